@@ -1,0 +1,76 @@
+# Everything a developer or CI types. `make help` lists it. Python 3.11 or newer is the only prerequisite:
+# the environment is made from requirements.lock, Java comes from PyPI when the machine has none.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+SEEDS  ?= 1000
+LANES  := tidy unit property contract crash simulation zookeeper spark dagster golden
+
+export DAGSTER_DISABLE_TELEMETRY := yes
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo dev test lint format simulate bench lock clean $(LANES:%=test-%)
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  make test-LANE  one lane of the tests: $(LANES)"
+
+venv: $(READY) ## create .venv from requirements.lock
+
+# uv when the machine has it (half a minute), else pip (a few minutes); both insist on the hashes.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is missing or older than 3.11: install Python 3.11 or newer, or say make PYTHON=/path/to/it" >&2; exit 1; }
+	@if command -v uv >/dev/null && uv --version >/dev/null 2>&1; then \
+	  { test -x $(BIN)/python || uv venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV); } && \
+	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+	  uv pip install --quiet --python $(BIN)/python --no-deps -e . ; \
+	else \
+	  { test -x $(BIN)/pip || $(PYTHON) -c 'import ensurepip' 2>/dev/null || { \
+	    echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: apt install python3-venv) or uv" >&2; exit 1; }; } && \
+	  { test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); } && \
+	  $(BIN)/pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock && \
+	  $(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e . ; \
+	fi
+	@touch $@
+
+demo: $(READY) ## a year of flights through Dagster onto two replicas, checked; ends what it started
+	$(BIN)/python -m assets.demo
+
+dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
+	$(BIN)/rmt up
+
+test: lint ## everything that must hold before a change lands
+	$(BIN)/python -m pytest
+
+$(LANES:%=test-%): test-%: $(READY)
+	$(BIN)/python -m pytest tests/$*
+
+lint: $(READY) ## ruff, mypy --strict, the import layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## let ruff format and fix what it can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+simulate: $(READY) ## SEEDS=n seeds of the protocol's simulation
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+bench: $(READY) ## the benchmarks; each prints its table
+	@for file in $$(grep -l __main__ benchmarks/*.py); do \
+	  module=benchmarks.$$(basename $$file .py); echo "== $$module"; \
+	  $(BIN)/python -m $$module || exit 1; done
+
+lock: ## write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --no-strip-extras --no-emit-index-url --upgrade --output-file requirements.lock
+
+clean: ## remove caches, build output and the demo's data; .venv and your own tables stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf spark-warehouse metastore_db derby.log rmt-data/demo
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

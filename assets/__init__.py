@@ -1,0 +1,1 @@
+"""Dagster assets, checks, jobs, sensors and schedules; `definitions` is the code location."""

@@ -1,0 +1,131 @@
+"""Asset checks of one table on one server: what an operator would look at, and why it is so.
+
+Each is a question to the engine and its answer in words; none of them changes anything.
+"""
+
+import dagster as dg
+
+from assets import names
+from resources.engine import EngineResource, table_named
+from rmt_pipeline.protocol.errors import Corruption, MissingPart
+from rmt_pipeline.replica.compare import compare_replicas
+from rmt_pipeline.replica.outlook import outlook
+
+QUEUE_AGE_MAX_S = 600
+SHOWN_MAX = 20
+
+
+def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
+    return [
+        _replicas_equal(table, server),
+        _queue_age(table, server),
+        _parts_per_partition(table, server),
+        _checksums(table, server),
+    ]
+
+
+def _replicas_equal(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.partitions_key(name, server),
+        name="replicas_equal",
+        description="Every replica holds the same rows of every partition, by row hashes.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            comparison = compare_replicas(table_named(opened, name).replica)
+        return dg.AssetCheckResult(
+            passed=not comparison.different,
+            # Those that are behind differ until they caught up: worth a look, not an alarm.
+            severity=dg.AssetCheckSeverity.WARN
+            if comparison.behind
+            else dg.AssetCheckSeverity.ERROR,
+            metadata={
+                "replicas": ", ".join(comparison.replicas),
+                "behind": ", ".join(comparison.behind) or "none",
+                "partitions": len(comparison.held),
+                "different": ", ".join(comparison.different[:SHOWN_MAX]) or "none",
+            },
+        )
+
+    return check
+
+
+def _queue_age(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.parts_key(name, server),
+        name="queue_age",
+        description=f"No entry of the queue is older than {QUEUE_AGE_MAX_S} s.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            seen = outlook(table_named(opened, name).replica)
+            age_s = 0.0
+            if seen.oldest_s is not None:
+                age_s = max(0.0, opened.clock.now_s() - seen.oldest_s)
+        reasons = [f"{entry.entry}: {entry.reason}" for entry in seen.waiting[:SHOWN_MAX]]
+        return dg.AssetCheckResult(
+            passed=age_s <= QUEUE_AGE_MAX_S,
+            metadata={
+                "oldest entry, seconds": round(age_s, 1),
+                "ready to run": sum(seen.ready.values()),
+                "waiting": len(seen.waiting),
+                "why they wait": "\n".join(reasons) or "none waits",
+            },
+        )
+
+    return check
+
+
+def _parts_per_partition(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.partitions_key(name, server),
+        name="parts_per_partition",
+        description="No partition has so many parts that inserts are slowed down.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            table = table_named(opened, name)
+            delay = table.replica.settings.parts_to_delay_insert
+            counts: dict[str, int] = {}
+            for part in table.parts():
+                counts[part.name.partition] = counts.get(part.name.partition, 0) + 1
+        fullest = max(counts, key=lambda partition: counts[partition], default="")
+        return dg.AssetCheckResult(
+            passed=counts.get(fullest, 0) < delay,
+            metadata={
+                "fullest partition": fullest or "none",
+                "its parts": counts.get(fullest, 0),
+                "parts_to_delay_insert": delay,
+                "parts": sum(counts.values()),
+            },
+        )
+
+    return check
+
+
+def _checksums(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.parts_key(name, server),
+        name="checksums",
+        description="The bytes of every active part are those that its manifest has hashes of.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            table = table_named(opened, name)
+            verified, broken = 0, []
+            with table.snapshot() as snapshot:
+                for part in snapshot.parts:
+                    try:
+                        verified += table.store.verify(part.name).bytes_on_disk
+                    except (Corruption, MissingPart) as error:
+                        broken.append(str(error))
+        return dg.AssetCheckResult(
+            passed=not broken,
+            metadata={
+                "parts": len(snapshot.parts),
+                "bytes verified": verified,
+                "broken": "\n".join(broken[:SHOWN_MAX]) or "none",
+            },
+        )
+
+    return check

@@ -1,0 +1,85 @@
+"""Starts `rmt up`, and ends it with all that it started."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+STOP_WITHIN_S = 30.0
+
+
+class Ended(Exception):
+    """`rmt up` has ended although nobody asked it to; the message has its last words."""
+
+
+class Everything:
+    """`rmt up` with one configuration, writing to one log. A context: ended with it.
+
+    `options` are those of `rmt up`, to start less than everything.
+    """
+
+    def __init__(self, config: Path, log: Path, *options: str) -> None:
+        self.log = log
+        self._config = config
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        arguments = ["--config", str(self._config), "up", *self._options]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rmt_pipeline.cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._config.parent,
+                # A session of its own: Ctrl-C reaches us alone, and we end it in order.
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def require_alive(self) -> None:
+        """Raises Ended."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return
+        tail = self.log.read_text(errors="replace").splitlines()[-15:]
+        last_words = "\n  ".join(tail)
+        raise Ended(
+            f"`rmt up` ended with status {process.returncode}; "
+            f"the end of {self.log}:\n  {last_words}"
+        )
+
+    def stop(self) -> bool:
+        """True when everything ended in order; else what is left is killed. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return True
+        process.terminate()
+        try:
+            process.wait(STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            _kill_group(process.pid)
+            process.wait()
+            return False
+        return not _kill_group(process.pid)
+
+
+def _kill_group(leader: int) -> bool:
+    """Whether anything of the session was left to kill."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,45 @@
+"""A new DAGSTER_HOME: `python -m assets.instance HOME` before Dagster first starts."""
+
+import importlib.resources
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import dagster as dg
+
+SERVERS_VARIABLE = "RMT_REPLICA"
+ENVIRONMENT = {
+    # Waiting sensors occupy a thread each, in both processes; the default is six on two cores.
+    "DAGSTER_GRPC_MAX_WORKERS": "32",
+    "DAGSTER_CODE_SERVER_MAX_WORKERS": "32",
+    # A tick waits 40 s for ZooKeeper and then still has to answer; the default is 60 s.
+    "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "90",
+    "DAGSTER_DISABLE_TELEMETRY": "yes",
+}
+"""What every Dagster process of ours needs in its environment."""
+
+
+def environment(servers: Iterable[str]) -> dict[str, str]:
+    """ENVIRONMENT, and which `servers` the code location is for, unless RMT_REPLICA says so."""
+    named = os.environ.get(SERVERS_VARIABLE, ",".join(servers))
+    return {**ENVIRONMENT, SERVERS_VARIABLE: named}
+
+
+def prepare_home(home: Path) -> None:
+    """Make `home` a Dagster instance. Idempotent; a dagster.yaml that is there stays.
+
+    Two processes that open a new SQLite instance at once break it for good (dagster issue
+    27390), so its tables are made here, by one process, before any other starts.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    configuration = home / "dagster.yaml"
+    if not configuration.exists():
+        shipped = importlib.resources.files("assets").joinpath("dagster.yaml")
+        configuration.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        instance.get_runs_count()
+
+
+if __name__ == "__main__":
+    prepare_home(Path(sys.argv[1]).absolute())

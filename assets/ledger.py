@@ -1,0 +1,171 @@
+"""What was done to parts, as Dagster's events: the ledger that the UI shows.
+
+An event costs Dagster 7 ms or more, a part costs us a fraction of one: so there is one event
+for a flush of parts, with a table in it, and one for each table partition that it touched.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import dagster as dg
+
+from assets import names
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica.execute import PartDone
+from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.table import ActivePart, Table
+
+Metadata = dict[str, int | float | str | dg.TableMetadataValue]
+
+PARTS_PER_EVENT_MAX = 1000
+"""An event is one row in Dagster's storage; a thousand parts are about 150 kB of it."""
+
+SOURCES_SHOWN_MAX = 3
+
+_SCHEMA = dg.TableSchema(
+    columns=[
+        dg.TableColumn(
+            "part", "string", description="Name: partition, first and last block, level"
+        ),
+        dg.TableColumn("kind", "string"),
+        dg.TableColumn("rows", "int"),
+        dg.TableColumn("bytes", "int"),
+        dg.TableColumn("level", "int", description="How often its rows have been merged"),
+        dg.TableColumn("lag_ms", "float", description="From its log entry until it was here"),
+        dg.TableColumn("seconds", "float", description="Time of the work itself"),
+        dg.TableColumn("sources", "string", description="The parts it was made of"),
+        dg.TableColumn("source_replica", "string", description="Who first had it"),
+        dg.TableColumn("error", "string"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorder:
+    """Writes the events of one table on one server into a Dagster run."""
+
+    context: dg.OpExecutionContext | dg.AssetExecutionContext
+    table: Table
+    server: str
+
+    @property
+    def name(self) -> str:
+        return self.table.definition.full_name
+
+    def parts(self, done: Sequence[PartDone]) -> None:
+        """One materialization for what was made, one observation for what failed.
+
+        More of them, when there is more than one event should hold.
+        """
+        made = [part for part in done if not part.error]
+        failed = [part for part in done if part.error]
+        key = names.parts_key(self.name, self.server)
+        for some in _split(made):
+            self.context.log_event(dg.AssetMaterialization(key, metadata=parts_metadata(some)))
+        for some in _split(failed):
+            self.context.log_event(dg.AssetObservation(key, metadata=failures_metadata(some)))
+        if made:
+            self._partitions({part.part.partition for part in made})
+
+    def _partitions(self, touched: Iterable[str]) -> None:
+        """What each touched partition holds now, as its own Dagster partition."""
+        by_partition: dict[str, list[ActivePart]] = {partition: [] for partition in touched}
+        for part in self.table.parts():
+            if part.name.partition in by_partition:
+                by_partition[part.name.partition].append(part)
+        instance = self.context.instance
+        name = names.partitions_name(self.name)
+        new = sorted(by_partition.keys() - set(instance.get_dynamic_partitions(name)))
+        if new:
+            instance.add_dynamic_partitions(name, new)
+        key = names.partitions_key(self.name, self.server)
+        for partition, parts in sorted(by_partition.items()):
+            metadata = partition_metadata([part.manifest for part in parts])
+            self.context.log_event(
+                dg.AssetMaterialization(key, partition=partition, metadata=metadata)
+            )
+
+
+def parts_table(done: Sequence[PartDone]) -> dg.TableMetadataValue:
+    """One row for each."""
+    records = [
+        dg.TableRecord(
+            {
+                "part": str(part.part),
+                "kind": part.kind,
+                "rows": part.rows,
+                "bytes": part.size_bytes,
+                "level": part.part.level,
+                "lag_ms": round(part.lag_s * 1000, 1),
+                "seconds": round(part.seconds, 3),
+                "sources": _sources(part.sources),
+                "source_replica": part.source_replica,
+                "error": part.error,
+            }
+        )
+        for part in done
+    ]
+    return dg.MetadataValue.table(records, schema=_SCHEMA)
+
+
+def parts_metadata(made: Sequence[PartDone]) -> Metadata:
+    """Numbers become plots over time in the UI; the table lists every part."""
+    counts: dict[str, int] = {}
+    for part in made:
+        counts[part.kind] = counts.get(part.kind, 0) + 1
+    lags_ms = [part.lag_s * 1000 for part in made if part.kind == "FETCH"]
+    metadata: Metadata = {
+        "dagster/row_count": sum(part.rows for part in made),
+        "bytes": sum(part.size_bytes for part in made),
+        "parts": parts_table(made),
+        **{f"parts {kind}": count for kind, count in sorted(counts.items())},
+    }
+    if lags_ms:
+        metadata["fetch lag p50 ms"] = round(median(lags_ms), 1)
+        metadata["fetch lag max ms"] = round(max(lags_ms), 1)
+    return metadata
+
+
+def _sources(sources: Sequence[PartName]) -> str:
+    """All of them are in the part's own manifest."""
+    if len(sources) <= SOURCES_SHOWN_MAX:
+        return " ".join(str(source) for source in sources)
+    return f"{len(sources)} parts, {sources[0]} … {sources[-1]}"
+
+
+def failures_metadata(failed: Sequence[PartDone]) -> Metadata:
+    return {"failures": len(failed), "parts": parts_table(failed)}
+
+
+def _split(done: Sequence[PartDone]) -> Iterator[Sequence[PartDone]]:
+    for start in range(0, len(done), PARTS_PER_EVENT_MAX):
+        yield done[start : start + PARTS_PER_EVENT_MAX]
+
+
+def partition_metadata(manifests: Sequence[Manifest]) -> Metadata:
+    """The row hash is the sum of the parts': equal wherever the rows are the same."""
+    return {
+        "dagster/row_count": sum(manifest.rows for manifest in manifests),
+        "bytes": sum(manifest.bytes_on_disk for manifest in manifests),
+        "parts": len(manifests),
+        "row hash": f"{sum(manifest.row_hash for manifest in manifests) % 2**128:032x}",
+    }
+
+
+def inserted(table: Table, result: InsertResult) -> list[PartDone]:
+    """The parts that an insert made, in the ledger's form."""
+    done = []
+    for part in result.parts:
+        manifest = table.store.manifest(part)
+        done.append(
+            PartDone(
+                part=part,
+                kind="insert",
+                rows=manifest.rows,
+                size_bytes=manifest.bytes_on_disk,
+                source_replica=table.definition.engine.replica,
+            )
+        )
+    return done

@@ -1,0 +1,66 @@
+"""What things are called in Dagster: asset keys, groups, partitions, jobs, tags.
+
+One home for every name: renaming one loses the history that Dagster has under the old name.
+"""
+
+import re
+from typing import Literal
+
+import dagster as dg
+
+Pool = Literal["fetch", "merge"]
+POOLS: tuple[Pool, ...] = ("fetch", "merge")
+
+WORKER_TAG = "rmt/worker"
+SERVER_TAG = "rmt/server"
+TABLE_TAG = "rmt/table"
+
+_DEFAULT_DATABASE = "default."
+_NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")
+
+
+def table_key(table: str) -> tuple[str, ...]:
+    """`default.flights` is `flights`, `sales.orders` is `sales/orders`."""
+    return tuple(table.removeprefix(_DEFAULT_DATABASE).split(".", 1))
+
+
+# Dagster's lineage shows the last part of a key only: so the server is in it.
+
+
+def replica_key(table: str, server: str) -> dg.AssetKey:
+    return dg.AssetKey([*table_key(table), f"{server}_replica"])
+
+
+def parts_key(table: str, server: str) -> dg.AssetKey:
+    return dg.AssetKey([*table_key(table), f"{server}_parts"])
+
+
+def partitions_key(table: str, server: str) -> dg.AssetKey:
+    return dg.AssetKey([*table_key(table), f"{server}_partitions"])
+
+
+def group_name(table: str) -> str:
+    return identifier("_".join(table_key(table)))
+
+
+def partitions_of(table: str) -> dg.DynamicPartitionsDefinition:
+    """The table's partitions, by their ids; the replicas share them."""
+    return dg.DynamicPartitionsDefinition(name=partitions_name(table))
+
+
+def partitions_name(table: str) -> str:
+    return f"{'_'.join(table_key(table))}_partition"
+
+
+def worker_tag(server: str, table: str, pool: str) -> str:
+    """The value of WORKER_TAG: at most one run per value is active."""
+    return f"{server}:{'.'.join(table_key(table))}:{pool}"
+
+
+def worker_job_name(server: str, pool: Pool) -> str:
+    return f"{pool}_parts_{identifier(server)}"
+
+
+def identifier(text: str) -> str:
+    """`text` as a name that Dagster takes for jobs, ops, sensors and groups."""
+    return _NOT_IN_IDENTIFIERS.sub("_", text)

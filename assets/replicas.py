@@ -1,0 +1,68 @@
+"""What a table is on each server: its replica, its parts, its partitions.
+
+`replica` is made here; `parts` and `partitions` are made by inserts and workers, whose events
+(`ledger`) are their history.
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from assets import flights, names
+from assets.ingest import TABLE
+from resources.engine import EngineResource
+
+
+def replica_asset(server: str) -> dg.AssetsDefinition:
+    """Creates the table on a server; materializing it again changes nothing."""
+
+    @dg.asset(
+        key=names.replica_key(TABLE, server),
+        group_name=names.group_name(TABLE),
+        kinds={"zookeeper"},
+        description=f"The table's replica on server {server}: created if it is not there.",
+    )
+    def replica(engine: EngineResource) -> dg.MaterializeResult[None]:
+        with engine.server(server) as context:
+            created = context.create_table(flights.TABLE, if_not_exists=True)
+            definition = context.table(flights.TABLE.name).definition
+            return dg.MaterializeResult(
+                metadata={
+                    "created": created,
+                    "zookeeper path": definition.engine.zookeeper_path,
+                    "replica": definition.engine.replica,
+                    "directory": str(context.catalog.table_directory(definition)),
+                }
+            )
+
+    return replica
+
+
+def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[dg.AssetSpec]:
+    """The two assets that inserts and workers report to; `deps` are the table's ingest assets."""
+    group = names.group_name(table)
+    parts = names.parts_key(table, server)
+    return [
+        dg.AssetSpec(
+            parts,
+            deps=deps,
+            group_name=group,
+            kinds={"parquet"},
+            description=(
+                f"The parts of {table} on server {server}. Each event is an insert or a flush "
+                "of a worker: which parts were inserted, fetched or merged, from what, and by "
+                "which run."
+            ),
+        ),
+        dg.AssetSpec(
+            names.partitions_key(table, server),
+            deps=[parts],
+            group_name=group,
+            partitions_def=names.partitions_of(table),
+            kinds={"parquet"},
+            description=(
+                f"The partitions of {table} on server {server}: rows, bytes, active parts, and "
+                "the row hash, which is equal on every replica that holds the same rows."
+            ),
+        ),
+    ]

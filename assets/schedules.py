@@ -1,0 +1,39 @@
+"""What happens by the clock: clean-up and checks of each server's tables."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from assets import names
+
+CLEAN_UP_CRON = "*/5 * * * *"
+CHECKS_CRON = "17 * * * *"
+"""Hourly: reading every byte of a large table is not for every minute."""
+
+
+def checks_schedule(
+    server: str, checks: Sequence[dg.AssetChecksDefinition]
+) -> dg.ScheduleDefinition:
+    """Run all checks of a server's tables in one run."""
+    selection = dg.AssetSelection.checks(*checks)
+    return dg.ScheduleDefinition(
+        name=f"checks_{names.identifier(server)}",
+        cron_schedule=CHECKS_CRON,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        job=dg.define_asset_job(
+            f"check_{names.identifier(server)}",
+            selection=selection,
+            executor_def=dg.in_process_executor,
+            tags={names.SERVER_TAG: server},
+            description=f"Every asset check of the tables on server {server}.",
+        ),
+    )
+
+
+def clean_up_schedule(server: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=f"clean_up_{names.identifier(server)}",
+        cron_schedule=CLEAN_UP_CRON,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        job=job,
+    )

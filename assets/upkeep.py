@@ -1,0 +1,104 @@
+"""The clean-up job of a server: what nobody needs any more goes, and the run says what and why."""
+
+import dagster as dg
+from pydantic import Field
+
+from assets import names
+from assets.run_history import forget_runs
+from resources.engine import EngineResource
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.replica.clean_up import CleanedUp, carry_out, plan_clean_up
+from rmt_pipeline.table import Table
+
+DAY_S = 24 * 3600
+WORKER_RUNS_KEPT_DAYS = 90
+HYSTERESIS = (1.05, 1.15)
+SHOWN_MAX = 100
+
+
+class CleanUpConfig(dg.Config):
+    """Whether to do it, or only to say what would be done."""
+
+    dry_run: bool = Field(default=False, description="Only say what would be removed.")
+    keep_worker_runs_days: int = Field(
+        default=WORKER_RUNS_KEPT_DAYS,
+        ge=1,
+        description=(
+            "Finished worker runs, with their entries in the ledger, are forgotten after so many "
+            "days. Runs of ingest assets are never."
+        ),
+    )
+
+
+def clean_up_job(server: str) -> dg.JobDefinition:
+    name = f"clean_up_{names.identifier(server)}"
+
+    @dg.op(
+        name=f"work_{name}",
+        description=(
+            "Old parts, log entries, block ids, insert records and staging directories of every "
+            f"table on server {server}; finished runs of this job, and old ones of workers."
+        ),
+    )
+    def clean_up(
+        context: dg.OpExecutionContext, config: CleanUpConfig, engine: EngineResource
+    ) -> None:
+        failed = []
+        with engine.server(server, purpose="clean-up") as opened:
+            for table in opened.tables():
+                try:
+                    _clean_up(context, table, server, dry_run=config.dry_run)
+                except RmtError as error:  # the other tables are not to wait for this one
+                    failed.append(f"{table.definition.full_name}: {error}")
+            now_s = opened.clock.now_s()
+        if not config.dry_run:
+            workers = [names.worker_job_name(server, pool) for pool in names.POOLS]
+            kept_s = config.keep_worker_runs_days * DAY_S
+            forget_runs(context.instance, [name], before_s=now_s - DAY_S)
+            forget_runs(context.instance, workers, before_s=now_s - kept_s)
+        if failed:
+            raise dg.Failure("\n".join(failed))
+
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        tags={names.SERVER_TAG: server},
+        description=f"Removes what nobody needs any more from the tables of server {server}.",
+    )
+    def job() -> None:
+        clean_up()
+
+    return job
+
+
+def _clean_up(
+    context: dg.OpExecutionContext, table: Table, server: str, *, dry_run: bool
+) -> None:
+    name = table.definition.full_name
+    plan = plan_clean_up(table.replica, hysteresis=_hysteresis(context.run_id))
+    if dry_run:
+        parts = ", ".join(map(str, plan.parts.remove[:SHOWN_MAX])) or "none"
+        context.log.info("%s: old parts that would be removed: %s", name, parts)
+        return
+    cleaned = carry_out(table.replica, plan)
+    context.log.info("%s: %s", name, cleaned.words())
+    if cleaned.parts:
+        context.log_event(_observation(name, server, cleaned))
+
+
+def _observation(table: str, server: str, cleaned: CleanedUp) -> dg.AssetObservation:
+    """A removal, in the ledger of the parts."""
+    return dg.AssetObservation(
+        names.parts_key(table, server),
+        metadata={
+            "removed": len(cleaned.parts),
+            "parts": " ".join(map(str, cleaned.parts[:SHOWN_MAX])),
+            "in words": cleaned.words(),
+        },
+    )
+
+
+def _hysteresis(run_id: str) -> float:
+    """Between the two bounds, another one in each run: so replicas do not trim in step."""
+    low, high = HYSTERESIS
+    return low + (high - low) * int(run_id[:2], 16) / 255

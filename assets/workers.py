@@ -1,0 +1,134 @@
+"""Jobs that work a replica's queue: one run is one worker for one pool of one table's replica.
+
+The sensors start them; by hand they do the same from the launchpad. Two at once are harmless:
+claims in ZooKeeper keep them apart.
+"""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from queue import SimpleQueue
+
+import dagster as dg
+from pydantic import Field
+
+from assets import names
+from assets.ledger import Recorder
+from resources.engine import EngineResource, table_named
+from resources.spark import SparkResource
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.replica.execute import PartDone
+from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
+from rmt_pipeline.system import EventWaker
+
+LINGER_S = 8.0
+"""Longer than a sensor's tick (5 s) and a launch (3 s): a steady stream stays in the run."""
+RUN_MAX_S = 300.0
+RECORD_EVERY_S = 2.0
+"""An event costs 7 ms and more, a part much less: events are written for many parts at once."""
+PRIORITY = "10"
+"""Dagster launches queued runs one after the other: a backfill's many runs come after workers."""
+
+
+class WorkConfig(dg.Config):
+    """One worker: whose queue, and for how long."""
+
+    table: str = Field(default="default.flights", description="database.table")
+    linger_s: float = Field(
+        default=LINGER_S, ge=0, description="Seconds to wait for more work before the run ends."
+    )
+    max_s: float = Field(
+        default=RUN_MAX_S, gt=0, description="Seconds after which the run ends even when busy."
+    )
+
+
+def worker_job(server: str, pool: names.Pool) -> dg.JobDefinition:
+    name = names.worker_job_name(server, pool)
+
+    @dg.op(
+        name=f"work_{name}",
+        description=f"Works the {pool} entries in a queue of server {server}.",
+    )
+    def work_pool(
+        context: dg.OpExecutionContext,
+        config: WorkConfig,
+        engine: EngineResource,
+        spark: SparkResource,
+    ) -> None:
+        with engine.server(server, purpose=f"run {context.run_id[:8]}") as opened:
+            summary = _work(context, config, opened, pool, spark)
+        context.log.info(_words(summary))
+
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        tags={names.SERVER_TAG: server, "dagster/priority": PRIORITY},
+        description=(
+            f"A worker for the {pool} pool of server {server}: claims entries, works them off, "
+            f"waits {LINGER_S:g} s for more, ends after {RUN_MAX_S:g} s at the latest."
+        ),
+    )
+    def job() -> None:
+        work_pool()
+
+    return job
+
+
+def _work(
+    context: dg.OpExecutionContext,
+    config: WorkConfig,
+    server: ServerContext,
+    pool: names.Pool,
+    spark: SparkResource,
+) -> WorkSummary:
+    """The work is done in a thread; this one writes the events, some seconds behind.
+
+    So a part never waits for Dagster's storage. And Dagster raises its interrupt in the main
+    thread, wherever that is: here it only waits, and the worker ends after the part it is at.
+    """
+    table = table_named(server, config.table)
+    recorder = Recorder(context, table, server.server.name)
+    done: SimpleQueue[PartDone] = SimpleQueue()
+    stop = threading.Event()
+
+    def on_flush(flush: Flush) -> None:
+        for part in flush.parts:
+            done.put(part)
+
+    with (
+        closing(server.peers()) as peers,
+        ThreadPoolExecutor(1, thread_name_prefix="worker") as thread,
+    ):
+        working = thread.submit(
+            work,
+            lambda: table.replica,
+            Tools(peers, merger=spark, mutator=spark),
+            pool,
+            waker=EventWaker(),
+            linger_s=config.linger_s,
+            max_s=config.max_s,
+            select=pool == "merge",
+            on_flush=on_flush,
+            should_stop=stop.is_set,
+        )
+        try:
+            while not wait([working], RECORD_EVERY_S).done:
+                recorder.parts(_taken(done))
+        finally:
+            stop.set()
+            wait([working])
+            recorder.parts(_taken(done))
+        return working.result()
+
+
+def _taken(done: SimpleQueue[PartDone]) -> list[PartDone]:
+    return [done.get() for _ in range(done.qsize())]
+
+
+def _words(summary: WorkSummary) -> str:
+    done = (
+        f"{summary.parts} parts with {summary.rows} rows, {summary.failures} failures, "
+        f"{summary.assigned} merges assigned; ended: {summary.stopped}"
+    )
+    waiting = "; ".join(f"{node} waits: {reason}" for node, reason in summary.waiting)
+    return f"{done}. {waiting}" if waiting else done

@@ -1,0 +1,103 @@
+"""The peer to compare with: ClickHouse's own server (Debian's package `clickhouse-server`)."""
+
+import http.client
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from rmt_pipeline.zookeeper.embedded import free_port
+
+_CONFIG = """<?xml version="1.0"?>
+<yandex>
+  <logger><level>warning</level><log>{data}/server.log</log><errorlog>{data}/error.log</errorlog></logger>
+  <http_port>{http}</http_port><tcp_port>{tcp}</tcp_port>
+  <interserver_http_port>{interserver}</interserver_http_port>
+  <interserver_http_host>127.0.0.1</interserver_http_host>
+  <listen_host>127.0.0.1</listen_host>
+  <path>{data}/data/</path><tmp_path>{data}/tmp/</tmp_path>
+  <mark_cache_size>5368709120</mark_cache_size>
+  <users_config>{data}/users.xml</users_config>
+  <default_profile>default</default_profile><default_database>default</default_database>
+  <zookeeper><node><host>127.0.0.1</host><port>{zookeeper}</port></node></zookeeper>
+  <macros><shard>01</shard><replica>{name}</replica></macros>
+</yandex>
+"""
+_USERS = """<?xml version="1.0"?>
+<yandex>
+  <profiles><default/></profiles>
+  <users><default><password></password><networks><ip>::/0</ip></networks>
+    <profile>default</profile><quota>default</quota></default></users>
+  <quotas><default/></quotas>
+</yandex>
+"""
+
+
+def executable() -> str | None:
+    return shutil.which("clickhouse-server") or shutil.which(
+        "clickhouse-server", path="/usr/sbin"
+    )
+
+
+class ClickHouse:
+    """One server; a context manager. `query` goes over one kept connection."""
+
+    def __init__(self, name: str, directory: Path, zookeeper_port: int) -> None:
+        self.name = name
+        self._directory = directory / name
+        self._port = free_port()
+        self._directory.mkdir(parents=True)
+        text = _CONFIG.format(
+            data=self._directory,
+            http=self._port,
+            tcp=free_port(),
+            interserver=free_port(),
+            zookeeper=zookeeper_port,
+            name=name,
+        )
+        (self._directory / "config.xml").write_text(text)
+        (self._directory / "users.xml").write_text(_USERS)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        program = executable()
+        assert program is not None
+        self._process = subprocess.Popen(
+            [program, f"--config-file={self._directory / 'config.xml'}"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(200):
+            try:
+                self.query("SELECT 1")
+            except OSError:
+                self._connection = None
+                time.sleep(0.1)
+            else:
+                return self
+        raise RuntimeError(f"clickhouse-server did not answer; see {self._directory}/error.log")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+
+    def query(self, text: str, **settings: str | int) -> str:
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        options = "".join(f"&{name}={quote(str(value))}" for name, value in settings.items())
+        self._connection.request("POST", f"/?{options}", body=text.encode())
+        answer = self._connection.getresponse()
+        body = answer.read().decode()
+        if answer.status != 200:
+            raise RuntimeError(body)
+        return body

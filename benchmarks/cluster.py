@@ -1,0 +1,103 @@
+"""Two servers over one ZooKeeper, as processes, in a temporary directory."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rmt_pipeline.config import load_config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
+
+_CONFIG = """
+[zookeeper]
+port = {zookeeper}
+data = "zookeeper"
+[servers.r1]
+data = "r1"
+listen = "127.0.0.1:{r1}"
+macros = {{shard = "01", replica = "r1"}}
+[servers.r2]
+data = "r2"
+listen = "127.0.0.1:{r2}"
+macros = {{shard = "01", replica = "r2"}}
+"""
+
+
+class Cluster:
+    """`rmt serve r1` and `rmt serve r2`, with `--work` when wanted; a context manager."""
+
+    def __init__(self, *, work: bool) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="rmt-bench-"))
+        self.zookeeper_port = free_port()
+        ports = {"r1": free_port(), "r2": free_port()}
+        (self.directory / "rmt.toml").write_text(
+            _CONFIG.format(zookeeper=self.zookeeper_port, **ports)
+        )
+        self.config = load_config(self.directory / "rmt.toml")
+        self._work = work
+        self._questions = 0
+        self._ports = ports
+        self._zookeeper = EmbeddedZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self._zookeeper.start()
+        for name in self._ports:
+            self.serve(name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            process.wait(30)
+        self._zookeeper.stop()
+
+    def serve(self, name: str) -> None:
+        options = ["--work"] if self._work else []
+        log = (self.directory / f"{name}.log").open("wb")
+        self._processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "rmt_pipeline.cli", "serve", name, *options],
+            env={**os.environ, "RMT_CONFIG": str(self.directory / "rmt.toml")},
+            stderr=log,
+            stdout=log,
+        )
+        for _ in range(300):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[name]}/health"):
+                    return
+            except OSError:
+                time.sleep(0.1)
+        raise RuntimeError(f"rmt serve {name} is not ready; see {self.directory}/{name}.log")
+
+    def requests(self) -> int:
+        """How many packets ZooKeeper has received so far, from anybody but this method; pings of
+        idle sessions are among them.
+        """
+        self._questions += 1
+        with socket.create_connection(("127.0.0.1", self.zookeeper_port), 5) as connection:
+            connection.sendall(b"srvr")
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        match = re.search(rb"Received: (\d+)", answer)
+        assert match is not None, answer
+        return int(match[1]) - self._questions
+
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid
+
+    def context(self, name: str) -> ServerContext:
+        return ServerContext.open(self.config, name, purpose="benchmark")

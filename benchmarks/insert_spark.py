@@ -1,0 +1,93 @@
+"""10 million rows from Parquet, staged by Spark, against DuckDB that sorts and writes the same.
+
+    python benchmarks/insert_spark.py [rows]
+
+Through a Spark Connect server with two cores, warm. Committing (two ZooKeeper multis for the whole
+insert) is not in it: `benchmarks/insert.py` has that.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from merges import CORES, duckdb_sorts, line, rows, table_of, take_turns, timed, title, verdict
+
+from rmt_pipeline.compute.kernel_stage import StagePlan
+from rmt_pipeline.compute.spark import SparkSessions
+from rmt_pipeline.compute.spark_insert import stage_dataframe, stage_parquet
+from rmt_pipeline.compute.spark_options import import_path
+from rmt_pipeline.compute.spark_server import ConnectServer
+from rmt_pipeline.protocol.query_settings import QuerySettings
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.embedded import free_port
+from rmt_pipeline.zookeeper.java import find_java
+
+FILES = 10
+ROUNDS = 3
+
+
+def main(count: int) -> None:
+    os.environ["PYTHONPATH"] = import_path()
+    root = Path(tempfile.mkdtemp(prefix="rmt-bench-"))
+    try:
+        files = []
+        for number in range(FILES):
+            path = root / f"input-{number}.parquet"
+            table = rows(number, count // FILES, ids=10**9)
+            table = table.sort_by("price")  # in another order than the key
+            pq.write_table(table, path, compression="zstd")
+            files.append(str(path))
+        java_home = find_java().env["JAVA_HOME"]
+        with ConnectServer(
+            root / "connect.log",
+            port=free_port(),
+            master=f"local[{CORES}]",
+            java_home=java_home,
+        ) as server:
+            sessions = SparkSessions(remote=server.url)
+            compare(root, files, sessions, count)
+            sessions.close()
+    finally:
+        shutil.rmtree(root)
+
+
+def compare(root: Path, files: list[str], sessions: SparkSessions, count: int) -> None:
+    def by_spark(stage: Callable[[StagePlan], list[StagedPart]]) -> None:
+        directory = Path(tempfile.mkdtemp(dir=root))
+        plan = StagePlan(
+            table_of(), str(directory), QuerySettings(), None, "", "", 1, durable=False
+        )
+        staged = stage(plan)
+        assert sum(part.manifest.rows for part in staged) == count
+        shutil.rmtree(directory)
+
+    def from_files(plan: StagePlan) -> list[StagedPart]:
+        return stage_parquet(sessions.get(), files, plan)
+
+    def from_frame(plan: StagePlan) -> list[StagedPart]:
+        return stage_dataframe(sessions.get().read.parquet(*files), plan)
+
+    target = str(root / "duckdb.parquet")
+    found = take_turns(
+        {
+            "Spark, tasks that read the files": lambda: timed(lambda: by_spark(from_files)),
+            "Spark, a DataFrame of the files": lambda: timed(lambda: by_spark(from_frame)),
+            "DuckDB": lambda: timed(lambda: duckdb_sorts(files, target, CORES)),
+        },
+        ROUNDS,
+    )
+    title(
+        f"{count:,} rows from Parquet", "what", "seconds", "rows/s", "of DuckDB", "goal", "met"
+    )
+    for name, seconds in found.items():
+        ratio = found["DuckDB"] / seconds
+        goal = ("≥ 0.5", verdict(ratio >= 0.5)) if "tasks" in name else ("", "")
+        line(name, seconds, f"{count / seconds:,.0f}", ratio, *goal)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000)

@@ -1,0 +1,138 @@
+"""How soon a peer has what was inserted, and how many ZooKeeper requests it takes.
+
+    python -m benchmarks.replication [--inserts 1000] [--rate 100]
+
+Two `rmt serve --work` over one ZooKeeper; the delay of a part is from its node among the inserter's
+parts to its node among the follower's, by ZooKeeper's own clock. ClickHouse's server of Debian's
+package, when it is installed, is measured in the same way in the same run.
+"""
+
+import argparse
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.clickhouse import ClickHouse, executable
+from benchmarks.cluster import Cluster
+from benchmarks.insert import definition, small, wait_active
+from rmt_pipeline.zookeeper.keeper import Keeper
+from rmt_pipeline.zookeeper.paths import TablePaths
+
+SETTLE_S = 30.0
+
+
+def paced(count: int, rate: float, action: Callable[[int], object]) -> float:
+    """Do it `count` times, at most `rate` times a second; how many a second it were."""
+    start = time.perf_counter()
+    for number in range(count):
+        action(number)
+        wait = start + (number + 1) / rate - time.perf_counter()
+        if wait > 0:
+            time.sleep(wait)
+    return count / (time.perf_counter() - start)
+
+
+def delays_ms(keeper: Keeper, table: TablePaths, leader: str, follower: str) -> list[int]:
+    """Of the parts that both have, how much later the follower had each."""
+    first, second = table.replica(leader), table.replica(follower)
+    deadline = time.monotonic() + SETTLE_S
+    while keeper.children(second.queue) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    names = sorted(set(keeper.children(first.parts)) & set(keeper.children(second.parts)))
+    ours = keeper.exists_many([first.part(name) for name in names])
+    theirs = keeper.exists_many([second.part(name) for name in names])
+    return sorted(
+        there.created_ms - here.created_ms
+        for here, there in zip(ours, theirs, strict=True)
+        if here is not None and there is not None
+    )
+
+
+def show(name: str, delays: list[int], rate: float, requests: float | None) -> None:
+    p50, p99 = statistics.median(delays), delays[int(len(delays) * 0.99)]
+    asked = "" if requests is None else f"{requests:8.1f}"
+    print(f"{name:24} {rate:8.0f} {p50:8.1f} {p99:8.1f} {len(delays):8} {asked}", flush=True)
+
+
+def ours(count: int, rate: float) -> None:
+    with (
+        Cluster(work=True) as cluster,
+        cluster.context("r1") as r1,
+        cluster.context("r2") as r2,
+    ):
+        for server in (r1, r2):
+            server.create_table(definition("busy"))
+        table = r1.table("busy")
+        wait_active(table, r2.table("busy"))
+        for number in range(50):
+            table.insert(small(number))
+        time.sleep(2)
+        before = cluster.requests()
+        reached = paced(count, rate, lambda number: table.insert(small(1000 + number)))
+        keeper = r1.keeper()
+        delays = delays_ms(keeper, table.replica.table, "r1", "r2")[: count + 50]
+        requests = (cluster.requests() - before - 2 * len(delays)) / count
+        show("ours, one client", delays, reached, requests)
+
+        before = cluster.requests()
+        known = len(delays)
+        threads = [
+            threading.Thread(
+                target=paced,
+                args=(
+                    count // 4,
+                    1e9,
+                    lambda number, base=base: table.insert(small(base + number)),
+                ),
+            )
+            for base in (100_000, 200_000, 300_000, 400_000)
+        ]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        reached = (count // 4 * 4) / (time.perf_counter() - start)
+        everything = delays_ms(keeper, table.replica.table, "r1", "r2")
+        requests = (cluster.requests() - before - 2 * len(everything)) / (count // 4 * 4)
+        show("ours, four clients", everything[known:] or everything, reached, requests)
+
+
+def theirs(count: int, rate: float) -> None:
+    with Cluster(work=False) as cluster, cluster.context("r1") as context:
+        directory = Path(tempfile.mkdtemp(prefix="rmt-bench-clickhouse-"))
+        port = cluster.zookeeper_port
+        with ClickHouse("r1", directory, port) as one, ClickHouse("r2", directory, port) as two:
+            for server in (one, two):
+                server.query(
+                    "CREATE TABLE busy (k Int64, v String, p Int64) ENGINE = "
+                    f"ReplicatedMergeTree('/clickhouse/busy', '{server.name}') ORDER BY k"
+                )
+            before = cluster.requests()
+            reached = paced(
+                count,
+                rate,
+                lambda number: one.query(f"INSERT INTO busy VALUES ({number},'some text',1)"),
+            )
+            delays = delays_ms(context.keeper(), TablePaths("/clickhouse/busy"), "r1", "r2")
+            requests = (cluster.requests() - before - 2 * len(delays)) / count
+            show("ClickHouse, one client", delays, reached, requests)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inserts", type=int, default=1000)
+    parser.add_argument("--rate", type=float, default=100)
+    options = parser.parse_args()
+    columns = ("inserts/s", "p50 ms", "p99 ms", "parts", "requests")
+    print(f"{'':24} " + " ".join(f"{name:>8}" for name in columns))
+    ours(options.inserts, options.rate)
+    if executable() is not None:
+        theirs(options.inserts, options.rate)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The Spark session of a run, by dagster-pyspark; where it is, the rmt.toml says."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+
+from rmt_pipeline.compute.merge import MergeJob, MergeOutcome, SparkMerger
+from rmt_pipeline.compute.mutate import SparkMutator
+from rmt_pipeline.compute.mutate_job import MutateJob, MutateOutcome
+from rmt_pipeline.compute.spark import SparkSessions, require_reachable
+from rmt_pipeline.compute.spark_options import SESSION_OPTIONS
+from rmt_pipeline.config import load_config
+from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.system import RandomIds
+
+Outcome = TypeVar("Outcome")
+
+
+class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspark has no types
+    """dagster-pyspark's lazy session: made at the first merge, so that fetching never pays.
+
+    Without `spark.remote` or `spark.master` in `spark_config`, the `[spark]` section of
+    rmt.toml decides; it is read when the session is made, not when definitions are loaded.
+    """
+
+    spark_config: dict[str, Any] = Field(
+        default_factory=dict, description="Spark settings on top of those from rmt.toml."
+    )
+    config_path: str = Field(default="", description="As that of the engine resource.")
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        """The engine's `Merger`. Raises Unavailable when no session is to be had."""
+        return self._watched(SparkMerger(self._sessions(), RandomIds()).merge(jobs))
+
+    def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
+        """The engine's `Mutator`. Raises Unavailable when no session is to be had."""
+        return self._watched(SparkMutator(self._sessions(), RandomIds()).mutate(jobs))
+
+    def _sessions(self) -> SparkSessions:
+        return SparkSessions(given=self.spark_session)
+
+    def _watched(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+        """When Spark itself failed, the next call makes a new session: a server that was
+        started again does not know the old one.
+        """
+        for outcome in outcomes:
+            if isinstance(getattr(outcome, "error", None), Unavailable):
+                self._spark_session = None
+            yield outcome
+
+    def _init_session(self) -> None:
+        if self._spark_session is not None:
+            return
+        settings = self._settings()
+        if "spark.remote" in settings:
+            require_reachable(settings["spark.remote"])
+        self._spark_session = LazyPySparkResource(spark_config=settings).spark_session
+
+    def _settings(self) -> dict[str, Any]:
+        if {"spark.remote", "spark.master"} & self.spark_config.keys():
+            return self.spark_config
+        section = load_config(self.config_path or None).spark
+        if section.connect_url is not None:
+            return {"spark.remote": section.connect_url, **self.spark_config}
+        return {**SESSION_OPTIONS, "spark.master": section.master, **self.spark_config}

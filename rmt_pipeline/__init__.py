@@ -1,0 +1,10 @@
+"""ReplicatedMergeTree's protocol as a data pipeline.
+
+The public names are `Table` (rmt_pipeline.table) and the errors (rmt_pipeline.protocol.errors).
+"""
+
+if not __debug__:
+    raise RuntimeError(
+        "rmt_pipeline checks its invariants with assert and does not run under python -O; "
+        "start Python without -O and unset PYTHONOPTIMIZE"
+    )

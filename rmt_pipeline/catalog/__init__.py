@@ -1,0 +1,31 @@
+"""What one server remembers on its own disk: whose directory it is, and its tables.
+
+    <data>/server.json                       whose directory this is
+    <data>/metadata/.version                 changes with every change below
+    <data>/metadata/<database>/<table>.json  one table's definition
+    <data>/data/<database>/<table>/          the table's parts (`rmt_pipeline.store`)
+
+A database is its directory. Several processes use one catalog at the same time (the server,
+`rmt sql`, Dagster's runs): each change is one rename, link or unlink, so a reader sees the
+state before it or after it. Names are escaped as the original does for its files, so no name
+can leave the directory or meet one of the names above.
+"""
+
+from rmt_pipeline.catalog.catalog import DEFAULT_DATABASE, Catalog, CatalogVersion
+from rmt_pipeline.catalog.directory import (
+    DirectoryLock,
+    claim_data_directory,
+    require_owner,
+)
+from rmt_pipeline.catalog.files import escape_file_name, unescape_file_name
+
+__all__ = [
+    "DEFAULT_DATABASE",
+    "Catalog",
+    "CatalogVersion",
+    "DirectoryLock",
+    "claim_data_directory",
+    "escape_file_name",
+    "require_owner",
+    "unescape_file_name",
+]

@@ -1,0 +1,249 @@
+"""The catalog: the tables of one server, on its disk."""
+
+import errno
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from rmt_pipeline.catalog.definition import decode_definition, encode_definition
+from rmt_pipeline.catalog.files import (
+    escape_file_name,
+    stage_file,
+    sync_directory,
+    unescape_file_name,
+    unwritable,
+)
+from rmt_pipeline.protocol.errors import (
+    DatabaseAlreadyExists,
+    TableAlreadyExists,
+    UnknownDatabase,
+    UnknownTable,
+    UserError,
+)
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.system import IdSource, RandomIds
+
+DEFAULT_DATABASE = "default"
+FILE_NAME_BYTES_MAX = 255  # of every Linux file system
+_SUFFIX = ".json"
+_STAGING = ".staging"  # an escaped name has no dot
+_VERSION = ".version"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogVersion:
+    """Two equal ones: nothing changed in between. Opaque."""
+
+    token: str
+    modified_ns: tuple[int, ...]
+
+
+class Catalog:
+    """The tables of one server. Every method reads or writes the disk; nothing is cached."""
+
+    def __init__(self, data: Path, ids: IdSource | None = None) -> None:
+        """Makes the directories that are missing. `data` is the server's data directory."""
+        self._data = data
+        self._root = data / "metadata"
+        self._ids = ids or RandomIds()
+        try:
+            (self._root / DEFAULT_DATABASE).mkdir(parents=True, exist_ok=True)
+            (self._root / _STAGING).mkdir(exist_ok=True)
+        except OSError as error:
+            raise unwritable(data, error) from error
+
+    @property
+    def data(self) -> Path:
+        return self._data
+
+    def table_directory(self, definition: TableDefinition) -> Path:
+        """Where the parts of this table are; nobody else's."""
+        names = map(escape_file_name, (definition.database, definition.name))
+        return self._data.joinpath("data", *names)
+
+    def version(self) -> CatalogVersion:
+        """Take it before reading: a change after it then shows as another version.
+
+        Reads one small file and the times of the database directories. The times alone would
+        miss two changes in one tick of the kernel's clock, the token alone a change whose
+        maker died before it wrote the token.
+        """
+        try:
+            token = (self._root / _VERSION).read_text()
+        except FileNotFoundError:
+            token = ""
+        directories = (self._database(name) for name in self.databases())
+        return CatalogVersion(token, tuple(map(_modified_ns, directories)))
+
+    # Databases
+
+    def databases(self) -> list[str]:
+        """Sorted; `default` is always one of them."""
+        with os.scandir(self._root) as entries:
+            names = (unescape_file_name(e.name) for e in entries if e.is_dir())
+            return sorted(name for name in names if name is not None)
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> bool:
+        """False when it was there already and that is fine. Raises DatabaseAlreadyExists."""
+        try:
+            self._database(name).mkdir()
+        except FileExistsError:
+            if if_not_exists:
+                return False
+            raise DatabaseAlreadyExists(f"database {name!r} already exists") from None
+        except OSError as error:
+            raise unwritable(self._root, error) from error
+        self._changed(self._root)
+        return True
+
+    def drop_database(self, name: str) -> None:
+        """Remove an empty database. Raises UnknownDatabase; UserError while it has tables."""
+        self.require_database(name)
+        if name == DEFAULT_DATABASE:
+            raise UserError(f"database {name} cannot be dropped: it always exists")
+        try:
+            self._database(name).rmdir()
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise unwritable(self._root, error) from error
+            tables = ", ".join(self.tables(name))
+            raise UserError(
+                f"database {name} still has tables: {tables}; drop them first"
+            ) from None
+        with suppress(OSError):  # only when no table of it ever left data behind
+            (self._data / "data" / escape_file_name(name)).rmdir()
+        self._changed(self._root)
+
+    def require_database(self, name: str) -> None:
+        """Raises UnknownDatabase with the nearest name."""
+        if not self._database(name).is_dir():
+            hint = _near(name, self.databases())
+            raise UnknownDatabase(f"database {name!r} does not exist{hint}")
+
+    # Tables
+
+    def tables(self, database: str) -> list[str]:
+        """Sorted. Raises UnknownDatabase."""
+        try:
+            files = [file.name for file in self._database(database).iterdir()]
+        except FileNotFoundError:
+            self.require_database(database)
+            raise
+        names = (
+            unescape_file_name(f.removesuffix(_SUFFIX)) for f in files if f.endswith(_SUFFIX)
+        )
+        return sorted(name for name in names if name is not None)
+
+    def has(self, database: str, name: str) -> bool:
+        return self._file(database, name).is_file()
+
+    def definition(self, database: str, name: str) -> TableDefinition:
+        """Raises UnknownDatabase, UnknownTable (with the nearest name), or Corruption."""
+        file = self._file(database, name)
+        try:
+            return decode_definition(file.read_bytes(), str(file))
+        except FileNotFoundError:
+            self.require_database(database)
+            raise self._unknown_table(database, name) from None
+
+    def names(self) -> list[tuple[str, str]]:
+        """Database and name of every table, sorted."""
+        found = []
+        for database in self.databases():
+            # Another process may drop it between the listing and the reading.
+            with suppress(UnknownDatabase):
+                found += [(database, name) for name in self.tables(database)]
+        return found
+
+    def definitions(self) -> list[TableDefinition]:
+        """Every table of every database, sorted by database and name. Raises Corruption."""
+        found = []
+        for database, name in self.names():
+            with suppress(UnknownDatabase, UnknownTable):
+                found.append(self.definition(database, name))
+        return found
+
+    def add(self, definition: TableDefinition) -> None:
+        """Remember a new table, durably. Raises TableAlreadyExists, UnknownDatabase, DiskFull.
+
+        Of several processes that add one name at the same time, one succeeds.
+        """
+        file = self._file(definition.database, definition.name)
+        self.require_database(definition.database)
+        staged = self._stage(encode_definition(definition))
+        try:
+            os.link(staged, file)  # unlike a rename, it refuses to replace
+        except FileExistsError:
+            raise TableAlreadyExists(f"table {definition.full_name} already exists") from None
+        except FileNotFoundError:
+            self.require_database(definition.database)
+            raise
+        finally:
+            staged.unlink(missing_ok=True)
+        self._changed(file.parent)
+
+    def save(self, definition: TableDefinition) -> None:
+        """Replace the definition of a table that is there. Raises UnknownTable, DiskFull."""
+        file = self._file(definition.database, definition.name)
+        if not file.is_file():
+            self.require_database(definition.database)
+            raise self._unknown_table(definition.database, definition.name)
+        self._stage(encode_definition(definition)).replace(file)
+        self._changed(file.parent)
+
+    def remove(self, database: str, name: str) -> bool:
+        """Forget a table; its data is not touched. False when there was none."""
+        file = self._file(database, name)
+        try:
+            file.unlink()
+        except FileNotFoundError:
+            return False
+        self._changed(file.parent)
+        return True
+
+    # Files
+
+    def _database(self, name: str) -> Path:
+        return self._root / _checked(name, "database")
+
+    def _file(self, database: str, name: str) -> Path:
+        return self._database(database) / (_checked(name, "table") + _SUFFIX)
+
+    def _unknown_table(self, database: str, name: str) -> UnknownTable:
+        hint = _near(name, self.tables(database))
+        return UnknownTable(f"table {database}.{name} does not exist{hint}")
+
+    def _stage(self, content: bytes) -> Path:
+        return stage_file(self._root / _STAGING / self._ids.new_id(), content)
+
+    def _changed(self, directory: Path) -> None:
+        sync_directory(directory)
+        self._stage(self._ids.new_id().encode()).replace(self._root / _VERSION)
+
+
+def _modified_ns(directory: Path) -> int:
+    try:
+        return directory.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _checked(name: str, what: str) -> str:
+    if not name:
+        raise UserError(f"the name of a {what} is empty")
+    try:
+        escaped = escape_file_name(name)
+    except UnicodeEncodeError:
+        raise UserError(f"the name of a {what} is not Unicode text: {name!r}") from None
+    if len(escaped) > FILE_NAME_BYTES_MAX - len(_SUFFIX):
+        raise UserError(f"the name of the {what} {name[:40]!r}… is too long for a file name")
+    return escaped
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there are: {', '.join(known)}" if 0 < len(known) <= 10 else ""

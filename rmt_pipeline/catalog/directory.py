@@ -1,0 +1,121 @@
+"""Whose data directory it is: a server never works in another one's, and only once."""
+
+import fcntl
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmt_pipeline.catalog.files import stage_file, sync_directory, unwritable
+from rmt_pipeline.protocol.errors import BadConfiguration, Corruption, ReplicaIsAlreadyActive
+from rmt_pipeline.system import IdSource, RandomIds
+
+FORMAT = 1  # of server.json
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """`server_id` was made with the directory: another directory never has the same."""
+
+    server: str
+    cluster: str
+    server_id: str
+
+
+def directory_owner(data: Path) -> Owner | None:
+    """Whose directory it is; None for a new one. Raises Corruption, BadConfiguration."""
+    file = data / "server.json"
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unwritable(data, error) from error
+    try:
+        raw = json.loads(content)
+        return Owner(*(str(raw[key]) for key in ("server", "cluster", "id")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise Corruption(f"{file} does not say whose directory it is: {error!r}") from error
+
+
+def require_owner(data: Path, server: str) -> Owner | None:
+    """Raises BadConfiguration when `data` is another server's: parts of two replicas in one
+    directory would destroy each other.
+    """
+    owner = directory_owner(data)
+    if owner is not None and owner.server != server:
+        raise BadConfiguration(
+            f"{data} is the data directory of server {owner.server!r}, not of {server!r}: "
+            f"give [servers.{server}] a data directory of its own"
+        )
+    return owner
+
+
+def claim_data_directory(
+    data: Path, server: str, cluster_id: str, ids: IdSource | None = None
+) -> str:
+    """Make `data` the directory of `server` in this cluster, for good; idempotent.
+
+    Returns who the server is: the same text on every call, another one for a copy of the
+    directory, here or on another host. Raises BadConfiguration when the directory is another
+    server's or belongs to another ZooKeeper.
+    """
+    owner = require_owner(data, server)
+    if owner is None:
+        owner = Owner(server, cluster_id, (ids or RandomIds()).new_id())
+        _write(data, owner)
+    if owner.cluster != cluster_id:
+        raise BadConfiguration(
+            f"{data} belongs to the ZooKeeper cluster {owner.cluster}, but the configured one is "
+            f"{cluster_id}: point [zookeeper] at the right one. If ZooKeeper was replaced on "
+            f"purpose, remove {data / 'server.json'}"
+        )
+    # A copied directory has the same server.json, but cannot have the same inode on this host.
+    return f"{server} {owner.server_id} {socket.gethostname()} {data.stat().st_ino}"
+
+
+def _write(data: Path, owner: Owner) -> None:
+    content = {
+        "format": FORMAT,
+        "server": owner.server,
+        "cluster": owner.cluster,
+        "id": owner.server_id,
+    }
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(data, error) from error
+    staged = stage_file(data / f".server-{owner.server_id}", json.dumps(content).encode())
+    staged.replace(data / "server.json")
+    sync_directory(data)
+
+
+class DirectoryLock:
+    """Held by the one process that serves from a directory; ends with the process."""
+
+    def __init__(self, data: Path, server: str) -> None:
+        """Raises ReplicaIsAlreadyActive when another process has it."""
+        file = data / "server.lock"
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise unwritable(data, error) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 20).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise ReplicaIsAlreadyActive(
+                f"server {server} runs already: process {holder or 'unknown'} holds {file}. "
+                "Stop it first, or give this one another name and data directory"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

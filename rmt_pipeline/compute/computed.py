@@ -1,0 +1,28 @@
+"""Expressions over rows. DuckDB is imported when the first one is met: most tables need none."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rmt_pipeline.protocol.table import Column
+
+if TYPE_CHECKING:
+    from rmt_pipeline.expressions.translate import Expression
+
+
+def compiled(text: str, columns: Sequence[Column]) -> "Expression":
+    """An expression of a table definition, checked. Raises UserError."""
+    from rmt_pipeline.expressions.translate import compile_expression  # noqa: PLC0415  slow
+
+    # Whether `now()` may stand in a definition is decided where the table is defined.
+    return compile_expression(text, columns, allow_nondeterministic=True)
+
+
+def evaluated(expressions: Sequence["Expression"], table: pa.Table) -> list[pa.Array]:
+    """The values of each expression for each row, in the stored form. Raises BadValue."""
+    if not expressions:
+        return []
+    from rmt_pipeline.expressions.evaluate import evaluate  # noqa: PLC0415  slow
+
+    return evaluate(expressions, table)

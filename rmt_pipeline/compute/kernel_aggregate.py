@@ -1,0 +1,181 @@
+"""Aggregates of the rows of each key, column by column (spec §17.3, §17.4).
+
+Everything here adds up in the order of rows, one after the other, so that a key whose rows arrive
+in several windows gets the same floating point sum as one whose rows arrive at once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmt_pipeline.compute.kernel import Sorted, one_array
+from rmt_pipeline.compute.kernel_groups import Groups, first_of_equal
+from rmt_pipeline.compute.kernel_maps import MapColumns, add_maps, map_columns
+from rmt_pipeline.compute.kernel_order import Flags, Rows, ranks
+from rmt_pipeline.compute.kernel_sum import bitwise, is_zero, sums
+from rmt_pipeline.compute.units import Shape, Summing
+from rmt_pipeline.expressions.types import DataType, parse_type
+from rmt_pipeline.protocol.errors import UserError
+
+ColumnRule = Callable[[pa.Array, Groups], pa.Array]
+"""The values of a column's rows, and their groups → one value per group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What happens to which column; columns that are not named keep their first row's value.
+
+    `zeros`: rows in which all these columns are zero are dropped; None: no row ever is.
+    """
+
+    rules: Mapping[str, ColumnRule]
+    maps: tuple[MapColumns, ...] = ()
+    zeros: tuple[tuple[str, DataType], ...] | None = None
+
+    def apply(self, rows: Sorted, groups: Groups, first: pa.Table) -> pa.Table:
+        """`first` (each group's first row) with the aggregated columns in it."""
+        table = first
+        for name, rule in self.rules.items():
+            table = _with_column(table, name, rule(rows.column(name), groups))
+        for columns in self.maps:
+            arrays = [rows.column(name) for name in columns.names]
+            for name, array in zip(
+                columns.names, add_maps(columns, arrays, groups), strict=True
+            ):
+                table = _with_column(table, name, array)
+        return table
+
+    def without_zeros(self, table: pa.Table) -> pa.Table:
+        """The rows that remain of finished groups."""
+        if self.zeros is None:
+            return table
+        zero = np.ones(table.num_rows, dtype=np.bool_)
+        for name, kind in self.zeros:
+            zero &= is_zero(one_array(table.column(name)), kind)
+        return table.filter(pa.array(~zero)) if zero.any() else table
+
+
+def _with_column(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), array)
+
+
+def aggregation_of(shape: Shape) -> Aggregation:
+    """AggregatingMergeTree: the functions that columns name."""
+    return Aggregation(_simple_functions(shape, frozenset(shape.key_names)))
+
+
+def summing_of(shape: Shape, rules: Summing) -> Aggregation:
+    """SummingMergeTree's classes of columns (spec §17.3), and its rule about zeros."""
+    kept = frozenset((*shape.key_names, *rules.kept))
+    functions = _simple_functions(shape, kept)
+    maps = map_columns(shape.columns, kept, rules.columns)
+    not_summed = kept.union(functions, *(each.names for each in maps))
+    summed = {
+        column.name: kind
+        for column in shape.columns
+        if (kind := parse_type(column.type)).is_numeric
+        and column.name not in not_summed
+        and (not rules.columns or column.name in rules.columns)
+    }
+    never_zero = bool(functions or maps)
+    return Aggregation(
+        rules=functions | {name: _sum(kind) for name, kind in summed.items()},
+        maps=maps,
+        zeros=tuple(summed.items()) if summed and not never_zero else None,
+    )
+
+
+def _simple_functions(shape: Shape, kept: frozenset[str]) -> dict[str, ColumnRule]:
+    """The rule of each SimpleAggregateFunction column."""
+    found = {}
+    for column in shape.columns:
+        kind = parse_type(column.type)
+        if kind.family == "SimpleAggregateFunction" and column.name not in kept:
+            found[column.name] = _function(kind.names[0], kind.elements[0])
+    return found
+
+
+def _function(name: str, kind: DataType) -> ColumnRule:
+    match name:
+        case "any":
+            return lambda array, groups: _taken(array, groups.first_where(_present(array)))
+        case "anyLast":
+            return lambda array, groups: _taken(array, groups.last_where(_present(array)))
+        case "min":
+            return _extreme(np.minimum)
+        case "max":
+            return _extreme(np.maximum)
+        case "sum" | "sumWithOverflow":
+            return _sum(kind)
+        case "groupBitAnd" | "groupBitOr" | "groupBitXor":
+            return lambda array, groups: bitwise(_BITWISE[name], array, kind, groups)
+        case "groupArrayArray":
+            return concatenated
+        case "groupUniqArrayArray":
+            return lambda array, groups: distinct_elements(concatenated(array, groups))
+        case _:
+            raise UserError(f"SimpleAggregateFunction({name}, …): a merge knows no {name}")
+
+
+_BITWISE = {
+    "groupBitAnd": np.bitwise_and,
+    "groupBitOr": np.bitwise_or,
+    "groupBitXor": np.bitwise_xor,
+}
+
+
+def _sum(kind: DataType) -> ColumnRule:
+    return lambda array, groups: sums(array, kind, groups)
+
+
+def _present(array: pa.Array) -> Flags:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _taken(array: pa.Array, places: Rows) -> pa.Array:
+    """The values at these places; NULL for places that are none (-1, or behind the end)."""
+    none = (places < 0) | (places >= len(array))
+    return array.take(pa.array(np.where(none, 0, places), mask=none))
+
+
+def _extreme(choose: np.ufunc) -> ColumnRule:
+    """min and max: NULL and NaN count only where there is nothing else; of equals the first."""
+
+    def rule(array: pa.Array, groups: Groups) -> pa.Array:
+        counts = _present(array)
+        if pa.types.is_floating(array.type):
+            number = counts & ~pc.is_nan(array).fill_null(True).to_numpy(zero_copy_only=False)
+            counts = number | (counts & (groups.count_where(number) == 0)[groups.number])
+        order = np.zeros(len(array), dtype=np.int64)
+        rank = ranks(array.filter(pa.array(counts)))
+        # Dense ranks: so that 0 (for min) and -1 (for max) are free to say "does not count".
+        _, order[counts] = np.unique(rank, return_inverse=True)
+        order[~counts] = np.iinfo(np.int64).max if choose is np.minimum else -1
+        best = choose.reduceat(order, groups.first)
+        return _taken(array, groups.first_where(counts & (order == best[groups.number])))
+
+    return rule
+
+
+def concatenated(array: pa.ListArray, groups: Groups) -> pa.ListArray:
+    """The lists of each group one behind the other: they lie so already."""
+    offsets = array.offsets.to_numpy()
+    edges = np.append(offsets[groups.first], offsets[-1])
+    return pa.ListArray.from_arrays(pa.array(edges, pa.int32()), array.values, type=array.type)
+
+
+def distinct_elements(array: pa.ListArray) -> pa.ListArray:
+    """Each list without repetitions, in the order of first appearance."""
+    offsets = array.offsets.to_numpy()
+    elements = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    lengths = np.diff(offsets)
+    owner = np.repeat(np.arange(len(array)), lengths)
+    kept = first_of_equal(owner, elements)
+    counts = np.bincount(owner[kept], minlength=len(array))
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    values = elements.take(pa.array(kept))
+    return pa.ListArray.from_arrays(pa.array(edges, pa.int32()), values, type=array.type)

@@ -1,0 +1,201 @@
+"""Commands carried out on rows in memory. Knows no files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmt_pipeline.compute.defaults import DefaultExpressions
+from rmt_pipeline.compute.kernel_direct import Condition, direct_condition
+from rmt_pipeline.expressions.check_commands import affected, cast_text
+from rmt_pipeline.expressions.commands import (
+    Command,
+    DeleteRows,
+    UpdateColumns,
+    in_partition,
+    parse_commands,
+)
+from rmt_pipeline.expressions.evaluate import evaluate
+from rmt_pipeline.expressions.translate import Expression, compile_expression
+from rmt_pipeline.expressions.types import arrow_schema, parse_type
+from rmt_pipeline.protocol.table import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Rows after all commands. `deleted` are those that went, as they were when they went."""
+
+    rows: pa.Table
+    deleted: tuple[pa.Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A command, compiled. `condition` is 1 or 0, never NULL; `direct` is the same without DuckDB,
+    or may be NULL.
+    """
+
+    condition: Expression
+    direct: Condition | None
+    assigned: tuple[tuple[str, Expression], ...]
+    computed: tuple[str, ...]
+    """MATERIALIZED columns that follow from the assigned ones."""
+
+    @property
+    def deletes(self) -> bool:
+        return not self.assigned
+
+
+class Commands:
+    """The commands of one or several mutations, in order, for the parts of one partition.
+
+    A command sees what those before it have done. A value is computed only for the rows that it
+    is for: the others may hold what it can't be computed from. Raises UserError for texts that
+    do not fit the columns.
+    """
+
+    def __init__(self, texts: Sequence[str], columns: Sequence[Column], partition: str) -> None:
+        self._columns = tuple(columns)
+        self._defaults = DefaultExpressions(columns)
+        self._steps = [
+            self._compiled(command)
+            for text in texts
+            for command in parse_commands(text)
+            if in_partition(command, partition)
+        ]
+        self.condition_columns = tuple(
+            dict.fromkeys(name for step in self._steps for name in step.condition.columns_used)
+        )
+        self.changed_columns = frozenset(
+            name
+            for step in self._steps
+            for name in (*(one for one, _ in step.assigned), *step.computed)
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no command for this partition at all."""
+        return not self._steps
+
+    def _compiled(self, command: Command) -> _Step:
+        condition = self._expression(f"if({command.condition}, 1, 0)")
+        direct = direct_condition(
+            self._expression(command.condition).node, _plain_types(self._columns)
+        )
+        match command:
+            case DeleteRows():
+                return _Step(condition, direct, (), ())
+            case UpdateColumns():
+                types = {column.name: column for column in self._columns}
+                assigned = tuple(
+                    (one.column, self._expression(cast_text(one.value, types[one.column])))
+                    for one in command.assignments
+                )
+                computed = dict.fromkeys(
+                    column.name
+                    for name, _ in assigned
+                    for column in affected(name, self._columns)
+                )
+                return _Step(condition, direct, assigned, tuple(computed))
+
+    def _expression(self, text: str) -> Expression:
+        # Whether `now()` may stand in a command was decided before it was written to the log.
+        return compile_expression(text, self._columns, allow_nondeterministic=True)
+
+    def match(self, rows: pa.Table) -> bool:
+        """Whether any command is for any of these rows, which have the `condition_columns`.
+
+        Right although commands see what those before them did: up to the first one that is for
+        a row, nothing was done. Raises BadValue.
+        """
+        return any(pc.any(_where(step, rows)).as_py() for step in self._steps)
+
+    def count(self, rows: pa.Table) -> int:
+        """For how many of these rows some command is, each looked at alone."""
+        found = np.zeros(rows.num_rows, dtype=np.bool_)
+        for step in self._steps:
+            found |= _where(step, rows).to_numpy(zero_copy_only=False)
+        return int(found.sum())
+
+    def apply(self, rows: pa.Table) -> Applied:
+        """All commands on `rows`, which have all columns. Raises BadValue for a value that can't
+        be computed.
+        """
+        deleted: list[pa.Table] = []
+        for step in self._steps:
+            where = _where(step, rows)
+            if not pc.any(where).as_py():
+                continue
+            if step.deletes:
+                deleted.append(rows.filter(where))
+                rows = rows.filter(pc.invert(where))
+            else:
+                rows = self._updated(step, rows, where)
+        return Applied(rows, tuple(deleted))
+
+    def _updated(self, step: _Step, rows: pa.Table, where: pa.Array) -> pa.Table:
+        chosen = self._decoded(rows.filter(where))
+        new = dict(
+            zip(
+                (name for name, _ in step.assigned),
+                evaluate([expression for _, expression in step.assigned], chosen),
+                strict=True,
+            )
+        )
+        for name, values in new.items():
+            chosen = _with_column(chosen, name, values)
+        for name in step.computed:
+            new[name] = self._defaults.evaluate(name, chosen)
+            chosen = _with_column(chosen, name, new[name])
+        for name, values in new.items():
+            rows = _with_column(rows, name, _replaced(rows.column(name), where, values))
+        return rows
+
+    def _decoded(self, rows: pa.Table) -> pa.Table:
+        """Without dictionaries: what expressions are computed on."""
+        known = [column for column in self._columns if column.name in rows.schema.names]
+        return rows.select([column.name for column in known]).cast(arrow_schema(known))
+
+
+def _where(step: _Step, rows: pa.Table) -> pa.Array:
+    used = rows.select(step.condition.columns_used)
+    for name in step.condition.columns_used:
+        column = used.column(name)
+        if pa.types.is_dictionary(column.type):
+            used = _with_column(used, name, column.cast(column.type.value_type))
+    if not step.condition.columns_used:
+        used = pa.table({"": pa.nulls(rows.num_rows, pa.int8())})
+    if step.direct is not None:
+        return pc.fill_null(step.direct(used), False).combine_chunks()
+    [found] = evaluate([step.condition], used)
+    return found.cast(pa.bool_())
+
+
+@lru_cache(maxsize=100)
+def _plain_types(columns: tuple[Column, ...]) -> dict[str, pa.DataType]:
+    """The stored forms of integer and String columns."""
+    types = {column.name: parse_type(column.type) for column in columns}
+    return {
+        name: kind.arrow
+        for name, kind in types.items()
+        if kind.plain.family == "String" or (kind.is_integer and not kind.plain.wide_bytes)
+    }
+
+
+def _with_column(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    at = rows.schema.get_field_index(name)
+    return rows.set_column(at, rows.schema.field(at).with_type(values.type), values)
+
+
+def _replaced(column: pa.ChunkedArray, where: pa.Array, values: pa.Array) -> pa.Array:
+    """`column` with `values` where `where` is true."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    whole = pa.chunked_array([*column.chunks, values], column.type).combine_chunks()
+    chosen = where.to_numpy(zero_copy_only=False)
+    places = np.arange(len(column), dtype=np.int64)
+    places[chosen] = len(column) + np.arange(len(values))
+    return whole.take(pa.array(places))

@@ -1,0 +1,132 @@
+"""Runs one unit of a mutation from file to file. Knows no Spark and no replica."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.kernel import batch_rows_for
+from rmt_pipeline.compute.kernel_commands import Commands
+from rmt_pipeline.compute.kernel_conform import Conform
+from rmt_pipeline.compute.kernel_source import Reader
+from rmt_pipeline.compute.kernel_unit import verify_file
+from rmt_pipeline.compute.kernel_write import ResultWriter
+from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
+from rmt_pipeline.compute.units import Shape, WrittenFile
+from rmt_pipeline.store.row_hash import RowHashes, hash_table
+from rmt_pipeline.system import Clock
+
+
+def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
+    """Make the unit's file, unless no command is for any of its rows.
+
+    Raises BrokenSource, DiskFull, UserError (a value that can't be computed); whatever is
+    raised, the file is to be thrown away with its directory.
+    """
+    started_s = clock.monotonic_s()
+    commands = Commands(unit.commands, unit.shape.columns, unit.partition)
+    if not unit.rewrite and not _touches(unit, commands):
+        return _done(unit, started_s, clock)
+    for part, file in unit.verify:
+        verify_file(part, file)
+    counts = _Counts(unit.shape)
+    writer = ResultWriter(unit)
+    try:
+        for table in _tables(unit, unit.shape):
+            applied = commands.apply(table)
+            counts.add(table, applied.deleted)
+            writer.add(applied.rows)
+        written = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    done = _done(unit, started_s, clock, written, writer)
+    return replace(
+        done,
+        rows_in=counts.rows_in,
+        rows_deleted=counts.deleted.rows,
+        deleted_hashes=tuple(counts.deleted.column_hashes.items()),
+        changed=commands.changed_columns,
+    )
+
+
+def try_rows(unit: MutateUnit) -> None:
+    """The commands on the first rows of the unit's file. Raises as `run_mutation`."""
+    commands = Commands(unit.commands, unit.shape.columns, unit.partition)
+    for table in _tables(unit, unit.shape):
+        commands.apply(table)
+        return
+
+
+class _Counts:
+    """What was read, and what of it went."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._names = [column.name for column in shape.columns]
+        self.rows_in = 0
+        self.deleted = RowHashes(0, 0, dict.fromkeys(self._names, 0), 0)
+
+    def add(self, table: pa.Table, deleted: tuple[pa.Table, ...]) -> None:
+        self.rows_in += table.num_rows
+        for gone in deleted:
+            start = self.deleted.rows
+            self.deleted += hash_table(gone.select(self._names), start_position=start)
+
+
+def _done(
+    unit: MutateUnit,
+    started_s: float,
+    clock: Clock,
+    written: WrittenFile | None = None,
+    writer: ResultWriter | None = None,
+) -> MutateUnitDone:
+    hashes = RowHashes(0, 0, {}, 0) if writer is None else writer.hashes
+    bounds = {} if writer is None else writer.bounds
+    return MutateUnitDone(
+        merge=unit.merge,
+        ordinal=unit.ordinal,
+        file=written,
+        rows_in=0,
+        rows=hashes.rows,
+        bytes_uncompressed=0 if writer is None else writer.bytes_uncompressed,
+        row_hash=hashes.row_hash,
+        column_hashes=tuple(hashes.column_hashes.items()),
+        content_hash=hashes.content_hash,
+        key_bounds=tuple((name, *found) for name, found in bounds.items()),
+        warnings=(),
+        seconds=clock.monotonic_s() - started_s,
+        touched=writer is not None,
+    )
+
+
+def count_rows(unit: MutateUnit) -> int:
+    """How many rows of the file some command is for. Raises as `run_mutation`."""
+    commands = Commands(unit.commands, unit.shape.columns, unit.partition)
+    return sum(commands.count(table) for table in _conditions(unit, commands))
+
+
+def _touches(unit: MutateUnit, commands: Commands) -> bool:
+    """Whether any command is for a row of the file."""
+    return any(commands.match(table) for table in _conditions(unit, commands))
+
+
+def _conditions(unit: MutateUnit, commands: Commands) -> Iterator[pa.Table]:
+    """The file's rows with no more than the columns of conditions, if there is any command."""
+    columns = tuple(
+        column for column in unit.shape.columns if column.name in commands.condition_columns
+    )
+    # A condition without columns still wants to know how many rows there are.
+    columns = columns or unit.shape.columns[:1]
+    if not commands.is_empty:
+        yield from _tables(unit, replace(unit.shape, columns=columns, key=(), bounded=()))
+
+
+def _tables(unit: MutateUnit, shape: Shape) -> Iterator[pa.Table]:
+    """The file's rows in order, as tables of the shape's columns. Raises BrokenSource."""
+    [source] = unit.sources
+    reader = Reader(source, [column.name for column in shape.columns], (), None, None)
+    dictionaries = reader.dictionary_columns()
+    conform = Conform(shape, dictionaries)
+    rows = batch_rows_for(1, reader.bytes / max(reader.rows, 1))
+    for batch in reader.batches(rows, sorted(dictionaries)):
+        yield conform.table(batch, source.part)

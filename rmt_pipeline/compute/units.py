@@ -1,0 +1,315 @@
+"""Units: a merge cut into pieces of bounded size that know nothing of each other. Pure.
+
+A small merge is one unit. A large one is cut at key values, so that rows with equal keys always
+meet in one unit, whatever the engine does with them. Each unit writes one file; the files of a
+part, in the order of their units, are in key order.
+
+The cut depends on the sources alone, never on how many cores there are: every replica makes the
+same files, whatever it runs on.
+"""
+
+import decimal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmt_pipeline.protocol.table import Column
+
+UNIT_BYTES = 32 << 20  # of Parquet; smaller ones would spend their time on starting
+UNITS_PER_MERGE_MAX = 256
+
+KeyPrefix = tuple[Any, ...]
+"""Values of the first columns of a key."""
+
+KeyValue = int | float | bytes | decimal.Decimal | None
+"""A value of the leading key column: dates and times as stored integers, strings as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """MergeTree: all rows (spec §17.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """The newest row of each key (spec §17.2). Column names; "" when there is none."""
+
+    version: str = ""
+    is_deleted: str = ""
+    cleanup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Summing:
+    """Sums of each key (spec §17.3). `columns` empty: every number outside of the keys.
+    `kept` are the columns that the keys use, which are never summed.
+    """
+
+    columns: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregating:
+    """SimpleAggregateFunction columns of each key (spec §17.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsing:
+    """Rows that cancel each other, by order (spec §17.5). `final`: negative rows are hidden, as
+    a SELECT with FINAL does.
+    """
+
+    sign: str
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedCollapsing:
+    """Rows that cancel each other, by version (spec §17.6); `version` ends the sorting key."""
+
+    sign: str
+    version: str
+
+
+Rules = Plain | Replacing | Summing | Aggregating | Collapsing | VersionedCollapsing
+
+
+COMPUTED = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """One expression of a key. `text` is its canonical text; `name` the column that holds its
+    values in working tables: a column of the table, or one that begins with `COMPUTED`.
+    """
+
+    text: str
+    name: str
+
+    @property
+    def is_computed(self) -> bool:
+        return self.name.startswith(COMPUTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What all units of one merge have in common."""
+
+    columns: tuple[Column, ...]
+    """Those that are stored."""
+    key: tuple[KeyPart, ...]
+    """The sorting key."""
+    rules: Rules = field(default_factory=Plain)
+    deduplicate: bool = False
+    deduplicate_by: tuple[str, ...] = ()
+    """Columns that make two rows equal; empty: all of them."""
+
+    bounded: tuple[KeyPart, ...] = ()
+    """Whose least and greatest values the manifest tells."""
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns of working tables that hold the key."""
+        return tuple(part.name for part in self.key)
+
+    @property
+    def conserves_rows(self) -> bool:
+        """Whether every row of the sources is in the result, unchanged."""
+        return isinstance(self.rules, Plain) and not self.deduplicate
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFile:
+    """A file of a source: absolute path, and what its part's manifest says it is.
+
+    `firsts`: the leading key value of each row group's first row, for keys of which Parquet has
+    no statistics; else empty.
+    """
+
+    path: str
+    size: int
+    hash: str
+    firsts: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSource:
+    """A source part; its files in key order."""
+
+    part: str
+    files: tuple[UnitFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One file to make: the sources' rows whose key is in [lower, upper), None being no bound.
+
+    `merge` says to which merge of its job it belongs, `ordinal` which of its files it makes.
+    `verify` are the files whose bytes this unit compares with their hash: the units of a merge
+    share that work.
+    """
+
+    merge: int
+    ordinal: int
+    shape: Shape
+    sources: tuple[UnitSource, ...]
+    output: str
+    lower: KeyPrefix | None = None
+    upper: KeyPrefix | None = None
+    verify: tuple[tuple[str, UnitFile], ...] = ()
+    """Pairs of a part's name and its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A row group: where its leading key values lie, and how many bytes it has."""
+
+    least: KeyValue
+    greatest: KeyValue
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The key of a row that stands for so many bytes of rows around it."""
+
+    key: KeyPrefix
+    size: float
+
+
+def units_count(bytes_total: int) -> int:
+    """Into how many units a merge of this many bytes of Parquet is cut, if its keys allow."""
+    count = max(1, min(UNITS_PER_MERGE_MAX, -(-bytes_total // UNIT_BYTES)))
+    return (
+        count + count % 2 if count > 1 else 1
+    )  # an odd one out would keep half the cores idle
+
+
+def cuts(stretches: Sequence[Stretch], count: int) -> list[KeyValue]:
+    """At most `count` - 1 key values that divide the bytes about equally, ascending.
+
+    Rows are taken to lie evenly between a stretch's least and greatest value, where those are
+    numbers; for other types a cut is the least value of a stretch.
+    """
+    if count < 2 or not stretches or any(each.least is None for each in stretches):
+        return []
+    total = sum(each.size for each in stretches)
+    lowest = min(each.least for each in stretches)  # type: ignore[type-var]
+    candidates = sorted(_candidates(stretches, count))  # type: ignore[type-var]
+    before = [_bytes_before(stretches, value) for value in candidates]
+    found: list[KeyValue] = []
+    at = 0
+    for number in range(1, count):
+        wanted = total * number / count
+        while at + 1 < len(candidates) and abs(before[at + 1] - wanted) <= abs(
+            before[at] - wanted
+        ):
+            at += 1
+        if at < len(candidates):
+            value = candidates[at]
+            if value != lowest and (not found or value > found[-1]):  # type: ignore[operator]
+                found.append(value)
+    return found
+
+
+def cuts_by_samples(samples: Sequence[Sample], count: int) -> list[KeyPrefix]:
+    """At most `count` - 1 keys that divide the bytes about equally, ascending."""
+    if count < 2 or not samples:
+        return []
+    ordered = sorted(samples, key=lambda sample: sample.key)
+    total = sum(sample.size for sample in ordered)
+    found: list[KeyPrefix] = []
+    before = 0.0
+    for sample in ordered:
+        wanted = total * (len(found) + 1) / count
+        last = found[-1] if found else ordered[0].key
+        if len(found) + 1 < count and before >= wanted and sample.key > last:
+            found.append(sample.key)
+        before += sample.size
+    return found
+
+
+def _candidates(stretches: Sequence[Stretch], count: int) -> set[KeyValue]:
+    """Values that may become a cut."""
+    found = {each.least for each in stretches}
+    if isinstance(stretches[0].least, int):
+        low = min(each.least for each in stretches)  # type: ignore[type-var]
+        high = max(each.greatest for each in stretches)  # type: ignore[type-var]
+        found |= set(_between(stretches, int(low), int(high), count))  # type: ignore[arg-type]
+    return found
+
+
+def _between(stretches: Sequence[Stretch], low: int, high: int, count: int) -> list[int]:
+    """For each wanted share, the integer before which about that share lies: by bisection."""
+    total = sum(each.size for each in stretches)
+    found = []
+    for number in range(1, count):
+        left, right = low, high
+        while left < right:
+            middle = (left + right) // 2
+            if _bytes_before(stretches, middle) < total * number / count:
+                left = middle + 1
+            else:
+                right = middle
+        found.append(left)
+    return found
+
+
+def _bytes_before(stretches: Sequence[Stretch], value: KeyValue) -> float:
+    return sum(each.size * _share_before(each, value) for each in stretches)
+
+
+def _share_before(stretch: Stretch, value: KeyValue) -> float:
+    """The share of a stretch's rows below `value`."""
+    least, greatest = stretch.least, stretch.greatest
+    if value <= least:  # type: ignore[operator]
+        return 0.0
+    if value > greatest:  # type: ignore[operator]
+        return 1.0
+    if isinstance(least, int) and isinstance(greatest, int) and isinstance(value, int):
+        return (value - least) / (greatest - least + 1)
+    return 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that a unit made: name, bytes, SHA-256."""
+
+    name: str
+    size: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitDone:
+    """What a unit made. No rows: no file (and hashes of nothing)."""
+
+    merge: int
+    ordinal: int
+    file: WrittenFile | None
+    rows_in: int
+    rows: int
+    bytes_uncompressed: int
+    row_hash: int
+    column_hashes: tuple[tuple[str, int], ...]
+    content_hash: int
+    key_bounds: tuple[tuple[str, object, object], ...]
+    """Of each key: text, least and greatest value, as Arrow's Python values."""
+    warnings: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailed:
+    """Why a unit made nothing. `part` names the source that is broken, when one is."""
+
+    merge: int
+    ordinal: int
+    error: str
+    """The class in protocol.errors, else the class of a bug."""
+    message: str
+    part: str = ""
+
+
+UnitResult = UnitDone | UnitFailed

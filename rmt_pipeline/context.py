@@ -1,0 +1,207 @@
+"""One server seen from any process of its host: its tables, its ZooKeeper session, its catalog."""
+
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rmt_pipeline.catalog import Catalog, require_owner
+from rmt_pipeline.config import Config, ServerConfig, expand, load_config
+from rmt_pipeline.exchange.client import PartClient
+from rmt_pipeline.exchange.secret import exchange_secret
+from rmt_pipeline.protocol.errors import TableAlreadyExists, UserError
+from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.create import create_replica
+from rmt_pipeline.replica.drop import drop_replica
+from rmt_pipeline.replica.http_peers import HttpPeers
+from rmt_pipeline.replica.replica import Memory, Replica
+from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
+from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.connect import connect
+from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+from rmt_pipeline.zookeeper.paths import TablePaths
+
+
+class ServerContext:
+    """What a process of this host needs to act for one server. Connects when it first must.
+
+    Nothing here is the truth: that is in ZooKeeper, in the catalog and in the part directories, so
+    any number of processes may have a context of one server at once.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server: str,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        purpose: str = "client",
+    ) -> None:
+        """`purpose` names this process in claims, e.g. `worker`. Raises BadConfiguration."""
+        self.config = config
+        self.server: ServerConfig = config.server(server)
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+        require_owner(self.server.data, self.server.name)
+        self.catalog = Catalog(self.server.data, self.ids)
+        self._worker = f"{purpose} {self.ids.new_id()[:8]} on {socket.gethostname()}"
+        self._lock = threading.RLock()
+        self._keeper: KazooKeeper | None = None
+        self._replicas: dict[str, Replica] = {}
+        self._stores: dict[str, PartStore] = {}
+
+    @classmethod
+    def open(
+        cls, config: str | Path | Config | None, server: str, *, purpose: str = "client"
+    ) -> Self:
+        """`config`: a file, a Config, or None for RMT_CONFIG and the embedded default."""
+        loaded = config if isinstance(config, Config) else load_config(config)
+        return cls(loaded, server, purpose=purpose)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session, if there is one. The context may be used again."""
+        with self._lock:
+            keeper, self._keeper = self._keeper, None
+            self._replicas.clear()
+        if keeper is not None:
+            keeper.close()
+
+    def keeper(self) -> KazooKeeper:
+        """A living session; a new one when the last is over. Raises ZooKeeperUnreachable."""
+        with self._lock:
+            if self._keeper is None or self._keeper.is_retired:
+                self._replicas.clear()
+                zookeeper = self.config.zookeeper
+                self._keeper = connect(
+                    self.config.zookeeper_hosts,
+                    session_timeout_s=zookeeper.session_timeout_s,
+                    connect_timeout_s=zookeeper.connect_timeout_s,
+                )
+            return self._keeper
+
+    def use(self, keeper: KazooKeeper) -> None:
+        """Act in this session from now on (the server's, which holds `is_active`)."""
+        with self._lock:
+            self._keeper = keeper
+            self._replicas.clear()
+
+    def peers(self) -> HttpPeers:
+        """To fetch parts from the other servers. The caller closes it."""
+        secret = self.config.secret_of(self.server.name)
+        client = PartClient(secret or exchange_secret(self.keeper(), self.ids))
+        return HttpPeers(client)
+
+    # --- tables ---
+
+    def table(self, name: str, database: str = "default") -> Table:
+        """Raises UnknownTable, UnknownDatabase."""
+        return self.table_of(self.catalog.definition(database, name))
+
+    def tables(self) -> list[Table]:
+        return [self.table_of(definition) for definition in self.catalog.definitions()]
+
+    def table_of(self, definition: TableDefinition) -> Table:
+        return Table(
+            definition,
+            self.store(definition),
+            replica=lambda: self.replica(definition),
+            renew=self.close,
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+    def replica(self, definition: TableDefinition) -> Replica:
+        keeper = self.keeper()
+        with self._lock:
+            known = self._replicas.get(definition.full_name)
+            if known is not None and known.keeper is keeper and known.definition == definition:
+                return known
+            replica = Replica(
+                definition=definition,
+                keeper=keeper,
+                store=self.store(definition),
+                clock=self.clock,
+                ids=self.ids,
+                settings=TableSettings.of(dict(definition.settings)),
+                worker=self._worker,
+                memory=Memory(),
+            )
+            self._replicas[definition.full_name] = replica
+            return replica
+
+    def store(self, definition: TableDefinition) -> PartStore:
+        with self._lock:
+            store = self._stores.get(definition.full_name)
+            if store is None:
+                directory = self.catalog.table_directory(definition)
+                store = PartStore(LocalDisk(directory), ids=self.ids)
+                self._stores[definition.full_name] = store
+            return store
+
+    def expanded(self, definition: TableDefinition) -> TableDefinition:
+        """With the server's macros in the engine's ZooKeeper path and replica name filled in."""
+        macros = self.server.macros_for(definition.database, definition.name)
+        path = expand(definition.engine.zookeeper_path, macros).rstrip("/")
+        name = expand(definition.engine.replica, macros)
+        if not path.startswith("/") or "//" in path:
+            raise UserError(
+                f"ZooKeeper path {path!r} of {definition.full_name} is not an absolute path; "
+                "write e.g. '/clickhouse/tables/{shard}/{table}'"
+            )
+        if not name or "/" in name:
+            raise UserError(
+                f"replica name {name!r} of {definition.full_name} is empty or has a slash in it"
+            )
+        engine = replace(definition.engine, zookeeper_path=path, replica=name)
+        return replace(definition, engine=engine)
+
+    def create_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
+        """CREATE TABLE: nodes in ZooKeeper, then the catalog. False: it was there and that is fine.
+
+        The server makes the replica active when it notices the new table; `wait_active` waits.
+        Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
+        """
+        self.catalog.require_database(definition.database)
+        if self.catalog.has(definition.database, definition.name):
+            if if_not_exists:
+                return False
+            raise TableAlreadyExists(f"table {definition.full_name} already exists")
+        definition = self.expanded(definition)
+        create_replica(self.keeper(), definition, self._creator(definition))
+        self.catalog.add(definition)
+        return True
+
+    def drop_table(self, database: str, name: str) -> TableDefinition:
+        """DROP TABLE: the local name first, so that nobody works on it; then ZooKeeper, then the
+        bytes. What an interruption leaves, CREATE of the same table or the server's start cleans.
+        """
+        definition = self.catalog.definition(database, name)
+        store = self.store(definition)
+        self.catalog.remove(database, name)
+        engine = definition.engine
+        drop_replica(self.keeper(), TablePaths(engine.zookeeper_path), engine.replica)
+        store.destroy()
+        with self._lock:
+            self._stores.pop(definition.full_name, None)
+            self._replicas.pop(definition.full_name, None)
+        return definition
+
+    def _creator(self, definition: TableDefinition) -> bytes:
+        return f"{definition.full_name}|{self.server.name}".encode()

@@ -1,0 +1,1 @@
+"""Parts from one server to another over HTTP (spec §12)."""

@@ -1,0 +1,224 @@
+"""Gets a part from a peer (spec §12). `wire` has the format.
+
+Nothing that a peer sends is trusted: names, sizes, hashes and the manifest are checked while
+the bytes go to a staging directory, which is removed when anything is wrong. There is no retry
+here: the queue tries again, maybe with another replica.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Protocol
+
+from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.connections import Connections, Peer, open_connection
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    DiskFull,
+    NoReplicaHasPart,
+    RmtError,
+    Unavailable,
+)
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.store.manifest import PartFile
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.system import Clock, SystemClock
+
+SCHEMES = ("http", "https")
+REFUSAL_BYTES_MAX = 4096  # of a peer's error text
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """`receive_s` bounds each chunk (256 KiB), so that a peer that trickles is given up too."""
+
+    connect_s: float = 1.0
+    receive_s: float = 30.0
+
+
+class ReplicaHost(Protocol):
+    """Where a replica's server is (spec §0.4.8); `formats.ReplicaAddress` is one."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def scheme(self) -> str: ...
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class PartClient:
+    """Fetches parts with one secret. Safe for threads; one for each process is enough.
+
+    `limit_bytes_per_s` bounds each fetch; 0 is no limit. `is_cancelled` is asked before every
+    chunk.
+    """
+
+    secret: str = field(repr=False)
+    timeouts: Timeouts = Timeouts()
+    limit_bytes_per_s: int = 0
+    is_cancelled: Callable[[], bool] = _never
+    clock: Clock = field(default_factory=SystemClock)
+    connections: Connections = field(default_factory=Connections)
+
+    def fetch(
+        self, address: ReplicaHost, endpoint: str, part: PartName, store: PartStore
+    ) -> StagedPart:
+        """Stage `part` of the replica whose ZooKeeper path is `endpoint`, from `address`.
+
+        Raises NoReplicaHasPart (that peer does not have it), Unavailable (the peer cannot be
+        reached, is busy or broke off), Corruption (what it sent is not a part), DiskFull, and
+        Conflict when it was cancelled. Then nothing is left behind.
+        """
+        if address.scheme not in SCHEMES:
+            raise Unavailable(f"the scheme of {address} is not one of {', '.join(SCHEMES)}")
+        peer = Peer(address.scheme, address.host, address.port)
+        try:
+            connection, response = self._request(peer, wire.request_target(endpoint, part))
+        except (OSError, HTTPException) as error:
+            raise Unavailable(f"{peer} cannot be asked for {part}: {error!r}") from error
+        try:
+            staged = _receive(_Reader(self, response), part, store)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, RmtError):
+                error.args = (f"{part} from {peer}: {error}",)
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self.connections.give_back(peer, connection)
+        return staged
+
+    def _request(self, peer: Peer, target: str) -> tuple[HTTPConnection, HTTPResponse]:
+        """Asks; raises OSError or HTTPException when there is no answer.
+
+        A connection that was idle may have been closed by the peer meanwhile. Asking is no
+        change, so it is simply asked again on a new one.
+        """
+        idle = self.connections.take(peer)
+        if idle is not None:
+            try:
+                return idle, self._ask(idle, target)
+            except (ConnectionError, HTTPException):
+                idle.close()
+        new = open_connection(peer, timeout_s=self.timeouts.connect_s)
+        try:
+            new.connect()
+            new.sock.settimeout(self.timeouts.receive_s)
+            return new, self._ask(new, target)
+        except BaseException:
+            new.close()
+            raise
+
+    def _ask(self, connection: HTTPConnection, target: str) -> HTTPResponse:
+        connection.request("POST", target, headers={"Authorization": f"Bearer {self.secret}"})
+        return connection.getresponse()
+
+
+def _receive(reader: "_Reader", part: PartName, store: PartStore) -> StagedPart:
+    reader.require_success()
+    manifest = wire.read_head(reader.read)
+    if manifest.partition_id != part.partition:
+        raise Corruption(f"its manifest is of partition {manifest.partition_id}")
+    free_bytes = store.disk.free_bytes()
+    if manifest.bytes_on_disk > free_bytes:
+        raise DiskFull(
+            f"{manifest.bytes_on_disk} bytes are to be written and {free_bytes} are free: "
+            "free some space; nothing was written"
+        )
+    staging = store.begin("fetch", str(part))
+    try:
+        for file in manifest.files:
+            wire.read_file_head(reader.read, file)
+            _receive_file(reader, staging, file)
+        reader.end()
+        return staging.seal(manifest)
+    except BaseException:
+        staging.abandon()
+        raise
+
+
+def _receive_file(reader: "_Reader", staging: Staging, file: PartFile) -> None:
+    written = staging.write(file.name, reader.chunks(file.size))
+    sent_hash = reader.read(wire.HASH_BYTES).hex()
+    if written.hash != file.hash or not written.hash.startswith(sent_hash):
+        raise Corruption(
+            f"{file.name} arrived with hash {written.hash}; its manifest says {file.hash}, "
+            f"the peer computed {sent_hash}…"
+        )
+
+
+class _Reader:
+    """Reads exactly what was asked for, and not faster than wanted."""
+
+    def __init__(self, client: PartClient, response: HTTPResponse) -> None:
+        self._client = client
+        self._response = response
+        self._started_s = client.clock.monotonic_s()
+        self._received = 0
+
+    def require_success(self) -> None:
+        """Raises NoReplicaHasPart or Unavailable with the peer's own words."""
+        status = self._response.status
+        if status != 200:
+            words = self._arrived(REFUSAL_BYTES_MAX).decode("utf-8", "replace").strip()
+            message = f"refused with status {status}: {words or 'no reason given'}"
+            raise NoReplicaHasPart(message) if status == 404 else Unavailable(message)
+
+    def read(self, size: int) -> bytes:
+        """Raises Unavailable when the answer ends before, or is slower than the timeout."""
+        return b"".join(self.chunks(size)) if size > wire.CHUNK_BYTES else self._chunk(size)
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        while size:
+            chunk = self._chunk(min(size, wire.CHUNK_BYTES))
+            size -= len(chunk)
+            yield chunk
+
+    def end(self) -> None:
+        """Raises Corruption unless the answer ends here."""
+        if self._arrived(1):
+            raise Corruption("the peer sends more than its manifest has")
+
+    def _chunk(self, size: int) -> bytes:
+        """`size` bytes, at most a chunk."""
+        client, pieces, left = self._client, [], size
+        if client.is_cancelled():
+            raise Conflict("the fetch was cancelled")
+        deadline_s = client.clock.monotonic_s() + client.timeouts.receive_s
+        while left:
+            piece = self._arrived(left)
+            if not piece:
+                raise Unavailable(f"the answer broke off near byte {self._received + size}")
+            pieces.append(piece)
+            left -= len(piece)
+            if left and client.clock.monotonic_s() > deadline_s:
+                raise Unavailable(
+                    f"{size} bytes took longer than {client.timeouts.receive_s:g} s to arrive"
+                )
+        self._received += size
+        self._slow_down()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _arrived(self, size: int) -> bytes:
+        """What is there of the next `size` bytes; waits for the first; nothing at the end."""
+        try:
+            return self._response.read1(size)
+        except (OSError, HTTPException) as error:
+            raise Unavailable(f"broke off near byte {self._received}: {error!r}") from error
+
+    def _slow_down(self) -> None:
+        limit = self._client.limit_bytes_per_s
+        if limit:
+            due_s = self._started_s + self._received / limit
+            early_s = due_s - self._client.clock.monotonic_s()
+            if early_s > 0:
+                self._client.clock.sleep_s(early_s)

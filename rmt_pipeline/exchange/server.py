@@ -1,0 +1,241 @@
+"""Hands a server's parts to its peers over HTTP (spec §12). `wire` has the format.
+
+Every byte is hashed while it is sent and compared with the manifest. A part that no longer
+matches is never completed on the wire: the answer breaks off before the file's hash, so that no
+reader can take it for whole, and the part is reported as broken. A peer that goes away, or is
+slow, says nothing about the part.
+"""
+
+import asyncio
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from rmt_pipeline.exchange import wire
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.store.manifest import Manifest, PartFile
+from rmt_pipeline.store.part_store import PartStore
+
+SENDS_MAX = 64  # at the same time, over all tables; one more is answered with 429
+SMALL_ANSWER_BYTES = 1 << 20  # read and verified in full before the first byte is sent
+
+FindStore = Callable[[str], PartStore | None]
+"""The parts of the replica with this ZooKeeper path, if this server has it.
+
+May raise Unavailable while the replica is starting or the server stopping."""
+
+OnBroken = Callable[[str, PartName, Corruption], None]
+"""Told a replica's ZooKeeper path, a part of it, and what is wrong; from any thread."""
+
+OnAnswer = Callable[[int, int], None]
+"""Told the status and the bytes of each answer that was begun; from the event loop's thread."""
+
+
+def _nobody(_status: int, _size: int) -> None:
+    """Nobody counts."""
+
+
+class Broken(Exception):
+    """Breaks an answer off; uvicorn then closes the connection."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What all requests share."""
+
+    find_store: FindStore
+    secret: str = field(repr=False)
+    on_broken: OnBroken
+    on_answer: OnAnswer = _nobody
+    sends_max: int = SENDS_MAX
+    sends: int = field(default=0, init=False)
+    """Answers being sent now. Touched by the event loop's thread only."""
+
+    async def answer(self, request: Request) -> Response:
+        response = await self._answer(request)
+        self.on_answer(response.status_code, int(response.headers["content-length"]))
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        asked = self._asked(request)
+        if isinstance(asked, Response):
+            return asked
+        if self.sends >= self.sends_max:
+            return _refusal(429, f"{self.sends} parts are being sent already; try again later")
+        self.sends += 1
+        outgoing = None
+        try:
+            outgoing = await run_in_threadpool(self._prepare, *asked)
+        except MissingPart as error:
+            return _refusal(404, str(error))
+        except Corruption as error:
+            return _refusal(500, f"{asked[1]} is broken here and will be checked: {error}")
+        except RmtError as error:
+            return _refusal(503, str(error))
+        else:
+            return outgoing
+        finally:
+            if not isinstance(outgoing, _Stream):  # a stream counts until it ends
+                self.sends -= 1
+
+    def _asked(self, request: Request) -> tuple[str, PartName] | Response:
+        """The replica's path and the part, or the refusal. Nothing in a request is trusted."""
+        if not authorized(request, self.secret):
+            return _refusal(
+                401,
+                "the exchange secret is missing or wrong: all servers of a cluster share one",
+            )
+        query = request.query_params
+        endpoint, text = query.get("endpoint", ""), query.get("part", "")
+        part = PartName.try_parse(text)
+        if part is None:
+            return _refusal(400, f"{text!r} is not a part name")
+        if not endpoint.startswith(wire.ENDPOINT_PREFIX):
+            return _refusal(400, f"endpoint {endpoint!r} is not {wire.ENDPOINT_PREFIX}<path>")
+        version = query.get("client_protocol_version", "")
+        if not (version.isascii() and version.isdigit() and int(version[:9]) >= 1):
+            return _refusal(
+                400, f"client_protocol_version {version!r} is not a positive number"
+            )
+        return endpoint.removeprefix(wire.ENDPOINT_PREFIX), part
+
+    def _prepare(self, endpoint: str, part: PartName) -> Response:
+        """Runs in a thread. Raises MissingPart, Corruption, Unavailable."""
+        store = self.find_store(endpoint)
+        if store is None:
+            raise MissingPart(f"no replica of this server has the ZooKeeper path {endpoint}")
+        with ExitStack() as held:
+            held.enter_context(store.pin([part]))
+            try:
+                manifest = store.manifest(part)
+                text = manifest.encode()
+                size = wire.answer_bytes(text, manifest.files)
+                pieces = _pieces(store, part, manifest, text)
+                if size <= SMALL_ANSWER_BYTES:
+                    return Response(b"".join(pieces), headers=_headers(size))
+            except (Corruption, OSError) as error:
+                self.report(endpoint, part, error)
+                raise Corruption(str(error)) from error
+            return _Stream(self, (endpoint, part), pieces, size, held.pop_all())
+        raise AssertionError("an ExitStack does not swallow")
+
+    def report(self, endpoint: str, part: PartName, error: Exception) -> None:
+        corruption = error if isinstance(error, Corruption) else Corruption(str(error))
+        self.on_broken(endpoint, part, corruption)
+
+
+class _Stream(Response):
+    """An answer that is read from disk while it is sent, one chunk in memory."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        asked: tuple[str, PartName],
+        pieces: Iterator[bytes],
+        size: int,
+        held: ExitStack,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers(_headers(size))
+        self._exchange = exchange
+        self._asked = asked
+        self._pieces = pieces
+        self._held = held
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            while (piece := await run_in_threadpool(next, self._pieces, None)) is not None:
+                if gone.done():  # uvicorn swallows what is sent to nobody
+                    return
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except (Corruption, MissingPart, OSError) as error:
+            await run_in_threadpool(self._exchange.report, *self._asked, error)
+            raise Broken(str(error)) from error
+        finally:
+            gone.cancel()
+            self._held.close()
+            self._exchange.sends -= 1
+
+
+def exchange_app(
+    find_store: FindStore,
+    secret: str,
+    on_broken: OnBroken,
+    *,
+    on_answer: OnAnswer = _nobody,
+    sends_max: int = SENDS_MAX,
+) -> Starlette:
+    """The ASGI application for `POST /`. `secret` is what peers must show."""
+    assert secret, "an empty secret would let everybody in"
+    exchange = Exchange(find_store, secret, on_broken, on_answer, sends_max)
+    return Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
+
+
+def authorized(request: Request, secret: str) -> bool:
+    """Whether the request shows the secret. Takes as long for a wrong one as for the right one."""
+    shown = request.headers.get("authorization", "").encode("utf-8", "replace")
+    return hmac.compare_digest(shown, f"Bearer {secret}".encode())
+
+
+def _pieces(
+    store: PartStore, part: PartName, manifest: Manifest, text: bytes
+) -> Iterator[bytes]:
+    """The answer in pieces of bounded size. Raises Corruption before a wrong file's hash."""
+    yield wire.encode_head(text, manifest.files)
+    for file in manifest.files:
+        yield wire.encode_file_head(file)
+        yield from _file_pieces(store, part, file)
+
+
+def _file_pieces(store: PartStore, part: PartName, file: PartFile) -> Iterator[bytes]:
+    digest, left = hashlib.sha256(), file.size
+    try:
+        for chunk in store.file_chunks(part, file.name):
+            left -= len(chunk)
+            if left < 0:
+                raise Corruption(f"{part}/{file.name} is longer than its {file.size} bytes")
+            digest.update(chunk)
+            yield chunk
+    except MissingPart as error:  # it is pinned and its manifest is there: the file was lost
+        raise Corruption(str(error)) from error
+    if left:
+        raise Corruption(
+            f"{part}/{file.name} is {left} bytes shorter than its {file.size} bytes"
+        )
+    if digest.hexdigest() != file.hash:
+        raise Corruption(
+            f"{part}/{file.name} has hash {digest.hexdigest()}, its manifest says {file.hash}"
+        )
+    yield wire.short_hash(digest)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _headers(size: int) -> dict[str, str]:
+    return {
+        "content-type": "application/octet-stream",
+        "content-length": str(size),
+        "set-cookie": f"{wire.VERSION_COOKIE}={wire.PROTOCOL_VERSION}",
+    }
+
+
+def _refusal(status: int, text: str) -> Response:
+    return PlainTextResponse(text, status_code=status)

@@ -1,0 +1,146 @@
+"""What goes over the wire when a part is fetched (spec §12). Made and parsed here only.
+
+The request is `POST /?endpoint=DataPartsExchange:<replica path>&part=<name>&
+client_protocol_version=<n>` with `Authorization: Bearer <secret>`; the answer to it:
+
+    u64  bytes of all data files
+    u64  number of data files
+    u64  bytes of the manifest; the manifest; 16-byte hash
+    then each data file in the manifest's order:
+    varint length, name; u64 bytes; the bytes; 16-byte hash
+
+Integers are little-endian, a hash is the first half of SHA-256. The answer ends right there.
+All sizes are known in advance, so there is a Content-Length, and an answer that was cut is
+never taken for a whole one. The reader trusts nothing: every size and name has a bound.
+"""
+
+import hashlib
+import re
+import struct
+from collections.abc import Callable, Sequence
+from urllib.parse import urlencode
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.store.manifest import Manifest, PartFile
+
+PROTOCOL_VERSION = 1  # Bump when the answer changes; the server answers min(client's,its own).
+VERSION_COOKIE = "server_protocol_version"  # as the original
+ENDPOINT_PREFIX = "DataPartsExchange:"
+HASH_BYTES = 16
+CHUNK_BYTES = 256 << 10
+MANIFEST_BYTES_MAX = 64 << 20
+NAME_BYTES_MAX = 255
+FILES_MAX = 100_000
+
+_HEAD = struct.Struct("<QQQ")
+_SIZE = struct.Struct("<Q")
+_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+
+ReadExactly = Callable[[int], bytes]
+"""Gives exactly that many bytes of the answer, or raises."""
+
+
+def request_target(endpoint: str, part: PartName) -> str:
+    """Path and query of the request for a part of the replica at ZooKeeper path `endpoint`."""
+    query = {
+        "endpoint": ENDPOINT_PREFIX + endpoint,
+        "part": str(part),
+        "client_protocol_version": PROTOCOL_VERSION,
+    }
+    return "/?" + urlencode(query)
+
+
+def short_hash(digest: "hashlib._Hash") -> bytes:
+    return digest.digest()[:HASH_BYTES]
+
+
+def hash_of(data: bytes) -> bytes:
+    return short_hash(hashlib.sha256(data))
+
+
+def encode_head(manifest_text: bytes, files: Sequence[PartFile]) -> bytes:
+    """Everything before the first data file."""
+    total = sum(file.size for file in files)
+    sizes = _HEAD.pack(total, len(files), len(manifest_text))
+    return sizes + manifest_text + hash_of(manifest_text)
+
+
+def encode_file_head(file: PartFile) -> bytes:
+    name = file.name.encode("ascii")
+    assert len(name) <= NAME_BYTES_MAX, f"{file.name} is longer than any file name"
+    return _varint(len(name)) + name + _SIZE.pack(file.size)
+
+
+def answer_bytes(manifest_text: bytes, files: Sequence[PartFile]) -> int:
+    """The length of the whole answer."""
+    heads = sum(len(encode_file_head(file)) for file in files)
+    contents = sum(file.size + HASH_BYTES for file in files)
+    return _HEAD.size + len(manifest_text) + HASH_BYTES + heads + contents
+
+
+def read_head(read: ReadExactly) -> Manifest:
+    """What stands before the data files. Raises Corruption when it contradicts itself or passes
+    a bound.
+    """
+    files_bytes, files, manifest_bytes = _HEAD.unpack(read(_HEAD.size))
+    if manifest_bytes > MANIFEST_BYTES_MAX or files > FILES_MAX:
+        raise Corruption(
+            f"the peer announces {files} files and a manifest of {manifest_bytes} bytes; "
+            f"at most {FILES_MAX} and {MANIFEST_BYTES_MAX} are accepted"
+        )
+    text = read(manifest_bytes)
+    if read(HASH_BYTES) != hash_of(text):
+        raise Corruption("the manifest's bytes do not match the hash that was sent with them")
+    manifest = Manifest.decode(text)
+    mine = (manifest.bytes_on_disk, len(manifest.files))
+    if mine != (files_bytes, files):
+        raise Corruption(
+            f"the peer announces {files} files of {files_bytes} bytes in all, its manifest "
+            f"has {mine[1]} of {mine[0]}"
+        )
+    return manifest
+
+
+def read_file_head(read: ReadExactly, expected: PartFile) -> None:
+    """Raises Corruption unless the next file is `expected`, by name and size."""
+    name = safe_file_name(read(_read_varint(read, NAME_BYTES_MAX)))
+    (size,) = _SIZE.unpack(read(_SIZE.size))
+    if (name, size) != (expected.name, expected.size):
+        raise Corruption(
+            f"the peer sends {name} with {size} bytes where the manifest has "
+            f"{expected.name} with {expected.size} bytes"
+        )
+
+
+def safe_file_name(name: bytes) -> str:
+    """A plain name that stays in its directory, else Corruption (there: INSECURE_PATH)."""
+    text = name.decode("ascii", "replace")
+    if len(name) > NAME_BYTES_MAX or not _NAME.fullmatch(text) or text.startswith("."):
+        raise Corruption(
+            f"the peer sends a file named {text!r}, which is not a plain file name"
+        )
+    return text
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _read_varint(read: ReadExactly, maximum: int) -> int:
+    number = shift = 0
+    while True:
+        (byte,) = read(1)
+        number |= (byte & 0x7F) << shift
+        if number > maximum:
+            raise Corruption(f"the peer sends a name of {number} bytes; at most {maximum}")
+        if byte < 0x80:
+            return number
+        shift += 7
+        if shift > 63:
+            raise Corruption("the peer sends a length that never ends")

@@ -1,0 +1,197 @@
+"""ClickHouse expressions and queries as values: what the parser gives and all else reads.
+
+Operators are calls of the functions that they stand for (`a = b` is `equals(a, b)`), as in the
+original; `operator` remembers how it was written, for the canonical text.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal as Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number, string, boolean or NULL. `text` is a number as it was written."""
+
+    value: int | float | str | bool | None = field(compare=False)
+    text: str = field(default="", compare=False)
+    key: str = field(init=False, repr=False)  # 1, 1.0 and True are equal in Python, not here
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", repr(self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column, possibly qualified, or an element of a named tuple: `t.c`."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """`*` or `t.*`, with EXCEPT and REPLACE."""
+
+    qualifier: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    replaced: tuple[tuple[str, "Node"], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsMatcher:
+    """`COLUMNS('regular expression')`."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderItem:
+    node: "Node"
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSpec:
+    """OVER (...). `base` names a window of the WINDOW clause; `frame` is its text, checked."""
+
+    base: str = ""
+    partition_by: tuple["Node", ...] = ()
+    order_by: tuple[OrderItem, ...] = ()
+    frame: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the original, by its name. `parameters` is 0.5 in `quantile(0.5)(x)`."""
+
+    name: str
+    arguments: tuple["Node", ...] = ()
+    parameters: tuple["Node", ...] = ()
+    operator: bool = False
+    over: WindowSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    parameters: tuple[str, ...]
+    body: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class Aliased:
+    node: "Node"
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    query: "Query"
+
+
+Node = Literal | Name | Star | ColumnsMatcher | Call | Lambda | Aliased | Subquery
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table in FROM. `database` is None when it was not written."""
+
+    database: str | None
+    table: str
+    alias: str = ""
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableFunction:
+    name: str
+    arguments: tuple[Node, ...]
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A subquery in FROM."""
+
+    query: "Query"
+    alias: str = ""
+
+
+JoinKind = Choice["INNER", "LEFT", "RIGHT", "FULL", "CROSS"]
+Strictness = Choice["ALL", "ANY", "SEMI", "ANTI", "ASOF"]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    left: "Source"
+    right: "Source"
+    kind: JoinKind
+    strictness: Strictness = "ALL"
+    on: Node | None = None
+    using: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayJoin:
+    left: "Source"
+    items: tuple[Node, ...]
+    keep_empty: bool = False
+
+
+Source = TableName | TableFunction | Derived | Join | ArrayJoin
+
+
+@dataclass(frozen=True, slots=True)
+class WithItem:
+    """`name AS (SELECT ...)` is a Query; `expression AS name` is a Node."""
+
+    name: str
+    value: "Node | Query"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitBy:
+    limit: Node
+    offset: Node | None
+    by: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    items: tuple[Node, ...]
+    with_items: tuple[WithItem, ...] = ()
+    distinct: bool = False
+    distinct_on: tuple[Node, ...] = ()
+    source: Source | None = None
+    prewhere: Node | None = None
+    where: Node | None = None
+    group_by: tuple[Node, ...] = ()
+    group_all: bool = False
+    group_modifier: Choice["", "ROLLUP", "CUBE"] = ""
+    having: Node | None = None
+    windows: tuple[tuple[str, WindowSpec], ...] = ()
+    qualify: Node | None = None
+    order_by: tuple[OrderItem, ...] = ()
+    order_all: bool = False
+    limit_by: LimitBy | None = None
+    limit: Node | None = None
+    offset: Node | None = None
+    with_ties: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """UNION ALL, UNION DISTINCT, EXCEPT, INTERSECT of two queries."""
+
+    left: "Query"
+    right: "Query"
+    operation: Choice[
+        "UNION ALL", "UNION", "EXCEPT ALL", "EXCEPT", "INTERSECT ALL", "INTERSECT"
+    ]
+    order_by: tuple[OrderItem, ...] = field(default=())
+    settings: tuple[tuple[str, str], ...] = ()
+    format: str = ""
+
+
+Query = Select | SetOperation

@@ -1,0 +1,24 @@
+"""ORDER BY as the original orders: NaN and NULL last in both directions, enums by number."""
+
+from rmt_pipeline.expressions.casts import enum_number, plain_condition
+from rmt_pipeline.expressions.nodes import OrderItem
+from rmt_pipeline.expressions.typed import Typed, TypeProblem
+
+
+def order_terms(value: Typed, item: OrderItem) -> list[str]:
+    """The terms of DuckDB's ORDER BY that stand for one of the original's."""
+    direction = "DESC" if item.descending else "ASC"
+    nulls = "NULLS FIRST" if item.nulls_first else "NULLS LAST"
+    if value.plain.family == "Map":
+        raise TypeProblem(f"cannot order by {value.type.text}: maps have no order")
+    if value.type.is_enum:
+        return [f"{enum_number(value)} {direction} {nulls}"]
+    value = plain_condition(value)
+    if value.constant is not None:
+        return []  # a constant orders nothing, and DuckDB would take a number for a place
+    terms = [f"{value.sql} {direction} {nulls}"]
+    if value.type.is_float and item.descending != item.nulls_first:
+        # DuckDB has NaN above all numbers; here it stands with the NULLs.
+        where_nan = "DESC" if item.nulls_first else "ASC"
+        terms.insert(0, f"isnan({value.sql}) {where_nan} {nulls}")
+    return terms

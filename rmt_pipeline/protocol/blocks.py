@@ -1,0 +1,59 @@
+"""Ids of blocks and of inserts: what makes a second try of an insert harmless (spec §2.3,
+design §5).
+
+An id is a znode's name. A partition id never has an underscore in it, so the first underscore
+of a block id ends the partition: clearing a partition's ids is a matter of their prefix.
+"""
+
+import hashlib
+
+HASH_MAX = 2**128 - 1
+_HALF = 2**64 - 1
+
+
+def block_id(partition_id: str, content_hash: int) -> str:
+    """`<partition>_<w0>_<w1>`: the low and the high 64 bits of a 128-bit hash, in decimal.
+
+    The hash is over the logical columns of the sorted block, so the same rows give the same id
+    whatever wrote the file (claim P6).
+    """
+    assert 0 <= content_hash <= HASH_MAX
+    assert partition_id, "a partition id is never empty"
+    assert "_" not in partition_id, "the separator may not appear in a partition id"
+    return f"{partition_id}_{content_hash & _HALF}_{content_hash >> 64}"
+
+
+def token_block_id(partition_id: str, token: str, ordinal: int) -> str:
+    """The id of the `ordinal`-th block of an insert that its caller named `token`.
+
+    One insert has several blocks, so the ordinal (from 0, over blocks and partitions) is part
+    of what is hashed. Its length is fixed by the separator: no two (token, ordinal) meet.
+    """
+    assert ordinal >= 0
+    return block_id(partition_id, _hash128(f"{ordinal}:{token}"))
+
+
+def partition_of_block_id(name: str) -> str:
+    """The partition whose block the id names."""
+    return name.split("_", 1)[0]
+
+
+def insert_id_of_rows(row_hash: int, rows: int) -> str:
+    """The id of an insert by what it inserts: the order-free sum of its rows' hashes.
+
+    The number of rows is in it too, so that an empty insert and one whose hashes happen to add
+    up to zero differ.
+    """
+    assert 0 <= row_hash <= HASH_MAX
+    assert rows >= 0
+    return f"rows-{row_hash:032x}-{rows}"
+
+
+def insert_id_of_token(token: str) -> str:
+    """The id of an insert that its caller named. Can't equal an id by rows: other prefix."""
+    assert token, "an empty token means that there is none"
+    return f"token-{_hash128(token):032x}"
+
+
+def _hash128(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")

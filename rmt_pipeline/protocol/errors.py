@@ -1,0 +1,216 @@
+"""What can go wrong, sorted by what the caller must do next.
+
+RmtError
+├── Conflict          the world moved; nothing was written. Re-read and decide again.
+│   └── Refused       ZooKeeper refused one operation of a multi (which, and why).
+├── OutcomeUnknown    the write may or may not have landed. Find out before anything else.
+├── Corruption        stored bytes are not what we wrote. Quarantine, then re-fetch.
+├── ReplicaRetired    this session may no longer act. Stop and start over.
+├── Unavailable       a peer or service cannot be reached now. Retry later.
+└── UserError         what was asked cannot be done as asked; nothing was changed.
+                      One subclass per mistake; `code` is ClickHouse's name for it.
+
+Every error message names the thing, the value and the remedy.
+"""
+
+
+class RmtError(Exception):
+    """Base of every error this project raises on purpose. `code` is the original's
+    error name.
+    """
+
+    code = "RMT_ERROR"
+
+
+class Conflict(RmtError):
+    """The world moved; nothing was written. Re-read and decide again."""
+
+    code = "CONFLICT"
+
+
+class OutcomeUnknown(RmtError):
+    """The write may or may not have landed. Find out before anything else; never
+    clean up under it.
+    """
+
+    code = "UNKNOWN_STATUS_OF_INSERT"
+
+
+class Corruption(RmtError):
+    """Stored bytes (disk, ZooKeeper, a peer's answer) are not what we wrote."""
+
+    code = "CORRUPTED_DATA"
+
+
+class ReplicaRetired(RmtError):
+    """This ZooKeeper session is over. Its keeper refuses everything; start over with
+    a new one.
+    """
+
+    code = "SESSION_EXPIRED"
+
+
+class Unavailable(RmtError):
+    """A peer or service cannot be reached now; nothing was changed here. Retry later."""
+
+    code = "NETWORK_ERROR"
+
+
+class UserError(RmtError):
+    """What was asked cannot be done as asked; nothing was changed."""
+
+    code = "BAD_ARGUMENTS"
+
+
+class NoReplicaHasPart(Unavailable):
+    code = "NO_REPLICA_HAS_PART"
+
+
+class ZooKeeperUnreachable(Unavailable):
+    code = "NO_ZOOKEEPER"
+
+
+class TableIsReadOnly(Unavailable):
+    """The replica is not active (its server is not running, or is starting over)."""
+
+    code = "TABLE_IS_READ_ONLY"
+
+
+class Timeout(Unavailable):
+    code = "TIMEOUT_EXCEEDED"
+
+
+class Unfinished(Unavailable):
+    """The command is in the log and will be carried out; waiting for it ended first."""
+
+    code = "UNFINISHED"
+
+
+class UnknownTable(UserError):
+    code = "UNKNOWN_TABLE"
+
+
+class UnknownDatabase(UserError):
+    code = "UNKNOWN_DATABASE"
+
+
+class TableAlreadyExists(UserError):
+    code = "TABLE_ALREADY_EXISTS"
+
+
+class DatabaseAlreadyExists(UserError):
+    code = "DATABASE_ALREADY_EXISTS"
+
+
+class ReplicaAlreadyExists(UserError):
+    code = "REPLICA_ALREADY_EXISTS"
+
+
+class ReplicaIsAlreadyActive(UserError):
+    code = "REPLICA_IS_ALREADY_ACTIVE"
+
+
+class MetadataMismatch(UserError):
+    code = "METADATA_MISMATCH"
+
+
+class UnknownColumn(UserError):
+    code = "UNKNOWN_IDENTIFIER"
+
+
+class UnknownType(UserError):
+    code = "UNKNOWN_TYPE"
+
+
+class UnknownFunction(UserError):
+    code = "UNKNOWN_FUNCTION"
+
+
+class UnknownSetting(UserError):
+    code = "UNKNOWN_SETTING"
+
+
+class UnknownEngine(UserError):
+    code = "UNKNOWN_STORAGE"
+
+
+class BadValue(UserError):
+    """A value does not fit its column. The message has the row (line), column, value
+    and type.
+    """
+
+    code = "CANNOT_PARSE_TEXT"
+
+
+class IncorrectData(UserError):
+    code = "INCORRECT_DATA"
+
+
+class SyntaxProblem(UserError):
+    code = "SYNTAX_ERROR"
+
+
+class NotImplementedStatement(UserError):
+    """A statement of the original that this version does not have."""
+
+    code = "NOT_IMPLEMENTED"
+
+
+class TooManyParts(UserError):
+    code = "TOO_MANY_PARTS"
+
+
+class TooManyPartitions(UserError):
+    code = "TOO_MANY_PARTS"
+
+
+class CannotAssignOptimize(UserError):
+    code = "CANNOT_ASSIGN_OPTIMIZE"
+
+
+class BadConfiguration(UserError):
+    """A configuration file has an unknown key, a wrong value, or another server's directory."""
+
+    code = "INVALID_CONFIG_PARAMETER"
+
+
+class AddressInUse(UserError):
+    code = "ADDRESS_IN_USE"
+
+
+class DiskFull(UserError):
+    """No space left. Nothing was published; staged bytes were removed."""
+
+    code = "NOT_ENOUGH_SPACE"
+
+
+class NoJava(UserError):
+    """ZooKeeper (embedded) and Spark run on Java, and there is none that is new enough."""
+
+    code = "NO_JAVA"
+
+
+class MissingPart(Corruption):
+    """A part that was promised is not on this disk (or was removed while being looked at)."""
+
+    code = "NO_SUCH_DATA_PART"
+
+
+class DuplicateColumn(UserError):
+    code = "DUPLICATE_COLUMN"
+
+
+class BadTypeOfField(UserError):
+    """A column has a type that its place (sign, version, key, TTL) cannot have."""
+
+    code = "BAD_TYPE_OF_FIELD"
+
+
+class IllegalColumn(UserError):
+    """A key is made of something that no key can be made of."""
+
+    code = "ILLEGAL_COLUMN"
+
+
+class UnknownFormat(UserError):
+    code = "UNKNOWN_FORMAT"

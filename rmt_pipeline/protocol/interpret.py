@@ -1,0 +1,217 @@
+"""What the result of an insert's two multis means (spec §2.5, §2.6; design §5).
+
+A multi is refused because of one operation. What that operation was for (`Purpose`), which
+block of the insert it belongs to, and ZooKeeper's reason say together what happened in the
+world. Each outcome is a class of its own whose docstring says what the insert does next;
+`FindOut` and `settle` are for the third outcome, no answer at all.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+RefusedKind = Literal["no node", "node exists", "bad version"]
+"""ZooKeeper's reasons that an insert can meet, as `zookeeper.keeper.Kind` spells them."""
+
+
+class Purpose(StrEnum):
+    """What an operation of an insert's multi is there for."""
+
+    IS_ACTIVE = "this replica is active"
+    HOST = "this replica was not started anew"
+    NOT_LOST = "this replica is not being cloned from another"
+    PARTITION = "a block number in the partition"
+    LOG_ENTRY = "the part is in the log"
+    UNLOCK = "the block number is no longer in flight"
+    BLOCK_ID = "the same block is refused from now on"
+    PART = "this replica has the part"
+    INSERT_RECORD = "the same insert is answered from now on"
+    QUORUM = "the insert waits for its quorum"
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateBlock:
+    """Block `block` is in the table already. Roll back; allocate again without it."""
+
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateInsert:
+    """The whole insert has a record. Roll back; read the record and answer with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMissing:
+    """Block `block` is the first of its partition. Create the partition, allocate again."""
+
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The lock of `block` is gone: a DROP cancelled the insert, or our session is over.
+
+    Nothing was written. Roll back; a new try allocates new numbers, after the DROP.
+    """
+
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotActive:
+    """This replica is not active (`is_active` is gone or not the one we saw), or it is lost and
+    clones another one. Roll back; the table is read-only here until its server has started over.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumBusy:
+    """Another insert waits for its quorum, and quorum inserts of this table go one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableGone:
+    """A node that lives as long as the table or this replica is missing: it was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unexpected:
+    """No rule explains this refusal. Roll back and report it: a bug, or somebody's hands in
+    ZooKeeper.
+    """
+
+    kind: str
+    purpose: Purpose
+    block: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FindOut:
+    """There was no answer: the write may have landed, or may still land. Keep everything; make
+    a conflicting write (delete the locks), read what is there, and ask `settle`.
+    """
+
+
+AllocationOutcome = (
+    DuplicateBlock | DuplicateInsert | PartitionMissing | NotActive | TableGone | Unexpected
+)
+CommitOutcome = (
+    DuplicateBlock
+    | DuplicateInsert
+    | Cancelled
+    | NotActive
+    | QuorumBusy
+    | TableGone
+    | Unexpected
+)
+
+
+def interpret_allocation(
+    refused: str | None, purpose: Purpose, block: int | None
+) -> AllocationOutcome | FindOut:
+    """Why no block numbers were allocated. `refused` None: there was no answer.
+
+    Without an answer the numbers may have been allocated: their locks are ephemeral, unknown to
+    us and never deleted by anybody while the session lives, so nothing may merge across them.
+    Find out by listing the partition's locks of this session, or end the session.
+    """
+    if refused is None:
+        return FindOut()
+    match refused, purpose, block:
+        case "node exists", Purpose.BLOCK_ID, int(index):
+            return DuplicateBlock(index)
+        case "node exists", Purpose.INSERT_RECORD, _:
+            return DuplicateInsert()
+        case "no node", Purpose.PARTITION, int(index):
+            return PartitionMissing(index)
+        case (
+            ("no node" | "bad version"),
+            (Purpose.IS_ACTIVE | Purpose.HOST | Purpose.NOT_LOST),
+            _,
+        ):
+            return NotActive()
+        case "no node", (Purpose.BLOCK_ID | Purpose.INSERT_RECORD), _:
+            return TableGone()
+        case _:
+            return Unexpected(refused, purpose, block)
+
+
+def interpret_commit(
+    refused: str | None, purpose: Purpose, block: int | None
+) -> CommitOutcome | FindOut:
+    """Why nothing of the insert was committed. `refused` None: there was no answer."""
+    if refused is None:
+        return FindOut()
+    match refused, purpose, block:
+        case "node exists", Purpose.BLOCK_ID, int(index):
+            # Both passed the test at allocation; whoever commits first wins (spec §2.8, I2).
+            return DuplicateBlock(index)
+        case "node exists", Purpose.INSERT_RECORD, _:
+            return DuplicateInsert()
+        case "node exists", Purpose.QUORUM, _:
+            return QuorumBusy()
+        case "no node", Purpose.UNLOCK, int(index):
+            return Cancelled(index)
+        case (
+            ("no node" | "bad version"),
+            (Purpose.IS_ACTIVE | Purpose.HOST | Purpose.NOT_LOST),
+            _,
+        ):
+            return NotActive()
+        case "no node", _, _:
+            return TableGone()
+        case _:
+            return Unexpected(refused, purpose, block)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found after a commit without an answer.
+
+    `locks_deleted`: the multi that deletes all of the insert's locks succeeded (True), was
+    refused because one of them was gone (False), or had no answer either (None). The others
+    were read after that, after a sync: a part node of the insert, a block id that names one of
+    its parts, its insert record with our own run id, a log entry of ours.
+    """
+
+    locks_deleted: bool | None
+    part_node: bool = False
+    block_id: bool = False
+    insert_record: bool = False
+    log_entry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The commit landed. Go on as if it had been answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotCommitted:
+    """The commit did not land, and never will. Roll back; a new try needs new numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillUnknown:
+    """Nobody can say. Keep the bytes; the client is told so; `start` settles it later."""
+
+
+def settle(evidence: Evidence) -> Committed | NotCommitted | StillUnknown:
+    """Whether the commit happened (claim P5; spec §2.6, §16.2 I3 to I5).
+
+    The commit deletes the locks too, so of the two multis only one can succeed. If ours did,
+    the commit never will. If it was refused, some lock was gone before: then a commit that is
+    still under way can't land any more, and what is in ZooKeeper now is the whole truth: the
+    commit leaves several traces at once, and a part's node alone may have been cleaned up
+    since. No trace at all means that a DROP or the end of the session took the lock; or that a
+    DROP has dropped what was committed, and inserting it anew is legal, for nobody was told of
+    it.
+    """
+    if evidence.locks_deleted is None:
+        return StillUnknown()
+    ours = evidence.part_node or evidence.block_id or evidence.log_entry
+    if evidence.locks_deleted:
+        assert not ours, f"committed although its locks were there: {evidence}"
+        return NotCommitted()
+    return Committed() if ours or evidence.insert_record else NotCommitted()

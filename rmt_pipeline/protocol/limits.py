@@ -1,0 +1,40 @@
+"""Every bound of the system, and how they depend on each other (style: everything has a limit).
+
+Sizes in bytes. What a user may change is in `settings`; these are what the code relies on.
+"""
+
+PACKET_BYTES_MAX = 1_048_575  # ZooKeeper's jute.maxbuffer: more, and it drops the connection
+MULTI_BYTES_MAX = 768 * 1024
+MULTI_OPS_MAX = 100  # of upkeep: clean-up, finishing entries. Larger batches only block others
+OP_BYTES_OVERHEAD = 256  # an operation's path and frame, besides its data
+NODE_BYTES_MAX = 900_000  # one node's data; an ALTER of a very wide table comes near
+
+INSERT_BLOCKS_PER_MULTI_MAX = 500
+INSERT_BLOCK_BYTES_MAX = 1536  # the five operations that commit one block
+INSERT_RECORD_LINE_BYTES_MAX = 128  # a partition in an insert's record
+
+LOG_ENTRIES_PER_PULL_MAX = 100  # spec §3: 1, doubling to this
+ENTRIES_PER_STEP_MAX = 1000  # chosen in one look at the queue
+ENTRIES_PER_CLAIM_MAX = 64  # taken in one multi
+CLAIM_BYTES_MAX = 1024  # but a REPLACE_RANGE's, which names all its parts
+
+FETCHES_MAX = 16  # at the same time, of one replica (background_fetches_pool_size)
+MERGES_MAX = 32  # merges and mutations (background_pool_size 16, times 2)
+
+CREATE_TABLE_ROUNDS_MAX = 1000
+PUBLISH_ROUNDS_MAX = 10
+CLONE_ROUNDS_MAX = 100
+OPTIMIZE_ROUNDS_MAX = 10  # spec §6.7: tries while others assign to the log first
+
+CLEAN_UP_OPS_PER_MULTI_MAX = 400  # spec §10.2
+
+assert MULTI_BYTES_MAX < PACKET_BYTES_MAX, "a multi fits into a packet"
+assert NODE_BYTES_MAX + OP_BYTES_OVERHEAD < PACKET_BYTES_MAX, "so does one large node"
+assert INSERT_BLOCKS_PER_MULTI_MAX * INSERT_BLOCK_BYTES_MAX <= MULTI_BYTES_MAX
+assert INSERT_BLOCKS_PER_MULTI_MAX * INSERT_RECORD_LINE_BYTES_MAX <= NODE_BYTES_MAX
+assert MULTI_OPS_MAX * OP_BYTES_OVERHEAD <= MULTI_BYTES_MAX
+assert CLEAN_UP_OPS_PER_MULTI_MAX * OP_BYTES_OVERHEAD <= MULTI_BYTES_MAX
+assert ENTRIES_PER_CLAIM_MAX * (CLAIM_BYTES_MAX + OP_BYTES_OVERHEAD) <= MULTI_BYTES_MAX
+assert ENTRIES_PER_CLAIM_MAX <= ENTRIES_PER_STEP_MAX
+assert FETCHES_MAX <= ENTRIES_PER_CLAIM_MAX, "one claim can fill the slots"
+assert MERGES_MAX <= ENTRIES_PER_CLAIM_MAX

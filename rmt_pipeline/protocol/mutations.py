@@ -1,0 +1,130 @@
+"""Which part needs which mutation, and when a mutation is done (spec §7).
+
+A mutation has a number in every partition that it concerns, from the same sequence as the blocks:
+the rows with smaller numbers are affected, those with greater ones are not, whenever they come.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.entries import LogEntry, result_of, virtual_parts
+from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """Mutate a part up to `version`; `alter_version` -1 unless an ALTER's mutation is in it."""
+
+    version: int
+    alter_version: int
+
+
+class Mutations:
+    """The mutations of a table, by id; ids and numbers grow together in every partition."""
+
+    def __init__(self, entries: Mapping[str, MutationEntry]) -> None:
+        self.entries = dict(sorted(entries.items()))
+        self._by_partition: dict[str, list[tuple[int, str]]] = {}
+        for mutation_id, entry in self.entries.items():
+            for partition, version in entry.block_numbers:
+                self._by_partition.setdefault(partition, []).append((version, mutation_id))
+        for versions in self._by_partition.values():
+            versions.sort()
+
+    def versions(self) -> dict[str, list[int]]:
+        """By partition, ascending: what the merge predicate must not span (spec §6.2)."""
+        return {
+            partition: [version for version, _ in found]
+            for partition, found in self._by_partition.items()
+        }
+
+    def current_version(self, part: PartName) -> int:
+        """The greatest version that the part has seen, 0 if none (`getCurrentMutationVersion`)."""
+        found = self._by_partition.get(part.partition, [])
+        count = bisect_right(found, part.data_version, key=lambda one: one[0])
+        return found[count - 1][0] if count else 0
+
+    def between(self, source: PartName, version: int) -> list[tuple[str, MutationEntry]]:
+        """The mutations that make `source` its version `version`, in order. One that was killed
+        is not among them: then less is done to the part, or nothing.
+        """
+        return [
+            (mutation_id, self.entries[mutation_id])
+            for number, mutation_id in self._by_partition.get(source.partition, [])
+            if source.data_version < number <= version
+        ]
+
+    def desired(
+        self,
+        part: PartName,
+        virtual: PartSet,
+        *,
+        unfinished_alters: frozenset[str] = frozenset(),
+        in_one_entry_max: int = 0,
+    ) -> Desired | Refusal:
+        """Up to which version `part` should be mutated now (spec §7.4).
+
+        ALTERs' mutations go one by one: those in `unfinished_alters` (ids) end the batch. At most
+        `in_one_entry_max` mutations in one entry, 0 is any number.
+        """
+        covering = virtual.containing(part)
+        if covering != part:
+            return Refusal(f"{part} is going to become part of {covering}")
+        pending = self.between(part, 2**62)
+        if not pending:
+            return Refusal(f"{part} has every mutation of its partition")
+        batch = pending[:in_one_entry_max] if in_one_entry_max else pending
+        alter_version = -1
+        chosen = 0
+        for mutation_id, entry in batch:
+            version = entry.version_in(part.partition)
+            assert version is not None
+            chosen = version
+            if entry.alter_version != -1 and mutation_id in unfinished_alters:
+                alter_version = entry.alter_version
+                break
+        return Desired(chosen, alter_version)
+
+    def parts_to_do(
+        self,
+        mutation_id: str,
+        parts: Iterable[PartName],
+        queue: Iterable[LogEntry],
+    ) -> list[PartName]:
+        """Parts that this replica has or will get, and that the mutation still has to change.
+
+        What is queued is replayed: a queued MUTATE_PART shows the mutated name, but the part it
+        comes from counts until the entry is done (spec §7.2 item 4).
+        """
+        entry = self.entries[mutation_id]
+        todo: set[PartName] = set()
+        for part in [*PartSet(parts), *_to_come(queue)]:
+            version = entry.version_in(part.partition)
+            if version is not None and part.data_version < version:
+                todo.add(part)
+        return sorted(todo)
+
+    def blocked_by(
+        self, mutation_id: str, committing: Mapping[str, frozenset[int]]
+    ) -> tuple[str, int] | None:
+        """An insert with a smaller number that is not in the log yet: partition and number. Until
+        it is there, or gone, the mutation is not done (spec §7.6, §16.8 U2).
+        """
+        for partition, version in self.entries[mutation_id].block_numbers:
+            for number in sorted(committing.get(partition, ())):
+                if number < version:
+                    return partition, number
+        return None
+
+
+def _to_come(queue: Iterable[LogEntry]) -> list[PartName]:
+    coming: list[PartName] = []
+    for entry in queue:
+        part = result_of(entry)
+        made = virtual_parts(entry) if part is None else (part,)
+        coming += [one for one in made if not one.is_drop_range]
+    return coming

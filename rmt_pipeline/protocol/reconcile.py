@@ -1,0 +1,137 @@
+"""At start: what the disk has against what ZooKeeper promises (spec §11.2 item 4, claim P24).
+
+ZooKeeper is right. A part that is promised and not here is fetched; a part that is here and not
+promised is set aside, never promised after the fact: it may have been dropped, or merged in a way
+that others did not see. Many rows set aside mean that this may be the wrong disk or the wrong
+path; then a person decides.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.parts import PartName
+
+IGNORED = "ignored"  # the prefix of directories that are set aside
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPart:
+    """A part on this disk that could be loaded, and its rows."""
+
+    part: PartName
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Move `part` to `detached/ignored_…`. A harmless one says nothing about the disk."""
+
+    part: PartName
+    rows: int
+    harmless: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What is to be done about each part.
+
+    * `keep`: promised and here;
+    * `fetch`: promised and not here; queue a fetch;
+    * `forget`: promised and not here, but a larger promised one covers it: remove the node;
+    * `in_flight`: another process of this host is about to announce it; leave it alone;
+    * `set_aside`: here and not promised;
+    * `refusal`: so much is unexpected that the table must not start unless forced.
+    """
+
+    keep: tuple[PartName, ...]
+    fetch: tuple[PartName, ...]
+    forget: tuple[PartName, ...]
+    in_flight: tuple[PartName, ...]
+    set_aside: tuple[SetAside, ...]
+    refusal: str | None
+
+
+def reconcile(
+    local: Iterable[LocalPart],
+    promised: Iterable[PartName],
+    queued: Mapping[PartName, str],
+    *,
+    in_flight: Collection[PartName] = (),
+    wrong_rows_ratio_max: float,
+    force: bool = False,
+) -> Reconciliation:
+    """Compare the parts on disk with `R/parts`.
+
+    `promised`: the names in `R/parts`, covered ones too. `queued`: parts that the queue will
+    bring anyway, by the node that does. `in_flight`: parts that other processes of this host
+    were publishing when the disk was listed (their block numbers are locked, or a claim names
+    them): list the disk first, read locks and claims second, and the promises last.
+    `wrong_rows_ratio_max` of all rows may be unexpected without a good explanation
+    (replicated_max_ratio_of_wrong_parts).
+
+    Explanations: a promised part here covers it (it was merged, and its directory outlived its
+    node); it was just written (level 0) and never announced; its sources are promised and here,
+    or the queue will bring it (a merge or fetch died between the rename and ZooKeeper); or an
+    empty unexpected part covers it (a drop).
+    """
+    by_name = {one.part: one for one in local}
+    names = frozenset(promised)
+    expected = PartSet(names)
+    here = PartSet(part for part in by_name if part in names)
+    unknown = sorted(part for part in by_name if part not in names)
+    under_way = tuple(part for part in unknown if part in in_flight)
+    unexpected = [part for part in unknown if part not in in_flight]
+    empty = [part for part in unexpected if by_name[part].rows == 0]
+    set_aside = [
+        _explained(by_name[part], expected, here, empty, queued) for part in unexpected
+    ]
+    wrong_rows = sum(one.rows for one in set_aside if not one.harmless)
+    all_rows = sum(by_name[part].rows for part in here) + wrong_rows
+    refusal = None
+    if not force and wrong_rows > wrong_rows_ratio_max * all_rows:
+        refusal = (
+            f"{wrong_rows} of {all_rows} rows are in parts that ZooKeeper does not know, for "
+            f"instance {next(one.part for one in set_aside if not one.harmless and one.rows)}: "
+            "is this the right disk, and the right path in ZooKeeper? To start all the same, and "
+            "set them aside in detached/, create the node flags/force_restore_data"
+        )
+    return Reconciliation(
+        keep=tuple(sorted(part for part in by_name if part in names)),
+        fetch=tuple(part for part in expected if here.containing(part) is None),
+        forget=tuple(
+            sorted(part for part in names if part not in by_name and part not in expected)
+        ),
+        in_flight=under_way,
+        set_aside=tuple(set_aside),
+        refusal=refusal,
+    )
+
+
+def _explained(
+    local: LocalPart,
+    promised: PartSet,
+    here: PartSet,
+    empty: Iterable[PartName],
+    queued: Mapping[PartName, str],
+) -> SetAside:
+    part = local.part
+    made_of = promised.intersecting(part)
+    harmless, reason = False, "ZooKeeper does not know it, and nothing here explains it"
+    covering = here.containing(part)
+    node = queued.get(part)
+    dropped_by = next((one for one in empty if one != part and one.contains(part)), None)
+    if covering is not None:
+        harmless, reason = True, f"{covering}, which is promised and here, covers it"
+    elif local.rows == 0:
+        harmless, reason = True, "it has no rows"
+    elif dropped_by is not None:
+        harmless, reason = True, f"the empty part {dropped_by} covers it: it was dropped"
+    elif made_of and all(part.contains(source) and source in here for source in made_of):
+        harmless, reason = True, f"its sources ({made_of[0]}, …) are promised and here"
+    elif node is not None:
+        harmless, reason = True, f"it was never announced, and {node} will bring it"
+    elif part.level == 0 and part.mutation == 0:
+        harmless, reason = True, "it was just written, and never announced"
+    return SetAside(part, local.rows, harmless, reason)

@@ -1,0 +1,13 @@
+"""A refusal carries its reason: the same text for the operator, the log and the tests."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something may not be done now; `reason` says why, naming parts and entries."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        assert self.reason, "a refusal has a reason"

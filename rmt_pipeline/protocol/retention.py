@@ -1,0 +1,262 @@
+"""What may be forgotten, and why the rest may not (spec §10.2, §10.3, §10.5, §7.9).
+
+Pure decisions over facts that were read: what goes, what stays, each with its reason. The multis
+that carry them out assert what a decision relied on; the docstrings say what that is.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.parts import PartName
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLogFacts:
+    """What one replica's nodes said, for trimming the log.
+
+    `log_pointer` is the next entry to pull, 0 when it never pulled. `is_lost` None: very old
+    tables have no such node. `host_version` proves later that the replica did not come back.
+    """
+
+    name: str
+    is_active: bool
+    is_lost: bool | None
+    log_pointer: int
+    host_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogTrim:
+    """What to do about the shared log.
+
+    `mark_lost`: replicas to mark first, each in a multi with a check of its host's version.
+    `check_hosts`: (replica, host version) that every removal asserts: nobody who was taken for
+    lost has come back and relies on the log. `remove`: numbers of entries, oldest first.
+    `kept_because`: words.
+    """
+
+    remove: tuple[int, ...] = ()
+    mark_lost: tuple[str, ...] = ()
+    check_hosts: tuple[tuple[str, int], ...] = ()
+    kept_because: tuple[str, ...] = ()
+    all_would_be_lost: bool = False
+
+
+def trim_log(
+    entries: Sequence[int],
+    replicas: Sequence[ReplicaLogFacts],
+    *,
+    keep_min: int,
+    keep_max: int,
+    hysteresis: float = 1.0,
+    recovering_pointers: Mapping[str, int] | None = None,
+) -> LogTrim:
+    """Which entries of the log nobody needs any more (claim P21).
+
+    `entries`: numbers, ascending. `keep_min`, `keep_max`: min_ and max_replicated_logs_to_keep.
+    `hysteresis` (1.05 to 1.15, drawn by the caller) keeps replicas from doing it all at once.
+    `recovering_pointers`: of replicas that are active and lost, read once more after `replicas`:
+    a pointer moves backwards while its replica clones another (spec §16.7 C3).
+
+    An active replica pins the log however slow it is. An inactive one pins it until it is
+    `keep_max` entries behind; then it is marked lost, and will clone itself when it returns.
+    """
+    if len(entries) < keep_min * hysteresis:
+        return LogTrim(kept_because=(f"{len(entries)} entries are fewer than are kept anyway",))
+    threshold = entries[-keep_max] if 0 < keep_max < len(entries) else entries[0]
+    standing = _standing(replicas, threshold)
+    pins = {replica.name: replica.log_pointer for replica in standing.pinning}
+    if standing.candidates and not pins:
+        names = ", ".join(replica.name for replica in standing.candidates)
+        return LogTrim(
+            all_would_be_lost=True,
+            kept_because=(f"every replica that is not lost would become lost: {names}",),
+        )
+    again = recovering_pointers or {}
+    for replica in standing.recovering:
+        pins[replica.name] = min(replica.log_pointer, again.get(replica.name, 0))
+    if standing.recovering:  # one of them may be cloning a candidate, and will copy its pointer
+        pins |= {replica.name: replica.log_pointer for replica in standing.candidates}
+    return _trim(entries, pins, standing, keep_min)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """The table of spec §10.2: who pins the log, who is lost, who would become lost."""
+
+    pinning: list[ReplicaLogFacts]
+    candidates: list[ReplicaLogFacts]
+    recovering: list[ReplicaLogFacts]
+    lost: list[ReplicaLogFacts]
+
+
+def _standing(replicas: Sequence[ReplicaLogFacts], threshold: int) -> _Standing:
+    standing = _Standing([], [], [], [])
+    for replica in replicas:
+        if replica.is_lost:
+            (standing.recovering if replica.is_active else standing.lost).append(replica)
+        elif replica.is_active or replica.is_lost is None or replica.log_pointer >= threshold:
+            standing.pinning.append(replica)
+        else:
+            standing.candidates.append(replica)
+    return standing
+
+
+def _trim(
+    entries: Sequence[int], pins: Mapping[str, int], standing: _Standing, keep_min: int
+) -> LogTrim:
+    first_needed = min(pins.values(), default=entries[-1] + 1)
+    removable = entries[: max(0, len(entries) - keep_min)]
+    remove = tuple(number for number in removable if number < first_needed)
+    kept_because = [f"the last {keep_min} entries are kept in any case"]
+    kept_because += [
+        f"{name} has still to pull from entry {pointer} on"
+        for name, pointer in sorted(pins.items())
+        if pointer == first_needed and pointer <= entries[-1]
+    ]
+    if not remove:
+        return LogTrim(kept_because=tuple(kept_because))
+    gone = [*standing.lost, *standing.recovering, *standing.candidates]
+    return LogTrim(
+        remove=remove,
+        mark_lost=tuple(replica.name for replica in standing.candidates),
+        check_hosts=tuple((replica.name, replica.host_version) for replica in gone),
+        kept_because=tuple(kept_because),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IdRetention:
+    """Ids of blocks or inserts to forget, the oldest first, and why the others stay."""
+
+    remove: tuple[str, ...]
+    kept: int
+    kept_because: str
+
+
+def outdated_ids(
+    created_ms: Mapping[str, int], *, window: int, window_seconds: int
+) -> IdRetention:
+    """Which deduplication ids to forget (spec §10.3, §16.2 I6): those outside either window.
+
+    `created_ms`: when each node was created, by ZooKeeper's clock. "Now" is the newest of them,
+    so no local clock decides; the newest id thus never grows too old.
+    """
+    newest_first = sorted(created_ms, key=lambda name: (created_ms[name], name), reverse=True)
+    now_ms = created_ms[newest_first[0]] if newest_first else 0
+    kept = 0
+    for name in newest_first[:window]:
+        if created_ms[name] < now_ms - window_seconds * 1000:
+            break
+        kept += 1
+    return IdRetention(
+        tuple(reversed(newest_first[kept:])),
+        kept,
+        f"among the newest {window}, and not {window_seconds} s older than the newest",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OldPart:
+    """A part of this replica that a larger one covers, or that a drop took away (`covered_by`
+    None). `outdated_s` ago; `readers` have it pinned.
+    """
+
+    part: PartName
+    covered_by: PartName | None
+    outdated_s: float
+    readers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartRetention:
+    """Parts to remove (from ZooKeeper first, then from disk), and the others with the reason."""
+
+    remove: tuple[PartName, ...]
+    kept: tuple[tuple[PartName, str], ...]
+
+
+def outdated_parts(
+    parts: Iterable[OldPart], *, lifetime_s: float, limit: int = 0
+) -> PartRetention:
+    """Which covered parts may go (spec §10.5). `limit` 0 is none.
+
+    They stay for a while because what covers them may turn out to be damaged: then they are the
+    only good copy here. A dropped part need not stay.
+    """
+    remove: list[PartName] = []
+    kept: list[tuple[PartName, str]] = []
+    for old in sorted(parts, key=lambda old: (-old.outdated_s, old.part)):
+        reason = _reason_to_keep(old, lifetime_s)
+        if reason is None and limit and len(remove) >= limit:
+            reason = f"{limit} parts are removed at once, and older ones come first"
+        if reason is None:
+            remove.append(old.part)
+        else:
+            kept.append((old.part, reason))
+    return PartRetention(tuple(remove), tuple(kept))
+
+
+def _reason_to_keep(old: OldPart, lifetime_s: float) -> str | None:
+    if old.readers:
+        return f"{old.readers} readers have it pinned"
+    if old.covered_by is not None and old.outdated_s <= lifetime_s:
+        return (
+            f"covered by {old.covered_by} for {old.outdated_s:.0f} s, "
+            f"and stays for {lifetime_s:.0f} s"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class MutationRetention:
+    """Ids of mutations to remove, oldest first; the multi asserts that no replica was added."""
+
+    remove: tuple[str, ...]
+    kept_because: str
+
+
+def finished_mutations(
+    ids: Iterable[str], pointers: Mapping[str, str], *, keep: int
+) -> MutationRetention:
+    """Which mutations every replica, also an inactive one, has finished (spec §7.9, §16.8 U10).
+
+    `pointers`: for each replica the last mutation that it finished, "" for none. Ids and pointers
+    are zero-padded, so they compare as texts.
+    """
+    if keep == 0:
+        return MutationRetention((), "finished_mutations_to_keep is 0: all are kept")
+    behind = sorted(name for name, pointer in pointers.items() if not pointer)
+    if behind or not pointers:
+        who = ", ".join(behind) or "no replica"
+        return MutationRetention((), f"{who} has not finished any mutation yet")
+    lowest = min(pointers.values())
+    finished = sorted(one for one in ids if one <= lowest)
+    return MutationRetention(
+        tuple(finished[: max(0, len(finished) - keep)]),
+        f"the newest {keep} finished ones are kept, and those after {lowest}, "
+        f"which {min(pointers, key=lambda name: (pointers[name], name))} finished last",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory of an attempt: `tmp_…`. `age_s` since its last change; in use by us or not."""
+
+    name: str
+    age_s: float
+    in_use: bool
+
+
+def stale_directories(
+    directories: Iterable[Directory], *, lifetime_s: float
+) -> tuple[str, ...]:
+    """Directories whose attempt is dead (spec §10.6), sorted. One in use is never stale."""
+    return tuple(
+        sorted(one.name for one in directories if not one.in_use and one.age_s > lifetime_s)
+    )
+
+
+def empty_parts(rows: Mapping[PartName, int]) -> tuple[PartName, ...]:
+    """Active parts without rows, which a leader drops with an ordinary DROP_PART (§10.7)."""
+    return tuple(sorted(part for part, count in rows.items() if count == 0))

@@ -1,0 +1,58 @@
+"""How large a merge or mutation may be, by how busy its pool is (spec §6.4).
+
+A large merge holds its slot for long. So the fuller the pool, the smaller the merges that may
+start: there is always a slot for the many small ones that keep the number of parts down.
+"""
+
+from dataclasses import dataclass
+
+MIB = 1024**2
+GIB = 1024**3
+MERGE_SPACE_FACTOR = 2.0  # while selecting: the disk must hold the result beside the sources
+MUTATION_SPACE_FACTOR = 1.1
+UNLIMITED_BYTES = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """The settings that bound sizes, and the free disk. All in bytes, but for the two counts.
+
+    `lower_below_free`: start shrinking when fewer slots than this are free.
+    `mutate_above_free`: start a mutation only when at least this many are free.
+    """
+
+    at_max_space_bytes: int = 150 * GIB
+    at_min_space_bytes: int = MIB
+    lower_below_free: int = 8
+    mutate_above_free: int = 20
+    disk_free_bytes: int = UNLIMITED_BYTES
+
+    def merge_bytes_max(self, *, used: int, slots: int) -> int:
+        """The largest sum of source sizes while `used` of `slots` are taken; 0 when
+        none is free.
+        """
+        if used >= slots:
+            return 0
+        free = slots - used
+        if used <= 1 or free >= self.lower_below_free:
+            by_pool = self.at_max_space_bytes
+        else:
+            low, high = self.at_min_space_bytes, self.at_max_space_bytes
+            by_pool = int(_interpolate_exponentially(low, high, free / self.lower_below_free))
+        return min(by_pool, int(self.disk_free_bytes / MERGE_SPACE_FACTOR))
+
+    def any_size(self, *, used: int, slots: int) -> bool:
+        """Whether the pool is idle enough for merges of any size: somebody may have asked for a
+        larger one than we would choose, and it has to run some time (spec §4.6 rule 5f).
+        """
+        return self.merge_bytes_max(used=used, slots=slots) >= self.at_max_space_bytes
+
+    def mutation_bytes_max(self, *, used: int, slots: int) -> int:
+        """The largest source of a mutation; 0 when the pool is too busy for one."""
+        if used >= slots or (used > 1 and slots - used < self.mutate_above_free):
+            return 0
+        return int(self.disk_free_bytes / MUTATION_SPACE_FACTOR)
+
+
+def _interpolate_exponentially(low: float, high: float, ratio: float) -> float:
+    return low if low <= 0 else low * (high / low) ** ratio

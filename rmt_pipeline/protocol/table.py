@@ -1,0 +1,74 @@
+"""What a table is: columns, engine, keys, settings. Pure values; texts are in `formats`."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+EngineKind = Literal[
+    "MergeTree",
+    "ReplacingMergeTree",
+    "SummingMergeTree",
+    "AggregatingMergeTree",
+    "CollapsingMergeTree",
+    "VersionedCollapsingMergeTree",
+]
+DefaultKind = Literal["", "DEFAULT", "MATERIALIZED", "ALIAS", "EPHEMERAL"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `type` is the canonical ClickHouse text, e.g. `LowCardinality(String)`."""
+
+    name: str
+    type: str
+    default_kind: DefaultKind = ""
+    default: str = ""
+    comment: str = ""
+    codec: str = ""
+    ttl: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`Replicated<kind>('path', 'replica', arguments…)`, macros expanded.
+
+    The arguments of the specialised engines are in the fields below; column names as given.
+    """
+
+    kind: EngineKind
+    zookeeper_path: str
+    replica: str
+    version_column: str = ""
+    is_deleted_column: str = ""
+    sign_column: str = ""
+    columns_to_sum: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """One table of one server: a replica of the ZooKeeper path that its engine names.
+
+    Expressions are canonical ClickHouse texts. `order_by` and `partition_by` are tuples of
+    expressions; an empty tuple means `tuple()`.
+    """
+
+    database: str
+    name: str
+    columns: tuple[Column, ...]
+    engine: Engine
+    order_by: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    primary_key: tuple[str, ...] | None = None  # only when it was given explicitly
+    sample_by: str = ""
+    ttl: str = ""
+    comment: str = ""
+    settings: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+    def column(self, name: str) -> Column | None:
+        return next((column for column in self.columns if column.name == name), None)
+
+    def with_columns(self, columns: tuple[Column, ...]) -> Self:
+        return replace(self, columns=columns)

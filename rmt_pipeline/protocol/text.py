@@ -1,0 +1,139 @@
+"""Text as the original writes it: TSV escaping, quoting, times (spec §0.4, "Conventions").
+
+Times are UTC everywhere. The original writes its server's local time without saying which zone,
+so that replicas in different zones disagree on `create_time`; ours cannot.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from rmt_pipeline.protocol.errors import Corruption
+
+TIME_MAX = 2**32 - 1
+"""The original's DateTime: unsigned 32-bit seconds, which end in 2106."""
+
+_ESCAPES = {
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\0": "\\0",
+    "\\": "\\\\",
+    "'": "\\'",
+}
+_ESCAPE_TABLE = str.maketrans(_ESCAPES)
+_UNESCAPES = {
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "0": "\0",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "`": "`",
+    "/": "/",
+    "=": "=",
+}
+_ESCAPED = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.?))", re.DOTALL)
+_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ONE_SECOND = timedelta(seconds=1)
+_DECIMAL = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+def escape(text: str) -> str:
+    """TSV escaping: the result has no newline, tab, NUL, or bare quote or backslash."""
+    return text.translate(_ESCAPE_TABLE)
+
+
+def unescape(text: str) -> str:
+    r"""The inverse of `escape`; also reads the other escapes that the original reads.
+
+    An escape that nobody knows stays as it is, as in the original (`\d` is a backslash and a
+    d). Raises Corruption for a backslash at the end, and for `\xHH` that is not ASCII.
+    """
+    return _ESCAPED.sub(_unescaped, text) if "\\" in text else text
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code, char = match.groups()
+    if code is not None:
+        if int(code, 16) >= 0x80:
+            raise Corruption(f"the escape \\x{code} is not a character: write it as UTF-8")
+        return chr(int(code, 16))
+    if not char:
+        raise Corruption(f"{match.string!r} ends in the middle of an escape")
+    return _UNESCAPES.get(char, "\\" + char)
+
+
+def quote(text: str) -> str:
+    """A string literal: single quotes, backslash escapes."""
+    return f"'{escape(text)}'"
+
+
+def unquote(text: str) -> str:
+    """The inverse of `quote`. Raises Corruption."""
+    if _QUOTED.fullmatch(text) is None:
+        raise Corruption(f"{text!r} is not a string in single quotes")
+    return unescape(text[1:-1])
+
+
+def quote_all(texts: tuple[str, ...]) -> str:
+    """String literals joined with commas: `'a','b'`; an array is this in brackets."""
+    return ",".join(quote(text) for text in texts)
+
+
+def unquote_all(text: str) -> tuple[str, ...]:
+    """The inverse of `quote_all`. Raises Corruption."""
+    texts: list[str] = []
+    position = 0
+    while position < len(text):
+        match = _QUOTED.match(text, position)
+        if match is None:
+            raise Corruption(f"{text!r} is not a list of strings in single quotes")
+        texts.append(unescape(match[1]))
+        position = match.end()
+        if position < len(text):
+            if text[position] != "," or position + 1 == len(text):
+                raise Corruption(f"{text!r} is not a list of strings joined with commas")
+            position += 1
+    return tuple(texts)
+
+
+def format_time(unix_s: int) -> str:
+    """`YYYY-MM-DD hh:mm:ss`, UTC, of whole seconds since the epoch (0 to TIME_MAX)."""
+    assert 0 <= unix_s <= TIME_MAX, f"{unix_s} is no time that the formats can hold"
+    return f"{_EPOCH + timedelta(seconds=unix_s):%Y-%m-%d %H:%M:%S}"
+
+
+def parse_time(text: str) -> int:
+    """Seconds since the epoch. `0000-00-00 00:00:00` is 0, as old versions wrote it.
+
+    Raises Corruption.
+    """
+    if text == "0000-00-00 00:00:00":
+        return 0
+    if _TIME.fullmatch(text) is None:
+        raise Corruption(f"{text!r} is not a time (YYYY-MM-DD hh:mm:ss)")
+    try:
+        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise Corruption(f"{text!r} is not a time: {error}") from None
+    unix_s = (moment - _EPOCH) // _ONE_SECOND
+    if not 0 <= unix_s <= TIME_MAX:
+        raise Corruption(f"{text!r} is outside the times that the formats can hold")
+    return unix_s
+
+
+def parse_decimal(text: str, *, low: int = 0, high: int = 2**63 - 1) -> int:
+    """A whole number in plain decimal, `low` to `high`. Raises Corruption."""
+    if _DECIMAL.fullmatch(text) is None or not low <= int(text) <= high:
+        raise Corruption(f"{text!r} is not a whole number from {low} to {high}")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Actions of one replica. One file each; each idempotent; each may die anywhere."""

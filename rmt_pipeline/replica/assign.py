@@ -1,0 +1,272 @@
+"""Propose merges to the table (spec §6). Any replica may; the version of `/log` lets one win."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.entries import MergeParts, MutatePart
+from rmt_pipeline.protocol.formats import QuorumEntry
+from rmt_pipeline.protocol.log_entry import encode
+from rmt_pipeline.protocol.merge_predicate import MergePredicate, mergeable_runs
+from rmt_pipeline.protocol.merge_selector import MergeablePart, SelectorSettings, select_merge
+from rmt_pipeline.protocol.mutations import Desired, Mutations
+from rmt_pipeline.protocol.optimize import (
+    CannotMerge,
+    NothingToMerge,
+    OptimizeFacts,
+    select_partition,
+)
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.parts import PartName, merged, mutated
+from rmt_pipeline.protocol.queue import QueueView
+from rmt_pipeline.replica.mutations import load_mutations
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, queue_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A merge that is in the log now: its node's path and its text, to wait for."""
+
+    result: PartName
+    sources: tuple[PartName, ...]
+    log_entry: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No merge was assigned, and why. `changed` when somebody else was faster: look again."""
+
+    reason: str
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergeView:
+    """What may be merged now: the predicate, the active parts, and how full the queue is."""
+
+    predicate: MergePredicate
+    active: PartSet
+    mutations: Mutations
+    merges_queued: int
+    mutations_queued: int
+
+    @property
+    def queued(self) -> int:
+        return self.merges_queued + self.mutations_queued
+
+
+def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> MergeView:
+    """The facts in the order that makes the predicate right (spec §6.2, §16.4 M2).
+
+    1. What the replica has and will have.
+    2. Block numbers that are allocated and not committed. If a part of step 1 has a greater
+       number than some block, that block's number was allocated before; so it is listed here, or
+       it is committed, and then its log entry was written before this read.
+    3. The log, pulled into the queue, and what the replica has and will have now: it contains
+       every block committed before step 2. Every number between two parts of step 1 is thus
+       either listed in 2 or among the parts of 3. Mutations are loaded after 2 too: one holds
+       its numbers until its entry is there.
+    """
+    keeper, memory = replica.keeper, replica.memory
+    before = queue_snapshot(keeper, replica.paths, memory.entries)
+    if partitions is None:
+        partitions = sorted({part.partition for part in before.parts})
+    prev_virtual = view_of(before).virtual
+    quorum, *_ = keeper.get_many([replica.table.quorum_status])
+    committing = committing_blocks(keeper, replica.table, list(partitions))
+    mutations = load_mutations(replica)
+    memory.pointer = None  # a clone moves it back; then what we remember says nothing
+    pulled = pull_log(replica)
+    after = queue_snapshot(keeper, replica.paths, memory.entries)
+    virtual = view_of(after).virtual
+    entries = [entry for _, entry in after.entries]
+    predicate = MergePredicate(
+        prev_virtual=prev_virtual,
+        committing=committing,
+        virtual=virtual,
+        mutations=mutations.versions(),
+        quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
+        log_version=pulled.log_version,
+    )
+    return MergeView(
+        predicate,
+        PartSet(after.parts),
+        mutations,
+        sum(isinstance(entry, MergeParts) for entry in entries),
+        sum(isinstance(entry, MutatePart) for entry in entries),
+    )
+
+
+def view_of(snapshot: QueueSnapshot) -> QueueView:
+    return QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+
+
+def assign_merge(
+    replica: Replica,
+    view: MergeView,
+    sources: Sequence[PartName],
+    *,
+    deduplicate: bool = False,
+    deduplicate_by: tuple[str, ...] = (),
+    merge_type: Literal[1, 2, 3] = 1,
+) -> Assigned | Nothing:
+    """Write the merge of `sources` to the log, unless anything was assigned since `view`.
+
+    Raises OutcomeUnknown when nobody answered: the entry may be there; a new view will show it.
+    """
+    paths = [replica.paths.part(part) for part in sources]
+    for part, stat in zip(sources, replica.keeper.exists_many(paths), strict=True):
+        if stat is None:
+            return Nothing(f"{part} is not among the parts of {replica} any more", changed=True)
+    entry = MergeParts(
+        create_time=int(replica.clock.now_s()),
+        source_replica=replica.name,
+        sources=tuple(sources),
+        result=merged(list(sources)),
+        deduplicate=deduplicate,
+        deduplicate_by=deduplicate_by,
+        merge_type=merge_type,
+    )
+    data = encode(entry)
+    ops = transactions.assign(replica.table, replica.paths, [data], view.predicate.log_version)
+    try:
+        paths_created = replica.keeper.multi(ops)
+    except Refused as refused:
+        if refused.kind is Kind.BAD_VERSION:
+            return Nothing("another replica assigned something to the log first", changed=True)
+        raise
+    return Assigned(entry.result, entry.sources, paths_created[-1], data)
+
+
+def optimize_partition(
+    replica: Replica,
+    partition: str,
+    *,
+    final: bool,
+    skip_merged: bool,
+    deduplicate: bool = False,
+    deduplicate_by: tuple[str, ...] = (),
+) -> Assigned | Nothing:
+    """All active parts of a partition into one (spec §6.7)."""
+    outcome: Assigned | Nothing = Nothing(f"partition {partition} was not looked at")
+    for _ in range(limits.OPTIMIZE_ROUNDS_MAX):
+        view = merge_view(replica, [partition])
+        parts = view.active.in_partition(partition)
+        facts = OptimizeFacts(
+            sizes_bytes=[mergeable(replica, part).size_bytes for part in parts],
+            disk_free_bytes=replica.store.disk.free_bytes(),
+        )
+        choice = select_partition(
+            parts, view.predicate, facts, final=final, skip_merged=skip_merged
+        )
+        if isinstance(choice, NothingToMerge):
+            return Nothing(f"partition {partition}: {choice.reason}")
+        if isinstance(choice, CannotMerge):
+            return Nothing(f"partition {partition}: {choice.reason}", changed=True)
+        outcome = assign_merge(
+            replica, view, parts, deduplicate=deduplicate, deduplicate_by=deduplicate_by
+        )
+        if isinstance(outcome, Assigned) or not outcome.changed:
+            return outcome
+    return outcome
+
+
+def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothing:
+    """Choose the merge that is most worth it in any partition, and assign it (spec §6.1).
+
+    `aggressive` is OPTIMIZE without FINAL: it takes less balanced ranges too.
+    """
+    settings = replica.settings
+    view = merge_view(replica)
+    if view.queued >= settings.max_replicated_merges_in_queue:
+        return Nothing(
+            f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
+            f"{settings.max_replicated_merges_in_queue}"
+        )
+    bytes_max = replica.size_limits().merge_bytes_max(
+        used=0 if aggressive else view.queued, slots=settings.max_replicated_merges_in_queue
+    )
+    runs = [
+        [mergeable(replica, part) for part in run]
+        for run in mergeable_runs(view.predicate, view.active).runs
+        if all(replica.store.has(part) for part in run)
+    ]
+    selected = select_merge(runs, selector_settings(replica, aggressive=aggressive), bytes_max)
+    if selected is None:
+        return Nothing(f"no range of the {len(view.active)} active parts is worth merging now")
+    return assign_merge(replica, view, [part.part for part in selected.parts])
+
+
+def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
+    """Entries for parts that a mutation has to change, as many as the queue takes (spec §6.1
+    item 6, §7.4), in one multi.
+    """
+    settings = replica.settings
+    view = merge_view(replica)
+    if view.queued >= settings.max_replicated_merges_in_queue:
+        return Nothing(f"{view.queued} merges and mutations are queued")
+    room = settings.max_replicated_mutations_in_queue - view.mutations_queued
+    if room <= 0:
+        return Nothing(
+            f"{view.mutations_queued} mutations are queued, max_replicated_mutations_in_queue is "
+            f"{settings.max_replicated_mutations_in_queue}"
+        )
+    create_time = int(replica.clock.now_s())
+    entries: list[MutatePart] = []
+    for part in view.active:
+        desired = view.mutations.desired(
+            part,
+            view.predicate.virtual,
+            in_one_entry_max=settings.replicated_max_mutations_in_one_entry,
+        )
+        if isinstance(desired, Desired) and part != view.predicate.quorum_part:
+            entries.append(
+                MutatePart(
+                    create_time=create_time,
+                    source_replica=replica.name,
+                    source=part,
+                    result=mutated(part, desired.version),
+                    alter_version=desired.alter_version,
+                )
+            )
+        if len(entries) >= min(room, limits.LOG_ENTRIES_PER_PULL_MAX):
+            break
+    if not entries:
+        return Nothing(f"no mutation is left to do for the {len(view.active)} active parts")
+    texts = [encode(entry) for entry in entries]
+    ops = transactions.assign(replica.table, replica.paths, texts, view.predicate.log_version)
+    try:
+        created = replica.keeper.multi(ops)[-len(texts) :]
+    except Refused as refused:
+        if refused.kind is Kind.BAD_VERSION:
+            return Nothing("another replica assigned something to the log first", changed=True)
+        raise
+    return [
+        Assigned(entry.result, (entry.source,), path, text)
+        for entry, path, text in zip(entries, created, texts, strict=True)
+    ]
+
+
+def selector_settings(replica: Replica, *, aggressive: bool = False) -> SelectorSettings:
+    settings = replica.settings
+    return SelectorSettings(
+        parts_max=settings.max_parts_to_merge_at_once,
+        parts_min=settings.min_parts_to_merge_at_once,
+        base=1.0 if aggressive else settings.merge_selector_base,
+        window=settings.merge_selector_window_size,
+        force_age_s=settings.min_age_to_force_merge_seconds,
+        force_whole_partition=settings.min_age_to_force_merge_on_partition_only,
+    )
+
+
+def mergeable(replica: Replica, part: PartName) -> MergeablePart:
+    """Raises MissingPart when its bytes are not here: then its sizes are not known either."""
+    manifest = replica.store.manifest(part)
+    age_s = max(0, int(replica.clock.now_s()) - manifest.created_s)
+    return MergeablePart(part, manifest.bytes_on_disk, age_s)

@@ -1,0 +1,184 @@
+"""Parts that are not what they should be: missing, unexpected, or with wrong bytes (spec §5.9,
+§11.2).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.entries import GetPart, encode, virtual_parts
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.reconcile import LocalPart, reconcile
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Delete, Kind, Refused
+from rmt_pipeline.zookeeper.snapshot import committing_blocks, queue_snapshot
+
+UNANNOUNCED_S = 300.0  # a part that ZooKeeper does not know is left alone for so long
+
+
+class TooManyUnexpectedParts(UserError):
+    """So much on this disk is unknown to ZooKeeper that a person has to decide."""
+
+    code = "TOO_MANY_UNEXPECTED_DATA_PARTS"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start found on its disk: promised parts that are not there (queued for a fetch),
+    and what was set aside in `detached`, with the reason.
+    """
+
+    refetched: tuple[PartName, ...] = ()
+    detached: tuple[tuple[str, str], ...] = ()
+    in_flight: tuple[PartName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskView:
+    """The parts on disk against the promises. `in_flight`: unexpected, but some process is about
+    to promise them, or to take them away again.
+    """
+
+    on_disk: tuple[PartName, ...]
+    promised: frozenset[PartName]
+    unexpected: tuple[PartName, ...]
+    in_flight: frozenset[PartName]
+    queued: Mapping[PartName, str]
+
+
+def look_at_disk(replica: Replica) -> DiskView:
+    """Other processes of this host may be inserting or merging right now, and their parts have
+    their name on disk before ZooKeeper knows them. So the disk is listed first, then the block
+    numbers in flight and the claims, and the promises last: what was under way at the second
+    read is known as such, what was finished by then is promised at the third.
+
+    An insert whose session ended while its commit had no answer has no lock any more, and its
+    process is finding out. So what is young is left alone too (spec §16.6 F10).
+    """
+    listed = tuple(replica.store.parts())
+    # ZooKeeper may answer from the past: a part that was claimed, published or promised since
+    # would look like one that nobody knows. After this it answers from now.
+    replica.keeper.sync(replica.table.root)
+    partitions = sorted({part.partition for part in listed})
+    locks = committing_blocks(replica.keeper, replica.table, partitions)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    claimed = {part for claim in snapshot.claims.values() for part in claim.parts}
+    promised = frozenset(snapshot.parts)
+    # What was published and promised since the disk was listed is not missing: it is there now.
+    arrived = sorted(promised - frozenset(listed))
+    on_disk = (*listed, *(part for part in arrived if replica.store.has(part)))
+    queued = {part: node for node, entry in snapshot.entries for part in virtual_parts(entry)}
+    fresh_s = replica.clock.now_s() - UNANNOUNCED_S
+    unexpected = tuple(part for part in on_disk if part not in promised)
+    in_flight = frozenset(
+        part
+        for part in unexpected
+        if part in claimed
+        or part in queued  # whoever carries the entry out replaces it, perhaps at this moment
+        or part.block_min in locks.get(part.partition, ())
+        or _created_s(replica, part) > fresh_s
+    )
+    return DiskView(on_disk, promised, unexpected, in_flight, queued)
+
+
+def recover_parts(replica: Replica) -> Recovered:
+    """Make the disk and the promises in ZooKeeper agree (spec §11.2 item 4, design §4).
+
+    Raises TooManyUnexpectedParts.
+    """
+    disk = look_at_disk(replica)
+    detached: list[tuple[str, str]] = []
+    settled = [part for part in disk.on_disk if part not in disk.in_flight]
+    local = list(_loadable(replica, settled, detached))
+    force = replica.keeper.exists(f"{replica.paths.flags}/force_restore_data") is not None
+    plan = reconcile(
+        local,
+        disk.promised,
+        disk.queued,
+        wrong_rows_ratio_max=replica.settings.replicated_max_ratio_of_wrong_parts,
+        force=force,
+    )
+    if plan.refusal is not None:
+        raise TooManyUnexpectedParts(f"{replica}: {plan.refusal}")
+    detached += [
+        (replica.store.detach(one.part, "ignored"), one.reason) for one in plan.set_aside
+    ]
+    here = frozenset(one.part for one in local)
+    for part in sorted(disk.promised - here - frozenset(plan.fetch)):
+        _forget(replica, part)
+    for part in plan.fetch:
+        refetch(replica, part)
+    if force:
+        replica.keeper.multi([Delete(f"{replica.paths.flags}/force_restore_data")])
+    return Recovered(plan.fetch, tuple(detached), tuple(sorted(disk.in_flight)))
+
+
+def _created_s(replica: Replica, part: PartName) -> int:
+    try:
+        return replica.store.manifest(part).created_s
+    except Corruption:
+        return 0
+
+
+def _loadable(
+    replica: Replica, parts: Sequence[PartName], detached: list[tuple[str, str]]
+) -> Iterator[LocalPart]:
+    """Parts whose manifest can be read; the others are set aside as broken (spec §11.3)."""
+    for part in parts:
+        try:
+            yield LocalPart(part, replica.store.manifest(part).rows)
+        except Corruption as error:
+            detached.append((replica.store.detach(part, "broken-on-start"), str(error)))
+
+
+def check_part(replica: Replica, part: PartName) -> str | None:
+    """Read every byte of an active part. What is wrong with it, when it was set aside and queued
+    for a fetch; None when it is whole, or not ours any more.
+    """
+    # ZooKeeper first, then the disk: the other way round, a part that is published between the
+    # two looks like one that nobody promised (spec §16.6 F9).
+    if replica.keeper.exists(replica.paths.part(part)) is None:
+        return None
+    try:
+        replica.store.verify(part)
+    except MissingPart as error:
+        problem = str(error)
+    except Corruption as error:
+        problem = str(error)
+        replica.store.detach_copy(part, "broken")
+    else:
+        return None
+    refetch(replica, part)
+    return problem
+
+
+def refetch(replica: Replica, part: PartName) -> bool:
+    """Stop promising `part`, and queue a fetch of it, at once (spec §5.9.1). The broken bytes stay
+    where they are until the fetched ones replace them. False when it was not promised.
+    """
+    keeper, paths = replica.keeper, replica.paths
+    while True:
+        lost, promise = keeper.get_many([paths.is_lost, paths.part(part)])
+        if lost is None or promise is None:
+            return False
+        entry = GetPart(create_time=promise[1].created_ms // 1000, source_replica="", part=part)
+        ops = transactions.refetch_part(
+            paths, part, encode(entry), is_lost_version=lost[1].version, is_lost=lost[0]
+        )
+        try:
+            keeper.multi(ops)
+        except Refused as refused:
+            if refused.kind is Kind.BAD_VERSION:
+                continue
+            return False
+        return True
+
+
+def _forget(replica: Replica, part: PartName) -> None:
+    """A promised part whose bytes are gone and that a larger one covers is not needed."""
+    try:
+        replica.keeper.multi(transactions.forget_parts(replica.paths, [part]))
+    except Refused as refused:
+        if refused.kind is not Kind.NO_NODE:
+            raise

@@ -1,0 +1,315 @@
+"""Work a replica's queue: decide, claim, run, publish. One cycle of it is `Executor.step`.
+
+Any number of processes may do this for one replica at once: claims keep them apart (design §4).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Literal
+
+from rmt_pipeline.compute.merge_job import Merger
+from rmt_pipeline.compute.mutate_job import Mutator
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.entries import (
+    AttachPart,
+    GetPart,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    kind_name,
+    result_of,
+    sources_of,
+    virtual_parts,
+)
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    OutcomeUnknown,
+    ReplicaRetired,
+    RmtError,
+    TableIsReadOnly,
+)
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.queue import Facts, QueueView
+from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.replica.backoff import Backoff, record_failure
+from rmt_pipeline.replica.fetch import Source, find_sources
+from rmt_pipeline.replica.finish import finish_entries
+from rmt_pipeline.replica.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
+from rmt_pipeline.replica.mutate import MutateHere, fetch_or_mutate, mutate_here
+from rmt_pipeline.replica.peers import Peers
+from rmt_pipeline.replica.publish import PartDiffers, Published, publish
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot
+
+Pool = Literal["fetch", "merge"]
+_ENDS_THE_STEP = (OutcomeUnknown, ReplicaRetired)
+WAITING_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """One queue entry carried out, or tried in vain (`error`). Times in seconds."""
+
+    part: PartName
+    kind: str
+    rows: int = 0
+    size_bytes: int = 0
+    sources: tuple[PartName, ...] = ()
+    source_replica: str = ""
+    lag_s: float = 0.0
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet."""
+
+    done: tuple[PartDone, ...] = ()
+    finished_without_work: int = 0
+    waiting: tuple[tuple[str, str], ...] = ()
+    next_retry_s: float | None = None
+
+    @property
+    def did_something(self) -> bool:
+        return bool(self.done) or self.finished_without_work > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """An entry that is going to run: fetched from a source, or made here."""
+
+    node: str
+    entry: LogEntry
+    how: Source | MergeHere | MutateHere
+
+    @property
+    def part(self) -> PartName:
+        return self.how.part
+
+    def claim(self, worker: str) -> bytes:
+        names = dict.fromkeys([*virtual_parts(self.entry), self.part])
+        return Claim(worker, tuple(names)).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What work needs besides the replica: who to fetch from, who merges, who mutates."""
+
+    peers: Peers
+    merger: Merger
+    mutator: Mutator
+
+
+class Executor:
+    """One pool of one replica in one process; remembers only when failures may be retried."""
+
+    def __init__(self, replica: Replica, tools: Tools, pool: Pool) -> None:
+        self._replica = replica
+        self._tools = tools
+        self._pool: Pool = pool
+        self._backoff = Backoff()
+
+    def step(self, watch: Watch | None) -> Step:
+        """Carry out what may run now. The watch fires when the queue changes.
+
+        Failures of single entries are in the result; what ends the session or makes the replica
+        read-only is raised.
+        """
+        replica, clock = self._replica, self._replica.clock
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries, watch)
+        if snapshot.is_lost:
+            raise TableIsReadOnly(
+                f"{replica} is lost and is cloning another replica; its server finishes that"
+            )
+        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+        self._backoff.keep_only(frozenset(view.entries))
+        plan = view.plan(self._facts(view), limits.ENTRIES_PER_STEP_MAX)
+        finish_entries(replica, [node for node, _ in plan.done])
+        now_s = clock.monotonic_s()
+        ready = [
+            (node, entry)
+            for node, entry in plan.run
+            if pool_of(entry) == self._pool and not self._backoff.waits(node, now_s)
+        ]
+        done: list[PartDone] = []
+        tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], done))
+        if tasks and self._claim(snapshot, tasks):
+            done += self._run(tasks)
+        waiting = [
+            (node, reason)
+            for node, reason in plan.wait
+            if pool_of(view.entries[node]) == self._pool
+        ]
+        return Step(
+            done=tuple(done),
+            finished_without_work=len(plan.done),
+            waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
+            next_retry_s=self._backoff.next_s(clock.monotonic_s()),
+        )
+
+    def _facts(self, view: QueueView) -> Facts:
+        """What this process knows beside ZooKeeper: sizes of the parts that queued merges want."""
+        sources = {
+            source
+            for entry in view.entries.values()
+            if isinstance(entry, MergeParts | MutatePart)
+            for source in sources_of(entry)
+            if source in view.current
+        }
+        claimed = [view.entries[node] for node in view.claims if node in view.entries]
+        return Facts(
+            fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in claimed),
+            fetches_max=limits.FETCHES_MAX,
+            merges_busy=sum(isinstance(entry, MergeParts | MutatePart) for entry in claimed),
+            merges_max=limits.MERGES_MAX,
+            size_limits=self._replica.size_limits(),
+            sizes={
+                source: self._replica.store.manifest(source).bytes_on_disk
+                for source in sources
+                if self._replica.store.has(source)
+            },
+        )
+
+    # --- what to do, and taking it ---
+
+    def _tasks(
+        self,
+        view: QueueView,
+        ready: Sequence[tuple[str, LogEntry]],
+        done: list[PartDone],
+    ) -> Iterator[_Task]:
+        """How each entry is carried out. Entries that can't be are in `done`, with the reason.
+
+        A part that is fetched because it covers the wanted one may overlap what others of these
+        entries want. Of those that overlap the first is taken; at the next step the rest is done.
+        """
+        wanted: list[tuple[str, LogEntry]] = []
+        taken: list[PartName] = []
+        for node, entry in ready:
+            here = self._here(view, entry)
+            if isinstance(here, FetchResult):
+                wanted.append((node, entry))
+            else:
+                taken.append(here.part)
+                yield _Task(node, entry, here)
+        parts = [(_result(entry), entry.source_replica) for _, entry in wanted]
+        sources = find_sources(self._replica, parts) if parts else {}
+        covers = False
+        for node, entry in wanted:
+            source = sources[_result(entry)]
+            if not isinstance(source, Source):
+                done.append(self._failed(node, entry, source, release=False))
+                continue
+            if source.part != _result(entry):
+                covers = True
+                if view.may_take_actual_part(source.part, node) is not None:
+                    continue  # tried again at the next step
+            if covers and any(not source.part.disjoint(other) for other in taken):
+                continue
+            taken.append(source.part)
+            yield _Task(node, entry, source)
+
+    def _here(self, view: QueueView, entry: LogEntry) -> MergeHere | MutateHere | FetchResult:
+        if isinstance(entry, MutatePart):
+            return fetch_or_mutate(self._replica, view, entry)
+        return fetch_or_merge(self._replica, view, entry)
+
+    def _claim(self, snapshot: QueueSnapshot, tasks: Sequence[_Task]) -> bool:
+        """False when another worker claimed first, or a DROP came: look again."""
+        replica = self._replica
+        ops = transactions.claim(
+            replica.paths,
+            [(task.node, task.claim(replica.worker)) for task in tasks],
+            executing_version=snapshot.executing_version,
+            is_lost_version=snapshot.is_lost_version,
+        )
+        try:
+            replica.keeper.multi(ops)
+        except Refused as refused:
+            taken = refused.kind in (Kind.BAD_VERSION, Kind.NODE_EXISTS)
+            finished = refused.path in {replica.paths.queue_entry(task.node) for task in tasks}
+            if taken or finished:
+                return False
+            raise
+        return True
+
+    # --- doing it ---
+
+    def _run(self, tasks: Sequence[_Task]) -> Iterator[PartDone]:
+        replica, clock = self._replica, self._replica.clock
+        started_s = clock.monotonic_s()
+        fetches = {task.how.request: task for task in tasks if isinstance(task.how, Source)}
+        made = {task.part: task for task in tasks if not isinstance(task.how, Source)}
+        if fetches:
+            for request, outcome in self._tools.peers.fetch(list(fetches), replica.store):
+                yield self._arrived(fetches[request], outcome, clock.monotonic_s() - started_s)
+        merges = [task.how for task in tasks if isinstance(task.how, MergeHere)]
+        if merges:
+            for part, outcome in merge_here(replica, self._tools.merger, merges):
+                yield self._arrived(made[part], outcome, clock.monotonic_s() - started_s)
+        mutations = [task.how for task in tasks if isinstance(task.how, MutateHere)]
+        if mutations:
+            with closing(mutate_here(replica, self._tools.mutator, mutations)) as results:
+                for part, outcome in results:
+                    yield self._arrived(made[part], outcome, clock.monotonic_s() - started_s)
+
+    def _arrived(self, task: _Task, outcome: StagedPart | RmtError, seconds: float) -> PartDone:
+        """Publish what was fetched or made; or give the entry back with the reason."""
+        if isinstance(outcome, RmtError):
+            return self._failed(task.node, task.entry, outcome, release=True)
+        try:
+            published = self._publish(task, outcome)
+        except PartDiffers as error:
+            self._replica.memory.fetch_instead.add(task.part)
+            return self._failed(task.node, task.entry, error, release=True)
+        except RmtError as error:
+            if isinstance(error, _ENDS_THE_STEP):
+                raise
+            return self._failed(task.node, task.entry, error, release=True)
+        return PartDone(
+            part=published.part,
+            kind="FETCH" if isinstance(task.how, Source) else kind_name(task.entry),
+            rows=published.rows,
+            size_bytes=published.size_bytes,
+            sources=sources_of(task.entry),
+            source_replica=task.how.replica if isinstance(task.how, Source) else "",
+            lag_s=self._replica.clock.now_s() - task.entry.create_time,
+            seconds=seconds,
+        )
+
+    def _publish(self, task: _Task, staged: StagedPart) -> Published:
+        replica = self._replica
+        if not isinstance(task.how, Source):
+            return publish(replica, task.node, task.part, staged)
+        expected = task.how.header
+        difference = None if expected is None else staged.manifest.header().difference(expected)
+        if difference is not None:
+            replica.store.discard(staged)
+            raise Corruption(
+                f"{replica}: {task.part} arrived from {task.how.replica} with another {difference} "
+                "than ZooKeeper has for it"
+            )
+        return publish(replica, task.node, task.part, staged, is_theirs=expected is not None)
+
+    def _failed(
+        self, node: str, entry: LogEntry, error: RmtError, *, release: bool
+    ) -> PartDone:
+        tries = self._backoff.failed(node, self._replica.clock.monotonic_s())
+        record_failure(self._replica, node, tries, str(error), release=release)
+        return PartDone(part=_result(entry), kind=kind_name(entry), error=str(error))
+
+
+def pool_of(entry: LogEntry) -> Pool:
+    """Merges and mutations compute; everything else is quick (spec §4.10)."""
+    return "merge" if isinstance(entry, MergeParts | MutatePart) else "fetch"
+
+
+def _result(entry: LogEntry) -> PartName:
+    part = result_of(entry)
+    assert part is not None
+    return part

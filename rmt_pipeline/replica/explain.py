@@ -1,0 +1,82 @@
+"""Why is something merging, or not? In words, from the same decisions that choose (design §1)."""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.merge_predicate import mergeable_runs
+from rmt_pipeline.protocol.merge_selector import Candidate, explain_run
+from rmt_pipeline.replica.assign import merge_view, mergeable, selector_settings
+from rmt_pipeline.replica.replica import Replica
+
+RANGES_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRange:
+    """Neighbouring parts that were considered. The smallest `score` among those without a
+    `reason` is merged next; a `reason` is the rule that forbids the range now.
+    """
+
+    partition: str
+    parts: tuple[str, ...]
+    size_bytes: int
+    score: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """`limit` says why nothing at all may be assigned now; empty when something may."""
+
+    ranges: tuple[ExplainedRange, ...]
+    limit: str
+
+
+def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
+    """Every range that the selector considers, best first, and every boundary that no merge may
+    cross, with the rule.
+    """
+    settings = replica.settings
+    view = merge_view(replica, None if partition is None else [partition])
+    slots = settings.max_replicated_merges_in_queue
+    bytes_max = replica.size_limits().merge_bytes_max(used=view.queued, slots=slots)
+    limit = ""
+    if view.queued >= slots:
+        limit = (
+            f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
+            f"{slots}"
+        )
+    found = mergeable_runs(view.predicate, view.active)
+    ranges = [
+        _explained(candidate)
+        for run in found.runs
+        if partition in (None, run[0].partition)
+        for candidate in explain_run(
+            [mergeable(replica, part) for part in run if replica.store.has(part)],
+            selector_settings(replica),
+            bytes_max,
+            RANGES_SHOWN_MAX,
+        )
+    ]
+    ranges.sort(key=lambda one: (bool(one.reason), one.score or 0.0))
+    boundaries = [
+        ExplainedRange(
+            partition=boundary.left.partition,
+            parts=tuple(str(part) for part in (boundary.left, boundary.right) if part),
+            size_bytes=0,
+            score=None,
+            reason=boundary.refusal.reason,
+        )
+        for boundary in found.boundaries
+        if partition in (None, boundary.left.partition)
+    ]
+    return Explained(tuple(ranges + boundaries), limit)
+
+
+def _explained(candidate: Candidate) -> ExplainedRange:
+    return ExplainedRange(
+        partition=candidate.parts[0].part.partition,
+        parts=tuple(str(one.part) for one in candidate.parts),
+        size_bytes=sum(one.size_bytes for one in candidate.parts),
+        score=candidate.score,
+        reason="" if candidate.refusal is None else candidate.refusal.reason,
+    )

@@ -1,0 +1,110 @@
+"""Find who has a part, or a part that contains it, and get it (spec §5.2)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import NoReplicaHasPart
+from rmt_pipeline.protocol.formats import PartHeader, ReplicaAddress
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica.peers import FetchRequest
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.snapshot import living_replicas
+
+ADDRESS_VALID_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where to get `part` (the wanted one, or one that contains it) and what it must be."""
+
+    request: FetchRequest
+    replica: str
+    part: PartName
+    header: PartHeader | None
+
+
+def find_sources(
+    replica: Replica, wanted: Sequence[tuple[PartName, str]]
+) -> dict[PartName, Source | NoReplicaHasPart]:
+    """A source for each (part, replica that first had it).
+
+    The replica that wrote the log entry is asked first: usually it is right, and one pipelined
+    read answers for a whole batch. Only when it is gone are all the others looked through.
+    """
+    found: dict[PartName, Source | NoReplicaHasPart] = {}
+    hints = {part: name for part, name in wanted if name and name != replica.name}
+    reads = _read_hints(replica, hints)
+    for part, _ in wanted:
+        source = reads.get(part)
+        found[part] = source if source is not None else _search(replica, part)
+    return found
+
+
+def _read_hints(replica: Replica, hints: Mapping[PartName, str]) -> dict[PartName, Source]:
+    addresses = _addresses(replica, sorted(set(hints.values())))
+    asked = [(part, name) for part, name in hints.items() if name in addresses]
+    paths = [replica.table.replica(name).part(part) for part, name in asked]
+    return {
+        part: _source(replica, name, addresses[name], part, read[0])
+        for (part, name), read in zip(asked, replica.keeper.get_many(paths), strict=True)
+        if read is not None
+    }
+
+
+def _addresses(replica: Replica, names: Sequence[str]) -> dict[str, bytes]:
+    """Of those that are active, or were a moment ago: if one is not any more, its fetch fails and
+    the next try looks again.
+    """
+    known, now = replica.memory.addresses, replica.clock.monotonic_s()
+    stale = [
+        name
+        for name in names
+        if now - known.get(name, (-ADDRESS_VALID_S, b""))[0] > ADDRESS_VALID_S
+    ]
+    paths = [replica.table.replica(name) for name in stale]
+    reads = replica.keeper.get_many(
+        [node for peer in paths for node in (peer.is_active, peer.host)]
+    )
+    for name, active, host in zip(stale, reads[0::2], reads[1::2], strict=True):
+        if active is not None and host is not None:
+            known[name] = (now, host[0])
+        else:
+            known.pop(name, None)
+    return {name: known[name][1] for name in names if name in known}
+
+
+def _search(replica: Replica, part: PartName) -> Source | NoReplicaHasPart:
+    """The largest part that contains `part`, on any active replica (spec §5.2.1)."""
+    keeper, table = replica.keeper, replica.table
+    living = living_replicas(keeper, table)
+    names = [name for name, active in living.items() if active and name != replica.name]
+    listed = keeper.children_many([table.replica(name).parts for name in names])
+    best: tuple[PartName, str] | None = None
+    for name, parts in zip(names, listed, strict=True):
+        for text in parts or []:
+            candidate = PartName.parse(text)
+            if candidate.contains(best[0] if best else part) and (
+                best is None or candidate != best[0]
+            ):
+                best = (candidate, name)
+    if best is not None:
+        covering, name = best
+        host, header = keeper.get_many(
+            [table.replica(name).host, table.replica(name).part(covering)]
+        )
+        if host is not None and header is not None:
+            return _source(replica, name, host[0], covering, header[0])
+    inactive = sorted(name for name, active in living.items() if not active)
+    return NoReplicaHasPart(
+        f"no active replica of {replica.table.root} has {part} or a part that contains it "
+        f"(looked at {', '.join(names) or 'none'}; not active: {', '.join(inactive) or 'none'})"
+    )
+
+
+def _source(
+    replica: Replica, name: str, address: bytes, part: PartName, header: bytes
+) -> Source:
+    request = FetchRequest(
+        ReplicaAddress.decode(address), replica.table.replica(name).root, part
+    )
+    return Source(request, name, part, PartHeader.decode(header) if header else None)

@@ -1,0 +1,139 @@
+"""A merge entry: made here from its sources, or its result fetched from who has it (spec §5.3)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.compute.merge_job import MergeDone, MergeJob, Merger, SourcePart
+from rmt_pipeline.protocol.entries import LogEntry, MergeParts
+from rmt_pipeline.protocol.errors import DiskFull, RmtError
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.queue import QueueView
+from rmt_pipeline.replica.check import check_part
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.zookeeper.snapshot import living_replicas
+
+DISK_RESERVED_FACTOR = 1.1  # of the sources' bytes, while the result is written beside them
+
+
+@dataclass(frozen=True, slots=True)
+class MergeHere:
+    entry: MergeParts
+
+    @property
+    def part(self) -> PartName:
+        return self.entry.result
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """Not merged here; `reason` says why."""
+
+    reason: str
+
+
+def fetch_or_merge(
+    replica: Replica, view: QueueView, entry: LogEntry
+) -> MergeHere | FetchResult:
+    """The original's order of questions (spec §5.3 `prepare`)."""
+    if not isinstance(entry, MergeParts):
+        return FetchResult("it is not a merge")
+    settings = replica.settings
+    if settings.always_fetch_merged_part:
+        return FetchResult("always_fetch_merged_part is set")
+    if entry.result in replica.memory.fetch_instead:
+        return FetchResult("our own result differed from another replica's")
+    for source in entry.sources:
+        if source not in view.current or not replica.store.has(source):
+            return FetchResult(f"source {source} is not here")
+    age_s = replica.clock.now_s() - entry.create_time
+    if age_s >= settings.prefer_fetch_merged_part_time_threshold:
+        size = sum(replica.store.manifest(source).bytes_on_disk for source in entry.sources)
+        large = size >= settings.prefer_fetch_merged_part_size_threshold
+        if large and somebody_has(replica, entry.result):
+            return FetchResult("it is old and large, and another replica has it already")
+    return MergeHere(entry)
+
+
+def somebody_has(replica: Replica, part: PartName) -> bool:
+    keeper, table = replica.keeper, replica.table
+    names = [
+        name
+        for name, active in living_replicas(keeper, table).items()
+        if active and name != replica.name
+    ]
+    stats = keeper.exists_many([table.replica(name).part(part) for name in names])
+    return any(stat is not None for stat in stats)
+
+
+def merge_here(
+    replica: Replica, merger: Merger, merges: Sequence[MergeHere]
+) -> Iterator[tuple[PartName, StagedPart | RmtError]]:
+    """Run merges as one job; each result staged and whole, or the error that stopped it.
+
+    The sources are pinned meanwhile. A result that did not get published is thrown away by the
+    caller; staging directories of a process that dies are swept.
+    """
+    stagings: dict[str, Staging] = {}
+    jobs = []
+    for merge in merges:
+        try:
+            job, staging = _prepare(replica, merge.entry)
+        except RmtError as error:
+            yield merge.part, error
+            continue
+        jobs.append(job)
+        stagings[job.result] = staging
+    pinned = [PartName.parse(source.name) for job in jobs for source in job.sources]
+    try:
+        with replica.store.pin(pinned):
+            for outcome in merger.merge(jobs):
+                staging = stagings.pop(outcome.job.result)
+                part = PartName.parse(outcome.job.result)
+                if isinstance(outcome, MergeDone):
+                    yield part, staging.seal(outcome.manifest)
+                    continue
+                staging.abandon()
+                yield part, outcome.error
+                if outcome.part:
+                    check_part(replica, PartName.parse(outcome.part))
+    except (
+        RmtError
+    ) as error:  # nobody to compute, or a source is gone: none of the rest is done
+        for result, staging in stagings.items():
+            staging.abandon()
+            yield PartName.parse(result), error
+        stagings.clear()
+    finally:
+        for staging in stagings.values():
+            staging.abandon()
+
+
+def _prepare(replica: Replica, entry: MergeParts) -> tuple[MergeJob, Staging]:
+    """Raises DiskFull, MissingPart, Corruption."""
+    store = replica.store
+    sources = tuple(
+        SourcePart(str(source), store.directory(source), store.manifest(source))
+        for source in entry.sources
+    )
+    needed = int(
+        DISK_RESERVED_FACTOR * sum(source.manifest.bytes_on_disk for source in sources)
+    )
+    free = store.disk.free_bytes()
+    if free < needed:
+        raise DiskFull(
+            f"{replica}: merging into {entry.result} needs {needed} bytes beside its sources, "
+            f"{free} are free; free some space, the merge is tried again"
+        )
+    staging = store.begin("merge", str(entry.result))
+    job = MergeJob(
+        result=str(entry.result),
+        sources=sources,
+        staging=staging.local_path(""),
+        definition=replica.definition,
+        create_time_s=entry.create_time,
+        deduplicate=entry.deduplicate,
+        deduplicate_by=entry.deduplicate_by,
+        cleanup=entry.cleanup,
+    )
+    return job, staging

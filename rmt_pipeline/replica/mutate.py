@@ -1,0 +1,154 @@
+"""A MUTATE_PART entry: made here from its source, or its result fetched from who has it (§5.7)."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.compute.merge_job import SourcePart
+from rmt_pipeline.compute.mutate_job import (
+    MutateDone,
+    MutateFailure,
+    MutateJob,
+    MutateOutcome,
+    Mutator,
+    Untouched,
+)
+from rmt_pipeline.protocol.entries import MutatePart
+from rmt_pipeline.protocol.errors import Conflict, DiskFull, RmtError
+from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.queue import QueueView
+from rmt_pipeline.replica.check import check_part
+from rmt_pipeline.replica.merge import DISK_RESERVED_FACTOR, FetchResult, somebody_has
+from rmt_pipeline.replica.mutations import load_mutations
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.staging import StagedPart, Staging
+
+
+@dataclass(frozen=True, slots=True)
+class MutateHere:
+    entry: MutatePart
+
+    @property
+    def part(self) -> PartName:
+        return self.entry.result
+
+
+def fetch_or_mutate(
+    replica: Replica, view: QueueView, entry: MutatePart
+) -> MutateHere | FetchResult:
+    """The original's order of questions, as for merges (spec §5.7 `prepare`)."""
+    settings = replica.settings
+    if entry.result in replica.memory.fetch_instead:
+        return FetchResult("our own result differed from another replica's")
+    if entry.source not in view.current or not replica.store.has(entry.source):
+        return FetchResult(f"source {entry.source} is not here")
+    age_s = replica.clock.now_s() - entry.create_time
+    if age_s >= settings.prefer_fetch_merged_part_time_threshold:
+        size = replica.store.manifest(entry.source).bytes_on_disk
+        large = size >= settings.prefer_fetch_merged_part_size_threshold
+        if large and somebody_has(replica, entry.result):
+            return FetchResult("it is old and large, and another replica has it already")
+    return MutateHere(entry)
+
+
+def mutate_here(
+    replica: Replica, mutator: Mutator, tasks: Sequence[MutateHere]
+) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
+    """Mutate parts as one job; each result staged and whole, or the error that stopped it.
+
+    The sources are pinned meanwhile. A result that did not get published is thrown away by the
+    caller; staging directories of a process that dies are swept.
+    """
+    mutations = load_mutations(replica)
+    stagings: dict[str, Staging] = {}
+    jobs = []
+    for task in tasks:
+        try:
+            job, staging = _prepare(replica, mutations, task.entry)
+        except RmtError as error:
+            yield task.part, error
+            continue
+        jobs.append(job)
+        stagings[job.result] = staging
+    try:
+        with replica.store.pin([PartName.parse(job.source.name) for job in jobs]):
+            for outcome in mutator.mutate(jobs):
+                staging = stagings.pop(outcome.job.result)
+                yield PartName.parse(outcome.job.result), _staged(replica, outcome, staging)
+                if isinstance(outcome, MutateFailure) and outcome.part:
+                    check_part(replica, PartName.parse(outcome.part))
+    except RmtError as error:  # nobody to compute, or a source is gone
+        for result, staging in stagings.items():
+            staging.abandon()
+            yield PartName.parse(result), error
+        stagings.clear()
+    finally:
+        for staging in stagings.values():
+            staging.abandon()
+
+
+def _staged(
+    replica: Replica, outcome: MutateOutcome, staging: Staging
+) -> StagedPart | RmtError:
+    match outcome:
+        case MutateDone(job) if (killed := _killed(replica, job)) is not None:
+            staging.abandon()
+            return killed
+        case MutateDone():
+            return staging.seal(outcome.manifest)
+        case Untouched(job):
+            staging.abandon()
+            source = PartName.parse(job.source.name)
+            return replica.store.clone(source, "mutate", job.result, job.unchanged())
+        case MutateFailure():
+            staging.abandon()
+            return outcome.error
+
+
+def _killed(replica: Replica, job: MutateJob) -> Conflict | None:
+    """A kill takes hold of every part that is not published yet, also of one that is just made:
+    the next try does what is left to do.
+    """
+    nodes = [replica.table.mutation(one) for one in job.mutations]
+    stats = replica.keeper.exists_many(nodes)
+    gone = [one for one, stat in zip(job.mutations, stats, strict=True) if stat is None]
+    if not gone:
+        return None
+    return Conflict(
+        f"{replica}: mutation {', '.join(gone)} was killed while {job.source.name} was mutated; "
+        "what was made is thrown away"
+    )
+
+
+def _prepare(
+    replica: Replica, mutations: Mutations, entry: MutatePart
+) -> tuple[MutateJob, Staging]:
+    """Raises DiskFull, MissingPart, Corruption.
+
+    A mutation that was killed since the entry was written is not among those that are carried
+    out. Another replica may have been faster than the kill: then its part differs from ours,
+    and is fetched (spec §5.7, §7.8).
+    """
+    store = replica.store
+    source = SourcePart(
+        str(entry.source), store.directory(entry.source), store.manifest(entry.source)
+    )
+    needed = int(DISK_RESERVED_FACTOR * source.manifest.bytes_on_disk)
+    free = store.disk.free_bytes()
+    if free < needed:
+        raise DiskFull(
+            f"{replica}: mutating {entry.source} needs {needed} bytes beside it, {free} are free; "
+            "free some space, the mutation is tried again"
+        )
+    found = mutations.between(entry.source, entry.result.data_version)
+    staging = store.begin("mutate", str(entry.result))
+    job = MutateJob(
+        result=str(entry.result),
+        source=source,
+        staging=staging.local_path(""),
+        definition=replica.definition,
+        commands=tuple(mutation.commands for _, mutation in found),
+        mutations=tuple(mutation_id for mutation_id, _ in found),
+        create_time_s=entry.create_time,
+    )
+    return job, staging

@@ -1,0 +1,288 @@
+"""Mutations of a table: created, loaded, finished, killed, cleaned (spec §7). Pieces of parts are
+assigned in `assign`, and made in `mutate`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unfinished, UserError
+from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.retention import finished_mutations
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
+from rmt_pipeline.zookeeper.paths import last_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import committing_blocks, queue_snapshot
+
+WAIT_SLICE_S = 1.0
+
+
+class UnknownMutation(UserError):
+    code = "UNKNOWN_MUTATION"
+
+
+@dataclass(frozen=True, slots=True)
+class MutationStatus:
+    """One mutation as this replica sees it. `waits_for` says what it still waits for, in words."""
+
+    mutation_id: str
+    entry: MutationEntry
+    is_done: bool
+    parts_to_do: tuple[PartName, ...]
+    waits_for: str
+
+
+def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
+    """All mutations there are. An entry never changes: only new ones are read."""
+    known = replica.memory.mutations
+    ids = replica.keeper.children(replica.table.mutations, watch)
+    new = [one for one in ids if one not in known]
+    reads = replica.keeper.get_many([replica.table.mutation(one) for one in new])
+    for mutation_id, read in zip(new, reads, strict=True):
+        if read is not None:  # else it was killed since the ids were listed
+            known[mutation_id] = MutationEntry.decode(read[0])
+    for gone in set(known) - set(ids):
+        known.pop(gone, None)
+    return Mutations({one: known[one] for one in ids if one in known})
+
+
+def create_mutation(
+    replica: Replica, commands: str, partitions: Sequence[str] | None = None
+) -> str:
+    """Write a mutation for all partitions, or the given ones; its id (spec §7.1).
+
+    Its number in each partition is taken under the same version of `/mutations` that the entry
+    is created with, so ids and numbers grow together; the numbers are held until the entry is
+    visible, so a merge predicate sees one or the other.
+    """
+    for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
+        [read] = replica.keeper.get_many([replica.table.mutations])
+        assert read is not None
+        locks = _allocate(replica, partitions)
+        if locks is None:
+            continue
+        entry = MutationEntry(
+            create_time=int(replica.clock.now_s()),
+            source_replica=replica.name,
+            block_numbers=tuple(
+                sorted(
+                    (partition, sequence_number(lock))
+                    for partition, lock in locks.items()
+                    if partitions is None or partition in partitions
+                )
+            ),
+            commands=commands,
+        )
+        try:
+            created = replica.keeper.multi(
+                transactions.create_mutation(replica.table, entry.encode(), read[1].version)
+            )
+        except Refused as refused:
+            if refused.kind is not Kind.BAD_VERSION:
+                raise
+            continue
+        finally:
+            _release(replica, list(locks.values()))
+        return last_name(created[-1])
+    raise Conflict(
+        f"{replica}: others created mutations {limits.CREATE_TABLE_ROUNDS_MAX} times while we "
+        "tried; try again"
+    )
+
+
+def _allocate(replica: Replica, partitions: Sequence[str] | None) -> dict[str, str] | None:
+    """A number in each partition that there is, or just in the one that is asked for. None when a
+    partition appeared meanwhile (spec §16.8 U3).
+    """
+    keeper, table = replica.keeper, replica.table
+    if partitions is not None and len(partitions) == 1:
+        [partition] = partitions
+        try:
+            keeper.multi(transactions.create_partition(table, replica.paths, partition))
+        except Refused as refused:
+            if refused.kind is not Kind.NODE_EXISTS:
+                raise
+        [lock] = keeper.multi(transactions.lock_partitions(table, [partition]))
+        return {partition: lock}
+    names, stat = keeper.children_stat(table.block_numbers)
+    ops = transactions.lock_partitions(table, names, version=stat.version)
+    try:
+        created = keeper.multi(ops)
+    except Refused as refused:
+        if refused.kind is Kind.BAD_VERSION:
+            return None
+        raise
+    return dict(zip(names, created, strict=False))
+
+
+def _release(replica: Replica, locks: Sequence[str]) -> None:
+    """Best effort: a lock that stays is gone with its session."""
+    if not locks:
+        return
+    try:
+        replica.keeper.multi(transactions.release_locks(locks))
+    except (Refused, OutcomeUnknown):
+        return
+
+
+def status_of_mutations(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
+    """What each one has still to do here. The reads are in the order that makes "done" true:
+    numbers in flight, then the log pulled, then the queue and the parts (spec §7.6, §16.8 U2).
+    """
+    keeper = replica.keeper
+    [pointer_read] = keeper.get_many([replica.paths.mutation_pointer])
+    pointer = pointer_read[0].decode() if pointer_read is not None else ""
+    open_ids = [one for one in mutations.entries if one > pointer]
+    partitions = sorted(
+        {partition for one in open_ids for partition, _ in mutations.entries[one].block_numbers}
+    )
+    committing: Mapping[str, frozenset[int]] = {}
+    todo: dict[str, tuple[PartName, ...]] = {}
+    if open_ids:
+        committing = committing_blocks(keeper, replica.table, partitions)
+        pull_log(replica)
+        snapshot = queue_snapshot(keeper, replica.paths, replica.memory.entries)
+        queue = [entry for _, entry in snapshot.entries]
+        todo = {
+            one: tuple(mutations.parts_to_do(one, snapshot.parts, queue)) for one in open_ids
+        }
+    return [
+        _status(mutations, one, todo.get(one, ()), committing, is_open=one > pointer)
+        for one in mutations.entries
+    ]
+
+
+def status_by_pointer(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
+    """Of a replica that can't pull its log now: just what it has noted as finished."""
+    [read] = replica.keeper.get_many([replica.paths.mutation_pointer])
+    pointer = read[0].decode() if read is not None else ""
+    return [
+        MutationStatus(
+            mutation_id,
+            entry,
+            is_done=mutation_id <= pointer,
+            parts_to_do=(),
+            waits_for="" if mutation_id <= pointer else f"{replica} is not active",
+        )
+        for mutation_id, entry in mutations.entries.items()
+    ]
+
+
+def _status(
+    mutations: Mutations,
+    mutation_id: str,
+    todo: tuple[PartName, ...],
+    committing: Mapping[str, frozenset[int]],
+    *,
+    is_open: bool,
+) -> MutationStatus:
+    entry = mutations.entries[mutation_id]
+    if not is_open:
+        return MutationStatus(mutation_id, entry, is_done=True, parts_to_do=(), waits_for="")
+    blocked = mutations.blocked_by(mutation_id, committing)
+    waits_for = ""
+    if todo:
+        waits_for = f"{len(todo)} parts are to be mutated, for instance {todo[0]}"
+    elif blocked is not None:
+        waits_for = f"block {blocked[1]} of partition {blocked[0]} is still being inserted"
+    return MutationStatus(mutation_id, entry, not waits_for, todo, waits_for)
+
+
+def finalize_mutations(replica: Replica, mutations: Mutations) -> tuple[str, ...]:
+    """Remember which mutations this replica has finished; the ids that are new."""
+    [read] = replica.keeper.get_many([replica.paths.mutation_pointer])
+    pointer = read[0].decode() if read is not None else ""
+    if not any(one > pointer for one in mutations.entries):
+        return ()
+    done = [one.mutation_id for one in status_of_mutations(replica, mutations) if one.is_done]
+    new = tuple(one for one in done if one > pointer)
+    if new:
+        replica.keeper.multi(transactions.set_mutation_pointer(replica.paths, max(new)))
+    return new
+
+
+def wait_for_mutation(
+    replica: Replica,
+    mutation_id: str,
+    names: Sequence[str],
+    *,
+    timeout_s: float,
+    inactive_timeout_s: float,
+    waker: Waker,
+    why_stuck: Callable[[], str] = lambda: "",
+) -> None:
+    """Wait until the replicas `names` have finished it (spec §7.7). Raises Unfinished, also when
+    `why_stuck` says that waiting is in vain, or UnknownMutation when it was killed meanwhile.
+    """
+    keeper, start = replica.keeper, replica.clock.monotonic_s()
+    behind: list[str] = []
+    for name in names:
+        paths = replica.table.replica(name)
+        while True:
+            if keeper.exists(replica.table.mutation(mutation_id), waker.wake) is None:
+                raise UnknownMutation(
+                    f"mutation {mutation_id} of {replica} was killed or removed while it was "
+                    "waited for"
+                )
+            pointer, _ = keeper.get(paths.mutation_pointer, waker.wake)
+            if pointer.decode() >= mutation_id:
+                break
+            waited = replica.clock.monotonic_s() - start
+            inactive = keeper.exists(paths.is_active) is None
+            if waited >= timeout_s or (inactive and waited >= inactive_timeout_s):
+                behind.append(name)
+                break
+            if reason := why_stuck():
+                raise Unfinished(
+                    f"mutation {mutation_id} of {replica} does not get on: {reason}. It is tried "
+                    "again until it works, or is killed with KILL MUTATION"
+                )
+            waker.wait_s(WAIT_SLICE_S)
+    if behind:
+        raise Unfinished(
+            f"mutation {mutation_id} of {replica} goes on, but these replicas have not finished it "
+            f"yet: {', '.join(behind)}. system.mutations says what they wait for"
+        )
+
+
+def kill_mutation(replica: Replica, mutation_id: str) -> None:
+    """No part is mutated by it any more, on any replica (spec §7.8). Raises UnknownMutation."""
+    try:
+        replica.keeper.multi(transactions.remove_node(replica.table.mutation(mutation_id)))
+    except Refused as refused:
+        if refused.kind is Kind.NO_NODE:
+            raise UnknownMutation(
+                f"{replica} has no mutation {mutation_id}; system.mutations lists them"
+            ) from refused
+        raise
+    replica.memory.mutations.pop(mutation_id, None)
+
+
+def clean_mutations(replica: Replica) -> tuple[str, ...]:
+    """Remove mutations that every replica has passed, but the newest ones (spec §7.9)."""
+    keeper, table = replica.keeper, replica.table
+    names, replicas = keeper.children_stat(table.replicas)
+    reads = keeper.get_many([table.replica(name).mutation_pointer for name in names])
+    pointers = {
+        name: read[0].decode() if read is not None else ""
+        for name, read in zip(names, reads, strict=True)
+    }
+    goes = finished_mutations(
+        keeper.children(table.mutations),
+        pointers,
+        keep=replica.settings.finished_mutations_to_keep,
+    ).remove
+    removed: list[str] = []
+    for start in range(0, len(goes), limits.CLEAN_UP_OPS_PER_MULTI_MAX):
+        batch = goes[start : start + limits.CLEAN_UP_OPS_PER_MULTI_MAX]
+        try:
+            keeper.multi(transactions.remove_mutations(table, batch, replicas.version))
+        except Refused:
+            break  # another replica cleans, or one was added: next time
+        removed += batch
+    return tuple(removed)

@@ -1,0 +1,151 @@
+"""A staged part becomes this replica's: disk first, then one multi with its queue entry (§5.4)."""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict, Corruption, OutcomeUnknown
+from rmt_pipeline.protocol.formats import PartHeader
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Kind, Refused
+
+
+class PartDiffers(Corruption):
+    """Our bytes of a part are not what another replica has published under the same name."""
+
+    code = "CHECKSUM_DOESNT_MATCH"
+
+
+class EntryGone(Conflict):
+    """The queue entry was removed while it ran (a DROP covers it): the result is thrown away."""
+
+    code = "ABORTED"
+
+
+class PartIsBusy(Conflict):
+    """A directory with the part's name is there and a reader still uses it. Retry later."""
+
+    code = "PART_IS_TEMPORARILY_LOCKED"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    part: PartName
+    rows: int
+    size_bytes: int
+
+
+def publish(
+    replica: Replica, node: str, part: PartName, staged: StagedPart, *, is_theirs: bool = False
+) -> Published:
+    """Make `staged` this replica's `part`, finishing the claimed queue entry `node`.
+
+    `is_theirs`: it was compared with what another replica has published already.
+
+    Raises PartDiffers (staged bytes are thrown away), EntryGone, PartIsBusy; OutcomeUnknown and
+    ReplicaRetired when nobody answered: then the directory stays for `start` or the next attempt.
+    """
+    header = staged.manifest.header()
+    for _ in range(limits.PUBLISH_ROUNDS_MAX):
+        nobody_has = [] if is_theirs else _compare_with_others(replica, part, header, staged)
+        _onto_disk(replica, node, part, staged)
+        ops = transactions.publish_part(
+            replica.paths, node, part, header.encode(), nobody_has=nobody_has
+        )
+        try:
+            replica.keeper.multi(ops)
+        except Refused as refused:
+            if refused.path in nobody_has and refused.kind is Kind.NODE_EXISTS:
+                replica.store.withdraw(part, staged)
+                continue  # another replica published meanwhile: compare with it
+            _throw_away(replica, node, part, staged)
+            raise EntryGone(
+                f"{replica}: {part} was made, but its queue entry {node} is gone ({refused})"
+            ) from refused
+        except OutcomeUnknown:
+            if not _landed(replica, node, part):
+                raise  # our claim is given back: the directory is the next one's who claims
+        return Published(part, staged.manifest.rows, staged.manifest.bytes_on_disk)
+    _discard(replica, staged)
+    raise Conflict(
+        f"{replica}: others published {part} {limits.PUBLISH_ROUNDS_MAX} times while we tried"
+    )
+
+
+def _compare_with_others(
+    replica: Replica, part: PartName, header: PartHeader, staged: StagedPart
+) -> list[str]:
+    """Other replicas' nodes of the part, when all are absent; nothing when one has equal bytes."""
+    names = [
+        name for name in replica.keeper.children(replica.table.replicas) if name != replica.name
+    ]
+    paths = [replica.table.replica(name).part(part) for name in names]
+    for name, read in zip(names, replica.keeper.get_many(paths), strict=True):
+        if read is None:
+            continue
+        theirs = PartHeader.decode(read[0])
+        difference = header.difference(theirs)
+        if difference is not None:
+            _discard(replica, staged)
+            raise PartDiffers(
+                f"{replica}: our {part} differs from replica {name}'s in its {difference}: ours is "
+                f"{header.hash_of_uncompressed_files.hex()}, "
+                f"theirs {theirs.hash_of_uncompressed_files.hex()}"
+            )
+        return []
+    return paths
+
+
+def _onto_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
+    """A directory with the part's name may be there: from an attempt that died, or with bytes that
+    were found broken. Or our session has ended without our noticing, and somebody claimed the
+    entry after us and has promised the part by now.
+
+    A whole one with the same rows is as good as ours, whoever made it. Another one goes only after
+    ZooKeeper has confirmed that our claim stands.
+    """
+    if replica.store.has(part) and not _is_as_good(replica, part, staged):
+        try:
+            replica.keeper.multi(transactions.confirm_claim(replica.paths, node, part))
+        except Refused as refused:
+            _discard(replica, staged)
+            raise EntryGone(f"{replica}: our claim of {node} is gone ({refused})") from refused
+        if not replica.store.remove(part):
+            raise PartIsBusy(
+                f"{replica}: an old directory of {part} is still being read; trying again later"
+            )
+    replica.store.publish(staged, part)
+
+
+def _is_as_good(replica: Replica, part: PartName, staged: StagedPart) -> bool:
+    try:
+        found = replica.store.verify(part)
+    except Corruption:  # or it has just gone
+        return False
+    return found.header().difference(staged.manifest.header()) is None
+
+
+def _landed(replica: Replica, node: str, part: PartName) -> bool:
+    """Settles a publication without answer. Both multis delete the claim: one of them can't."""
+    try:
+        replica.keeper.multi(transactions.release_claim(replica.paths, node))
+    except Refused:
+        replica.keeper.sync(replica.paths.root)
+        return replica.keeper.exists(replica.paths.part(part)) is not None
+    return False
+
+
+def _throw_away(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
+    """Take the directory away again, if it is certainly ours to take; else clean-up will."""
+    try:
+        replica.keeper.multi(transactions.confirm_claim(replica.paths, node, part))
+    except Refused:
+        return
+    replica.store.withdraw(part, staged)
+    _discard(replica, staged)
+
+
+def _discard(replica: Replica, staged: StagedPart) -> None:
+    replica.store.discard(staged)

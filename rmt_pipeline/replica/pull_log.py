@@ -1,0 +1,147 @@
+"""The shared log → this replica's queue (spec §3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.entries import decode
+from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired, TableIsReadOnly
+from rmt_pipeline.replica.replica import Pointer, Replica
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
+from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
+
+
+class LogTrimmed(Corruption):
+    """Entries that this replica has not copied are gone from the log: it can't follow."""
+
+    code = "REPLICA_IS_LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """How far the queue is: `log_version` was read with the listing of the log, and every entry
+    of that listing has been copied. It is the lock of whoever assigns merges (spec §6.3).
+    """
+
+    entries: int
+    pointer: int
+    log_version: int
+
+
+def pull_log(replica: Replica, watch: Watch | None = None) -> Pulled:
+    """Copy every log entry that is new to this replica into its queue.
+
+    The watch fires at the next change of the log. Several processes may pull for one replica:
+    the pointer's version lets one of them win each batch. Raises TableIsReadOnly when the replica
+    is not active or being cloned, LogTrimmed when entries are missing.
+    """
+    copied = 0
+    while True:
+        pointer = replica.memory.pointer or _read_pointer(replica)
+        names, log = replica.keeper.children_stat(replica.table.log, watch)
+        start = sequence_number(names[0]) if names else 0
+        index = start if pointer.index is None else pointer.index
+        new = names[_position(names, index) :]
+        if not new and pointer.index is not None:
+            replica.memory.pointer = pointer
+            return Pulled(copied, index, log.version)
+        try:
+            entries = _read(replica, new[: replica.memory.pull_batch], index)
+        except LogTrimmed:
+            if _pointer_moved(replica, pointer):
+                continue
+            raise
+        if not _copy(replica, pointer, entries, index + len(entries)):
+            continue  # another process of this replica pulled first
+        copied += len(entries)
+        if len(entries) == len(new):
+            return Pulled(copied, index + len(entries), log.version)
+
+
+def _read_pointer(replica: Replica) -> Pointer:
+    paths = replica.paths
+    pointer, is_lost = replica.keeper.get_many([paths.log_pointer, paths.is_lost])
+    if pointer is None or is_lost is None:
+        raise ReplicaRetired(f"{paths.root} is gone from ZooKeeper: the replica was dropped")
+    if is_lost[0] == b"1":
+        raise TableIsReadOnly(
+            f"{replica} is lost and is cloning another replica; its server finishes that"
+        )
+    index = int(pointer[0]) if pointer[0] else None
+    return Pointer(index, pointer[1].version, is_lost[1].version)
+
+
+def _pointer_moved(replica: Replica, pointer: Pointer) -> bool:
+    """Whether we looked for entries with an old pointer: another process of this replica has copied
+    them since we read it, and then they were removed from the log.
+    """
+    replica.memory.pointer = None
+    replica.keeper.sync(replica.paths.root)
+    return _read_pointer(replica).version != pointer.version
+
+
+def _copy(replica: Replica, pointer: Pointer, entries: Sequence[bytes], end: int) -> bool:
+    """One batch and the pointer behind it. False when what we knew of the pointer is outdated."""
+    paths = replica.paths
+    replica.memory.pointer = None  # of an unknown or refused multi nothing is remembered
+    ops = transactions.pull(
+        paths,
+        entries,
+        pointer=end,
+        pointer_version=pointer.version,
+        is_lost_version=pointer.is_lost_version,
+    )
+    try:
+        created = replica.keeper.multi(ops)
+    except Refused as refused:
+        if refused.path == paths.is_active and refused.kind is Kind.NO_NODE:
+            raise TableIsReadOnly(
+                f"{replica} is not active; start its server with `rmt serve`"
+            ) from refused
+        if refused.kind is Kind.BAD_VERSION:
+            return False
+        raise
+    replica.memory.pointer = Pointer(end, pointer.version + 1, pointer.is_lost_version)
+    grown = replica.memory.pull_batch * 2
+    replica.memory.pull_batch = min(grown, limits.LOG_ENTRIES_PER_PULL_MAX)
+    nodes = [last_name(path) for path in created if path]
+    replica.memory.entries.entries.update(
+        (node, decode(data)) for node, data in zip(nodes, entries, strict=True)
+    )
+    return True
+
+
+def _position(names: list[str], pointer: int) -> int:
+    """Where the entries from `pointer` on begin. Names are dense and sorted but may start late."""
+    from_pointer = log_entry_name(pointer)
+    low, high = 0, len(names)
+    while low < high:
+        middle = (low + high) // 2
+        if names[middle] < from_pointer:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _read(replica: Replica, batch: list[str], pointer: int) -> list[bytes]:
+    """The entries' bytes, as many as fit one multi. A gap is an error, never skipped (§16.3 Q3)."""
+    entries: list[bytes] = []
+    size = 0
+    reads = replica.keeper.get_many([replica.table.log_entry(name) for name in batch])
+    for position, (name, read) in enumerate(zip(batch, reads, strict=True)):
+        if read is None or sequence_number(name) != pointer + position:
+            raise _trimmed(replica, log_entry_name(pointer + position))
+        size += len(read[0]) + limits.OP_BYTES_OVERHEAD
+        if entries and size > limits.MULTI_BYTES_MAX:
+            break
+        entries.append(read[0])
+    return entries
+
+
+def _trimmed(replica: Replica, name: str) -> LogTrimmed:
+    return LogTrimmed(
+        f"{replica}: log entry {name} is missing from {replica.table.log} and was not copied "
+        "before; restart the replica's server, which clones a replica that has it"
+    )

@@ -1,0 +1,89 @@
+"""One replica of one table, put together: where it is agreed, where its bytes are, who it is."""
+
+from dataclasses import dataclass, field
+
+from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.size_limits import SizeLimits
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import Clock, IdSource
+from rmt_pipeline.zookeeper.keeper import Keeper
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.snapshot import KnownEntries
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """How far the log was pulled (None: never), with the versions that guard pulling on."""
+
+    index: int | None
+    version: int
+    is_lost_version: int
+
+
+@dataclass(slots=True)
+class Memory:
+    """What this process remembers only to save requests. Losing all of it changes nothing."""
+
+    partitions: set[str] = field(default_factory=set)
+    """Partitions whose node in `block_numbers` was seen."""
+    not_lost_version: int | None = None
+    """The version of `is_lost` when it was seen to be "0". Inserts check that it still has it."""
+    entries: KnownEntries = field(default_factory=KnownEntries)
+    pointer: Pointer | None = None
+    """Our log pointer as we left it; a pull that finds it outdated is refused, and reads it."""
+    addresses: dict[str, tuple[float, bytes]] = field(default_factory=dict)
+    """Peers that were active, when (monotonic), and their addresses."""
+    parts_counted: tuple[float, tuple[str, int, int]] | None = None
+    """When active parts were counted last (monotonic): fullest partition, its parts, all parts."""
+    fetch_instead: set[PartName] = field(default_factory=set)
+    """Results of merges that came out differently here: fetched from who published them."""
+    mutations: dict[str, MutationEntry] = field(default_factory=dict)
+    """Mutations read before, by id: an entry never changes."""
+    pull_batch: int = 1
+    """Log entries per pull: starts at one and doubles, so that huge entries get through."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
+
+    `worker` names this process in claims, for people.
+    """
+
+    definition: TableDefinition
+    keeper: Keeper
+    store: PartStore
+    clock: Clock
+    ids: IdSource
+    settings: TableSettings
+    worker: str
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def name(self) -> str:
+        return self.definition.engine.replica
+
+    @property
+    def table(self) -> TablePaths:
+        return TablePaths(self.definition.engine.zookeeper_path)
+
+    @property
+    def paths(self) -> ReplicaPaths:
+        return self.table.replica(self.name)
+
+    def size_limits(self) -> SizeLimits:
+        """How large merges may be, by settings and free disk (spec §6.4)."""
+        settings = self.settings
+        return SizeLimits(
+            at_max_space_bytes=settings.max_bytes_to_merge_at_max_space_in_pool,
+            at_min_space_bytes=settings.max_bytes_to_merge_at_min_space_in_pool,
+            lower_below_free=settings.number_of_free_entries_in_pool_to_lower_max_size_of_merge,
+            mutate_above_free=settings.number_of_free_entries_in_pool_to_execute_mutation,
+            disk_free_bytes=self.store.disk.free_bytes(),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.definition.full_name} (replica {self.name})"

@@ -1,0 +1,84 @@
+"""The one way for a replica to begin, after a creation, a crash or a lost session (spec §11.4).
+
+    activate ──► clone if lost ──► compare disk and promises ──► open for work
+
+Every step may be repeated. Whoever dies in between begins here again.
+"""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import ReplicaIsAlreadyActive, ReplicaRetired
+from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.replica.check import Recovered, recover_parts
+from rmt_pipeline.replica.clone import Cloned, clone_if_lost
+from rmt_pipeline.replica.create import check_structure
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Delete, Kind, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    cloned: Cloned | None
+    recovered: Recovered
+
+
+def start(
+    replica: Replica, *, identity: str, incarnation: str, address: ReplicaAddress
+) -> Started:
+    """Make the replica active in this session and ready to work.
+
+    `identity` names the server for good, `incarnation` this process: an `is_active` of the same
+    server and another incarnation is a leftover, since the server makes sure to run once only.
+    Raises ReplicaIsAlreadyActive, ReplicaRetired (dropped), MetadataMismatch,
+    ReplicaStatusChanged (call again).
+    """
+    _check_exists(replica)
+    activate(replica, identity, incarnation, address)
+    cloned = clone_if_lost(replica)
+    return Started(cloned, recover_parts(replica))
+
+
+def _check_exists(replica: Replica) -> None:
+    """The local definition must be what this replica last applied (spec §11.2)."""
+    paths = replica.paths
+    host, metadata, columns = replica.keeper.get_many(
+        [paths.host, paths.metadata, paths.columns]
+    )
+    if host is None or metadata is None or columns is None:
+        raise ReplicaRetired(
+            f"{replica} has no nodes at {paths.root} in ZooKeeper: it was dropped, or ZooKeeper "
+            "lost its data. DROP the table here and create it again to clone another replica"
+        )
+    check_structure(replica.definition, metadata[0], columns[0], paths.root)
+
+
+def activate(
+    replica: Replica, identity: str, incarnation: str, address: ReplicaAddress
+) -> None:
+    """Announce that we live and where. Everybody sees it vanish when our session ends."""
+    keeper, paths = replica.keeper, replica.paths
+    mine = f"{identity}\n{incarnation}\n".encode()
+    [read] = keeper.get_many([paths.is_active])
+    if read is not None:
+        if not read[0].startswith(f"{identity}\n".encode()):
+            raise _already_active(replica, read[0])
+        try:
+            keeper.multi([Delete(paths.is_active, read[1].version)])
+        except Refused as refused:
+            if refused.kind is not Kind.NO_NODE:
+                raise _already_active(replica, read[0]) from refused
+    try:
+        keeper.multi(transactions.activate(paths, mine, address.encode()))
+    except Refused as refused:
+        if refused.kind is Kind.NODE_EXISTS:
+            raise _already_active(replica, b"") from refused
+        raise
+
+
+def _already_active(replica: Replica, holder: bytes) -> ReplicaIsAlreadyActive:
+    who = holder.decode(errors="replace").strip().replace("\n", ", ") or "another process"
+    return ReplicaIsAlreadyActive(
+        f"{replica} is active in another process ({who}): two servers must not serve one replica. "
+        "Stop the other one, or give this table another replica name"
+    )

@@ -1,0 +1,144 @@
+"""Waiting until queues have done something (spec §4.12, §4.13)."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from rmt_pipeline.protocol.errors import Timeout, Unfinished
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_number
+
+WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+
+
+class SyncMode(StrEnum):
+    DEFAULT = "DEFAULT"
+    STRICT = "STRICT"
+    LIGHTWEIGHT = "LIGHTWEIGHT"
+    PULL = "PULL"
+
+
+LIGHTWEIGHT_KINDS = frozenset(
+    {"GET_PART", "ATTACH_PART", "DROP_RANGE", "DROP_PART", "REPLACE_RANGE"}
+)
+
+
+def sync_replica(
+    replica: Replica,
+    mode: SyncMode,
+    timeout_s: float,
+    waker: Waker,
+    kind_of: Callable[[bytes], str],
+) -> None:
+    """Wait until this replica has carried out what is in the log now. Raises Timeout."""
+    pull_log(replica)
+    if mode is SyncMode.PULL:
+        return
+    deadline = replica.clock.monotonic_s() + timeout_s
+    keeper, paths = replica.keeper, replica.paths
+    waiting = set(keeper.children(paths.queue))
+    if mode is SyncMode.LIGHTWEIGHT:
+        nodes = sorted(waiting)
+        reads = keeper.get_many([paths.queue_entry(node) for node in nodes])
+        waiting = {
+            node
+            for node, read in zip(nodes, reads, strict=True)
+            if read is not None and kind_of(read[0]) in LIGHTWEIGHT_KINDS
+        }
+    while waiting:
+        left = deadline - replica.clock.monotonic_s()
+        if left <= 0:
+            raise Timeout(_why_waiting(replica, waiting, timeout_s))
+        queue = keeper.children(paths.queue, waker.wake)
+        waiting = set(queue) if mode is SyncMode.STRICT else waiting & set(queue)
+        if waiting:
+            waker.wait_s(min(left, WAIT_SLICE_S))
+
+
+def wait_for_entry(
+    replica: Replica,
+    names: Sequence[str],
+    log_entry: str,
+    data: bytes,
+    *,
+    timeout_s: float,
+    inactive_timeout_s: float,
+    waker: Waker,
+) -> None:
+    """Wait until the replicas `names` have carried out the entry at the path `log_entry`.
+
+    An inactive replica is waited for `inactive_timeout_s` (0: not at all). Raises Unfinished with
+    the replicas that have not done it.
+    """
+    start = replica.clock.monotonic_s()
+    unfinished = []
+    for name in names:
+        paths = replica.table.replica(name)
+
+        def give_up(paths: ReplicaPaths = paths) -> bool:
+            waited = replica.clock.monotonic_s() - start
+            if waited >= timeout_s:
+                return True
+            inactive = replica.keeper.exists(paths.is_active) is None
+            return inactive and waited >= inactive_timeout_s
+
+        if not _wait_one(replica, paths, log_entry, data, give_up=give_up, waker=waker):
+            unfinished.append(name)
+    if unfinished:
+        raise Unfinished(
+            f"{last_name(log_entry)} is in the log of {replica.table.root} and will be carried "
+            f"out, but these replicas have not done it yet: {', '.join(unfinished)}. "
+            "See system.replication_queue for why; a replica works its queue only while "
+            "`rmt serve --work`, `rmt worker` or Dagster runs for it"
+        )
+
+
+def _wait_one(
+    replica: Replica,
+    paths: ReplicaPaths,
+    log_entry: str,
+    data: bytes,
+    *,
+    give_up: Callable[[], bool],
+    waker: Waker,
+) -> bool:
+    keeper, number = replica.keeper, sequence_number(log_entry)
+    try:
+        while True:
+            pointer, _ = keeper.get(paths.log_pointer, waker.wake)
+            if pointer and int(pointer) > number:
+                break
+            if give_up():
+                return False
+            waker.wait_s(WAIT_SLICE_S)
+        nodes = keeper.children(paths.queue)
+        reads = keeper.get_many([paths.queue_entry(node) for node in nodes])
+        ours = [
+            node for node, read in zip(nodes, reads, strict=True) if read and read[0] == data
+        ]
+        for node in ours:
+            while keeper.exists(paths.queue_entry(node), waker.wake) is not None:
+                if give_up():
+                    return False
+                waker.wait_s(WAIT_SLICE_S)
+    except Refused as refused:
+        if refused.kind is Kind.NO_NODE:
+            return True  # the replica was dropped: nobody is left to wait for
+        raise
+    return True
+
+
+def _why_waiting(replica: Replica, waiting: set[str], timeout_s: float) -> str:
+    executing = set(replica.keeper.children(replica.paths.executing))
+    running = len(waiting & executing)
+    hint = (
+        "they are running"
+        if running == len(waiting)
+        else f"{running} are running; is anybody working the queue (`rmt serve --work`, "
+        "`rmt worker` or Dagster)? system.replication_queue says why each one waits"
+    )
+    return (
+        f"{replica}: {len(waiting)} queue entries were not done within {timeout_s:g} s: {hint}"
+    )

@@ -1,0 +1,1 @@
+"""The long-lived process of one host: `rmt serve`."""

@@ -1,0 +1,84 @@
+"""One HTTP port of this process: uvicorn on a thread, which starts and ends when we say so."""
+
+import asyncio
+import errno
+import socket
+import threading
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rmt_pipeline.config import Address
+from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration
+
+BACKLOG = 512
+KEEP_ALIVE_S = 75  # idle connections of peers; they come back after each poll and linger
+GRACE_S = 1  # for answers that are being sent when the end comes
+JOIN_S = 3.0
+
+
+class HttpListener:
+    """Accepts connections from its making on, answers them between `start` and `stop`."""
+
+    def __init__(self, address: Address, key: str) -> None:
+        """`key` is where the configuration has the address, for errors.
+
+        Raises AddressInUse, or BadConfiguration when this host cannot listen there at all.
+        """
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            self._socket = socket.create_server(
+                (address.host, address.port), family=family, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise _explained(address, key, error) from error
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def start(self, app: ASGIApp) -> None:
+        assert self._thread is None, "started already"
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",  # uvloop's close waits for peers that do not read
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=asyncio.run, args=[self._serve(self._server)], name="rmt-http", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Answers that are being sent get a second to end, unless `at_once`. Idempotent."""
+        if self._server is not None and self._thread is not None:
+            self._server.force_exit = at_once
+            self._server.should_exit = True
+            self._thread.join(JOIN_S)
+        self._socket.close()
+
+    async def _serve(self, server: uvicorn.Server) -> None:
+        await server.serve(sockets=[self._socket])
+        for connection in list(server.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()  # else a peer that does not read keeps it open
+        await asyncio.sleep(0)
+
+
+def _explained(address: Address, key: str, error: OSError) -> AddressInUse | BadConfiguration:
+    if error.errno == errno.EADDRINUSE:
+        return AddressInUse(
+            f"port {address.port} of {address.host} is in use: end the program that has it "
+            f"(maybe this server runs already), or change {key} in the configuration"
+        )
+    return BadConfiguration(f"cannot listen on {address} ({key}): {error.strerror or error}")

@@ -1,0 +1,175 @@
+"""A server's queues worked in this process, without Dagster: `serve --work` and `rmt worker`.
+
+One thread for each pool of each table. They have a ZooKeeper session of their own: when the
+outcome of a write is unknown they end it, and `is_active` must not end with it.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from rmt_pipeline.compute.merge import SparkMerger
+from rmt_pipeline.compute.mutate import SparkMutator
+from rmt_pipeline.compute.spark import SparkSessions
+from rmt_pipeline.config import Config, SparkConfig
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.execute import PartDone, Pool
+from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
+from rmt_pipeline.server.log import get_log
+from rmt_pipeline.system import EventWaker, RandomIds
+from rmt_pipeline.zookeeper.java import find_java
+
+RETRY_S = 2.0
+JOIN_S = 2.0
+
+log = get_log("worker")
+
+
+def spark_sessions(config: SparkConfig) -> SparkSessions:
+    """As `[spark]` says; nothing is connected yet. Raises NoJava.
+
+    When the configuration leaves Spark to us and no `rmt spark` runs, the merges of this process
+    run in a session of its own: `serve --work` needs no other process but ZooKeeper.
+    """
+    if config.remote is not None:
+        return SparkSessions(remote=config.remote)
+    java_home = find_java().env.get("JAVA_HOME")
+    if config.master is not None:
+        return SparkSessions(master=config.master, java_home=java_home)
+    return SparkSessions(
+        remote=config.connect_url, fallback_master="local[*]", java_home=java_home
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    definition: TableDefinition
+    pool: Pool
+
+
+class _Loop:
+    """One pool of one table, until `stop`."""
+
+    def __init__(self, key: _Key, context: ServerContext, sessions: SparkSessions) -> None:
+        self._key = key
+        self._context = context
+        self._sessions = sessions
+        self._stop = threading.Event()
+        self._waker = EventWaker()
+        name = f"rmt-{key.pool}-{key.definition.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._waker.wake()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                run_pool(
+                    self._context,
+                    self._key.definition,
+                    self._key.pool,
+                    self._sessions,
+                    waker=self._waker,
+                    linger_s=None,
+                    should_stop=self._stop.is_set,
+                )
+            except RmtError as error:
+                log.warning("work paused", **self._about(), reason=str(error))
+            except Exception:
+                log.exception("work failed; trying again", **self._about())
+            self._stop.wait(RETRY_S)
+
+    def _about(self) -> dict[str, str]:
+        return {"table": self._key.definition.full_name, "pool": self._key.pool}
+
+
+class QueueLoops:
+    """The loops of all active tables; what `supervisor.WorkLoops` asks for."""
+
+    def __init__(self, config: Config, server: str, pools: Sequence[Pool]) -> None:
+        self._context = ServerContext.open(config, server, purpose="worker")
+        self._sessions = spark_sessions(config.spark)
+        self._pools = tuple(pools)
+        self._loops: dict[_Key, _Loop] = {}
+
+    def follow(self, tables: Sequence[TableDefinition]) -> None:
+        """Work these tables and no others. Only for one thread."""
+        wanted = {_Key(table, pool) for table in tables for pool in self._pools}
+        for key in [key for key in self._loops if key not in wanted]:
+            self._loops.pop(key).stop()
+        for key in wanted - self._loops.keys():
+            self._loops[key] = _Loop(key, self._context, self._sessions)
+
+    def stop(self) -> None:
+        """Ends after the parts that are being made, at most two seconds later. Claims of what
+        is then still running go with the session.
+        """
+        loops = list(self._loops.values())
+        self._loops.clear()
+        for loop in loops:
+            loop.stop()
+        for loop in loops:
+            loop.join(JOIN_S / len(loops))
+        self._context.close()
+
+
+def run_pool(
+    context: ServerContext,
+    definition: TableDefinition,
+    pool: Pool,
+    sessions: SparkSessions,
+    *,
+    waker: EventWaker,
+    linger_s: float | None,
+    should_stop: Callable[[], bool],
+) -> WorkSummary:
+    """Work one pool until it was idle for `linger_s`; None: until `should_stop`.
+
+    Raises ZooKeeperUnreachable.
+    """
+    ids = RandomIds()
+    with closing(context.peers()) as peers:
+        return work(
+            lambda: context.replica(definition),
+            Tools(peers, SparkMerger(sessions, ids), SparkMutator(sessions, ids)),
+            pool,
+            waker=waker,
+            linger_s=linger_s,
+            select=pool == "merge",
+            on_flush=_log_flush,
+            should_stop=should_stop,
+        )
+
+
+def _log_flush(flush: Flush) -> None:
+    for done in flush.parts:
+        if done.error:
+            log.warning("entry failed", table=flush.table, **_about(done), error=done.error)
+    made = [done for done in flush.parts if not done.error]
+    if len(made) == 1:
+        log.info("part made", table=flush.table, replica=flush.replica, **_about(made[0]))
+    elif made:
+        log.info(
+            "parts made",
+            table=flush.table,
+            replica=flush.replica,
+            parts=len(made),
+            rows=sum(done.rows for done in made),
+            last=str(made[-1].part),
+        )
+
+
+def _about(done: PartDone) -> dict[str, object]:
+    about: dict[str, object] = {"part": str(done.part), "kind": done.kind}
+    if not done.error:
+        about |= {"rows": done.rows, "lag_s": round(done.lag_s, 3)}
+    return about

@@ -1,0 +1,213 @@
+"""`rmt serve`: one process that serves one server's tables, from start to SIGTERM."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from types import FrameType
+
+from rmt_pipeline.catalog import Catalog, DirectoryLock, claim_data_directory, require_owner
+from rmt_pipeline.config import Config
+from rmt_pipeline.exchange.secret import cluster_id, exchange_secret
+from rmt_pipeline.exchange.server import exchange_app
+from rmt_pipeline.protocol.errors import Corruption, Unavailable
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.server.app import server_app
+from rmt_pipeline.server.checks import PartChecks
+from rmt_pipeline.server.listener import HttpListener
+from rmt_pipeline.server.log import get_log
+from rmt_pipeline.server.sessions import open_session
+from rmt_pipeline.server.status import Counters, ServerStatus, server_status
+from rmt_pipeline.server.supervisor import Supervisor, WorkLoops
+from rmt_pipeline.server.tables import Identity, Tables
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import EventWaker, RandomIds, SystemClock
+from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+
+END_S = 4.5  # after a signal; then the process ends whatever it is doing
+
+log = get_log("server")
+
+
+@dataclass(slots=True)
+class StopSwitch:
+    """Set by SIGTERM or SIGINT; everything that waits looks at it or is woken by it."""
+
+    waker: EventWaker = field(default_factory=EventWaker)
+    _asked: threading.Event = field(default_factory=threading.Event)
+
+    def is_asked(self) -> bool:
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Safe in a signal handler."""
+        self._asked.set()
+        self.waker.wake()
+
+    def wait_s(self, seconds: float) -> bool:
+        """True as soon as it is asked; False after `seconds`."""
+        return self._asked.wait(seconds)
+
+
+@contextmanager
+def stopped_by_signals(switch: StopSwitch, *, within_s: float = END_S) -> Iterator[None]:
+    """SIGTERM and SIGINT ask `switch`. For the main thread.
+
+    The handlers are set explicitly: a process that a shell script starts in the background
+    would ignore SIGINT. When the end takes longer than `within_s`, the process is ended where
+    it is: it is crash-only, and who waits for us counts on 5 s.
+    """
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del frame
+        if not switch.is_asked():
+            log.info("ending", signal=signal.Signals(number).name)
+            killer = threading.Timer(within_s, os._exit, [0])
+            killer.daemon = True
+            killer.start()
+        switch.ask()
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, on_signal) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def serve(
+    config: Config, name: str, *, work: bool = False, connect_timeout_s: float | None = None
+) -> None:
+    """Serve the tables of server `name` until SIGTERM or SIGINT. For the main thread.
+
+    Raises what `serve_until` raises.
+    """
+    switch = StopSwitch()
+    with stopped_by_signals(switch):
+        serve_until(switch, config, name, work=work, connect_timeout_s=connect_timeout_s)
+
+
+def serve_until(
+    switch: StopSwitch,
+    config: Config,
+    name: str,
+    *,
+    work: bool = False,
+    connect_timeout_s: float | None = None,
+) -> None:
+    """Serve the tables of server `name` until `switch` is asked.
+
+    `connect_timeout_s` is how long to wait for ZooKeeper at first, instead of the
+    configuration's; later it is waited for as long as it takes.
+
+    Raises BadConfiguration (another server's directory), ReplicaIsAlreadyActive (it runs
+    already), AddressInUse, ZooKeeperUnreachable (none within `connect_timeout_s`).
+    """
+    server = config.server(name)
+    with ExitStack() as opened:
+        require_owner(server.data, name)
+        opened.callback(DirectoryLock(server.data, name).release)
+        listener = HttpListener(server.listen_address, f"[servers.{name}] listen")
+        opened.callback(listener.stop)
+        loops = _work_loops(config, name) if work else None
+        if loops is not None:
+            opened.callback(loops.stop)
+        patience_s = connect_timeout_s or config.zookeeper.connect_timeout_s
+        keeper = _session(config, switch, patience_s)
+        if keeper is not None:
+            opened.callback(keeper.close)
+            process = _Process(config, name, switch, loops, keeper)
+            opened.callback(process.checks.stop)
+            process.run(listener, keeper)
+
+
+class _Process:
+    """What belongs together once there is a session, which tells who we are."""
+
+    def __init__(
+        self,
+        config: Config,
+        name: str,
+        switch: StopSwitch,
+        loops: WorkLoops | None,
+        keeper: KazooKeeper,
+    ) -> None:
+        server, ids = config.server(name), RandomIds()
+        who = claim_data_directory(server.data, name, cluster_id(keeper, ids), ids)
+        identity = Identity(who, ids.new_id(), server.advertised_address)
+        catalog = Catalog(server.data, ids)
+        self._server = server
+        self._switch = switch
+        self._secret = config.secret_of(name) or exchange_secret(keeper, ids)
+        self._counters = Counters()
+        self._tables = Tables(catalog, SystemClock(), ids, identity, switch.waker.wake)
+        self._supervisor = Supervisor(
+            self._tables,
+            switch.waker,
+            self._counters,
+            open_session=lambda: _session(config, switch, None),
+            loops=loops,
+            should_stop=switch.is_asked,
+        )
+        self.checks = PartChecks(self._tables.replica_of)
+
+    def run(self, listener: HttpListener, keeper: KazooKeeper) -> None:
+        self.checks.start()
+        exchange = exchange_app(
+            self._find_store, self._secret, self._broken, on_answer=self._answered
+        )
+        listener.start(
+            server_app(
+                exchange=exchange,
+                secret=self._secret,
+                status=self._status,
+                reload=self._supervisor.reload,
+                counters=self._counters,
+            )
+        )
+        server = self._server
+        log.info("serving", server=server.name, address=server.listen, data=str(server.data))
+        self._supervisor.run(keeper)
+
+    def _find_store(self, endpoint: str) -> PartStore | None:
+        if self._switch.is_asked():
+            raise Unavailable(f"server {self._server.name} is stopping")
+        return self._tables.store_of(endpoint)
+
+    def _broken(self, endpoint: str, part: PartName, problem: Corruption) -> None:
+        self._counters.parts_broken += 1
+        self.checks.report(endpoint, part, problem)
+
+    def _answered(self, status: int, size_bytes: int) -> None:
+        if status == HTTPStatus.OK:
+            self._counters.parts_sent += 1
+            self._counters.bytes_sent += size_bytes
+        else:
+            self._counters.sends_refused += 1
+
+    def _status(self) -> ServerStatus:
+        return server_status(self._server.name, self._supervisor.keeper, self._tables)
+
+
+def _work_loops(config: Config, name: str) -> WorkLoops:
+    # Only who merges pays for pyarrow and DuckDB: an idle server needs a quarter of the memory.
+    from rmt_pipeline.server.loops import QueueLoops  # noqa: PLC0415
+
+    return QueueLoops(config, name, ("fetch", "merge"))
+
+
+def _session(
+    config: Config, switch: StopSwitch, give_up_after_s: float | None
+) -> KazooKeeper | None:
+    return open_session(
+        config.zookeeper,
+        config.zookeeper_hosts,
+        clock=SystemClock(),
+        waker=switch.waker,
+        should_stop=switch.is_asked,
+        give_up_after_s=give_up_after_s,
+    )

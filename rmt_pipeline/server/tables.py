@@ -1,0 +1,294 @@
+"""The tables of a running server: each is one replica, active in the present session or not.
+
+    in the catalog ──► ReadOnly ──start──► Active ──session over, is_active gone──► ReadOnly …
+                          └──fails: the reason, and when to try again──┘
+
+Only the supervisor's thread changes anything here; HTTP threads read.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from rmt_pipeline.catalog import Catalog
+from rmt_pipeline.config import Address
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    ReplicaIsAlreadyActive,
+    RmtError,
+    Unavailable,
+    UnknownDatabase,
+    UnknownTable,
+)
+from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.start import Started, start
+from rmt_pipeline.server.log import get_log
+from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import Clock, IdSource
+from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused
+
+RETRY_SOON_S = 0.5  # the world moved, or did not answer: it may be over at once
+RETRY_LATER_S = 10.0  # somebody has to do something about it; as the original
+
+Name = tuple[str, str]
+"""Database and table."""
+
+log = get_log("server")
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """Announced in the present session and ready to work."""
+
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """Why nothing may be written, and when (monotonic) to try again."""
+
+    reason: str
+    retry_at_s: float = 0.0
+    error: RmtError | None = None
+
+
+@dataclass(slots=True)
+class ServedTable:
+    definition: TableDefinition
+    store: PartStore
+    state: Active | ReadOnly
+    watching: bool = False
+    """A watch on `is_active` is set and has not fired."""
+
+    @property
+    def name(self) -> Name:
+        return self.definition.database, self.definition.name
+
+    @property
+    def replica(self) -> Replica | None:
+        return self.state.replica if isinstance(self.state, Active) else None
+
+    def alter(self, definition: TableDefinition) -> None:
+        """Another definition of the same replica: it stays active."""
+        self.definition = definition
+        if isinstance(self.state, Active):
+            settings = TableSettings.of(dict(definition.settings))
+            replica = replace(self.state.replica, definition=definition, settings=settings)
+            self.state = Active(replica)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this server is, for good (`server`), in this process (`incarnation`), and where."""
+
+    server: str
+    incarnation: str
+    address: Address
+
+    def address_of(self, definition: TableDefinition) -> ReplicaAddress:
+        host, port = self.address.host, self.address.port
+        return ReplicaAddress(
+            host=host,
+            port=port,
+            tcp_port=0,
+            database=definition.database,
+            table=definition.name,
+            scheme="http",
+        )
+
+
+@dataclass(slots=True)
+class Tables:
+    catalog: Catalog
+    clock: Clock
+    ids: IdSource
+    identity: Identity
+    wake: Callable[[], None]
+    """Called from any thread when a table may need another look."""
+    _tables: dict[Name, ServedTable] = field(default_factory=dict, init=False)
+
+    @property
+    def all(self) -> Mapping[Name, ServedTable]:
+        return MappingProxyType(self._tables)
+
+    def store_of(self, endpoint: str) -> PartStore | None:
+        """The parts of the replica at this ZooKeeper path; read-only tables give theirs too."""
+        for table in list(self._tables.values()):
+            if _root(table.definition) == endpoint:
+                return table.store
+        return None
+
+    def replica_of(self, endpoint: str) -> Replica | None:
+        for table in list(self._tables.values()):
+            if _root(table.definition) == endpoint:
+                return table.replica
+        return None
+
+    def follow_catalog(self, keeper: Keeper) -> None:
+        """Take up new tables, let go of dropped ones, notice altered ones."""
+        wanted: dict[Name, ServedTable] = {}
+        for name in self.catalog.names():
+            found = self._read(name)
+            if found is not None:
+                wanted[name] = found
+        for name, table in self._tables.items():
+            if wanted.get(name) is not table:
+                log.info("table gone", table=table.definition.full_name)
+                self._leave(table, keeper)
+        self._tables = wanted
+        for table in wanted.values():
+            table.watching = False  # a table dropped and made again has lost its `is_active`
+
+    def look(self, keeper: Keeper) -> None:
+        """Activate what is due, and what lost its `is_active`. Never raises RmtError."""
+        for table in self._tables.values():
+            if isinstance(table.state, Active) and not table.watching:
+                self._verify(table, keeper)
+            if isinstance(table.state, ReadOnly) and self._is_due(table.state):
+                self._activate(table, keeper)
+
+    def next_look_s(self) -> float | None:
+        """Seconds until a read-only table is due; None when none is."""
+        now_s = self.clock.monotonic_s()
+        states = (table.state for table in self._tables.values())
+        waits = [state.retry_at_s - now_s for state in states if isinstance(state, ReadOnly)]
+        return max(0.0, min(waits)) if waits else None
+
+    def close_for_writes(self, reason: str) -> None:
+        """The session is over: nothing may be written until the next one."""
+        for table in self._tables.values():
+            table.state = ReadOnly(reason)
+            table.watching = False
+
+    def _read(self, name: Name) -> ServedTable | None:
+        known = self._tables.get(name)
+        try:
+            definition = self.catalog.definition(*name)
+        except (UnknownDatabase, UnknownTable):
+            return None
+        except Corruption as error:
+            log.warning(
+                "table definition cannot be read", table=".".join(name), error=str(error)
+            )
+            return known
+        if known is not None and _root(known.definition) == _root(definition):
+            if known.definition != definition:
+                known.alter(definition)
+            return known
+        disk = LocalDisk(self.catalog.table_directory(definition))
+        store = PartStore(disk, ids=self.ids)
+        return ServedTable(definition, store, ReadOnly("it is being started"))
+
+    def _is_due(self, state: ReadOnly) -> bool:
+        return self.clock.monotonic_s() >= state.retry_at_s
+
+    def _activate(self, table: ServedTable, keeper: Keeper) -> None:
+        """`start`, and what its outcome means."""
+        replica = self._replica(table, keeper)
+        began_s = self.clock.monotonic_s()
+        try:
+            started = start(
+                replica,
+                identity=self.identity.server,
+                incarnation=self.identity.incarnation,
+                address=self.identity.address_of(table.definition),
+            )
+        except RmtError as error:
+            self._failed(table, error)
+            return
+        except Exception as error:
+            # A bug, or a disk that fails. The other tables of this server are not its victims.
+            log.exception("table cannot be started", table=str(replica))
+            self._failed(table, Corruption(f"it cannot be started: {error!r}"))
+            return
+        table.state = Active(replica)
+        self._verify(table, keeper)
+        seconds = self.clock.monotonic_s() - began_s
+        log.info(
+            "table active", table=str(replica), seconds=round(seconds, 3), **_news(started)
+        )
+
+    def _failed(self, table: ServedTable, error: RmtError) -> None:
+        soon = isinstance(error, Conflict | Unavailable)
+        known = isinstance(table.state, ReadOnly) and table.state.reason == str(error)
+        if not known:
+            log.warning(
+                "table is read-only", table=table.definition.full_name, reason=str(error)
+            )
+        now_s = self.clock.monotonic_s()
+        retry_s = now_s + (RETRY_SOON_S if soon else RETRY_LATER_S)
+        if isinstance(error, ReplicaIsAlreadyActive):
+            retry_s = (
+                now_s + RETRY_SOON_S
+            )  # maybe a dying session's: it ends within its timeout
+        table.state = ReadOnly(str(error), retry_s, error)
+
+    def _verify(self, table: ServedTable, keeper: Keeper) -> None:
+        """Whether `is_active` is still ours; and hear of it when it changes."""
+        replica = table.replica
+        assert replica is not None
+
+        def changed() -> None:
+            table.watching = False
+            self.wake()
+
+        table.watching = True
+        try:
+            stat = keeper.exists(replica.paths.is_active, changed)
+        except RmtError as error:
+            table.watching = False
+            log.debug("is_active was not read", table=str(replica), error=str(error))
+            return
+        if stat is None or stat.ephemeral_owner != keeper.session_id:
+            log.warning("table lost its is_active", table=str(replica))
+            table.state = ReadOnly("its is_active was removed; it is being started again")
+
+    def _leave(self, table: ServedTable, keeper: Keeper) -> None:
+        """A dropped table: whoever drops it removes its nodes; `is_active` is ours."""
+        replica = table.replica
+        if replica is None:
+            return
+        try:
+            stat = keeper.exists(replica.paths.is_active)
+            if stat is not None and stat.ephemeral_owner == keeper.session_id:
+                keeper.multi([Delete(replica.paths.is_active, stat.version)])
+        except Refused:
+            return  # the one who drops was faster
+        except RmtError as error:
+            log.debug("is_active was not removed", table=str(replica), error=str(error))
+
+    def _replica(self, table: ServedTable, keeper: Keeper) -> Replica:
+        definition = table.definition
+        return Replica(
+            definition=definition,
+            keeper=keeper,
+            store=table.store,
+            clock=self.clock,
+            ids=self.ids,
+            settings=TableSettings.of(dict(definition.settings)),
+            worker=f"server {self.identity.server}",
+        )
+
+
+def _root(definition: TableDefinition) -> str:
+    """The replica's ZooKeeper path: its endpoint in the part exchange."""
+    engine = definition.engine
+    return f"{engine.zookeeper_path}/replicas/{engine.replica}"
+
+
+def _news(started: Started) -> dict[str, object]:
+    """What a start found, as far as it is worth a line."""
+    recovered = started.recovered
+    news: dict[str, object] = {}
+    if started.cloned is not None:
+        news["cloned"] = started.cloned
+    if recovered.refetched:
+        news["refetched_parts"] = len(recovered.refetched)
+    if recovered.detached:
+        news["detached_parts"] = [name for _, name in recovered.detached]
+    return news

@@ -1,0 +1,1 @@
+"""The statements users know: parse, check, run, format answers."""

@@ -1,0 +1,130 @@
+"""CREATE TABLE, checked: what was typed becomes a TableDefinition, or an error that names it."""
+
+from collections.abc import Sequence
+
+from rmt_pipeline.compute.defaults import DefaultExpressions
+from rmt_pipeline.expressions.translate import compile_expression
+from rmt_pipeline.expressions.types import parse_type
+from rmt_pipeline.protocol.errors import (
+    BadTypeOfField,
+    DuplicateColumn,
+    NotImplementedStatement,
+    UserError,
+)
+from rmt_pipeline.protocol.settings import TableSettings, find_table_setting
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.sql.define_engine import engine_of
+from rmt_pipeline.sql.define_keys import keys_of
+from rmt_pipeline.sql.statements import ColumnSyntax, Settings, TableName, TableSyntax
+from rmt_pipeline.sql.tokens import excerpt
+
+_CODECS = frozenset(
+    (
+        "NONE",
+        "LZ4",
+        "LZ4HC",
+        "ZSTD",
+        "DELTA",
+        "DOUBLEDELTA",
+        "GORILLA",
+        "T64",
+        "FPC",
+        "GCD",
+        "DEFAULT",
+    )
+)
+
+
+def define_table(table: TableName, syntax: TableSyntax, database: str) -> TableDefinition:
+    """The definition, with expressions and types in canonical text and macros as they are.
+
+    `database` is the session's. Raises a UserError that names the column, type, key, engine or
+    setting that cannot be; nothing is made.
+    """
+    settings = _settings(syntax.settings)
+    columns = _columns(syntax.columns)
+    stored = [each for each in columns if each.default_kind not in ("ALIAS", "EPHEMERAL")]
+    keys = keys_of(syntax, stored, TableSettings.of(dict(settings)))
+    if syntax.ttl:
+        raise NotImplementedStatement("TTL is not implemented: rows would never expire")
+    return TableDefinition(
+        database=table.database or database,
+        name=table.name,
+        columns=columns,
+        engine=engine_of(syntax, stored, keys.columns),
+        order_by=keys.order_by,
+        partition_by=keys.partition_by,
+        primary_key=keys.primary_key,
+        sample_by=keys.sample_by,
+        comment=syntax.comment,
+        settings=settings,
+    )
+
+
+def _settings(given: Settings) -> Settings:
+    """Known settings with values that they can have, by their own names."""
+    found: dict[str, str] = {}
+    for name, value in given:
+        setting = find_table_setting(name)
+        setting.parse(value)
+        found[setting.name] = value
+    return tuple(found.items())
+
+
+def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
+    if not given:
+        raise UserError("a table has at least one column")
+    names = [column.name for column in given]
+    twins = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twins:
+        raise DuplicateColumn(f"column {twins[0]} is declared {names.count(twins[0])} times")
+    # A default may use columns that are declared after it, but no other default's type.
+    typed = tuple(_typed(column) for column in given if column.type)
+    columns = tuple(_column(column, typed) for column in given)
+    if all(column.default_kind in ("ALIAS", "EPHEMERAL") for column in columns):
+        raise UserError("a table has at least one column that is stored")
+    computed = [c.name for c in columns if c.default and c.default_kind != "ALIAS"]
+    DefaultExpressions(columns).in_order(computed)  # raises when they wait for each other
+    return columns
+
+
+def _typed(column: ColumnSyntax) -> Column:
+    text = column.type
+    if column.nullable and not parse_type(text).nullable:
+        text = f"Nullable({text})"
+    data_type = parse_type(text)
+    if column.nullable is False and data_type.nullable:
+        raise BadTypeOfField(f"column {column.name} is {data_type} and NOT NULL")
+    return Column(column.name, data_type.text)
+
+
+def _column(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
+    if column.ttl:
+        raise NotImplementedStatement(f"column {column.name}: TTL is not implemented")
+    default, default_type = "", ""
+    if column.default:
+        compiled = compile_expression(column.default, typed)
+        default, default_type = compiled.canonical, compiled.type.text
+        if column.name in compiled.columns_used:
+            raise UserError(f"the default of column {column.name} uses the column itself")
+    data_type = default_type
+    if column.type:
+        data_type = _typed(column).type
+        if default and default_type != data_type:
+            compile_expression(f"CAST({default} AS {data_type})", typed)  # can it be one?
+    return Column(
+        column.name,
+        data_type,
+        default_kind=column.default_kind,
+        default=default,
+        comment=column.comment,
+        codec=_codec(column),
+    )
+
+
+def _codec(column: ColumnSyntax) -> str:
+    for codec in column.codec.split(","):
+        name = codec.split("(")[0].strip()
+        if column.codec and name.upper() not in _CODECS:
+            raise UserError(f"column {column.name}: there is no codec {excerpt(name)}")
+    return column.codec

@@ -1,0 +1,117 @@
+"""Mutations of a session: DELETE, UPDATE, KILL MUTATION."""
+
+from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
+
+from rmt_pipeline.expressions.commands import (
+    Command,
+    PartitionId,
+    PartitionValue,
+    parse_commands,
+    with_partition,
+)
+from rmt_pipeline.expressions.format_value import column_values
+from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.mutations import UnknownMutation
+from rmt_pipeline.replica.plan_mutation import plan_mutation
+from rmt_pipeline.sql.rows import Columns, Done, Result, Rows, rows_of
+from rmt_pipeline.sql.session_upkeep import partition_id_of
+from rmt_pipeline.sql.statements import KillMutation, MutateRows, PartitionByValue, Select
+
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.session import Session
+
+LIGHTWEIGHT_SYNC = (
+    2  # the original's lightweight_deletes_sync: DELETE FROM waits for all replicas
+)
+
+_KILLED: Columns = (
+    ("kill_status", "String"),
+    ("database", "String"),
+    ("table", "String"),
+    ("mutation_id", "String"),
+    ("command", "String"),
+)
+
+
+_PLANNED: Columns = (
+    ("partition_id", "String"),
+    ("parts", "UInt64"),
+    ("rows", "UInt64"),
+    ("parts_to_rewrite", "UInt64"),
+    ("rows_touched", "UInt64"),
+    ("bytes_to_rewrite", "UInt64"),
+)
+
+
+def mutate_rows(session: "Session", statement: MutateRows) -> Result:
+    """Write the mutation and wait for it as `mutations_sync` says (spec §7.1, §7.7). With
+    `dry_run` nothing is written, and the answer is what would be done.
+
+    Raises UnknownTable; a UserError for what the commands may not do, before anything is
+    written; Unfinished.
+    """
+    name = statement.table
+    table = session.server.table(name.name, session.database_of(name))
+    query = session.query_settings(statement.settings)
+    if statement.is_lightweight and not _is_set("mutations_sync", session, statement):
+        query = replace(query, mutations_sync=LIGHTWEIGHT_SYNC)
+    commands = [
+        _with_partition_id(command, table.definition)
+        for command in parse_commands(statement.commands)
+    ]
+    if query.dry_run:
+        plans = plan_mutation(table.replica, commands, query)
+        return rows_of(_PLANNED, [astuple(plan) for plan in plans])
+    table.mutate(commands, settings=query)
+    return Done()
+
+
+def _is_set(setting: str, session: "Session", statement: MutateRows) -> bool:
+    return setting in session.settings or setting in dict(statement.settings)
+
+
+def _with_partition_id(command: Command, definition: TableDefinition) -> Command:
+    """What goes to the log names a partition by its id: any replica can read that."""
+    if not isinstance(command.partition, PartitionValue):
+        return command
+    found = partition_id_of(PartitionByValue(command.partition.text), definition)
+    return with_partition(command, PartitionId(found))
+
+
+def kill_mutations(session: "Session", statement: KillMutation) -> Result:
+    """Every mutation of system.mutations for which the condition is true (spec §7.8).
+
+    With TEST they are only shown. Raises what a SELECT raises.
+    """
+    from rmt_pipeline.sql.select import select  # noqa: PLC0415  slow
+
+    wanted = ", ".join(name for name, _ in _KILLED[1:])
+    # The condition is the client's own SQL, and is parsed like any other query of theirs.
+    query = f"SELECT {wanted} FROM system.mutations WHERE {statement.condition}"  # noqa: S608
+    found = select(session, Select(query))
+    assert isinstance(found, Rows)
+    mutations = [
+        tuple(map(str, values))
+        for batch in found.batches
+        for values in zip(*(column_values(column) for column in batch.columns), strict=True)
+    ]
+    if not mutations:
+        return Done(
+            f"no mutation was killed: system.mutations has none WHERE {statement.condition}"
+        )
+    rows = []
+    for database, table, mutation_id, command in mutations:
+        status = "" if statement.is_test else _kill(session, database, table, mutation_id)
+        rows.append((status, database, table, mutation_id, command))
+    return rows_of(_KILLED, rows, statement.answer.format)
+
+
+def _kill(session: "Session", database: str, table: str, mutation_id: str) -> str:
+    """Another client may have been faster; a mutation of several commands is several rows."""
+    try:
+        session.server.table(table, database).kill_mutation(mutation_id)
+    except (UnknownMutation, UnknownTable):
+        return "not_found"
+    return "finished"

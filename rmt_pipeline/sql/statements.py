@@ -1,0 +1,331 @@
+"""The statements, one frozen class each: what was asked, before any table is looked at.
+
+Expressions, types and macros are texts here, as typed. `define` gives a CREATE its meaning;
+`session` carries statements out. A database of None means the session's.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from rmt_pipeline.protocol.table import DefaultKind
+
+SYSTEM_DATABASE = "system"
+
+Settings = tuple[tuple[str, str], ...]
+"""Names and values in the order given; a value as text, without quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    database: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.database is None else f"{self.database}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSyntax:
+    """`type` is empty when only a default was given."""
+
+    name: str
+    type: str
+    nullable: bool | None = None  # NULL, NOT NULL, or neither
+    default_kind: DefaultKind = ""
+    default: str = ""
+    comment: str = ""
+    codec: str = ""
+    ttl: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSyntax:
+    """CREATE TABLE as typed. A key that was not given is None, one given as `tuple()` is ()."""
+
+    columns: tuple[ColumnSyntax, ...]
+    engine: str
+    engine_arguments: tuple[str, ...]
+    partition_by: tuple[str, ...] | None = None
+    order_by: tuple[str, ...] | None = None
+    primary_key: tuple[str, ...] | None = None
+    sample_by: str = ""
+    ttl: str = ""
+    settings: Settings = ()
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    table: TableName
+    syntax: TableSyntax
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttachTable:
+    """`syntax` is None for a table whose definition this server still has."""
+
+    table: TableName
+    syntax: TableSyntax | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DetachTable:
+    table: TableName
+    if_exists: bool = False
+    permanently: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    tables: tuple[TableName, ...]
+    if_exists: bool = False
+    sync: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    name: str
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    name: str
+    if_exists: bool = False
+    sync: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """`[NOT] LIKE '…'` or `ILIKE '…'` of SHOW."""
+
+    like: str
+    negated: bool = False
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What may follow any statement that answers with rows."""
+
+    format: str | None = None
+    settings: Settings = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDatabases:
+    pattern: Pattern | None = None
+    limit: int | None = None
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    database: str | None = None
+    pattern: Pattern | None = None
+    limit: int | None = None
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreateTable:
+    table: TableName
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class ShowSettings:
+    pattern: Pattern
+    changed: bool = False
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTable:
+    table: TableName
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class ExistsTable:
+    table: TableName
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class ExistsDatabase:
+    name: str
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Rows as SQL tuples, in `source[start:stop]` (not copied: there may be many)."""
+
+    source: str = field(repr=False)
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class InlineRows:
+    """Rows in a format, in `source[start:stop]`; nothing there means: on standard input."""
+
+    format: str
+    source: str = field(repr=False)
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """`format` and `compression` are found from the name's ending when None."""
+
+    path: str
+    format: str | None = None
+    compression: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FromQuery:
+    query: str
+
+
+InsertSource = Values | InlineRows | FromFile | FromQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """`columns` is None when every column (that can be inserted) is meant."""
+
+    table: TableName
+    columns: tuple[str, ...] | None
+    source: InsertSource
+    settings: Settings = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query, without the FORMAT and SETTINGS that may stand at its end."""
+
+    query: str
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionById:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionByValue:
+    """A literal or a tuple of literals: the value of the partition key."""
+
+    expression: str
+
+
+PartitionSyntax = PartitionById | PartitionByValue
+
+
+@dataclass(frozen=True, slots=True)
+class Optimize:
+    """`deduplicate_by` is () for DEDUPLICATE over all columns."""
+
+    table: TableName
+    partition: PartitionSyntax | None = None
+    final: bool = False
+    deduplicate: bool = False
+    deduplicate_by: tuple[str, ...] = ()
+    cleanup: bool = False
+    settings: Settings = ()
+
+
+SyncMode = Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSyncReplica:
+    table: TableName
+    mode: SyncMode = "DEFAULT"
+    from_replicas: tuple[str, ...] = ()
+    if_exists: bool = False
+
+
+class Background(Enum):
+    """What SYSTEM STOP and SYSTEM START can name."""
+
+    MERGES = "MERGES"
+    TTL_MERGES = "TTL MERGES"
+    MOVES = "MOVES"
+    FETCHES = "FETCHES"
+    REPLICATED_SENDS = "REPLICATED SENDS"
+    REPLICATION_QUEUES = "REPLICATION QUEUES"
+    PULLING_REPLICATION_LOG = "PULLING REPLICATION LOG"
+    CLEANUP = "CLEANUP"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSwitch:
+    """SYSTEM STOP or START of one kind of background work; all tables when none is named."""
+
+    start: bool
+    what: Background
+    table: TableName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MutateRows:
+    """ALTER TABLE … DELETE, UPDATE, and DELETE FROM (`is_lightweight`)."""
+
+    table: TableName
+    commands: str
+    settings: Settings = ()
+    is_lightweight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KillMutation:
+    """`condition` is over the columns of system.mutations. With TEST nothing is killed."""
+
+    condition: str
+    is_test: bool = False
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
+class SetSettings:
+    settings: Settings
+
+
+Statement = (
+    CreateTable
+    | AttachTable
+    | DetachTable
+    | DropTable
+    | CreateDatabase
+    | DropDatabase
+    | Use
+    | ShowDatabases
+    | ShowTables
+    | ShowCreateTable
+    | ShowSettings
+    | DescribeTable
+    | ExistsTable
+    | ExistsDatabase
+    | Insert
+    | Select
+    | Optimize
+    | SystemSyncReplica
+    | SystemSwitch
+    | MutateRows
+    | KillMutation
+    | SetSettings
+)

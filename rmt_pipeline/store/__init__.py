@@ -1,0 +1,1 @@
+"""Where the bytes are: directory names, manifest, hashes, Parquet; stage, publish, remove."""

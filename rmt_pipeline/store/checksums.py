@@ -1,0 +1,53 @@
+"""Hashes of stored bytes: against bit rot and half transfers, not against an adversary.
+
+SHA-256 because its hardware instructions make it the fastest hash of the standard library
+(1.25 GB/s here, BLAKE2b 0.9).
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+HASH_HEX_LENGTH = 64
+
+
+def hash_hex(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def hash_of_chunks(chunks: Iterable[bytes]) -> tuple[int, str]:
+    """Bytes in all, and their hash."""
+    through = HashingChunks(chunks)
+    for _ in through:
+        pass
+    return through.size, through.hexdigest()
+
+
+def hash_16(pieces: Iterable[bytes]) -> bytes:
+    """16 bytes over pieces whose boundaries count: ("ab", "c") is not ("a", "bc")."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(len(piece).to_bytes(8, "little"))
+        digest.update(piece)
+    return digest.digest()[:16]
+
+
+class HashingChunks:
+    """Passes chunks on, and knows their size and hash when they are through."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self._digest: _Hash = hashlib.sha256()
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self._digest.update(chunk)
+            self.size += len(chunk)
+            yield chunk
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()

@@ -1,0 +1,115 @@
+"""The arithmetic of the row hash: two 64-bit lanes, mixed independently, in numpy.
+
+A hash is 128 bits: lane 0 is the low half, lane 1 the high one. With all sums and products
+modulo 2^64, and for each lane its own constants (`KEYS` by name, `MULTIPLIERS`):
+
+    M(x)       x ^= x >> 32;  x *= A;  x ^= x >> 29;  x *= B;  x ^= x >> 32
+    null       the key "null"
+    number x   M(x + key "number")                       x in 64 bits
+    bytes      M(sum of M(w[j] + (j + 1) * key "word") + length * key "length" + key "bytes")
+               over the little-endian 8-byte words w[j], the last one filled up with zeros
+    list       M(sum of M(element[j] + (j + 1) * key "item") + length * key "size" + key "list")
+    struct     M(sum of field[i] * odd(M((i + 1) * key "field")) + key "struct")
+    row        M(sum of value[c] * odd(bytes hash of the name of column c))
+    placed row M(row + (position + 1) * key "position")
+
+where odd(x) sets the lowest bit. Keys are odd numbers taken from SHA-256 of their names: nobody
+needs to wonder where they come from. The definition must never change: hashes of years are in
+ZooKeeper and in manifests. `tests/unit/store` has golden values and a slow second
+implementation.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+"""One lane, shape (n,); or both, shape (2, n)."""
+
+LANES = (0, 1)
+SLICE_ROWS = 16_384  # 128 kB per lane: what is worked on stays in the processor's cache
+MASK_64 = (1 << 64) - 1
+MASK_128 = (1 << 128) - 1
+
+MULTIPLIERS = (  # well-known good ones: SplitMix64's and MurmurHash3's finalisers
+    (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
+    (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
+)
+_29 = np.uint64(29)
+_32 = np.uint64(32)
+_ONE = np.uint64(1)
+_NAMES = (
+    *("null", "number", "bytes", "word", "length", "list", "item", "size"),
+    *("struct", "field", "position"),
+)
+
+
+def _key(name: str, lane: int) -> np.uint64:
+    digest = hashlib.sha256(f"rmt_pipeline row hash, lane {lane}: {name}".encode()).digest()
+    return np.uint64(int.from_bytes(digest[:8], "little") | 1)
+
+
+KEYS: dict[str, tuple[np.uint64, np.uint64]] = {
+    name: (_key(name, 0), _key(name, 1)) for name in _NAMES
+}
+
+
+def mix(words: Words, scratch: Words, lane: int) -> None:
+    """M, in place. `scratch` is overwritten; both have the same length."""
+    first, second = MULTIPLIERS[lane]
+    np.right_shift(words, _32, out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
+    np.multiply(words, first, out=words)
+    np.right_shift(words, _29, out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
+    np.multiply(words, second, out=words)
+    np.right_shift(words, _32, out=scratch)
+    np.bitwise_xor(words, scratch, out=words)
+
+
+def ramp(start: int, count: int, step: np.uint64) -> Words:
+    """`(start + i) * step` for i in 0..count."""
+    numbers = np.arange(start, start + count, dtype=np.uint64)
+    np.multiply(numbers, step, out=numbers)
+    return numbers
+
+
+def field_factors(index: int) -> tuple[np.uint64, np.uint64]:
+    """What the values of a struct's field are multiplied with."""
+    factors = []
+    for lane in LANES:
+        word = ramp(index + 1, 1, KEYS["field"][lane])
+        mix(word, np.empty_like(word), lane)
+        factors.append(word[0] | _ONE)
+    return factors[0], factors[1]
+
+
+def sums_128(lanes: Words, cuts: NDArray[np.int64]) -> list[int]:
+    """The sums modulo 2^128 of the hashes in `lanes`, shape (2, n) with n < 2^32, from each cut
+    to the next. `cuts` are ascending and begin with 0.
+    """
+    if len(cuts) == 1:
+        low, carried, high = (
+            [int(np.add.reduce(words))]
+            for words in (lanes[0], np.right_shift(lanes[0], _32), lanes[1])
+        )
+    else:
+        low, carried, high = (
+            np.add.reduceat(words, cuts).tolist()
+            for words in (lanes[0], np.right_shift(lanes[0], _32), lanes[1])
+        )
+    return [_sum_128(*sums) for sums in zip(low, carried, high, strict=True)]
+
+
+def _sum_128(low: int, carried: int, high: int) -> int:
+    # The sum of the high halves is exact; the rest of the wrapped sum is that of the low ones.
+    low_halves = (low - (carried << 32)) & MASK_64
+    return (low_halves + (carried << 32) + (high << 64)) & MASK_128
+
+
+def slices(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """`start..stop` in pieces that fit the cache."""
+    for low in range(start, stop, SLICE_ROWS):
+        yield low, min(low + SLICE_ROWS, stop)

@@ -1,0 +1,113 @@
+"""The names of directories and files in a table's data directory. Made and parsed here only.
+
+<part name>/                          a published part
+    data-00000.parquet …              its rows in key order
+    part.json                         the manifest, written last
+tmp_<kind>_<hint>_<attempt>/          staged: not published yet, or never
+delete_tmp_<part name>/               being removed
+detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from rmt_pipeline.protocol.parts import PartName
+
+MANIFEST = "part.json"
+DETACHED = "detached"
+DETACHED_COPIES_MAX = 10
+
+StageKind = Literal["insert", "merge", "mutate", "fetch", "attach"]
+STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
+
+DetachReason = Literal[
+    "broken",
+    "broken-on-start",
+    "unexpected",
+    "ignored",
+    "noquorum",
+    "clone",
+    "covered-by-broken",
+    "merge-not-byte-identical",
+    "mutate-not-byte-identical",
+    "attaching",
+    "deleting",
+    "inactive",
+    "",  # last: `broken_1_2_3_4` is part 1_2_3_4, not a part of a partition "broken"
+]
+DETACH_REASONS: tuple[DetachReason, ...] = get_args(DetachReason)
+
+_STAGED = re.compile(
+    rf"tmp_({'|'.join(STAGE_KINDS)})_([A-Za-z0-9_-]+)_([0-9a-f]{{32}})", re.ASCII
+)
+_DELETING = "delete_tmp_"
+_TRY = re.compile(r"(.+)_try([1-9])", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedName:
+    """A directory being filled. `hint` says for what, for people; `attempt` is unique."""
+
+    kind: StageKind
+    hint: str
+    attempt: str
+
+    def __post_init__(self) -> None:
+        assert _STAGED.fullmatch(str(self)), f"{self} is not a name for staged data"
+
+    def __str__(self) -> str:
+        return f"tmp_{self.kind}_{self.hint}_{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedName:
+    """A part set aside: why, and which copy of that name it is (0 is the first)."""
+
+    reason: DetachReason
+    part: PartName
+    copy: int = 0
+
+    def __str__(self) -> str:
+        prefix = f"{self.reason}_" if self.reason else ""
+        return f"{prefix}{self.part}" + (f"_try{self.copy}" if self.copy else "")
+
+
+def join(*names: str) -> str:
+    """A path on a disk; "" is the disk's root."""
+    return "/".join(name for name in names if name)
+
+
+def data_file(number: int) -> str:
+    assert 0 <= number < 100_000
+    return f"data-{number:05d}.parquet"
+
+
+def deleting(part: PartName) -> str:
+    return f"{_DELETING}{part}"
+
+
+def is_deleting(name: str) -> bool:
+    return name.startswith(_DELETING)
+
+
+def parse_staged(name: str) -> StagedName | None:
+    match = _STAGED.fullmatch(name)
+    if match is None:
+        return None
+    kind = next(kind for kind in STAGE_KINDS if kind == match[1])
+    return StagedName(kind, match[2], match[3])
+
+
+def parse_detached(name: str) -> DetachedName | None:
+    """The inverse of `str(DetachedName)`; None for a name that we did not make."""
+    copied = _TRY.fullmatch(name)
+    stem, copy = (copied[1], int(copied[2])) if copied else (name, 0)
+    for reason in DETACH_REASONS:
+        prefix = f"{reason}_" if reason else ""
+        part = (
+            PartName.try_parse(stem.removeprefix(prefix)) if stem.startswith(prefix) else None
+        )
+        if part is not None:
+            return DetachedName(reason, part, copy)
+    return None

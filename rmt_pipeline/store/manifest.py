@@ -1,0 +1,286 @@
+"""`part.json`: what a part is, where its rows came from, and how to prove that it is whole.
+
+The text is JSON, one key per line for people, and ends with a hash over all lines before it, so
+that a flipped bit in a number is found too. Readers trust nothing in it: any bytes give a
+Manifest or Corruption.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from rmt_pipeline.protocol.columns import columns_text
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.formats import PartHeader
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.checksums import HASH_HEX_LENGTH, hash_16, hash_hex
+
+FORMAT = 1  # Bump when the text changes; keep decoding every older number.
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", re.ASCII)
+_HASH = re.compile(rf"[0-9a-f]{{{HASH_HEX_LENGTH}}}", re.ASCII)
+_HASH_128 = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+_CHECK = re.compile(rb',\n"check": "([0-9a-f]{64})"\n}\n', re.ASCII)
+_CHECK_BYTES = len(',\n"check": ""\n}\n') + HASH_HEX_LENGTH
+
+KeyValue = None | bool | int | float | str
+"""A value of a key column in JSON. Dates and times as ISO text, decimals and UUIDs as text."""
+
+
+class PartColumn(NamedTuple):
+    name: str
+    type: str
+    """Canonical ClickHouse text."""
+
+
+class PartFile(NamedTuple):
+    name: str
+    size: int
+    """Bytes."""
+    hash: str
+    """SHA-256 of the bytes, lower hex."""
+
+
+class KeyBound(NamedTuple):
+    """Least and greatest value of a partition or sorting key column in the part.
+
+    Both are None when the part is empty or a bound would be too long to keep.
+    """
+
+    column: str
+    min: KeyValue
+    max: KeyValue
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything that is known about one part. Never changes once the part is published.
+
+    `row_hash`, `column_hashes` and `content_hash` are those of `store.row_hash`. `partition` is
+    the partition key's value as ClickHouse prints it in `system.parts.partition`.
+    """
+
+    columns: tuple[PartColumn, ...]
+    rows: int
+    bytes_on_disk: int
+    partition_id: str
+    partition: str
+    key_bounds: tuple[KeyBound, ...]
+    files: tuple[PartFile, ...]
+    row_hash: int
+    column_hashes: Mapping[str, int] = field(hash=False)
+    content_hash: int
+    created_s: int
+    bytes_uncompressed: int = 0
+    """Bytes of the rows in memory, as Arrow."""
+    insert_id: str = ""
+    """The insert that made it; empty for merges and mutations."""
+    run_id: str = ""
+    """The Dagster run that made it; empty outside of Dagster."""
+    sources: tuple[str, ...] = ()
+    """Names of the parts that it was merged or mutated from."""
+    mutations: tuple[str, ...] = ()
+    """Ids of the mutations that were applied to make it."""
+    engine_version: str = ""
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        problem = _problem(self)
+        assert problem is None, problem
+
+    def encode(self) -> bytes:
+        """The text of `part.json`. Same manifest, same bytes."""
+        lines = ",\n".join(
+            f'"{key}": {_ENCODER.encode(value)}' for key, value in _to_json(self).items()
+        )
+        body = f"{{\n{lines}".encode()
+        return body + f',\n"check": "{hash_hex(body)}"\n}}\n'.encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Manifest":
+        """The inverse of `encode`. Raises Corruption for anything else."""
+        check = _CHECK.fullmatch(data[-_CHECK_BYTES:])
+        if check is None:
+            raise Corruption(
+                f"{layout.MANIFEST} does not end with its check sum: {data[-80:]!r}"
+            )
+        found = hash_hex(data[:-_CHECK_BYTES])
+        if found.encode() != check[1]:
+            raise Corruption(
+                f"{layout.MANIFEST}: check sum is {found}, it says {check[1].decode()}"
+            )
+        try:
+            manifest = _from_json(json.loads(data))
+            again = manifest.encode()
+        except (ValueError, RecursionError) as error:
+            raise Corruption(f"{layout.MANIFEST} can't be read: {error}") from error
+        if again != data:  # keys twice, keys we don't know, another order: not our text
+            raise Corruption(f"{layout.MANIFEST} is not as this program writes it")
+        return manifest
+
+    def header(self) -> PartHeader:
+        """What ZooKeeper keeps of the part (spec §0.4.7), to compare replicas by.
+
+        The two content hashes are ours: of the rows in their order, and of the set of rows.
+        Neither depends on how Parquet wrote them, so that equal rows are equal parts.
+        """
+        columns = columns_text([Column(column.name, column.type) for column in self.columns])
+        names_and_hashes = (
+            piece for file in sorted(self.files) for piece in (file.name, file.hash)
+        )
+        return PartHeader(
+            columns_hash=hash_16([columns.encode()]),
+            files=len(self.files),
+            hash_of_all_files=hash_16(piece.encode() for piece in names_and_hashes),
+            hash_of_uncompressed_files=self.content_hash.to_bytes(16, "little"),
+            uncompressed_hash_of_compressed_files=self.row_hash.to_bytes(16, "little"),
+        )
+
+    def file(self, name: str) -> PartFile | None:
+        return next((file for file in self.files if file.name == name), None)
+
+
+def _problem(manifest: Manifest | SimpleNamespace) -> str | None:
+    """What contradicts itself in a manifest; None when nothing does."""
+    names = [column.name for column in manifest.columns]
+    files = [file.name for file in manifest.files]
+    hashes = [manifest.row_hash, manifest.content_hash, *manifest.column_hashes.values()]
+    if len(set(names)) != len(names):
+        return f"a column appears twice in {names}"
+    if sorted(names) != sorted(manifest.column_hashes):
+        return f"columns are {sorted(names)}, column hashes {sorted(manifest.column_hashes)}"
+    if len(set(files)) != len(files):
+        return f"a file appears twice in {files}"
+    if not all(_FILE_NAME.fullmatch(name) and name != layout.MANIFEST for name in files):
+        return f"{files} are not names of data files"
+    if not all(file.size >= 0 and _HASH.fullmatch(file.hash) for file in manifest.files):
+        return f"size or hash of a file is wrong: {manifest.files}"
+    if sum(file.size for file in manifest.files) != manifest.bytes_on_disk:
+        return f"bytes_on_disk is {manifest.bytes_on_disk}, the files are {manifest.files}"
+    if min(manifest.rows, manifest.created_s, manifest.bytes_uncompressed) < 0:
+        return "rows, created_s and bytes_uncompressed can't be negative"
+    if not all(0 <= value < 1 << 128 for value in hashes):
+        return "a hash has more than 128 bits"
+    if any(PartName.try_parse(source) is None for source in manifest.sources):
+        return f"sources are not part names: {manifest.sources}"
+    return None
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "format": manifest.format,
+        "rows": manifest.rows,
+        "bytes_on_disk": manifest.bytes_on_disk,
+        "bytes_uncompressed": manifest.bytes_uncompressed,
+        "partition_id": manifest.partition_id,
+        "partition": manifest.partition,
+        "columns": manifest.columns,
+        "key_bounds": manifest.key_bounds,
+        "files": manifest.files,
+        "row_hash": f"{manifest.row_hash:032x}",
+        "content_hash": f"{manifest.content_hash:032x}",
+        "column_hashes": {
+            name: f"{value:032x}" for name, value in manifest.column_hashes.items()
+        },
+        "created_s": manifest.created_s,
+        "insert_id": manifest.insert_id,
+        "run_id": manifest.run_id,
+        "sources": manifest.sources,
+        "mutations": manifest.mutations,
+        "engine_version": manifest.engine_version,
+    }
+
+
+def _from_json(fields: Any) -> Manifest:
+    if not isinstance(fields, dict):
+        raise Corruption(f"{layout.MANIFEST} is not an object: {str(fields)[:80]}")
+    read = _Fields(fields)
+    number = read.integer("format")
+    if number != FORMAT:
+        raise Corruption(
+            f"{layout.MANIFEST} has format {number}; this version reads {FORMAT}. "
+            "Was the part written by a newer one?"
+        )
+    values: dict[str, Any] = {
+        "format": number,
+        "rows": read.integer("rows"),
+        "bytes_on_disk": read.integer("bytes_on_disk"),
+        "bytes_uncompressed": read.integer("bytes_uncompressed"),
+        "partition_id": read.text("partition_id"),
+        "partition": read.text("partition"),
+        "columns": tuple(PartColumn(*row) for row in read.rows("columns", (str, str))),
+        "key_bounds": tuple(
+            KeyBound(*row) for row in read.rows("key_bounds", (str, KeyValue, KeyValue))
+        ),
+        "files": tuple(PartFile(*row) for row in read.rows("files", (str, int, str))),
+        "row_hash": read.hash_128("row_hash"),
+        "content_hash": read.hash_128("content_hash"),
+        "column_hashes": read.hashes_128("column_hashes"),
+        "created_s": read.integer("created_s"),
+        "insert_id": read.text("insert_id"),
+        "run_id": read.text("run_id"),
+        "sources": read.texts("sources"),
+        "mutations": read.texts("mutations"),
+        "engine_version": read.text("engine_version"),
+    }
+    if (problem := _problem(SimpleNamespace(**values))) is not None:
+        raise Corruption(f"{layout.MANIFEST}: {problem}")
+    return Manifest(**values)
+
+
+class _Fields:
+    """Typed reading of a JSON object; each method raises Corruption naming the field."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def integer(self, name: str) -> int:
+        return int(self._take(name, int))
+
+    def text(self, name: str) -> str:
+        return str(self._take(name, str))
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        return tuple(text for (text,) in self._checked(name, self._take(name, list), (str,)))
+
+    def rows(self, name: str, kinds: tuple[Any, ...]) -> list[list[Any]]:
+        return self._checked(name, self._take(name, list), kinds)
+
+    def hash_128(self, name: str) -> int:
+        return self._hash_128(name, self._take(name, str))
+
+    def hashes_128(self, name: str) -> dict[str, int]:
+        found = self._take(name, dict)
+        return {key: self._hash_128(name, value) for key, value in found.items()}
+
+    def _take(self, name: str, kind: type) -> Any:
+        value = self._fields.get(name)
+        if not isinstance(value, kind):
+            raise self._wrong(name, value)
+        return value
+
+    def _checked(self, name: str, rows: list[Any], kinds: tuple[Any, ...]) -> list[list[Any]]:
+        checked = []
+        for found in rows:
+            row = found if isinstance(found, list) else [found]
+            fits = len(row) == len(kinds) and all(
+                isinstance(value, kind) for value, kind in zip(row, kinds, strict=True)
+            )
+            if not fits:
+                raise self._wrong(name, found)
+            checked.append(row)
+        return checked
+
+    def _hash_128(self, name: str, value: Any) -> int:
+        if not isinstance(value, str) or _HASH_128.fullmatch(value) is None:
+            raise self._wrong(name, value)
+        return int(value, 16)
+
+    def _wrong(self, name: str, value: Any) -> Corruption:
+        return Corruption(f"{layout.MANIFEST}: {name} can't be {str(value)[:80]!r}")

@@ -1,0 +1,373 @@
+"""The parts of one table on one disk: staged, published, detached, removed.
+
+    begin ─► Staging ──seal──► StagedPart ──publish──► part ──remove──► gone
+               └─abandon─► gone    │  ▲                 │
+                                   │  └────withdraw─────┤
+                                   └─discard─► gone     └─detach─► detached/<reason>_<part>
+
+Invariant: a directory with a part's name holds a whole part. It gets that name by one rename,
+after every byte of it is safe, so that a crash at any point leaves a staged directory or a
+whole part (style rule 11). What is staged belongs to nobody and may be swept; what is detached
+is kept for people. Several processes of one host use one store at once.
+"""
+
+import contextlib
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.checksums import hash_of_chunks
+from rmt_pipeline.store.detached import set_aside
+from rmt_pipeline.store.disk import Disk, Lock
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.system import IdSource
+
+MANIFESTS_CACHED_MAX = 20_000  # about 2 kB each
+
+
+class PartStore:
+    """`root` is the table's directory on the disk.
+
+    `durable=False` skips every fsync: then a crash of the host (not of a process) may leave
+    parts that `verify` finds broken.
+    """
+
+    def __init__(
+        self, disk: Disk, root: str = "", *, ids: IdSource, durable: bool = True
+    ) -> None:
+        self._disk = disk
+        self._root = root
+        self._ids = ids
+        self._durable = durable
+        self._cache: dict[PartName, tuple[float | None, Manifest]] = {}
+        self._cache_lock = threading.Lock()
+        self._make_root()
+
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    # Staging
+
+    def begin(self, kind: layout.StageKind, hint: str) -> Staging:
+        """A new staging directory. `hint` is for people: a partition id or a part name."""
+        name = str(layout.StagedName(kind, hint, self._ids.new_id()))
+        self._disk.make_directory(self._path(name))
+        return Staging(self._disk, self._root, name)
+
+    def discard(self, staged: StagedPart) -> None:
+        """Throw a staged part away. Nothing happens when it is gone."""
+        self._disk.remove_tree(self._path(staged.directory))
+
+    def clone(
+        self,
+        part: PartName,
+        kind: layout.StageKind,
+        hint: str,
+        manifest: Manifest | None = None,
+    ) -> StagedPart:
+        """The same rows as `part`, staged again without copying bytes: hard links.
+
+        With `manifest`, the clone tells that story (same files). Raises MissingPart, DiskFull.
+        """
+        manifest = manifest or self.manifest(part)
+        staging = self.begin(kind, hint)
+        try:
+            self._link_files(part, staging.directory, [file.name for file in manifest.files])
+            return staging.seal(manifest)
+        except BaseException:
+            staging.abandon()
+            raise
+
+    # Publishing
+
+    def publish(self, staged: StagedPart, part: PartName) -> None:
+        """`staged` becomes `part`. Publishing twice is the same as once.
+
+        A part of that name with the same rows in the same order is as good: it stays, `staged`
+        goes. Raises Conflict if its rows differ (the caller knows which one is right),
+        MissingPart if neither is there.
+        """
+        self.publish_all([(staged, part)])
+
+    def publish_all(self, pairs: Sequence[tuple[StagedPart, PartName]]) -> None:
+        """As `publish` of each, in order, with one sync for all.
+
+        An error leaves the earlier ones published.
+        """
+        self._make_safe([staged for staged, _ in pairs])
+        try:
+            for staged, part in pairs:
+                self._publish_one(staged, part)
+        finally:
+            self._sync_names()
+
+    def _make_safe(self, parts: Sequence[StagedPart]) -> None:
+        """Every byte and every name within the staged directories survives a crash."""
+        if not self._durable:
+            return
+        for staged in parts:
+            with contextlib.suppress(FileNotFoundError):  # published before: done
+                for name in [*(file.name for file in staged.manifest.files), layout.MANIFEST]:
+                    self._disk.fsync(self._path(staged.directory, name))
+        for staged in parts:
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.fsync_directory(self._path(staged.directory))
+
+    def _publish_one(self, staged: StagedPart, part: PartName) -> None:
+        assert staged.manifest.partition_id == part.partition
+        try:
+            self._disk.rename(self._path(staged.directory), self._path(str(part)))
+        except FileNotFoundError:
+            if not self.has(part):
+                raise MissingPart(
+                    f"{part} can't be published: {staged.directory} is gone, and so is the "
+                    "part. Was the table's directory changed by hand?"
+                ) from None
+        except FileExistsError:
+            published = self.manifest(part)
+            if not _same_rows(published, staged.manifest):
+                raise Conflict(
+                    f"{part} is on disk with other rows ({published.content_hash:032x}) than "
+                    f"{staged.directory} ({staged.manifest.content_hash:032x})"
+                ) from None
+            self.discard(staged)
+
+    def withdraw(self, part: PartName, staged: StagedPart) -> None:
+        """The inverse of `publish`, for a part that was not announced. Idempotent."""
+        self._forget(part)
+        # Staged already: either this was done before, or the part is not the one we staged.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            self._disk.rename(self._path(str(part)), self._path(staged.directory))
+            self._sync_names()
+
+    # Reading
+
+    def has(self, part: PartName) -> bool:
+        return self._disk.size(self._path(str(part), layout.MANIFEST)) is not None
+
+    def manifest(self, part: PartName) -> Manifest:
+        """Raises MissingPart when there is no such part, Corruption when it can't be read."""
+        path = self._path(str(part), layout.MANIFEST)
+        modified_s = self._disk.modified_s(path)
+        cached = self._cache.get(part)
+        # A part that was removed and fetched again has other files: the time tells.
+        if cached is not None and cached[0] == modified_s:
+            return cached[1]
+        data = self._disk.read(path)
+        if data is None:
+            self._forget(part)
+            raise MissingPart(f"{self._shown(str(part))} is not on disk")
+        try:
+            manifest = Manifest.decode(data)
+        except Corruption as error:
+            raise Corruption(f"{self._shown(str(part))}: {error}") from error
+        with self._cache_lock:
+            if len(self._cache) >= MANIFESTS_CACHED_MAX:
+                self._cache.clear()
+            self._cache[part] = (modified_s, manifest)
+        return manifest
+
+    def parts(self) -> list[PartName]:
+        """Every part on disk, sorted, announced or not."""
+        found = (PartName.try_parse(name) for name in self._disk.list(self._root))
+        return sorted(part for part in found if part is not None)
+
+    def staged(self) -> list[str]:
+        """Staging directories, and parts half removed."""
+        return [
+            name
+            for name in self._disk.list(self._root)
+            if layout.parse_staged(name) is not None or layout.is_deleting(name)
+        ]
+
+    def detached(self) -> list[str]:
+        """Names in `detached/`, sorted; `layout.parse_detached` reads them."""
+        return self._disk.list(self._path(layout.DETACHED))
+
+    def directory(self, part: PartName) -> str:
+        """The absolute path of the part's directory, for programs that read it themselves."""
+        return self._disk.local_path(self._path(str(part)))
+
+    def files(self, part: PartName) -> list[str]:
+        """Absolute paths of the data files, in key order. Raises as `manifest`."""
+        return [
+            self._disk.local_path(self._path(str(part), file.name))
+            for file in self.manifest(part).files
+        ]
+
+    def file_chunks(self, part: PartName, name: str) -> Iterator[bytes]:
+        """One data file in pieces, to send it to a peer.
+
+        Raises as `manifest`; MissingPart too when the part has no such file, FileNotFoundError
+        (at the first piece) when it is removed now.
+        """
+        if self.manifest(part).file(name) is None:
+            raise MissingPart(f"{self._shown(str(part))} has no file {name}")
+        return self._disk.chunks(self._path(str(part), name))
+
+    def verify(self, part: PartName) -> Manifest:
+        """Read every byte. Raises MissingPart; Corruption naming file, expected and found."""
+        manifest = self.manifest(part)
+        for file in manifest.files:
+            path, shown = self._path(str(part), file.name), self._shown(str(part), file.name)
+            if self._disk.size(path) is None:
+                raise Corruption(f"{shown} is missing")
+            size, found = hash_of_chunks(self._disk.chunks(path))
+            if size != file.size:
+                raise Corruption(f"{shown} has {size} bytes, expected {file.size}")
+            if found != file.hash:
+                raise Corruption(f"{shown} has hash {found}, expected {file.hash}")
+        return manifest
+
+    @contextlib.contextmanager
+    def pin(self, parts: Iterable[PartName]) -> Iterator[None]:
+        """While this is open no process removes these parts.
+
+        Raises MissingPart when one of them is gone, or going: read again which parts there are.
+        """
+        locks: list[Lock] = []
+        try:
+            for part in parts:
+                lock = self._disk.lock(self._path(str(part), layout.MANIFEST), shared=True)
+                if lock is None:
+                    raise MissingPart(f"{self._shown(str(part))} is gone")
+                locks.append(lock)
+            yield
+        finally:
+            for lock in locks:
+                lock.release()
+
+    def is_pinned(self, part: PartName) -> bool:
+        """Whether a reader holds the part right now."""
+        manifest = self._path(str(part), layout.MANIFEST)
+        lock = self._disk.lock(manifest, shared=False)
+        if lock is None:
+            return self._disk.size(manifest) is not None
+        lock.release()
+        return False
+
+    # Leaving
+
+    def remove(self, part: PartName) -> bool:
+        """Remove a part. False when a reader has it pinned: try later. True when it is gone."""
+        return not self.remove_all([part])
+
+    def remove_all(self, parts: Collection[PartName]) -> list[PartName]:
+        """Remove parts; those that readers have pinned stay and are returned.
+
+        The part loses its name first, and for good, before the first of its bytes goes: no
+        crash leaves half a part under a part's name.
+        """
+        pinned = [part for part in parts if not self._unname(part)]
+        self._sync_names()
+        for part in parts:
+            if part not in pinned:
+                self._disk.remove_tree(self._path(layout.deleting(part)))
+        return pinned
+
+    def _unname(self, part: PartName) -> bool:
+        """Rename to `delete_tmp_<part>`; False when pinned."""
+        path, doomed = self._path(str(part)), self._path(layout.deleting(part))
+        manifest_path = self._path(str(part), layout.MANIFEST)
+        lock = self._disk.lock(manifest_path, shared=False)
+        if lock is None and self._disk.size(manifest_path) is not None:
+            return False
+        try:
+            self._forget(part)
+            self._disk.remove_tree(doomed)  # from a removal that died
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.rename(path, doomed)
+        finally:
+            if lock is not None:
+                lock.release()
+        return True
+
+    def detach(self, part: PartName, reason: layout.DetachReason) -> str:
+        """Set the part aside as `detached/<reason>_<part>` and return that path (spec §9.12).
+
+        Not for parts that queries still use (`detach_copy`). Raises MissingPart; UserError when
+        there are ten such copies already.
+        """
+        self._forget(part)
+        target = set_aside(self._disk, self._root, str(part), part, reason)
+        self._sync_names(layout.DETACHED)
+        self._sync_names()
+        return target
+
+    def detach_copy(self, part: PartName, reason: layout.DetachReason) -> str:
+        """As `detach`, but the part stays: hard links, for DETACH while queries run (§9.3)."""
+        staged = self.clone(part, "attach", str(part))
+        try:
+            self._make_safe([staged])
+            target = set_aside(self._disk, self._root, staged.directory, part, reason)
+        except BaseException:
+            self.discard(staged)
+            raise
+        self._sync_names(layout.DETACHED)
+        return target
+
+    def sweep(self, keep: Collection[str], older_than_s: float, now_s: float) -> list[str]:
+        """Remove staging directories that nobody needs any more; their names (spec §10.6).
+
+        Stays: what is in `keep` (what running work stages) or has changed in the last
+        `older_than_s` seconds. What a removal left behind goes at once.
+        """
+        removed = []
+        for name in self.staged():
+            modified_s = self._disk.modified_s(self._path(name))
+            young = modified_s is not None and now_s - modified_s < older_than_s
+            if name in keep or (young and not layout.is_deleting(name)):
+                continue
+            self._disk.remove_tree(self._path(name))
+            removed.append(name)
+        return removed
+
+    def destroy(self) -> None:
+        """Remove everything, the detached parts too: the table is dropped."""
+        self._disk.remove_tree(self._root)
+        with self._cache_lock:
+            self._cache.clear()
+
+    # Small things
+
+    def _path(self, *names: str) -> str:
+        return layout.join(self._root, *names)
+
+    def _shown(self, *names: str) -> str:
+        return "/".join([self._root, *names]) if self._root else "/".join(names)
+
+    def _forget(self, part: PartName) -> None:
+        with self._cache_lock:
+            self._cache.pop(part, None)
+
+    def _make_root(self) -> None:
+        if self._disk.modified_s(self._root) is not None:
+            return
+        self._disk.make_directory(self._root)
+        names = self._root.split("/")
+        for depth in reversed(range(len(names) if self._durable else 0)):
+            self._disk.fsync_directory("/".join(names[:depth]))
+
+    def _sync_names(self, directory: str = "") -> None:
+        if self._durable:
+            self._disk.fsync_directory(self._path(directory) if directory else self._root)
+
+    def _link_files(self, part: PartName, directory: str, names: Iterable[str]) -> None:
+        try:
+            for name in names:
+                self._disk.link(self._path(str(part), name), self._path(directory, name))
+        except FileNotFoundError as error:
+            raise MissingPart(f"{self._shown(str(part))} has lost a file: {error}") from error
+
+
+def _same_rows(one: Manifest, other: Manifest) -> bool:
+    return (one.columns, one.rows, one.content_hash, one.row_hash) == (
+        other.columns,
+        other.rows,
+        other.content_hash,
+        other.row_hash,
+    )

@@ -1,0 +1,78 @@
+"""Parts under temporary names: being filled, and whole but not published yet."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.checksums import HashingChunks, hash_of_chunks
+from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.manifest import Manifest, PartFile
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """A whole part under a temporary name; a crash of the host may still take it.
+
+    Plain data: may travel between processes.
+    """
+
+    directory: str
+    """Name within the table's directory."""
+    manifest: Manifest
+
+
+class Staging:
+    """A directory being filled. Nobody else knows it. Ends with `seal` or `abandon`."""
+
+    def __init__(self, disk: Disk, root: str, directory: str) -> None:
+        self.directory = directory
+        self._disk = disk
+        self._path = layout.join(root, directory)
+
+    def write(self, name: str, data: bytes | Iterable[bytes]) -> PartFile:
+        """One data file. Raises DiskFull, MissingPart (the directory is gone); the staging is
+        then to be abandoned.
+        """
+        through = HashingChunks([data] if isinstance(data, bytes) else data)
+        self._write(name, through)
+        return PartFile(name, through.size, through.hexdigest())
+
+    def local_path(self, name: str) -> str:
+        """Where another writer (Parquet's) shall put the data file `name`."""
+        return self._disk.local_path(layout.join(self._path, name))
+
+    def written(self, name: str) -> PartFile:
+        """Size and hash of a data file that another writer put at `local_path`."""
+        size, file_hash = hash_of_chunks(self._disk.chunks(layout.join(self._path, name)))
+        return PartFile(name, size, file_hash)
+
+    def seal(self, manifest: Manifest) -> StagedPart:
+        """Everything is written; the manifest comes last. Raises DiskFull, MissingPart.
+
+        Nothing is synced: `PartStore.publish` does that, for many parts at once.
+        """
+        for file in manifest.files:
+            size = self._disk.size(layout.join(self._path, file.name))
+            if size is None and self._disk.modified_s(self._path) is None:
+                raise self._gone()
+            where = f"{self.directory}/{file.name}"
+            assert size == file.size, f"{where}: {size} bytes, not {file.size}"
+        self._write(layout.MANIFEST, [manifest.encode()])
+        return StagedPart(self.directory, manifest)
+
+    def abandon(self) -> None:
+        self._disk.remove_tree(self._path)
+
+    def _write(self, name: str, chunks: Iterable[bytes]) -> None:
+        try:
+            self._disk.write(layout.join(self._path, name), chunks)
+        except FileNotFoundError as error:
+            raise self._gone() from error
+
+    def _gone(self) -> MissingPart:
+        """A clean-up sweeps what looks old, and a clock that jumps makes everything look so."""
+        return MissingPart(
+            f"{self.directory} was removed while it was being written; did the host's clock jump "
+            "beyond temporary_directories_lifetime? Nothing was published; try again"
+        )

@@ -1,0 +1,63 @@
+"""The ambient world as parameters: clock and ids. The only module that may ask the real ones."""
+
+import threading
+import time
+import uuid
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_s(self) -> float:
+        """Seconds since the epoch, UTC: for create_time and lifetimes, never for correctness."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never jumps; for timeouts."""
+        ...
+
+    def sleep_s(self, seconds: float) -> None: ...
+
+
+class IdSource(Protocol):
+    def new_id(self) -> str:
+        """A name nobody else will ever make: 32 lower-hex characters."""
+        ...
+
+
+class SystemClock:
+    def now_s(self) -> float:
+        return time.time()
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def sleep_s(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class RandomIds:
+    def new_id(self) -> str:
+        return uuid.uuid4().hex
+
+
+class Waker(Protocol):
+    """Something a watch can wake and a loop can wait for."""
+
+    def wake(self) -> None: ...
+
+    def wait_s(self, timeout_s: float) -> bool:
+        """True when woken; clears the signal. False after `timeout_s` seconds."""
+        ...
+
+
+class EventWaker:
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def wait_s(self, timeout_s: float) -> bool:
+        woken = self._event.wait(timeout_s)
+        self._event.clear()
+        return woken

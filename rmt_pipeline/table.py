@@ -1,0 +1,369 @@
+"""The Python face of one table on one server: insert, read, optimize, follow.
+
+with ServerContext.open("rmt.toml", "r1") as server:
+    flights = server.table("flights")
+    flights.insert(arrow_table, token="flights/2013-01-01")
+    flights.dataset().to_table()
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmt_pipeline.protocol import blocks as block_ids
+from rmt_pipeline.protocol.entries import kind_name
+from rmt_pipeline.protocol.errors import (
+    MissingPart,
+    OutcomeUnknown,
+    RmtError,
+    UserError,
+)
+from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.execute import Pool
+from rmt_pipeline.replica.insert import Insertion
+from rmt_pipeline.replica.insert_result import InsertIdentity, InsertResult, retryable
+from rmt_pipeline.replica.mutations import kill_mutation
+from rmt_pipeline.replica.optimize import OptimizeRequest, optimize
+from rmt_pipeline.replica.pipeline import InsertPipeline
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.throttle import throttle_insert
+from rmt_pipeline.replica.wait import SyncMode, sync_replica
+from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import Clock, EventWaker, IdSource
+from rmt_pipeline.zookeeper.snapshot import active_parts
+
+if TYPE_CHECKING:
+    import pyarrow.dataset
+
+    from rmt_pipeline.expressions.commands import Command
+    from rmt_pipeline.replica.request_mutation import MutationReport
+
+SNAPSHOT_ROUNDS_MAX = 20  # a part may be merged away and removed while it is being pinned
+OPTIMIZE_QUEUE_WAITS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePart:
+    name: PartName
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A consistent set of parts; nobody removes their files while it is open."""
+
+    parts: tuple[ActivePart, ...]
+    files: tuple[str, ...]
+
+
+class Table:
+    """One table of one server: a replica. Thread-safe; made by `ServerContext.table`."""
+
+    def __init__(
+        self,
+        definition: TableDefinition,
+        store: PartStore,
+        *,
+        replica: Callable[[], Replica],
+        renew: Callable[[], None],
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        """`replica` gives a Replica with a living session; `renew` ends the present session."""
+        self.definition = definition
+        self.store = store
+        self._replica = replica
+        self._renew = renew
+        self._clock = clock
+        self._ids = ids
+
+    @property
+    def replica(self) -> Replica:
+        """With a living session. Raises ZooKeeperUnreachable."""
+        return self._replica()
+
+    # --- writing ---
+
+    def insert(
+        self,
+        data: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        token: str = "",
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+        run_id: str = "",
+    ) -> InsertResult:
+        """Insert rows exactly once: into all their partitions or none.
+
+        `data`: pyarrow Table, RecordBatch(Reader) or Dataset, pandas DataFrame, list of dicts, or a
+        `compute.inputs` file. `token` names the insert; without one, the same rows are the same
+        insert. Raises BadValue and other UserErrors (nothing was inserted), OutcomeUnknown when
+        ZooKeeper was away for all retries (retry with the same data or token: it is safe).
+        """
+        from rmt_pipeline.compute import blocks  # noqa: PLC0415  pyarrow
+        from rmt_pipeline.compute.inputs import conform  # noqa: PLC0415
+
+        query = _query_settings(settings)
+        token = token or query.insert_deduplication_token
+        tables = conform(
+            data,
+            self.definition.columns,
+            settings=query,
+            columns_given=columns,
+            key_columns=blocks.key_columns_of(self.definition),
+        )
+        created_s = int(self._clock.now_s())
+        staged: list[StagedPart] = []
+        try:
+            throttle_insert(self._replica(), query)
+            insert_id = block_ids.insert_id_of_token(token) if token else ""
+            staged.extend(
+                blocks.stage(
+                    block, self.store, insert_id=insert_id, run_id=run_id, created_s=created_s
+                )
+                for block in blocks.blocks_of(tables, self.definition, query)
+            )
+        except BaseException:
+            for part in staged:
+                self.store.discard(part)
+            raise
+        return self.commit(staged, token=token, settings=query, run_id=run_id)
+
+    def insert_spark(
+        self,
+        frame: Any,
+        *,
+        token: str = "",
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+        run_id: str = "",
+    ) -> InsertResult:
+        """Insert the rows of a Spark DataFrame, as one insert: each task writes its parts on this
+        host, and this process commits them. As `insert` otherwise.
+        """
+        from rmt_pipeline.compute.kernel_stage import StagePlan  # noqa: PLC0415
+        from rmt_pipeline.compute.spark_insert import stage_dataframe  # noqa: PLC0415
+
+        query = _query_settings(settings)
+        token = token or query.insert_deduplication_token
+        throttle_insert(self._replica(), query)
+        plan = StagePlan(
+            definition=self.definition,
+            directory=self.store.disk.local_path(""),
+            settings=query,
+            columns_given=None,
+            insert_id=block_ids.insert_id_of_token(token) if token else "",
+            run_id=run_id,
+            created_s=int(self._clock.now_s()),
+            durable=True,
+        )
+        staged = stage_dataframe(frame, plan)
+        return self.commit(staged, token=token, settings=query, run_id=run_id)
+
+    def pipeline(self, in_flight: int = 4) -> InsertPipeline:
+        """Inserts that overlap: `with table.pipeline() as inserts: inserts.insert(rows)`."""
+        return InsertPipeline(self.insert, in_flight)
+
+    def commit(
+        self,
+        staged: Sequence[StagedPart],
+        *,
+        token: str = "",
+        settings: QuerySettings | None = None,
+        run_id: str = "",
+    ) -> InsertResult:
+        """Commit parts that are staged in this table's store as one insert (design §5)."""
+        query = settings or QuerySettings()
+        identity = self._identity(staged, token, query)
+        insertion = Insertion.of(staged, identity, replica=self._replica(), run_id=run_id)
+        backoff_ms = query.insert_keeper_retry_initial_backoff_ms
+        for retries_left in reversed(range(query.insert_keeper_max_retries + 1)):
+            try:
+                return insertion.run(self._replica())
+            except UserError:
+                insertion.abandon(self.store)
+                raise
+            except RmtError as error:
+                if not retryable(error):
+                    raise
+                if isinstance(error, OutcomeUnknown) and not insertion.is_pending:
+                    self._renew()  # an allocation may have left locks: end their session
+                if retries_left == 0:
+                    raise self._give_up(insertion, error, query) from error
+            self._clock.sleep_s(backoff_ms / 1000)
+            backoff_ms = min(backoff_ms * 2, query.insert_keeper_retry_max_backoff_ms)
+        raise AssertionError("the loop above returns or raises")
+
+    def _identity(
+        self, staged: Sequence[StagedPart], token: str, query: QuerySettings
+    ) -> InsertIdentity:
+        window = self._replica().settings.replicated_deduplication_window
+        if not query.insert_deduplicate or window == 0 or not staged:
+            return InsertIdentity(insert_id="", by_block=False)
+        if token:
+            return InsertIdentity(block_ids.insert_id_of_token(token), token)
+        row_hash = sum(part.manifest.row_hash for part in staged) % 2**128
+        rows = sum(part.manifest.rows for part in staged)
+        return InsertIdentity(block_ids.insert_id_of_rows(row_hash, rows))
+
+    def _give_up(self, insertion: Insertion, error: RmtError, query: QuerySettings) -> RmtError:
+        if not insertion.is_pending:
+            insertion.abandon(self.store)
+            return error
+        return OutcomeUnknown(
+            f"{self.definition.full_name}: whether the insert landed is not known: ZooKeeper did "
+            f"not answer {query.insert_keeper_max_retries + 1} times ({error}). Insert the same "
+            "data again (or with the same token): if it landed, that is answered as a duplicate"
+        )
+
+    # --- reading ---
+
+    def parts(self) -> list[ActivePart]:
+        """The active parts, sorted by name: maximal ones of what the replica promises."""
+        names = PartSet(active_parts(self.replica.keeper, self.replica.paths))
+        found = []
+        for name in names:
+            try:
+                found.append(ActivePart(name, self.store.manifest(name)))
+            except MissingPart:
+                continue  # promised, but its bytes are gone: the server re-fetches it
+        return found
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The active parts, pinned: their files stay while this is open.
+
+        Raises MissingPart when a part is promised but its bytes are not on this disk.
+        """
+        for rounds_left in reversed(range(SNAPSHOT_ROUNDS_MAX)):
+            replica = self._replica()
+            names = list(PartSet(active_parts(replica.keeper, replica.paths)))
+            pin = self.store.pin(names)
+            try:
+                pin.__enter__()
+            except MissingPart:
+                if rounds_left == 0:
+                    raise
+                continue  # merged away and removed since it was listed: list again
+            try:
+                parts = tuple(ActivePart(name, self.store.manifest(name)) for name in names)
+                files = tuple(path for name in names for path in self.store.files(name))
+                yield Snapshot(parts, files)
+            finally:
+                pin.__exit__(None, None, None)
+            return
+
+    def files(self) -> list[str]:
+        """Absolute paths of the active parts' Parquet files, in part and key order.
+
+        They are not pinned: a merge may remove them `old_parts_lifetime` later.
+        """
+        with self.snapshot() as snapshot:
+            return list(snapshot.files)
+
+    def dataset(self) -> "pyarrow.dataset.Dataset":
+        """The active parts as a pyarrow Dataset with the table's schema."""
+        from rmt_pipeline.store.parquet import open_dataset  # noqa: PLC0415
+
+        return open_dataset(self.files(), self.definition.columns)
+
+    def spark(self, session: Any) -> Any:
+        """The active parts as a DataFrame of `session`."""
+        from rmt_pipeline.compute.spark import read_files  # noqa: PLC0415
+
+        return read_files(session, self.files(), self.definition.columns)
+
+    # --- upkeep ---
+
+    def sync(self, mode: SyncMode = SyncMode.DEFAULT, timeout_s: float = 300.0) -> None:
+        """SYSTEM SYNC REPLICA: wait until what is in the log now is carried out here."""
+        sync_replica(
+            self.replica, mode, timeout_s, EventWaker(), lambda data: kind_name(decode(data))
+        )
+
+    def optimize(
+        self,
+        partition: str | None = None,
+        *,
+        final: bool = False,
+        deduplicate: bool = False,
+        deduplicate_by: tuple[str, ...] = (),
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> list[PartName]:
+        """OPTIMIZE TABLE (spec §6.7): the parts that the assigned merges make.
+
+        Waits as `alter_sync` says. Raises CannotAssignOptimize with the reason if nothing was
+        assigned and `optimize_throw_if_noop` is set; Unfinished when waiting ended first.
+        """
+        wanted = OptimizeRequest(partition, final, deduplicate, deduplicate_by)
+        return optimize(self._replica, wanted, _query_settings(settings), EventWaker)
+
+    def mutate(
+        self,
+        commands: "str | Sequence[Command]",
+        *,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> str:
+        """ALTER TABLE … `DELETE WHERE …`, `UPDATE c = … WHERE …`, several with commas between
+        (spec §7): the mutation's id.
+
+        Waits as `mutations_sync` says. Raises a UserError before anything is written for what
+        the commands may not do; Unfinished when waiting ended first.
+        """
+        from rmt_pipeline.expressions.commands import parse_commands  # noqa: PLC0415
+        from rmt_pipeline.replica import request_mutation as request  # noqa: PLC0415  pyarrow
+
+        query = _query_settings(settings)
+        parsed = parse_commands(commands) if isinstance(commands, str) else commands
+        mutation_id = request.request_mutation(self.replica, parsed, query)
+        request.wait_as_asked(
+            self.replica, mutation_id, query, query.mutations_sync, EventWaker()
+        )
+        return mutation_id
+
+    def mutations(self) -> "list[MutationReport]":
+        """Every mutation there is, as this replica sees it."""
+        from rmt_pipeline.replica.request_mutation import mutation_reports  # noqa: PLC0415
+
+        return mutation_reports(self.replica)
+
+    def kill_mutation(self, mutation_id: str) -> None:
+        """KILL MUTATION (spec §7.8). Raises UnknownMutation."""
+        kill_mutation(self.replica, mutation_id)
+
+    def work(
+        self,
+        pool: Pool,
+        tools: Tools,
+        *,
+        linger_s: float | None,
+        max_s: float | None = None,
+        select: bool = False,
+        on_flush: Callable[[Flush], None],
+        should_stop: Callable[[], bool],
+    ) -> WorkSummary:
+        """Work one pool of this replica's queue; see `replica.worker.work`."""
+        return work(
+            self._replica,
+            tools,
+            pool,
+            waker=EventWaker(),
+            linger_s=linger_s,
+            max_s=max_s,
+            select=select,
+            on_flush=on_flush,
+            should_stop=should_stop,
+        )
+
+
+def _query_settings(settings: Mapping[str, Any] | QuerySettings | None) -> QuerySettings:
+    if isinstance(settings, QuerySettings):
+        return settings
+    return QuerySettings.of(settings or {})

@@ -1,0 +1,1 @@
+"""Where it is agreed: znode paths, each multi as data, ordered reads, the kazoo adapter."""

@@ -1,0 +1,371 @@
+"""`Keeper` over kazoo, bound to one session. With `connect`, the only module that knows kazoo.
+
+What kazoo does, and what this adapter makes of it:
+
+1. A transaction returns its errors instead of raising them: every result is looked at.
+2. A refused multi blames one operation; the others say "rolled back". We find the culprit.
+3. After an expiry kazoo goes on under a *new* session. Here it may not: its handler refuses to
+   connect once the session is over, and the keeper is retired for ever.
+4. A connection that breaks loses answers. A write that was handed over and got none is
+   OutcomeUnknown, whatever kazoo calls it.
+5. kazoo's `retry` would repeat writes. It is never used.
+6. kazoo reconnects for ever while no server answers, and the session may be long gone. After
+   `session_timeout_s` without a connection the keeper retires by itself.
+7. kazoo drops the watches of a client that is stopped, unfired. We keep our own list: each
+   watch fires once, at the latest when the session ends.
+8. A read may be stale. That is left to the caller: `sync`, or a write that settles it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    ZookeeperError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, ZnodeStat
+
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
+from rmt_pipeline.system import Clock
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Kind,
+    Op,
+    Refused,
+    SetData,
+    Stat,
+    Watch,
+)
+from rmt_pipeline.zookeeper.session import SessionLife
+
+MULTI_BYTES_MAX = 1_000_000  # ZooKeeper drops a connection that sends a packet of 1 MiB
+IN_FLIGHT_MAX = 200  # kazoo's wake-up pipe holds some 270 requests and then blocks the caller
+CLOSE_TIMEOUT_S = 2.5  # how long the server may take to confirm the end of a session
+_OP_OVERHEAD_BYTES = 80  # header, lengths, access control list, flags
+
+_KINDS: dict[type[Exception], Kind] = {
+    NoNodeError: Kind.NO_NODE,
+    NodeExistsError: Kind.NODE_EXISTS,
+    BadVersionError: Kind.BAD_VERSION,
+    NotEmptyError: Kind.NOT_EMPTY,
+    NoChildrenForEphemeralsError: Kind.NO_CHILDREN_FOR_EPHEMERALS,
+}
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class SessionHandler(Protocol):
+    """What the keeper needs of kazoo's handler: whether kazoo may connect (again) is asked
+    here, and a connection that hangs can be broken.
+    """
+
+    may_connect: Callable[[], bool]
+
+    def cut(self) -> None: ...
+
+
+class KazooKeeper:
+    """A `Keeper` on a connected kazoo client, which it owns from now on. Thread-safe.
+
+    A write raises ReplicaRetired only when it was certainly not sent; OutcomeUnknown whenever
+    it may have been.
+    """
+
+    def __init__(
+        self,
+        client: KazooClient,
+        handler: SessionHandler,
+        clock: Clock,
+        *,
+        session_timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._handler = handler
+        self._clock = clock
+        self._session_timeout_s = session_timeout_s
+        self._disconnected_s: float | None = None  # when the connection broke
+        self._life = SessionLife(self._hang_up)
+        client.add_listener(self._on_state)
+        handler.may_connect = self._may_connect
+        identity = client.client_id
+        if identity is None:
+            self.close()
+            raise Unavailable("the connection to ZooKeeper broke at once; try again")
+        self._life.session_id = identity[0]
+
+    @property
+    def session_id(self) -> int:
+        return self._life.session_id
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether the session is over: then every call raises ReplicaRetired."""
+        return self._life.is_over
+
+    @property
+    def session_timeout_s(self) -> float:
+        return self._session_timeout_s
+
+    def on_retired(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, from another thread, when the session ends in any way but
+        `close`; at once if that has happened. It may call `close`.
+        """
+        self._life.on_retired(callback)
+
+    # Reads
+
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        data, stat = self._read(self._client.get_async, path, watch)
+        return data or b"", _stat(stat)
+
+    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        return [
+            None if found is None else (found[0] or b"", _stat(found[1]))
+            for found in self._read_many(self._client.get_async, paths)
+        ]
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        stat = self._read(self._client.exists_async, path, watch)
+        return None if stat is None else _stat(stat)
+
+    def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
+        return [
+            None if stat is None else _stat(stat)
+            for stat in self._read_many(self._client.exists_async, paths)
+        ]
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        return sorted(self._read(self._client.get_children_async, path, watch))
+
+    def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
+        names, stat = self._read(self._children_stat_async, path, watch)
+        return sorted(names), _stat(stat)
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        return [
+            None if names is None else sorted(names)
+            for names in self._read_many(self._client.get_children_async, paths)
+        ]
+
+    def sync(self, path: str) -> None:
+        self._read(self._sync_async, path, None)
+
+    # Writes
+
+    def multi(self, ops: Sequence[Op]) -> list[str]:
+        result = self._outcome_of_write(self._send(ops), ops)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
+        def send(ops: Sequence[Op]) -> Any:
+            try:
+                return self._send(ops)
+            except ReplicaRetired as retired:
+                return retired
+
+        return list(_pipelined(multis, send, self._outcome_of_write))
+
+    def close(self) -> None:
+        self._life.close()
+
+    # How reads and writes go through kazoo
+
+    def _read(self, call: Callable[..., Any], path: str, watch: Watch | None) -> Any:
+        self._life.require()
+        if watch is None:
+            return self._answer(call(path), path)
+        token, fire = self._life.remember(watch)
+        try:
+            return self._answer(call(path, lambda _event: fire()), path)
+        except BaseException:
+            self._life.forget(token)  # the caller learns of the failure; that is enough
+            raise
+
+    def _read_many(self, call: Callable[[str], Any], paths: Sequence[str]) -> Iterable[Any]:
+        def outcome(pending: Any, path: str) -> Any:
+            try:
+                return self._answer(pending, path)
+            except Refused as refused:
+                if refused.kind is Kind.NO_NODE:
+                    return None
+                raise
+
+        self._life.require()
+        return _pipelined(paths, call, outcome)
+
+    def _children_stat_async(self, path: str, watch: Any = None) -> Any:
+        return self._client.get_children_async(path, watch, include_data=True)
+
+    def _sync_async(self, path: str) -> Any:
+        return self._client.sync_async(path)
+
+    def _answer(self, pending: Any, path: str) -> Any:
+        try:
+            return pending.get(timeout=self._session_timeout_s)
+        except tuple(_KINDS) as refusal:
+            raise Refused(_KINDS[type(refusal)], path) from None
+        except SessionExpiredError:
+            raise self._life.retired() from None
+        except (ZookeeperError, KazooTimeoutError) as problem:
+            if self._life.is_over:
+                raise self._life.retired() from None
+            raise Unavailable(
+                f"ZooKeeper gave no answer about {path} ({_name(problem)}); try again"
+            ) from problem
+
+    def _send(self, ops: Sequence[Op]) -> Any:
+        self._life.require()
+        assert ops, "a multi has operations"
+        size = sum(_size(op) for op in ops)
+        assert size <= MULTI_BYTES_MAX, (
+            f"a multi of {len(ops)} operations and {size} bytes: ZooKeeper takes 1 MiB"
+        )
+        transaction = self._client.transaction()
+        for op in ops:
+            _add(transaction, op)
+        return transaction.commit_async()
+
+    def _outcome_of_write(self, pending: Any, ops: Sequence[Op]) -> list[str] | Exception:
+        if isinstance(pending, ReplicaRetired):
+            return pending
+        try:
+            results = pending.get(timeout=self._session_timeout_s)
+        except SessionExpiredError:
+            # kazoo says so for requests that it had not sent yet, the server for requests it
+            # did not carry out. Those it had sent end in ConnectionLoss.
+            return self._life.retired()
+        except (ZookeeperError, KazooTimeoutError) as problem:
+            unknown = OutcomeUnknown(
+                f"ZooKeeper gave no answer to a write of {len(ops)} operations, the first on "
+                f"{ops[0].path} ({_name(problem)}); it may have happened, or still happen"
+            )
+            unknown.__cause__ = problem
+            return unknown
+        return _refusal(results, ops) or [
+            result if isinstance(result, str) else "" for result in results
+        ]
+
+    # The life of the session
+
+    def _may_connect(self) -> bool:
+        """Asked by kazoo's thread before it connects again."""
+        broken_s = self._disconnected_s
+        if broken_s is not None:
+            silent_s = self._clock.monotonic_s() - broken_s
+            if silent_s > self._session_timeout_s:
+                self._life.retire(f"no ZooKeeper answered for {silent_s:.1f} s")
+        return not self._life.is_over
+
+    def _on_state(self, state: str) -> None:
+        """Called by kazoo's thread; must not block."""
+        if state == KazooState.LOST:
+            self._life.retire("expired")
+        elif state == KazooState.SUSPENDED:
+            self._disconnected_s = self._clock.monotonic_s()
+        elif state == KazooState.CONNECTED:
+            self._disconnected_s = None
+            identity = self._client.client_id
+            if identity is not None and identity[0] != self.session_id:
+                self._life.retire("another one took its place")
+
+    def _hang_up(self) -> None:
+        # A server that hangs would keep `stop` waiting: cut the connection then.
+        cut = threading.Timer(CLOSE_TIMEOUT_S, self._handler.cut)
+        cut.start()
+        try:
+            self._client.stop()
+        finally:
+            cut.cancel()
+            cut.join()
+        self._client.close()
+
+
+def _pipelined(
+    items: Sequence[T], send: Callable[[T], Any], outcome: Callable[[Any, T], U]
+) -> Iterable[U]:
+    """Outcomes in order, with up to IN_FLIGHT_MAX requests on their way."""
+    pending: deque[tuple[Any, T]] = deque()
+    for item in items:
+        if len(pending) == IN_FLIGHT_MAX:
+            yield outcome(*pending.popleft())
+        pending.append((send(item), item))
+    while pending:
+        yield outcome(*pending.popleft())
+
+
+def _refusal(results: Sequence[Any], ops: Sequence[Op]) -> Exception | None:
+    """The one operation that ZooKeeper blames, if it refused the multi."""
+    failed = False
+    for index, (result, op) in enumerate(zip(results, ops, strict=True)):
+        if isinstance(result, (RolledBackError, RuntimeInconsistency)):
+            failed = True  # innocent: it stands before or after the culprit
+        elif isinstance(result, Exception):
+            kind = _KINDS.get(type(result))
+            if kind is not None:
+                return Refused(kind, op.path, index)
+            return Unavailable(
+                f"ZooKeeper refused operation {index} on {op.path}: {_name(result)}; "
+                "check its access rights and quotas"
+            )
+    assert not failed, "ZooKeeper rolled back a multi and blamed no operation"
+    return None
+
+
+def _add(transaction: TransactionRequest, op: Op) -> None:
+    match op:
+        case Create():
+            transaction.create(op.path, op.data, None, op.ephemeral, op.sequence)
+            if op.path.endswith("/"):
+                # A sequence below a node, with nothing before its digits (`T/mutations/`): kazoo
+                # would take the slash away, and number the node's siblings.
+                operation = transaction.operations.pop()
+                transaction.operations.append(operation._replace(path=operation.path + "/"))
+        case Delete():
+            transaction.delete(op.path, op.version)
+        case SetData():
+            transaction.set_data(op.path, op.data, op.version)
+        case Check():
+            transaction.check(op.path, op.version)
+
+
+def _size(op: Op) -> int:
+    data = op.data if isinstance(op, (Create, SetData)) else b""
+    return len(op.path) + len(data) + _OP_OVERHEAD_BYTES
+
+
+def _stat(stat: ZnodeStat) -> Stat:
+    return Stat(
+        stat.version,
+        stat.ctime,
+        stat.mtime,
+        stat.czxid,
+        stat.cversion,
+        stat.numChildren,
+        stat.ephemeralOwner,
+        stat.dataLength,
+    )
+
+
+def _name(problem: Exception) -> str:
+    if isinstance(problem, ConnectionLoss):
+        return "the connection broke"
+    if isinstance(problem, KazooTimeoutError):
+        return "time ran out"
+    return type(problem).__name__

@@ -1,0 +1,224 @@
+"""Every znode path of the protocol, made and parsed in one place (spec §0.3; ours: design §4).
+
+`T` is a table's root, shared by its replicas; `R` = `T/replicas/<name>` is one replica's.
+"""
+
+from dataclasses import dataclass
+
+SEQUENCE_DIGITS = 10
+EXCHANGE_SECRET = "/rmt/exchange_secret"  # noqa: S105  a path, not the secret
+
+
+def sequence_number(path: str) -> int:
+    """The number that ZooKeeper appended to a sequential node."""
+    return int(path[-SEQUENCE_DIGITS:])
+
+
+def last_name(path: str) -> str:
+    return path.rsplit("/", 1)[1]
+
+
+def ancestors(path: str) -> list[str]:
+    """The nodes above `path`, outermost first: those of `/a/b/c` are `/a` and `/a/b`."""
+    names = path.strip("/").split("/")[:-1]
+    return ["/" + "/".join(names[: count + 1]) for count in range(len(names))]
+
+
+def log_entry_name(number: int) -> str:
+    return f"log-{number:010d}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPaths:
+    """`R`: what one replica promises and has to do."""
+
+    root: str
+
+    @property
+    def name(self) -> str:
+        return last_name(self.root)
+
+    @property
+    def host(self) -> str:
+        return f"{self.root}/host"
+
+    @property
+    def is_active(self) -> str:
+        return f"{self.root}/is_active"
+
+    @property
+    def is_lost(self) -> str:
+        return f"{self.root}/is_lost"
+
+    @property
+    def log_pointer(self) -> str:
+        return f"{self.root}/log_pointer"
+
+    @property
+    def queue(self) -> str:
+        return f"{self.root}/queue"
+
+    def queue_entry(self, node: str) -> str:
+        return f"{self.root}/queue/{node}"
+
+    @property
+    def queue_prefix(self) -> str:
+        return f"{self.root}/queue/queue-"
+
+    @property
+    def executing(self) -> str:
+        """Parent of the claims; its data version is what serialises claiming (design §4)."""
+        return f"{self.root}/executing"
+
+    def claim(self, node: str) -> str:
+        return f"{self.root}/executing/{node}"
+
+    @property
+    def attempts(self) -> str:
+        return f"{self.root}/attempts"
+
+    def attempts_of(self, node: str) -> str:
+        return f"{self.root}/attempts/{node}"
+
+    @property
+    def parts(self) -> str:
+        return f"{self.root}/parts"
+
+    def part(self, part: object) -> str:
+        return f"{self.root}/parts/{part}"
+
+    @property
+    def flags(self) -> str:
+        return f"{self.root}/flags"
+
+    @property
+    def metadata(self) -> str:
+        return f"{self.root}/metadata"
+
+    @property
+    def columns(self) -> str:
+        return f"{self.root}/columns"
+
+    @property
+    def metadata_version(self) -> str:
+        return f"{self.root}/metadata_version"
+
+    @property
+    def mutation_pointer(self) -> str:
+        return f"{self.root}/mutation_pointer"
+
+    @property
+    def min_unprocessed_insert_time(self) -> str:
+        return f"{self.root}/min_unprocessed_insert_time"
+
+    @property
+    def max_processed_insert_time(self) -> str:
+        return f"{self.root}/max_processed_insert_time"
+
+    @property
+    def creator_info(self) -> str:
+        return f"{self.root}/creator_info"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """`T`: what all replicas of one table share."""
+
+    root: str
+
+    @property
+    def metadata(self) -> str:
+        return f"{self.root}/metadata"
+
+    @property
+    def columns(self) -> str:
+        return f"{self.root}/columns"
+
+    @property
+    def log(self) -> str:
+        return f"{self.root}/log"
+
+    @property
+    def log_prefix(self) -> str:
+        return f"{self.root}/log/log-"
+
+    def log_entry(self, name: str) -> str:
+        return f"{self.root}/log/{name}"
+
+    @property
+    def blocks(self) -> str:
+        return f"{self.root}/blocks"
+
+    def block(self, block_id: str) -> str:
+        return f"{self.root}/blocks/{block_id}"
+
+    @property
+    def inserts(self) -> str:
+        return f"{self.root}/inserts"
+
+    def insert(self, insert_id: str) -> str:
+        return f"{self.root}/inserts/{insert_id}"
+
+    @property
+    def block_numbers(self) -> str:
+        return f"{self.root}/block_numbers"
+
+    def partition(self, partition_id: str) -> str:
+        return f"{self.root}/block_numbers/{partition_id}"
+
+    def lock_prefix(self, partition_id: str) -> str:
+        return f"{self.root}/block_numbers/{partition_id}/block-"
+
+    def lock(self, partition_id: str, number: int) -> str:
+        return f"{self.lock_prefix(partition_id)}{number:010d}"
+
+    @property
+    def insert_lock_data(self) -> bytes:
+        """What the lock of an insert that a DROP may cancel holds (spec §0.4.9)."""
+        return f"{self.root}/temp/abandonable_lock-insert".encode()
+
+    @property
+    def other_lock_data(self) -> bytes:
+        return f"{self.root}/temp/abandonable_lock-other".encode()
+
+    @property
+    def quorum(self) -> str:
+        return f"{self.root}/quorum"
+
+    @property
+    def quorum_status(self) -> str:
+        return f"{self.root}/quorum/status"
+
+    @property
+    def quorum_parallel(self) -> str:
+        return f"{self.root}/quorum/parallel"
+
+    @property
+    def mutations(self) -> str:
+        return f"{self.root}/mutations"
+
+    def mutation(self, mutation_id: str) -> str:
+        return f"{self.root}/mutations/{mutation_id}"
+
+    @property
+    def alter_partition_version(self) -> str:
+        return f"{self.root}/alter_partition_version"
+
+    @property
+    def lost_part_count(self) -> str:
+        return f"{self.root}/lost_part_count"
+
+    @property
+    def replicas(self) -> str:
+        return f"{self.root}/replicas"
+
+    @property
+    def dropped(self) -> str:
+        return f"{self.root}/dropped"
+
+    @property
+    def dropped_lock(self) -> str:
+        return f"{self.root}/dropped/lock"
+
+    def replica(self, name: str) -> ReplicaPaths:
+        return ReplicaPaths(f"{self.root}/replicas/{name}")

@@ -1,0 +1,107 @@
+"""The life of one ZooKeeper session: whether it may still act, and who hears of its end."""
+
+import threading
+from collections.abc import Callable
+
+from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.zookeeper.keeper import Watch
+
+
+class SessionLife:
+    """A session begins alive, ends once, and stays ended.
+
+    Every remembered watch fires exactly once: when its event comes, at the latest at the end.
+    Thread-safe.
+    """
+
+    def __init__(self, hang_up: Callable[[], None]) -> None:
+        """`hang_up` releases what the session holds; it is called once, and may block."""
+        self.session_id = 0
+        self._hang_up = hang_up
+        self._lock = threading.Lock()
+        self._over: str | None = None  # why; set once
+        self._reaper: threading.Thread | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self._watches: dict[object, Watch] = {}
+
+    @property
+    def is_over(self) -> bool:
+        return self._over is not None
+
+    def require(self) -> None:
+        """Raises ReplicaRetired when the session is over."""
+        if self._over is not None:
+            raise self.retired()
+
+    def retired(self) -> ReplicaRetired:
+        return ReplicaRetired(
+            f"ZooKeeper session {self.session_id:#x} is over ({self._over or 'expired'}); "
+            "start over with a new one"
+        )
+
+    def on_retired(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, from another thread, when the session ends in any way but
+        `close`; at once if that has happened. It may call `close`.
+        """
+        with self._lock:
+            if self._over is None:
+                self._callbacks.append(callback)
+                return
+            closed_by_us = self._reaper is None
+        if not closed_by_us:
+            callback()
+
+    def remember(self, watch: Watch) -> tuple[object, Watch]:
+        """A token to `forget` it by, and a form of `watch` that fires only once."""
+        token = object()
+        self._watches[token] = watch
+
+        def fire() -> None:
+            once = self._watches.pop(token, None)  # atomic: of two threads, one gets it
+            if once is not None:
+                once()
+
+        if self._over is not None:  # it ended since the caller looked; nobody would fire this
+            self._watches.pop(token, None)
+            raise self.retired()
+        return token, fire
+
+    def forget(self, token: object) -> None:
+        self._watches.pop(token, None)
+
+    def retire(self, why: str) -> None:
+        """The session ended by itself. Does not block: the rest happens on another thread."""
+        with self._lock:
+            if self._over is not None:
+                return
+            self._over = why
+            self._reaper = threading.Thread(target=self._reap, name="rmt-retire", daemon=True)
+            self._reaper.start()
+
+    def close(self) -> None:
+        """We end the session. Idempotent; returns when everything is released."""
+        with self._lock:
+            first = self._over is None
+            self._over = self._over or "closed"
+            reaper = self._reaper
+        if first:
+            self._fire_all()
+            self._hang_up()
+        elif reaper is not None and reaper is not threading.current_thread():
+            reaper.join()
+
+    def _reap(self) -> None:
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        self._fire_all()
+        self._hang_up()
+
+    def _fire_all(self) -> None:
+        while self._watches:
+            try:
+                _, watch = self._watches.popitem()
+            except KeyError:  # another thread fired the last one
+                return
+            watch()

@@ -1,0 +1,139 @@
+"""Reads whose order matters, each in one function with its argument.
+
+A session sees the tree move forward only, and its requests are answered in order. So reads that
+are sent one after another in one session see states that follow one another, also pipelined.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rmt_pipeline.protocol.entries import LogEntry, virtual_parts
+from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
+from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.zookeeper.keeper import Keeper, Watch
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
+
+
+@dataclass(slots=True)
+class KnownEntries:
+    """Queue entries read before. A queue node never changes and its name is never used again."""
+
+    entries: dict[str, LogEntry] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSnapshot:
+    """What a replica has to do, is doing, and has; with the versions that guard acting on it."""
+
+    entries: tuple[tuple[str, LogEntry], ...]
+    claims: Mapping[str, Claim]
+    parts: tuple[PartName, ...]
+    executing_version: int
+    is_lost: bool
+    is_lost_version: int
+
+
+def queue_snapshot(
+    keeper: Keeper, replica: ReplicaPaths, known: KnownEntries, watch: Watch | None = None
+) -> QueueSnapshot:
+    """The queue first, then the claims, then the parts. The watch is for changes of the queue.
+
+    An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
+    twice, which is harmless, but never not at all: an entry missing from the queue was finished
+    before the parts were read. The version of `executing` is read before the claims: if somebody
+    claims in between, our own claim is refused, and we read again.
+
+    A claim that was listed and is gone when it is read may have been finished after the parts were
+    listed: its part would be missing and its entry look free. It counts as claimed still.
+    """
+    lost, executing = keeper.get_many([replica.is_lost, replica.executing])
+    if lost is None or executing is None:
+        raise _gone(replica)
+    if watch is None:
+        names, claimed, parts = keeper.children_many(
+            [replica.queue, replica.executing, replica.parts]
+        )
+    else:
+        names = keeper.children(replica.queue, watch)
+        claimed, parts = keeper.children_many([replica.executing, replica.parts])
+    if names is None or claimed is None or parts is None:
+        raise _gone(replica)
+    _learn(keeper, replica, names, known)
+    if any(name not in known.entries for name in names):
+        # An entry that was listed and is gone when it is read may have been finished after the
+        # parts were listed: without this it would be seen in neither.
+        [parts] = keeper.children_many([replica.parts])
+        if parts is None:
+            raise _gone(replica)
+    claims = keeper.get_many([replica.claim(node) for node in claimed])
+    return QueueSnapshot(
+        entries=tuple((name, known.entries[name]) for name in names if name in known.entries),
+        claims={
+            node: Claim.decode(read[0])
+            if read is not None
+            else _just_ended(known.entries[node])
+            for node, read in zip(claimed, claims, strict=True)
+            if read is not None or node in known.entries
+        },
+        parts=tuple(PartName.parse(name) for name in parts),
+        executing_version=executing[1].version,
+        is_lost=lost[0] == b"1",
+        is_lost_version=lost[1].version,
+    )
+
+
+def _just_ended(entry: LogEntry) -> Claim:
+    return Claim("somebody who has just finished", virtual_parts(entry))
+
+
+def _gone(replica: ReplicaPaths) -> ReplicaRetired:
+    return ReplicaRetired(
+        f"{replica.root} is gone from ZooKeeper: the replica was dropped; "
+        "DROP TABLE here too, or create it again"
+    )
+
+
+def _learn(
+    keeper: Keeper, replica: ReplicaPaths, names: list[str], known: KnownEntries
+) -> None:
+    new = [name for name in names if name not in known.entries]
+    for name, read in zip(
+        new, keeper.get_many([replica.queue_entry(name) for name in new]), strict=True
+    ):
+        if read is None:
+            continue  # finished or dropped since the names were listed
+        try:
+            known.entries[name] = decode(read[0], ctime_s=read[1].created_ms // 1000)
+        except Corruption as error:
+            raise Corruption(f"{replica.queue_entry(name)}: {error}") from error
+    if len(known.entries) > 2 * len(names) + 100:
+        living = set(names)
+        for name in [name for name in list(known.entries) if name not in living]:
+            known.entries.pop(name, None)
+
+
+def active_parts(keeper: Keeper, replica: ReplicaPaths) -> tuple[PartName, ...]:
+    """Every part that the replica promises, covered ones included."""
+    return tuple(PartName.parse(name) for name in keeper.children(replica.parts))
+
+
+def committing_blocks(
+    keeper: Keeper, table: TablePaths, partitions: list[str]
+) -> dict[str, frozenset[int]]:
+    """Block numbers that are allocated and not yet in the log, of the given partitions."""
+    listed = keeper.children_many([table.partition(partition) for partition in partitions])
+    return {
+        partition: frozenset(
+            sequence_number(name) for name in names or [] if name.startswith("block-")
+        )
+        for partition, names in zip(partitions, listed, strict=True)
+    }
+
+
+def living_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
+    """Every replica of the table, and whether it is active."""
+    names = keeper.children(table.replicas)
+    active = keeper.exists_many([table.replica(name).is_active for name in names])
+    return {name: stat is not None for name, stat in zip(names, active, strict=True)}

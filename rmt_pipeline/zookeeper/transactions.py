@@ -1,0 +1,396 @@
+"""Each multi of the protocol as a function that returns its operations; nothing is sent here.
+
+The functions take bytes that `protocol.entries` and `protocol.formats` made, and part names; the
+order of operations matters only where a refusal is attributed to one of them (`Tagged`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.interpret import Purpose
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    SetData,
+    absent,
+)
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """Operations, each with what it is for and the index of the block it belongs to."""
+
+    ops: tuple[Op, ...]
+    tags: tuple[tuple[Purpose, int | None], ...]
+
+    def culprit(self, refused: Refused) -> tuple[Purpose, int | None]:
+        return self.tags[refused.index]
+
+
+def _tagged(steps: Iterable[tuple[Sequence[Op], Purpose, int | None]]) -> Tagged:
+    flat = [(op, purpose, block) for ops, purpose, block in steps for op in ops]
+    return Tagged(
+        tuple(op for op, _, _ in flat),
+        tuple((purpose, block) for _, purpose, block in flat),
+    )
+
+
+# --- insert (spec §2.4, §2.5; design §5)
+
+
+def allocate_blocks(
+    table: TablePaths,
+    replica: ReplicaPaths,
+    blocks: Sequence[tuple[str, str]],
+    insert_id: str,
+    *,
+    is_lost_version: int,
+) -> Tagged:
+    """A block number for every (partition id, block id or "") of one insert, or for none.
+
+    Testing the ids already here only saves work: the guarantee is that the commit creates them.
+    """
+    steps = _may_insert(replica, is_lost_version)
+    if insert_id:
+        steps.append((absent(table.insert(insert_id)), Purpose.INSERT_RECORD, None))
+    for index, (partition, block_id) in enumerate(blocks):
+        if block_id:
+            steps.append((absent(table.block(block_id)), Purpose.BLOCK_ID, index))
+        data = table.insert_lock_data if block_id else table.other_lock_data
+        lock = Create(table.lock_prefix(partition), data, ephemeral=True, sequence=True)
+        steps.append(([lock], Purpose.PARTITION, index))
+    return _tagged(steps)
+
+
+def _may_insert(
+    replica: ReplicaPaths, is_lost_version: int
+) -> list[tuple[Sequence[Op], Purpose, int | None]]:
+    """The replica is active, and not lost: one that clones another sets aside every part that its
+    source does not know, so an insert that it took meanwhile would be gone (spec §11.4).
+    """
+    return [
+        ([Check(replica.is_active)], Purpose.IS_ACTIVE, None),
+        ([Check(replica.is_lost, is_lost_version)], Purpose.NOT_LOST, None),
+    ]
+
+
+def create_partition(table: TablePaths, replica: ReplicaPaths, partition: str) -> list[Op]:
+    """The first block of a partition: bumping `block_numbers` tells who lists all partitions."""
+    return [
+        Check(replica.host),  # the table is not being dropped
+        Create(table.partition(partition)),
+        SetData(table.block_numbers),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCommit:
+    """One part of an insert: its lock, log entry, node and block id ("" without deduplication)."""
+
+    part: PartName
+    lock: str
+    entry: bytes
+    header: bytes
+    block_id: str
+
+
+def commit_insert(
+    table: TablePaths,
+    replica: ReplicaPaths,
+    blocks: Sequence[BlockCommit],
+    insert_id: str,
+    insert_record: bytes,
+    *,
+    is_lost_version: int,
+) -> Tagged:
+    """Everything of one insert at once: for each part that it is in the log, that its number is no
+    longer in flight, that the same block is refused from now on, and that we have it; and the
+    insert's record. Deleting the locks also fences: once they are gone, a copy of this multi that
+    is still under way can't land (spec §2.6, §16.2 I4).
+    """
+    steps = _may_insert(replica, is_lost_version)
+    for index, block in enumerate(blocks):
+        entry = Create(table.log_prefix, block.entry, sequence=True)
+        steps.append(([entry], Purpose.LOG_ENTRY, index))
+        steps.append(([Delete(block.lock)], Purpose.UNLOCK, index))
+        if block.block_id:
+            node = Create(table.block(block.block_id), str(block.part).encode())
+            steps.append(([node], Purpose.BLOCK_ID, index))
+        part = Create(replica.part(block.part), block.header)
+        steps.append(([part], Purpose.PART, index))
+    if insert_id:
+        record = Create(table.insert(insert_id), insert_record)
+        steps.append(([record], Purpose.INSERT_RECORD, None))
+    return _tagged(steps)
+
+
+def release_locks(locks: Iterable[str]) -> list[Op]:
+    """Give numbers back. Also settles a commit without answer: only one of them can succeed."""
+    return [Delete(lock) for lock in locks]
+
+
+# --- log → queue (spec §3) -------------------------------------------------------------------
+
+
+def pull(
+    replica: ReplicaPaths,
+    entries: Sequence[bytes],
+    *,
+    pointer: int,
+    pointer_version: int,
+    is_lost_version: int,
+) -> list[Op]:
+    """Copies of log entries and the pointer behind them, together (spec §16.3 Q2).
+
+    The pointer's version makes two pullers exclude each other; `is_lost` that the replica is
+    not being cloned; `is_active` that the cleaner respects our pointer.
+    """
+    return [
+        Check(replica.is_active),
+        Check(replica.is_lost, is_lost_version),
+        *(Create(replica.queue_prefix, entry, sequence=True) for entry in entries),
+        SetData(replica.log_pointer, str(pointer).encode(), pointer_version),
+    ]
+
+
+# --- queue → parts (design §4) ---------------------------------------------------------------
+
+
+def claim(
+    replica: ReplicaPaths,
+    claims: Sequence[tuple[str, bytes]],
+    *,
+    executing_version: int,
+    is_lost_version: int,
+) -> list[Op]:
+    """Take queue entries that are still there. Whoever claims bumps the version of `executing`,
+    so that two workers who read the same claims can't both pass the future-parts rules.
+    """
+    return [
+        Check(replica.is_lost, is_lost_version),
+        SetData(replica.executing, b"", executing_version),
+        *(Check(replica.queue_entry(node)) for node, _ in claims),
+        *(Create(replica.claim(node), data, ephemeral=True) for node, data in claims),
+    ]
+
+
+def release_claim(replica: ReplicaPaths, node: str) -> list[Op]:
+    return [Delete(replica.claim(node))]
+
+
+def confirm_claim(replica: ReplicaPaths, node: str, part: PartName) -> list[Op]:
+    """Changes nothing; refused unless the claim stands and the part is not promised: then nobody
+    else touches its directory. A read could be of the past.
+    """
+    return [Check(replica.claim(node)), *absent(replica.part(part))]
+
+
+def finish_entry(replica: ReplicaPaths, node: str) -> list[Op]:
+    """An entry that needs no work: its part, or a covering one, is here (spec §5.1.2)."""
+    return [Delete(replica.queue_entry(node))]
+
+
+def publish_part(
+    replica: ReplicaPaths,
+    node: str,
+    part: PartName,
+    header: bytes,
+    *,
+    nobody_has: Sequence[str],
+) -> list[Op]:
+    """We have `part`, and its queue entry and claim are gone.
+
+    `nobody_has` are part nodes of the other replicas that were absent when nobody had the part:
+    asserting it keeps two replicas from publishing different bytes under one name (spec §5.4).
+    When a DROP removed the entry meanwhile, the first delete refuses everything.
+    """
+    return [
+        Delete(replica.queue_entry(node)),
+        Delete(replica.claim(node)),
+        *(op for path in nobody_has for op in absent(path)),
+        Create(replica.part(part), header),
+    ]
+
+
+def refetch_part(
+    replica: ReplicaPaths, part: PartName, entry: bytes, *, is_lost_version: int, is_lost: bytes
+) -> list[Op]:
+    """Our bytes of `part` are gone or wrong: no longer promise it, and queue a fetch
+    (spec §5.9.1). Setting `is_lost` to its own value invalidates who is cloning us.
+    """
+    return [
+        SetData(replica.is_lost, is_lost, is_lost_version),
+        Delete(replica.part(part)),
+        Create(replica.queue_prefix, entry, sequence=True),
+    ]
+
+
+def forget_parts(replica: ReplicaPaths, parts: Iterable[PartName]) -> list[Op]:
+    """No longer promise parts that larger ones cover. Their bytes go afterwards (spec §10.5)."""
+    return [Delete(replica.part(part)) for part in parts]
+
+
+# --- assigning -------------------------------------------------------------------------------
+
+
+def assign(
+    table: TablePaths, replica: ReplicaPaths, entries: Sequence[bytes], log_version: int
+) -> list[Op]:
+    """New merges or mutations. The version of `log` serialises every assignment of the table;
+    inserts never touch it (spec §6.3).
+    """
+    return [
+        Check(replica.is_active),
+        SetData(table.log, b"", log_version),
+        *(Create(table.log_prefix, entry, sequence=True) for entry in entries),
+    ]
+
+
+# --- mutations (spec §7) ----------------------------------------------------------------------
+
+
+def lock_partitions(
+    table: TablePaths, partitions: Sequence[str], *, version: int | None = None
+) -> list[Op]:
+    """A number in each partition. With `version`, only if no partition was added since."""
+    locks: list[Op] = [
+        Create(
+            table.lock_prefix(partition), table.other_lock_data, ephemeral=True, sequence=True
+        )
+        for partition in partitions
+    ]
+    return locks if version is None else [*locks, Check(table.block_numbers, version)]
+
+
+def create_mutation(table: TablePaths, entry: bytes, version: int) -> list[Op]:
+    """The version of `mutations` encloses the allocation of the numbers: ids and numbers grow
+    together in every partition.
+    """
+    return [
+        SetData(table.mutations, b"", version),
+        Create(f"{table.mutations}/", entry, sequence=True),
+    ]
+
+
+def set_mutation_pointer(replica: ReplicaPaths, mutation_id: str) -> list[Op]:
+    return [SetData(replica.mutation_pointer, mutation_id.encode())]
+
+
+def remove_mutations(table: TablePaths, ids: Sequence[str], replicas_version: int) -> list[Op]:
+    return [
+        Check(table.replicas, replicas_version),
+        *(Delete(table.mutation(one)) for one in ids),
+    ]
+
+
+# --- forgetting (spec §10) --------------------------------------------------------------------
+
+
+def mark_lost(replica: ReplicaPaths, host_version: int) -> list[Op]:
+    """An inactive replica that is too far behind, unless it came back: then `host` changed."""
+    return [Check(replica.host, host_version), SetData(replica.is_lost, b"1")]
+
+
+def trim_log(
+    table: TablePaths,
+    names: Sequence[str],
+    *,
+    hosts: Sequence[tuple[str, int]],
+    replicas_version: int,
+) -> list[Op]:
+    """Remove log entries, asserting that nobody who was taken for lost came back, and that no
+    replica was added, since the decision.
+    """
+    return [
+        Check(table.replicas, replicas_version),
+        *(Check(table.replica(name).host, version) for name, version in hosts),
+        *(Delete(table.log_entry(name)) for name in names),
+    ]
+
+
+def remove_node(path: str) -> list[Op]:
+    return [Delete(path)]
+
+
+# --- life of tables and replicas (spec §11) ---------------------------------------------------
+
+
+def create_table(
+    table: TablePaths, replica_name: str, metadata: bytes, columns: bytes
+) -> list[Op]:
+    """The shared nodes of a new table, without its first replica (spec §11.1)."""
+    return [
+        Create(table.root),
+        Create(table.metadata, metadata),
+        Create(table.columns, columns),
+        Create(table.log),
+        Create(table.blocks),
+        Create(f"{table.root}/async_blocks"),
+        Create(table.inserts),
+        Create(table.block_numbers),
+        Create(f"{table.root}/nonincrement_block_numbers"),
+        Create(f"{table.root}/leader_election"),
+        Create(f"{table.root}/leader_election/leader_election-0", b"all (multiple leaders Ok)"),
+        Create(f"{table.root}/temp"),
+        Create(f"{table.root}/temp/abandonable_lock-insert"),
+        Create(f"{table.root}/temp/abandonable_lock-other"),
+        Create(table.replicas, f"last added replica: {replica_name}".encode()),
+        Create(table.quorum),
+        Create(table.quorum_parallel),
+        Create(f"{table.quorum}/last_part"),
+        Create(f"{table.quorum}/failed_parts"),
+        Create(table.mutations),
+        Create(table.alter_partition_version),
+        Create(f"{table.root}/pinned_part_uuids"),
+        Create(table.lost_part_count),
+    ]
+
+
+def create_replica(
+    replica: ReplicaPaths,
+    *,
+    is_lost: bool,
+    metadata: bytes,
+    columns: bytes,
+    metadata_version: int,
+    creator: bytes,
+) -> list[Op]:
+    """One replica's nodes. One that joins a table is lost: it clones another (spec §11.1)."""
+    return [
+        Create(replica.root),
+        Create(replica.host),
+        Create(replica.log_pointer),
+        Create(replica.queue),
+        Create(replica.parts),
+        Create(replica.flags),
+        Create(replica.is_lost, b"1" if is_lost else b"0"),
+        Create(replica.metadata, metadata),
+        Create(replica.columns, columns),
+        Create(replica.metadata_version, str(metadata_version).encode()),
+        Create(replica.min_unprocessed_insert_time),
+        Create(replica.max_processed_insert_time),
+        Create(replica.mutation_pointer),
+        Create(replica.creator_info, creator),
+        Create(replica.executing),
+        Create(replica.attempts),
+    ]
+
+
+def announce_replica(table: TablePaths, replica_name: str, replicas_version: int) -> Op:
+    """Bumps `replicas`: who lists the replicas and acts on the list notices a new one."""
+    return SetData(
+        table.replicas, f"last added replica: {replica_name}".encode(), replicas_version
+    )
+
+
+def activate(replica: ReplicaPaths, identifier: bytes, address: bytes) -> list[Op]:
+    """Rewriting `host` proves to everybody who remembered its version that we came back."""
+    return [
+        Create(replica.is_active, identifier, ephemeral=True),
+        SetData(replica.host, address),
+    ]

@@ -1,0 +1,99 @@
+"""Fixtures that several lanes need. What one lane needs lives beside its tests."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.system import SystemClock
+from rmt_pipeline.zookeeper.connect import connect
+from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
+from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+from rmt_pipeline.zookeeper.keeper import Keeper
+from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
+
+_chroots = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """One real server for the whole run, on a free port. Its data may die with the machine."""
+    directory: Path = tmp_path_factory.mktemp("zookeeper")
+    with EmbeddedZooKeeper(directory, free_port(), force_sync=False) as server:
+        yield server
+
+
+@pytest.fixture
+def chroot() -> str:
+    """A part of the shared server's tree that no other test uses."""
+    return f"/test-{next(_chroots)}"
+
+
+class Sessions:
+    """Opens sessions on one tree, and ends them all after the test."""
+
+    def __init__(
+        self, connect_one: Callable[[], Keeper], expire_one: Callable[[Keeper], None]
+    ) -> None:
+        self._connect_one = connect_one
+        self._expire_one = expire_one
+        self._opened: list[Keeper] = []
+
+    def connect(self) -> Keeper:
+        self._opened.append(self._connect_one())
+        return self._opened[-1]
+
+    def expire(self, keeper: Keeper) -> None:
+        """End the session as ZooKeeper does when it hears nothing; returns when it has."""
+        self._expire_one(keeper)
+
+    def close_all(self) -> None:
+        for keeper in self._opened:
+            keeper.close()
+
+
+def _fake_sessions() -> Sessions:
+    zookeeper = FakeZooKeeper(SystemClock())
+
+    def expire(keeper: Keeper) -> None:
+        assert isinstance(keeper, FakeKeeper)
+        zookeeper.expire(keeper.session_id)
+
+    return Sessions(zookeeper.connect, expire)
+
+
+def _real_sessions(server: EmbeddedZooKeeper, chroot: str) -> Sessions:
+    def expire(keeper: Keeper) -> None:
+        # Imported here: only tests that steal sessions may know kazoo.
+        from tests.support.thief import steal_session  # noqa: PLC0415
+
+        assert isinstance(keeper, KazooKeeper)
+        steal_session(server.hosts, keeper)
+
+    return Sessions(lambda: connect(server.hosts, chroot=chroot), expire)
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.zookeeper)])
+def sessions(request: pytest.FixtureRequest, chroot: str) -> Iterator[Sessions]:
+    """Several sessions on one empty tree: of the fake ZooKeeper, and of a real one."""
+    if request.param == "fake":
+        opened = _fake_sessions()
+    else:
+        opened = _real_sessions(request.getfixturevalue("zookeeper_server"), chroot)
+    yield opened
+    opened.close_all()
+
+
+@pytest.fixture
+def keeper(sessions: Sessions) -> Keeper:
+    """One session on an empty tree."""
+    return sessions.connect()
+
+
+@pytest.fixture
+def real_keeper(zookeeper_server: EmbeddedZooKeeper, chroot: str) -> Iterator[KazooKeeper]:
+    """One session on an empty tree of the real server, whatever its speed."""
+    opened = connect(zookeeper_server.hosts, chroot=chroot)
+    yield opened
+    opened.close()

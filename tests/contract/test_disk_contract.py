@@ -1,0 +1,232 @@
+"""What the store relies on a disk for: the same tests on a real directory and on the fake."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.store.disk import Disk, LocalDisk
+from tests.support.fake_disk import FakeDisk
+
+
+@pytest.fixture(params=["fake", "local"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    return FakeDisk(time.time) if request.param == "fake" else LocalDisk(tmp_path)
+
+
+def test_what_is_written_is_read(disk: Disk) -> None:
+    disk.make_directory("a/b")
+    assert disk.write("a/b/f", [b"one", b"", b"two"]) == 6
+    assert disk.read("a/b/f") == b"onetwo"
+    assert b"".join(disk.chunks("a/b/f")) == b"onetwo"
+    assert disk.size("a/b/f") == 6
+    disk.write("a/b/f", [b"x"])
+    assert disk.read("a/b/f") == b"x"
+    disk.fsync("a/b/f")
+    disk.fsync_directory("a/b")
+    disk.fsync_directory("")
+
+
+def test_what_is_not_there(disk: Disk) -> None:
+    disk.make_directory("d")
+    disk.write("d/f", [b"1"])
+    for path in ("no", "no/f", "d/no", "d/f/no"):
+        assert disk.read(path) is None
+        assert disk.size(path) is None
+        assert disk.modified_s(path) is None
+        assert disk.list(path) == []
+        assert disk.lock(path, shared=True) is None
+        with pytest.raises((FileNotFoundError, NotADirectoryError)):
+            list(disk.chunks(path))
+    for path in ("no", "no/f", "d/no"):
+        disk.remove_tree(path)
+    with pytest.raises(FileNotFoundError):
+        disk.write("no/f", [b""])
+
+
+def test_names_are_sorted_and_making_a_directory_twice_is_fine(disk: Disk) -> None:
+    for name in ("c", "a", "b", "a"):
+        disk.make_directory(name)
+    assert disk.list("") == ["a", "b", "c"]
+
+
+def test_a_rename_moves_a_whole_directory(disk: Disk) -> None:
+    disk.make_directory("old/inner")
+    disk.make_directory("there")
+    disk.write("old/inner/f", [b"1"])
+    disk.rename("old", "there/new")
+    assert disk.read("there/new/inner/f") == b"1"
+    assert disk.list("") == ["there"]
+
+
+def test_a_rename_never_replaces_anything(disk: Disk) -> None:
+    for name in ("source", "full", "empty"):
+        disk.make_directory(name)
+    for name in ("source", "full"):
+        disk.write(f"{name}/f", [name.encode()])
+    for target in ("full", "empty"):
+        with pytest.raises(FileExistsError):
+            disk.rename("source", target)
+    assert disk.read("source/f") == b"source"
+    assert disk.read("full/f") == b"full"
+
+
+def test_a_rename_of_nothing_is_refused(disk: Disk) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.rename("no", "other")
+
+
+def test_a_link_is_a_second_name_of_the_same_file(disk: Disk) -> None:
+    disk.make_directory("a")
+    disk.make_directory("b")
+    disk.write("a/f", [b"1"])
+    disk.link("a/f", "b/g")
+    with pytest.raises(FileExistsError):
+        disk.link("a/f", "b/g")
+    with pytest.raises(FileNotFoundError):
+        disk.link("a/no", "b/h")
+    disk.remove_tree("a")
+    assert disk.read("b/g") == b"1"
+
+
+def test_removing_a_tree_removes_everything_in_it(disk: Disk) -> None:
+    disk.make_directory("a/b")
+    disk.write("a/b/f", [b"1"])
+    disk.remove_tree("a")
+    disk.remove_tree("a")
+    assert disk.list("") == []
+
+
+def test_an_exclusive_lock_excludes_every_other(disk: Disk) -> None:
+    disk.make_directory("a")
+    disk.write("a/f", [b"1"])
+    held = disk.lock("a/f", shared=False)
+    assert held is not None
+    assert disk.lock("a/f", shared=False) is None
+    assert disk.lock("a/f", shared=True) is None
+    held.release()
+    held.release()
+    assert disk.lock("a/f", shared=True) is not None
+
+
+def test_shared_locks_share(disk: Disk) -> None:
+    disk.make_directory("a")
+    disk.write("a/f", [b"1"])
+    one, two = disk.lock("a/f", shared=True), disk.lock("a/f", shared=True)
+    assert one is not None
+    assert two is not None
+    one.release()
+    assert disk.lock("a/f", shared=False) is None
+    two.release()
+    assert disk.lock("a/f", shared=False) is not None
+
+
+def test_a_lock_goes_with_its_file_when_the_directory_is_renamed(disk: Disk) -> None:
+    disk.make_directory("a")
+    disk.write("a/f", [b"1"])
+    held = disk.lock("a/f", shared=True)
+    disk.rename("a", "b")
+    assert disk.lock("a/f", shared=False) is None, "it is gone"
+    assert disk.lock("b/f", shared=False) is None, "it is still locked"
+    assert held is not None
+    held.release()
+
+
+def test_free_space_is_a_number_of_bytes(disk: Disk) -> None:
+    assert disk.free_bytes() > 0
+
+
+# What a crash of the host takes; only the fake can be asked.
+
+
+@pytest.fixture
+def fake() -> FakeDisk:
+    return FakeDisk(time.time)
+
+
+def after_many_crashes(
+    build: Callable[[FakeDisk], None], look: Callable[[FakeDisk], object]
+) -> set[object]:
+    found = set()
+    for seed in range(60):
+        disk = FakeDisk(lambda: 0.0)
+        build(disk)
+        disk.crash(random.Random(seed))
+        found.add(look(disk))
+    return found
+
+
+def test_what_is_synced_survives_a_crash() -> None:
+    def build(disk: FakeDisk) -> None:
+        disk.make_directory("a")
+        disk.write("a/f", [b"123"])
+        disk.fsync("a/f")
+        disk.fsync_directory("a")
+        disk.fsync_directory("")
+        disk.rename("a", "b")
+        disk.fsync_directory("")
+
+    assert after_many_crashes(build, lambda disk: disk.read("b/f")) == {b"123"}
+
+
+def test_bytes_that_were_not_synced_may_be_cut() -> None:
+    def build(disk: FakeDisk) -> None:
+        disk.make_directory("a")
+        disk.write("a/f", [b"123"])
+        disk.fsync_directory("a")
+        disk.fsync_directory("")
+
+    assert after_many_crashes(build, lambda disk: disk.read("a/f")) == {
+        b"",
+        b"1",
+        b"12",
+        b"123",
+    }
+
+
+def test_names_that_were_not_synced_may_be_undone_each_alone() -> None:
+    def build(disk: FakeDisk) -> None:
+        disk.make_directory("a")
+        disk.make_directory("b")
+
+    assert after_many_crashes(build, lambda disk: tuple(disk.list(""))) == {
+        (),
+        ("a",),
+        ("b",),
+        ("a", "b"),
+    }
+
+
+def test_a_rename_that_was_not_synced_leaves_the_old_name_or_the_new_one() -> None:
+    def build(disk: FakeDisk) -> None:
+        disk.make_directory("a")
+        disk.make_directory("there")
+        disk.fsync_directory("")
+        disk.rename("a", "there/b")
+
+    assert after_many_crashes(build, lambda disk: (*disk.list(""), *disk.list("there"))) == {
+        ("a", "there"),
+        ("there", "b"),
+    }
+
+
+def test_a_process_that_dies_in_a_write_leaves_a_short_file(fake: FakeDisk) -> None:
+    sizes = set()
+    for seed in range(20):
+        fake.write_part_of("f", [b"12", b"34"], random.Random(seed))
+        sizes.add(fake.size("f"))
+    assert sizes == {0, 1, 2, 3, 4}
+
+
+def test_a_process_that_dies_in_a_removal_leaves_some_of_it(fake: FakeDisk) -> None:
+    left = set()
+    for seed in range(30):
+        fake.remove_tree("d")
+        fake.make_directory("d")
+        for name in ("x", "y"):
+            fake.write(f"d/{name}", [b"1"])
+        fake.remove_part_of("d", random.Random(seed))
+        left.add(tuple(fake.list("d")))
+    assert left == {(), ("x",), ("y",), ("x", "y")}

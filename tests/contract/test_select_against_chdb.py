@@ -1,0 +1,141 @@
+"""SELECT against ClickHouse itself: names, types as they print, rows and their order."""
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from rmt_pipeline.expressions.connection import open_connection, user_error
+from rmt_pipeline.expressions.evaluate import conform
+from rmt_pipeline.expressions.format_value import column_values, escape, formatter
+from rmt_pipeline.expressions.functions import all_names, real_name
+from rmt_pipeline.expressions.translate import Relation, TranslatedQuery, translate_query
+from rmt_pipeline.protocol.errors import UnknownTable, UserError
+from rmt_pipeline.protocol.table import Column
+from tests.support.clickhouse_oracle import ClickHouseRefused, ask, create_table
+from tests.support.function_cases import CASES
+
+T = tuple(
+    Column(name, data_type)
+    for name, data_type in (
+        ("id", "Int64"),
+        ("v", "String"),
+        ("p", "Int32"),
+        ("d", "Date"),
+        ("ts", "DateTime"),
+        ("f", "Float64"),
+        ("n", "Nullable(Int64)"),
+        ("e", "Enum8('b' = 1, 'a' = 2)"),
+        ("arr", "Array(Int64)"),
+        ("dec", "Decimal(9, 2)"),
+        ("u", "UInt64"),
+        ("lc", "LowCardinality(String)"),
+        ("big", "Int128"),
+        ("b", "Bool"),
+    )
+)
+T_ROWS = """
+(1, 'a', 1, '2020-01-01', '2020-01-01 10:00:00', 1.5, NULL, 'a', [1, 2], 1.5,
+ 18446744073709551615, 'x', 5, true),
+(2, 'b', 1, '2020-02-01', '2020-02-01 11:00:00', nan, 5, 'b', [], 2.25, 1, 'y', -5, false),
+(3, 'c', 2, '2021-01-01', '2021-01-01 12:30:00', -2, 7, 'a', [3], -1, 0, 'x',
+ 170141183460469231731687303715884105727, true),
+(4, 'a', 2, '2021-01-01', '2021-01-01 23:59:59', 100, NULL, 'b', [4, 4], 0, 7, 'z', 0, false)
+"""
+U = (Column("id", "Int64"), Column("w", "String"), Column("k", "Nullable(Int32)"))
+U_ROWS = "(1, 'one', 1), (3, 'three', NULL), (5, 'five', 5), (3, 'drei', 3)"
+
+CASES_FILE = Path(__file__).parent.parent / "support" / "select_cases.txt"
+QUERIES = [
+    line
+    for line in CASES_FILE.read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+]
+# Written as operators or special forms, which the cases of functions are full of.
+OPERATORS = frozenset(
+    {
+        *("plus", "minus", "multiply", "divide", "modulo", "negate", "concat", "like", "ilike"),
+        *("equals", "notEquals", "less", "lessOrEquals", "greater", "greaterOrEquals", "in"),
+        *(
+            "and",
+            "or",
+            "not",
+            "notLike",
+            "notILike",
+            "isNull",
+            "isNotNull",
+            "array",
+            "tuple",
+            "CAST",
+        ),
+        *("arrayElement", "tupleElement", "caseWithExpression", "isDistinctFrom"),
+    }
+)
+
+
+@lru_cache(maxsize=1)
+def database() -> duckdb.DuckDBPyConnection:
+    connection = open_connection()
+    connection.register("table_t", create_table("t", T, T_ROWS))
+    connection.register("table_u", create_table("u", U, U_ROWS))
+    return connection
+
+
+def resolve(database_name: str | None, table: str, final: bool) -> Relation:
+    del final
+    if table not in {"t", "u"}:
+        raise UnknownTable(f"there is no table {database_name}.{table}")
+    return Relation(f'"table_{table}"', T if table == "t" else U)
+
+
+def lines(query: TranslatedQuery) -> list[str]:
+    try:
+        found = database().sql(query.sql).to_arrow_table()
+    except duckdb.Error as problem:
+        raise user_error(problem, query.text) from None
+    columns = [_texts(found.column(place), query, place) for place in range(len(query.columns))]
+    rows = ["\t".join(row) for row in zip(*columns, strict=True)]
+    return ["\t".join(escape(column.name) for column in query.columns), *rows]
+
+
+def _texts(array: pa.ChunkedArray, query: TranslatedQuery, place: int) -> list[str]:
+    data_type = query.columns[place].type
+    write = formatter(data_type, "TSV")
+    return [write(value) for value in column_values(conform(array, data_type))]
+
+
+def ours(query: str) -> list[str] | None:
+    try:
+        return lines(translate_query(query, resolve))
+    except UserError:
+        return None
+
+
+def theirs(query: str) -> list[str] | None:
+    try:
+        return ask(query, "TSVWithNames").split("\n")
+    except ClickHouseRefused:
+        return None
+
+
+def same_rows(found: list[str] | None, right: list[str] | None, *, ordered: bool) -> bool:
+    if found is None or right is None or ordered:
+        return found == right
+    return found[0] == right[0] and sorted(found[1:]) == sorted(right[1:])
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_answers_as_clickhouse_does(query: str) -> None:
+    database()
+    found, right = ours(query), theirs(query)
+    if not same_rows(found, right, ordered="order by" in query.lower()):
+        assert found == right
+
+
+def test_every_name_of_the_allow_list_is_compared() -> None:
+    texts = [*QUERIES, *(text for group in CASES.values() for text in group)]
+    called = {real_name(name) for text in texts for name in re.findall(r"(\w+)\s*\(", text)}
+    assert sorted(set(all_names()) - called - OPERATORS) == []

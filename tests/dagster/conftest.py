@@ -1,0 +1,51 @@
+"""Two real servers and a real ZooKeeper for tests that run assets, jobs and sensors in process."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from assets import flights
+from assets.definitions import build_definitions
+from assets.demo import write_config
+from assets.demo_processes import Everything
+from resources.engine import EngineResource
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.system import SystemClock
+from tests.support.site import Site
+
+os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
+
+
+@pytest.fixture(scope="package")
+def site() -> Iterator[Site]:
+    with tempfile.TemporaryDirectory() as directory:
+        config = write_config(Path(directory))
+        assert config.path is not None
+        less = ("--no-dagster", "--no-spark", "--no-work")
+        engine = EngineResource(config_path=str(config.path))
+        with (
+            Everything(config.path, Path(directory) / "up.log", *less) as processes,
+            ServerContext.open(config, "r1", purpose="test") as r1,
+            ServerContext.open(config, "r2", purpose="test") as r2,
+        ):
+            definitions = build_definitions(engine=engine)
+            for server in (r1, r2):
+                server.create_table(flights.TABLE, if_not_exists=True)
+            yield Site(config, processes, engine, definitions, r1, r2)
+
+
+@pytest.fixture
+def nothing_to_do(site: Site) -> None:
+    """Both replicas are active, and nothing of an earlier test is left in their queues."""
+    clock = SystemClock()
+    for server in (site.r1, site.r2):
+        replica = server.table(flights.TABLE.name).replica
+        until_s = clock.monotonic_s() + 30
+        while replica.keeper.exists(replica.paths.is_active) is None:
+            site.processes.require_alive()
+            assert clock.monotonic_s() < until_s, "the server did not make its table active"
+            clock.sleep_s(0.1)
+    site.work_off()

@@ -1,0 +1,84 @@
+"""What two of our servers do with the scenarios is what two ClickHouse servers did."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.config import load_config
+from rmt_pipeline.protocol.errors import NotImplementedStatement
+from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper
+from tests.golden.cluster import (
+    Client,
+    CommandLine,
+    InProcess,
+    StatementFailed,
+    look,
+    perform,
+    running_servers,
+)
+from tests.golden.scenario import DIRECTORY, Run, differences, reference_of, steps_of
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+NAMES = sorted(path.stem for path in DIRECTORY.glob("*.sql"))
+
+NOT_YET = {
+    "05_drop_partition": "ALTER TABLE … DROP, DETACH and ATTACH PARTITION",
+}
+"""Scenarios and the statements that they lack. A test that passes all the same fails (strict):
+then its line here has to go."""
+
+
+@pytest.fixture(scope="module")
+def config(
+    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("servers")
+    with running_servers(directory, zookeeper_server.hosts) as file:
+        yield file
+
+
+@pytest.fixture(scope="module")
+def in_process(config: Path) -> Iterator[Client]:
+    client = InProcess(load_config(config))
+    yield client
+    client.close()
+
+
+def scenario(name: str) -> object:
+    reason = NOT_YET.get(name)
+    marks = (
+        ()
+        if reason is None
+        else pytest.mark.xfail(reason=reason, raises=NotImplementedStatement)
+    )
+    return pytest.param(name, marks=marks)
+
+
+def play(name: str, client: Client, observer: Client, root: str) -> None:
+    """Carried out by `client`, looked at by `observer`."""
+    steps = list(steps_of((DIRECTORY / f"{name}.sql").read_text()))
+    expected = reference_of((DIRECTORY / f"{name}.reference").read_text())
+    # Only an OPTIMIZE … FINAL or a mutation leaves no choice of parts (README.md).
+    forced = any(
+        not isinstance(step, Run) or "FINAL" in step.statement.upper() for step in steps
+    )
+    try:
+        actual = perform(steps, client, root)
+        look(actual, expected, observer, root)
+    except StatementFailed as failed:
+        raise failed.cause or failed from None
+    finally:
+        for table, replica in expected.parts:
+            observer.execute(replica, f"DROP TABLE IF EXISTS {table} SYNC")
+    assert differences(expected, actual, forced=forced) == []
+
+
+@pytest.mark.parametrize("name", [scenario(name) for name in NAMES])
+def test_a_scenario_ends_as_it_did_in_the_original(name, in_process):
+    play(name, in_process, in_process, f"/golden/{name}")
+
+
+def test_the_command_line_does_the_same(config, in_process):
+    play("19_bad_definitions", CommandLine(config), in_process, "/golden/cli")

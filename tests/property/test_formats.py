@@ -1,0 +1,190 @@
+"""Every decoder: the inverse of its encoder, and any bytes give a value or Corruption."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmt_pipeline.protocol.columns import columns_text, parse_columns
+from rmt_pipeline.protocol.entries import LogEntry, decode, encode
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.formats import (
+    AddedParts,
+    Attempts,
+    Claim,
+    InsertRecord,
+    Metadata,
+    MutationEntry,
+    PartHeader,
+    QuorumEntry,
+    ReplicaAddress,
+    metadata_mismatch,
+    parse_metadata,
+)
+from rmt_pipeline.protocol.table import Column
+from tests.support.strategies import (
+    log_entries,
+    numbers,
+    part_names,
+    partitions,
+    replica_names,
+    texts,
+    times,
+)
+
+hashes = st.binary(min_size=16, max_size=16)
+ports = st.integers(0, 65_535)
+counts = st.integers(0, 2**31 - 1)
+hex_hashes = st.binary(min_size=16, max_size=16).map(bytes.hex)
+one_liners = st.text(
+    st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9
+)
+
+addresses = st.builds(
+    ReplicaAddress, texts, ports, ports, texts, texts, st.sampled_from(["http", "https"])
+)
+quorums = st.builds(QuorumEntry, part_names(), counts, st.lists(texts, max_size=4).map(tuple))
+added_parts = st.lists(part_names(), max_size=4).map(AddedParts.of)
+headers = st.builds(PartHeader, hashes, numbers, hashes, hashes, hashes, numbers)
+mutations = st.builds(
+    MutationEntry,
+    times,
+    replica_names,
+    st.dictionaries(partitions, numbers, max_size=4).map(lambda d: tuple(sorted(d.items()))),
+    texts,
+    st.integers(-1, 2**31 - 1),
+)
+claims = st.builds(Claim, texts, st.lists(part_names(), max_size=4).map(tuple))
+attempts = st.builds(Attempts, counts, texts, times, texts)
+inserts = st.builds(
+    InsertRecord,
+    times,
+    texts,
+    texts,
+    st.dictionaries(partitions, st.tuples(numbers, hex_hashes), max_size=4).map(
+        lambda found: tuple(sorted((name, rows, text) for name, (rows, text) in found.items()))
+    ),
+    counts,
+)
+NODES = addresses | quorums | added_parts | headers | mutations | claims | attempts | inserts
+columns = st.lists(
+    st.builds(
+        Column,
+        texts.filter(bool),
+        texts.filter(bool),
+        comment=texts,
+        codec=texts,
+        ttl=texts,
+    )
+    | st.builds(Column, texts.filter(bool), st.just("Int8"), st.just("DEFAULT"), texts),
+    max_size=5,
+    unique_by=lambda column: column.name,
+).map(tuple)
+metadata = st.builds(
+    Metadata,
+    one_liners,
+    one_liners,
+    st.integers(0, 7),
+    *[one_liners] * 12,
+    counts,
+    counts,
+    st.integers(0, 1),
+    counts,
+)
+
+
+@given(log_entries())
+def test_log_entries_are_read_back(entry: LogEntry) -> None:
+    """P4."""
+    assert decode(encode(entry)) == entry
+
+
+@given(NODES)
+def test_nodes_are_read_back(node) -> None:
+    """P4."""
+    assert type(node).decode(node.encode()) == node
+
+
+@given(columns)
+def test_columns_are_read_back(given_columns: tuple[Column, ...]) -> None:
+    """P4."""
+    assert parse_columns(columns_text(given_columns)) == given_columns
+
+
+@given(metadata, metadata)
+def test_metadata_are_read_back_and_compared(mine: Metadata, theirs: Metadata) -> None:
+    """P4, P27."""
+    assert parse_metadata(mine.text) == mine
+    assert metadata_mismatch(mine, mine.text) is None
+    differs = metadata_mismatch(mine.text, theirs.text) is not None
+    ignored = {"merge_parameters_version"}
+    names = [name for name in Metadata.__slots__ if name not in ignored]
+    assert differs == any(getattr(mine, name) != getattr(theirs, name) for name in names)
+
+
+DECODERS = (
+    decode,
+    ReplicaAddress.decode,
+    QuorumEntry.decode,
+    AddedParts.decode,
+    PartHeader.decode,
+    MutationEntry.decode,
+    Claim.decode,
+    Attempts.decode,
+    InsertRecord.decode,
+    lambda data: parse_columns(data.decode(errors="replace")),
+    lambda data: parse_metadata(data.decode(errors="replace")),
+)
+VALID = (
+    log_entries().map(encode)
+    | NODES.map(lambda node: node.encode())
+    | columns.map(lambda found: columns_text(found).encode())
+    | metadata.map(lambda found: found.text.encode())
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A valid text with a few bytes cut out, put in, or taken from another text."""
+    data = draw(VALID)
+    for _ in range(draw(st.integers(1, 3))):
+        begin = draw(st.integers(0, len(data)))
+        end = draw(st.integers(begin, min(len(data), begin + 12)))
+        put = draw(
+            st.binary(max_size=6) | st.sampled_from([b"\n", b"\\", b"0", b"-1", b"9" * 19])
+        )
+        data = data[:begin] + put + data[end:]
+    return data
+
+
+@given(damaged())
+@settings(max_examples=400)
+def test_damaged_texts_are_values_or_corrupt(data: bytes) -> None:
+    """P4. Never another error."""
+    for decoder in DECODERS:
+        try:
+            decoder(data)
+        except Corruption:
+            continue
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_values_or_corrupt(data: bytes) -> None:
+    """P4."""
+    for decoder in DECODERS:
+        try:
+            decoder(data)
+        except Corruption:
+            continue
+
+
+@given(log_entries(), st.data())
+def test_an_entry_that_ends_in_the_middle_of_a_line_is_corrupt(
+    entry: LogEntry, data: st.DataObject
+) -> None:
+    """P4. Only where a line is optional may a shorter text be a whole one."""
+    text = encode(entry)
+    cut = text[: data.draw(st.integers(0, len(text) - 1))]
+    try:
+        decode(cut)
+    except Corruption:
+        return
+    assert cut.endswith(b"\n")

@@ -1,0 +1,7 @@
+"""`python -m tests.simulation --seeds n --first k`."""
+
+import sys
+
+from tests.simulation.run import main
+
+sys.exit(main())

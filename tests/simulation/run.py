@@ -1,0 +1,213 @@
+"""Runs seeds: `python -m tests.simulation --seeds 200 --first 1`.
+
+A failing seed is shrunk (faults are dropped while it still fails), told with its last effects, and
+added to `regressions.txt`, which the tests run first, for ever.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.simulation.checkers import (
+    CHECKERS,
+    Finished,
+    Watchman,
+    nothing_is_left_behind,
+    on_disk_is_promised,
+    what_is_left,
+    what_is_missing,
+)
+from tests.simulation.ledger import Ledger
+from tests.simulation.workload import Size, Workload, clean_up
+from tests.support.cluster import Cluster
+from tests.support.fast import remembering
+from tests.support.schedule import Schedule, Swarm
+from tests.support.world import World
+
+STORM_STEPS = 600
+CALM_STEPS_MAX = 10_000
+LATER_S = 5000.0  # old enough to be judged, even if a clock was an hour ahead
+CALM_BEFORE = 0.75  # of the worlds have all replicas up before the storm
+TIDY_ROUNDS_MAX = 6
+SHRINK_ROUNDS_MAX = 300
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+
+
+class NotSettled(AssertionError):
+    """Faults are over, everybody lives, and still something is left undone."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One world from its storm to its end."""
+
+    world: World
+    cluster: Cluster
+    ledger: Ledger
+
+    @property
+    def finished(self) -> Finished:
+        return Finished(self.cluster, self.ledger)
+
+
+def build(schedule: Schedule, size: Size | None = None) -> Run:
+    """A world of a drawn size, with everybody at work; or an empty one of the given size."""
+    is_busy = size is None
+    size = size or Size.drawn(schedule.rng)
+    world = World(schedule, [f"h{number + 1}" for number in range(size.hosts)])
+    cluster, ledger = Cluster(world, workers=size.workers), Ledger()
+    Watchman(cluster, ledger)
+    if is_busy:
+        cluster.boot(*list(cluster.sites)[: size.hosts - size.newcomers])
+        Workload(cluster, ledger, size).begin()
+    return Run(world, cluster, ledger)
+
+
+def settle(run: Run) -> None:
+    """Calm: no faults, everybody restarts, until nothing is left to do."""
+    run.world.calm()
+    run.cluster.restart_everything()
+    until_nothing_is_left(run)
+
+
+def until_nothing_is_left(run: Run) -> None:
+    if not run.world.run(CALM_STEPS_MAX, lambda: what_is_left(run.cluster, run.ledger) is None):
+        raise NotSettled(f"after a long calm {what_is_left(run.cluster, run.ledger)}")
+
+
+def tidy_up(run: Run) -> None:
+    """Everybody cleans up, until nothing is left behind: what is forgotten first frees more, and
+    merges go on.
+    """
+    for rounds_left in reversed(range(TIDY_ROUNDS_MAX)):
+        run.world.now_s += LATER_S
+        for site in run.finished.sites:
+            run.cluster.spawn(site, "clean up", clean_up)
+        until_nothing_is_left(run)
+        try:
+            nothing_is_left_behind(run.finished)
+        except AssertionError:
+            if rounds_left == 0:
+                raise
+        else:
+            return
+
+
+def check(run: Run, checkers: Iterable[Callable[[Finished], None]]) -> None:
+    finished = run.finished
+    for checker in checkers:
+        checker(finished)
+
+
+def storm_and_calm(run: Run) -> None:
+    """The whole life of a world."""
+    if run.world.rng.random() < CALM_BEFORE:
+        with run.world.schedule.truce():
+            run.world.run(CALM_STEPS_MAX, lambda: what_is_missing(run.cluster) is None)
+    run.world.run(STORM_STEPS)
+    live_on(run)
+
+
+def live_on(run: Run) -> None:
+    """From whatever the storm has left to the end. What died may have left things on disk that are
+    too young to be judged at once, so what is not promised is looked for after the clean-up.
+    """
+    settle(run)
+    check(run, CHECKERS)
+    tidy_up(run)
+    check(run, (*CHECKERS, on_disk_is_promised))
+
+
+def failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
+    with remembering():
+        return _failure_of(schedule)
+
+
+def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
+    run = build(schedule)
+    try:
+        storm_and_calm(run)
+    except Exception as error:  # noqa: BLE001  whatever it is, it is the result
+        return error, run
+    else:
+        return None
+    finally:
+        run.world.end()
+
+
+def shrink(seed: int, struck: list[int]) -> list[int]:
+    """A smaller set of faults with which the seed still fails: drop ever smaller pieces."""
+    kept, piece, rounds = struck, max(1, len(struck) // 2), 0
+    while rounds < SHRINK_ROUNDS_MAX:
+        for start in range(0, len(kept), piece):
+            rounds += 1
+            fewer = kept[:start] + kept[start + piece :]
+            if failure_of(Swarm(seed, only=frozenset(fewer))) is not None:
+                kept = fewer
+                break
+        else:
+            if piece == 1:
+                break
+            piece = max(1, piece // 2)
+    return kept
+
+
+def report(seed: int, schedule: Swarm, failure: tuple[Exception, Run]) -> str:
+    """The seed, the faults that matter, and the last effects."""
+    kept = shrink(seed, [number for number, _ in schedule.struck])
+    smaller = Swarm(seed, only=frozenset(kept))
+    error, run = failure_of(smaller) or failure
+    cause = f" from {error.__cause__!r}" if error.__cause__ else ""
+    faults = ", ".join(f"{number} {fault}" for number, fault in smaller.struck)
+    return (
+        f"seed {seed} fails: {error}{cause}\n"
+        f"faults that matter: {faults or 'none'}\n"
+        f"{run.world.story(80)}\n"
+        f"seed {seed} fails: {error}"
+    )
+
+
+def regressions() -> list[int]:
+    if not REGRESSIONS.exists():
+        return []
+    lines = REGRESSIONS.read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+def remember(seed: int, error: str) -> None:
+    if seed not in regressions():
+        with REGRESSIONS.open("a") as file:
+            file.write(f"{seed} {error.splitlines()[0][:150]}\n")
+
+
+def run_seeds(first: int, count: int) -> int:
+    """How many seeds fail. Regressions first."""
+    failures = 0
+    started = time.perf_counter()
+    seeds = [*regressions(), *range(first, first + count)]
+    for number, seed in enumerate(seeds, start=1):
+        schedule = Swarm(seed)
+        failure = failure_of(schedule)
+        if failure is not None:
+            failures += 1
+            print(report(seed, schedule, failure), flush=True)
+            remember(seed, str(failure[0]))
+        if number % 100 == 0 or number == len(seeds):
+            rate = number / (time.perf_counter() - started)
+            print(
+                f"{number} of {len(seeds)} seeds, {failures} failed, {rate:.1f} seeds/s",
+                file=sys.stderr,
+                flush=True,
+            )
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=1)
+    options = parser.parse_args()
+    return 1 if run_seeds(options.first, options.seeds) else 0

@@ -1,0 +1,209 @@
+"""Who does what: clients that insert, and ask again when they are not sure; readers; operators."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.replica.assign import Assigned, optimize_partition, select_and_assign
+from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.staging import StagedPart
+from tests.simulation.ledger import ClientInsert, Ledger, Read
+from tests.support.cluster import Cluster, Context, SimWaker, Site
+from tests.support.sim_rows import rows_on, stage_rows
+from tests.support.world import Host, World
+
+PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
+SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of everything a world has."""
+
+    hosts: int
+    partitions: int
+    clients: int
+    inserts_each: int
+    rows_max: int
+    workers: int = 1
+    newcomers: int = 0
+    """Hosts that create their replica later, when there are data."""
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> "Size":
+        hosts = rng.choice((2, 2, 3, 3, 4))
+        return cls(
+            hosts=hosts,
+            partitions=rng.choice((1, 1, 2, 3)),
+            clients=rng.choice((1, 2, 4)),
+            inserts_each=rng.choice((1, 2, 4)),
+            rows_max=rng.choice((1, 3)),
+            workers=rng.choice((1, 1, 2)),
+            newcomers=rng.choice((0, 0, 1)),
+        )
+
+
+class Workload:
+    """Fills a world with clients. Their own machine never fails: it is where truth is kept."""
+
+    def __init__(self, cluster: Cluster, ledger: Ledger, size: Size) -> None:
+        self._cluster = cluster
+        self._world: World = cluster.world
+        self._rng = cluster.world.rng
+        self._ledger = ledger
+        self._size = size
+        self._desk = Host("clients", cluster.world.hosts["h1"].disk, [0.0])
+        self._world.everybody.append(self._desk)
+
+    def begin(self) -> None:
+        for number in range(self._size.clients):
+            self._spawn(f"client {number}", self._insert_some)
+        self._spawn("reader", lambda: self._again_and_again("read", self._read))
+        self._spawn("operator", lambda: self._again_and_again("optimize", self._optimize))
+        self._spawn("cleaner", lambda: self._again_and_again("clean up", clean_up))
+        self._spawn("time", self._set_clocks)
+        for site in list(self._cluster.sites.values())[
+            len(self._cluster.sites) - self._size.newcomers :
+        ]:
+            self._spawn(f"newcomer {site.replica}", lambda site=site: self._join(site))
+
+    def _spawn(self, name: str, run: Callable[[], None]) -> None:
+        process = self._world.start_process(self._desk, name)
+        self._ledger.clients += 1
+
+        def until_done() -> None:
+            run()
+            self._ledger.clients -= 1
+            self._world.end_process(process, kill_others=True)
+
+        process.spawn(until_done)
+
+    def _somewhere(self) -> Site:
+        sites = [site for site in self._cluster.sites.values() if not site.is_out]
+        return self._rng.choice(sites)
+
+    def _think(self) -> None:
+        self._world.sleep_s(self._rng.choice((0.0, 0.01, 0.1)))
+
+    # --- inserts ---
+
+    def _insert_some(self) -> None:
+        for _ in range(self._size.inserts_each):
+            self._think()
+            self._insert(self._new_insert())
+
+    def _new_insert(self) -> ClientInsert:
+        rng, number = self._rng, len(self._ledger.inserts)
+        partitions = rng.sample(
+            "abc"[: self._size.partitions], rng.randint(1, self._size.partitions)
+        )
+        insert = ClientInsert(
+            number=number,
+            rows={
+                partition: [
+                    f"{number:03}.{partition}.{row}"
+                    for row in range(rng.randint(1, self._size.rows_max))
+                ]
+                for partition in sorted(partitions)
+            },
+            token=f"token {number}" if rng.random() < 0.4 else "",
+            gives_up=rng.random() < 0.15,
+        )
+        self._ledger.inserts.append(insert)
+        return insert
+
+    def spawn_insert(self, insert: ClientInsert, *, at: Site) -> None:
+        """One client with one insert, which asks at `at` first."""
+        self._ledger.inserts.append(insert)
+        self._spawn(f"client of {insert}", lambda: self._insert(insert, at))
+
+    def _insert(self, insert: ClientInsert, first: Site | None = None) -> None:
+        """Ask until there is an answer; sometimes once more after it."""
+        waker = SimWaker(self._world)
+        while not insert.is_acknowledged:
+            self._attempt(insert, first or self._somewhere(), waker)
+            first = None
+            waker.wait_s(PATIENCE_S)
+            if insert.gives_up:
+                break
+            self._think()
+        if self._rng.random() < 0.2 and insert.is_acknowledged:
+            self._attempt(insert, self._somewhere(), waker)
+            waker.wait_s(PATIENCE_S)
+        insert.is_over = True
+
+    def _attempt(self, insert: ClientInsert, site: Site, waker: SimWaker) -> None:
+        """One process that inserts. Blocks are cut anew each time."""
+        insert.attempts += 1
+        blocks = [
+            (partition, block)
+            for partition, rows in insert.rows.items()
+            for block in self._cut(rows, insert.block_rows_max)
+        ]
+
+        def run(context: Context) -> None:
+            staged: list[StagedPart] = []
+            created_s = int(context.clock.now_s())
+            for partition, rows in blocks:
+                staged.append(stage_rows(context.store, partition, rows, created_s=created_s))
+            result = context.table().commit(staged, token=insert.token)
+            insert.answers.append(result)
+            self._world.note(str(insert), "answered", result.words())
+            waker.wake()
+
+        process = self._cluster.spawn(site, f"insert {insert.number}.{insert.attempts}", run)
+        process.on_end.append(waker.wake)
+
+    def _cut(self, rows: Sequence[str], rows_max: int) -> list[list[str]]:
+        if rows_max:
+            return [list(rows[at : at + rows_max]) for at in range(0, len(rows), rows_max)]
+        if len(rows) == 1 or self._rng.random() < 0.5:
+            return [list(rows)]
+        where = self._rng.randint(1, len(rows) - 1)
+        return [list(rows[:where]), list(rows[where:])]
+
+    # --- others ---
+
+    def _again_and_again(self, name: str, run: Callable[[Context], None]) -> None:
+        pause_s = self._rng.choice((0.03, 0.1, 0.5))
+        for _ in range(10):
+            self._world.sleep_s(self._rng.uniform(0.0, pause_s))
+            if self._world.is_calm:
+                return
+            self._cluster.spawn(self._somewhere(), name, run)
+
+    def _read(self, context: Context) -> None:
+        with context.table().snapshot() as snapshot:
+            disk = context.process.host.disk
+            rows = [row for part in snapshot.parts for row in rows_on(disk, part.name)]
+        self._ledger.reads.append(Read(context.site.replica, rows))
+
+    def _optimize(self, context: Context) -> None:
+        replica = context.replica()
+        if self._rng.random() < 0.3:
+            outcome = select_and_assign(replica, aggressive=True)
+        else:
+            partition = self._rng.choice("abc"[: self._size.partitions])
+            outcome = optimize_partition(
+                replica, partition, final=self._rng.random() < 0.5, skip_merged=False
+            )
+        if isinstance(outcome, Assigned):
+            self._ledger.assigned += 1
+
+    def _join(self, site: Site) -> None:
+        self._world.sleep_s(self._rng.uniform(0.2, 2.0))
+        self._cluster.boot(site.replica)
+
+    def _set_clocks(self) -> None:
+        for _ in range(self._rng.choice((0, 0, 3))):
+            self._world.sleep_s(self._rng.uniform(0.1, 1.0))
+            if self._world.is_calm:
+                return
+            host = self._rng.choice(list(self._world.hosts.values()))
+            host.skew[0] = self._rng.choice(SKEW_S)
+
+
+def clean_up(context: Context) -> None:
+    """As `rmt cleanup` and the schedule do."""
+    replica = context.replica()
+    carry_out(replica, plan_clean_up(replica))

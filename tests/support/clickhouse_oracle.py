@@ -1,0 +1,56 @@
+"""ClickHouse itself (the chdb package), asked for the right answer."""
+
+import re
+from functools import lru_cache
+
+import chdb
+import pyarrow as pa
+
+from rmt_pipeline.expressions.escapes import unescape
+from rmt_pipeline.expressions.types import arrow_schema, parse_type
+from rmt_pipeline.protocol.table import Column
+
+# What the answers stand on: our servers' zone, and defaults of 24.x that later versions changed.
+SETTINGS = "SETTINGS session_timezone = 'UTC', output_format_json_quote_64bit_integers = 1"
+
+
+class ClickHouseRefused(Exception):
+    """ClickHouse answered with an error; the text is its message."""
+
+
+@lru_cache(maxsize=1)
+def connection() -> "chdb.Connection":
+    return chdb.connect(":memory:")
+
+
+def ask(query: str, output: str = "TSV") -> str:
+    """The answer without its last newline. Raises ClickHouseRefused."""
+    try:
+        answer = connection().query(f"{query} {SETTINGS}", output)
+    except Exception as problem:  # noqa: BLE001  chdb has no class of its own
+        raise ClickHouseRefused(str(problem)) from None
+    return answer.bytes().decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def type_name(expression: str, table: str = "") -> str:
+    """`toTypeName`, on one line."""
+    source = f" FROM {table} LIMIT 1" if table else ""
+    return re.sub(r"\s*\n\s*", "", ask(f"SELECT toTypeName({expression}){source}", "TSVRaw"))
+
+
+def create_table(name: str, columns: tuple[Column, ...], values: str) -> pa.Table:
+    """The same rows in ClickHouse, as table `name`, and as Arrow in the stored forms."""
+    listed = ", ".join(f"`{column.name}` {column.type}" for column in columns)
+    connection().query(f"DROP TABLE IF EXISTS {name}")
+    connection().query(f"CREATE TABLE {name} ({listed}) ENGINE = MergeTree ORDER BY tuple()")
+    connection().query(f"INSERT INTO {name} VALUES {values}")
+    rows = [line.split("\t") for line in ask(f"SELECT * FROM {name}").split("\n")]
+    arrays = []
+    for place, column in enumerate(columns):
+        data_type = parse_type(column.type)
+        # TSV escapes what is inside of arrays, tuples and maps once: their own quoting does.
+        plain = unescape if data_type.plain.family not in {"Array", "Tuple", "Map"} else str
+        fields = [row[place] for row in rows]
+        read = [data_type.parse_text(None if x == "\\N" else plain(x)) for x in fields]
+        arrays.append(pa.array(read, data_type.arrow))
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(columns))

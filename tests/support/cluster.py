@@ -1,0 +1,302 @@
+"""Hosts that run the production actions: servers, workers, inserting processes, readers.
+
+What `rmt serve`, `rmt worker` and `ServerContext` do around the actions is done here in the same
+way, with a simulated session, disk, clock and peers instead of real ones. The actions themselves
+are the production code, unmodified.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    OutcomeUnknown,
+    ReplicaRetired,
+    RmtError,
+    Unavailable,
+    UserError,
+)
+from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.table import Engine, TableDefinition
+from rmt_pipeline.replica.create import create_replica
+from rmt_pipeline.replica.execute import Pool, Tools
+from rmt_pipeline.replica.replica import Memory, Replica
+from rmt_pipeline.replica.start import start
+from rmt_pipeline.replica.worker import work
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.fake_peers import FakePeers
+from tests.support.sim_disk import SimDisk
+from tests.support.sim_keeper import SimKeeper
+from tests.support.sim_mutator import SimMutator
+from tests.support.sim_rows import COLUMNS, SimMerger
+from tests.support.world import Host, Process, Sleep, World
+
+TABLE = TablePaths("/tables/t")
+RESTART_S = 0.3
+SETTINGS = {
+    "merge_selecting_sleep_ms": "100",
+    "old_parts_lifetime": "1",
+    "temporary_directories_lifetime": "60",
+    "min_replicated_logs_to_keep": "2",
+    "max_replicated_logs_to_keep": "6",
+}
+
+
+def definition_of(replica: str) -> TableDefinition:
+    return TableDefinition(
+        database="default",
+        name="t",
+        columns=COLUMNS,
+        engine=Engine("MergeTree", TABLE.root, replica),
+        order_by=("row",),
+        partition_by=("partition",),
+        settings=tuple(sorted(SETTINGS.items())),
+    )
+
+
+class SimClock:
+    """A host's clock, as one process sees it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+
+    def now_s(self) -> float:
+        return self._world.now_s + self._process.host.skew[0]
+
+    def monotonic_s(self) -> float:
+        return self._world.now_s
+
+    def sleep_s(self, seconds: float) -> None:
+        self._world.sleep_s(seconds)
+
+
+class SimWaker:
+    """The `Waker` protocol for one task."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._is_set = False
+        self._sleep: Sleep | None = None
+
+    def wake(self) -> None:
+        self._is_set = True
+        if self._sleep is not None:
+            self._sleep.wake()
+
+    def wait_s(self, timeout_s: float) -> bool:
+        if not self._is_set:
+            self._sleep = self._world.wait(timeout_s)
+            self._sleep.until_woken()
+            self._sleep = None
+        woken, self._is_set = self._is_set, False
+        return woken
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """A host's part in the table: what `rmt.toml` and the catalog would say."""
+
+    host: Host
+    replica: str
+    is_created: bool = False
+    is_out: bool = True
+    """It takes no part: not created yet, or dropped."""
+    server: Process | None = None
+    is_serving: bool = False
+    outside: PartStore | None = None
+    """The parts as peers and checkers read them."""
+
+
+class Context:
+    """What `ServerContext` is to a process: a session that is renewed, and the replica on it."""
+
+    def __init__(self, cluster: "Cluster", site: Site, process: Process) -> None:
+        self.process = process
+        self.site = site
+        self.clock = SimClock(process)
+        self.definition = definition_of(site.replica)
+        self.store = PartStore(SimDisk(process), ids=cluster.world)
+        self._cluster = cluster
+        self._keeper: SimKeeper | None = None
+        self._replica: Replica | None = None
+
+    def keeper(self) -> SimKeeper:
+        if self._keeper is None or self._keeper.is_retired:
+            self._keeper = SimKeeper(self.process)
+            self._replica = None
+        return self._keeper
+
+    def replica(self) -> Replica:
+        keeper = self.keeper()
+        if self._replica is None or self._replica.keeper is not keeper:
+            self._replica = Replica(
+                definition=self.definition,
+                keeper=keeper,
+                store=self.store,
+                clock=self.clock,
+                ids=self._cluster.world,
+                settings=TableSettings.of(SETTINGS),
+                worker=str(self.process),
+                memory=Memory(),
+            )
+        return self._replica
+
+    def close(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
+
+    def table(self) -> Table:
+        return Table(
+            self.definition,
+            self.store,
+            replica=self.replica,
+            renew=self.close,
+            clock=self.clock,
+            ids=self._cluster.world,
+        )
+
+    def tools(self) -> Tools:
+        return Tools(
+            FakePeers(self.process, self._cluster.serving),
+            SimMerger(self.process),
+            SimMutator(self.process),
+        )
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A table on some hosts of a world."""
+
+    world: World
+    workers: int = 1
+    """Of each pool, on each host."""
+    sites: dict[str, Site] = field(init=False)
+    incarnations: int = 0
+
+    def __post_init__(self) -> None:
+        self.sites = {
+            f"r{number}": Site(host, f"r{number}", outside=PartStore(host.disk, ids=self.world))
+            for number, host in enumerate(self.world.hosts.values(), start=1)
+        }
+
+    def boot(self, *replicas: str) -> None:
+        """These hosts start their servers and workers, and again whenever one of them ends."""
+        for replica in replicas:
+            site = self.sites[replica]
+            site.is_out = False
+            self._keep_running(site, "server", self._serve)
+
+    def _boot_workers(self, site: Site) -> None:
+        for _ in range(self.workers):
+            self._keep_running(site, "fetch", lambda context: self._work(context, "fetch"))
+            self._keep_running(site, "merge", lambda context: self._work(context, "merge"))
+
+    def spawn(self, site: Site, name: str, run: Callable[[Context], None]) -> Process:
+        """One process with one task. An RmtError ends it, as it would end a command."""
+        process = self.world.start_process(site.host, name)
+
+        def body() -> None:
+            context = Context(self, site, process)
+            run(context)
+            context.close()
+            self.world.end_process(process, kill_others=True)
+
+        process.spawn(body)
+        return process
+
+    def restart_everything(self) -> None:
+        for site in self.sites.values():
+            for process in list(site.host.processes):
+                self.world.end_process(process, kill_others=True)
+
+    def serving(self, endpoint: str) -> PartStore | None:
+        for site in self.sites.values():
+            if TABLE.replica(site.replica).root == endpoint:
+                return site.outside if self._can_answer(site) else None
+        return None
+
+    def _can_answer(self, site: Site) -> bool:
+        server = site.server
+        return (
+            site.is_serving
+            and server is not None
+            and server.is_alive
+            and server.frozen_until_s <= self.world.now_s
+        )
+
+    def _keep_running(self, site: Site, name: str, run: Callable[[Context], None]) -> None:
+        if site.is_out:
+            return
+        process = self.spawn(site, name, run)
+        process.on_end.append(
+            lambda: self.world.at(
+                self.world.now_s + self.world.rng.uniform(0.0, RESTART_S),
+                lambda: self._keep_running(site, name, run),
+            )
+        )
+
+    # --- what the processes do ---
+
+    def _serve(self, context: Context) -> None:
+        """As `rmt serve`: make the replica active and answer peers; start over with
+        each session.
+        """
+        site, process = context.site, context.process
+        site.server = process
+        process.on_end.append(lambda: self._served(site))
+        self.incarnations += 1
+        incarnation = str(self.incarnations)
+        while not site.is_created:
+            creator = f"default.t|{site.replica}".encode()
+            try:
+                create_replica(context.keeper(), context.definition, creator)
+                site.is_created = True
+                self._boot_workers(site)
+            except (Unavailable, OutcomeUnknown, ReplicaRetired, Conflict):
+                context.close()
+                context.clock.sleep_s(0.1)
+        while True:
+            waker = SimWaker(self.world)
+            try:
+                start(
+                    context.replica(),
+                    identity=site.replica,
+                    incarnation=incarnation,
+                    address=ReplicaAddress(site.host.name, 9009, 9000, "default", "t"),
+                )
+                context.keeper().on_retired(waker.wake)
+                site.is_serving = True
+                while not context.keeper().is_retired:
+                    waker.wait_s(60.0)
+            except UserError:
+                raise
+            except RmtError as error:
+                self.world.note(str(process), "starts over after", str(error)[:200])
+            site.is_serving = False
+            context.close()
+            context.clock.sleep_s(0.1)
+
+    @staticmethod
+    def _served(site: Site) -> None:
+        site.is_serving = False
+
+    def _work(self, context: Context, pool: Pool) -> None:
+        work(
+            context.replica,
+            context.tools(),
+            pool,
+            waker=SimWaker(self.world),
+            linger_s=None,
+            select=pool == "merge",
+            on_flush=lambda flush: None,
+            should_stop=lambda: False,
+        )
+
+
+def names(sites: Sequence[Site]) -> list[str]:
+    return [site.replica for site in sites]

@@ -1,0 +1,90 @@
+"""Fetching parts from simulated hosts: answered while the peer's server lives, or broken off."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    MissingPart,
+    NoReplicaHasPart,
+    RmtError,
+    Unavailable,
+)
+from rmt_pipeline.replica.peers import FetchRequest
+from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.store.manifest import PartFile
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from tests.support.schedule import Kind
+from tests.support.world import Process
+
+Serving = Callable[[str], PartStore | None]
+"""The parts of the replica with this ZooKeeper path, if its server can be reached now. Reading
+them is no effect of anybody's."""
+
+
+def _require_hash(file: PartFile, data: bytes) -> None:
+    if hash_hex(data) != file.hash:
+        raise Corruption(f"{file.name} arrived with another hash than its manifest says")
+
+
+class FakePeers:
+    """The `Peers` protocol, doing what the exchange's server and client do, without a wire."""
+
+    def __init__(self, process: Process, serving: Serving) -> None:
+        self._process = process
+        self._serving = serving
+
+    def fetch(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+        for request in requests:
+            try:
+                yield request, self._fetch(request, store)
+            except RmtError as error:
+                yield request, error
+
+    def _fetch(self, request: FetchRequest, store: PartStore) -> StagedPart:
+        world, part = self._process.world, request.part
+        theirs = world.effect(
+            self._process,
+            Kind.PEER,
+            "ask for",
+            f"{request.endpoint}/{part}",
+            lambda: self._connect(request),
+        )
+        try:
+            with theirs.pin([part]):
+                return self._copy(request, theirs, store)
+        except MissingPart as error:
+            raise NoReplicaHasPart(f"{part}: {error}") from error
+
+    def _copy(self, request: FetchRequest, theirs: PartStore, store: PartStore) -> StagedPart:
+        part = request.part
+        manifest = theirs.manifest(part)
+        staging = store.begin("fetch", str(part))
+        try:
+            for file in manifest.files:
+                data = self._receive(request, b"".join(theirs.file_chunks(part, file.name)))
+                staging.write(file.name, data)
+                _require_hash(file, data)
+            return staging.seal(manifest)
+        except BaseException:
+            staging.abandon()
+            raise
+
+    def _receive(self, request: FetchRequest, data: bytes) -> bytes:
+        """The bytes, if the peer still lives when they have arrived."""
+
+        def arrive() -> bytes:
+            self._connect(request)
+            return data
+
+        return self._process.world.effect(
+            self._process, Kind.PEER, "receive", str(request.part), arrive
+        )
+
+    def _connect(self, request: FetchRequest) -> PartStore:
+        store = self._serving(request.endpoint)
+        if store is None:
+            raise Unavailable(f"{request.address.host} does not answer")
+        return store

@@ -1,0 +1,247 @@
+"""A table's log and one replica's queue, as simple as can be: what the queue's rules are held to.
+
+The model knows what the end must be: all entries applied in log order, each at once, to nothing.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from rmt_pipeline.protocol.entries import (
+    AlterMetadata,
+    DropPart,
+    DropRange,
+    GetPart,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    ReplaceRange,
+    drop_range_of,
+    result_of,
+    virtual_parts,
+)
+from rmt_pipeline.protocol.formats import Claim
+from rmt_pipeline.protocol.part_set import Intersects, PartSet
+from rmt_pipeline.protocol.parts import PartName, drop_range, merged, mutated
+from rmt_pipeline.protocol.queue import Done, Facts, QueueView, Run
+from tests.support.protocol import TIME_S, node
+
+HEADER = {"create_time": TIME_S, "source_replica": "r2"}
+
+
+def apply_at_once(parts: PartSet, entry: LogEntry) -> None:
+    """What the entry makes of a replica that has done everything before it."""
+    dropped = drop_range_of(entry)
+    if dropped is not None:
+        parts.remove_covered(dropped)
+    made = entry.new_parts if isinstance(entry, ReplaceRange) else [result_of(entry)]
+    for part in made:
+        if part is not None:
+            assert not isinstance(parts.add(part), Intersects), f"{part} intersects in the log"
+
+
+@dataclass
+class Log:
+    """What leaders and inserts decide. `state`: the parts after the last entry."""
+
+    entries: list[LogEntry] = field(default_factory=list)
+    state: PartSet = field(default_factory=PartSet)
+    numbers: dict[str, int] = field(default_factory=dict)
+    alter_version: int = 0
+
+    def append(self, entry: LogEntry) -> None:
+        self.entries.append(entry)
+        apply_at_once(self.state, entry)
+
+    def take_number(self, partition: str) -> int:
+        number = self.numbers.get(partition, 0)
+        self.numbers[partition] = number + 1
+        return number
+
+    def insert(self, partition: str) -> None:
+        number = self.take_number(partition)
+        self.append(GetPart(PartName(partition, number, number, 0), **HEADER))
+
+    def merge(self, partition: str, first: int, count: int) -> None:
+        """Merge `count` neighbours, as far as there are as many; one alone too (OPTIMIZE FINAL)."""
+        held = self.state.in_partition(partition)
+        members = held[first % len(held) :][:count] if held else []
+        if members:
+            self.append(MergeParts(tuple(members), merged(members), **HEADER))
+
+    def mutate(self, partition: str, *, by_alter: bool) -> None:
+        """A mutation of all parts of the partition, maybe born from an ALTER."""
+        version = self.take_number(partition)
+        if by_alter:
+            self.alter()
+        alter_version = self.alter_version if by_alter else -1
+        for part in self.state.in_partition(partition):
+            if part.data_version < version:
+                self.append(MutatePart(part, mutated(part, version), alter_version, **HEADER))
+
+    def alter(self) -> None:
+        self.alter_version += 1
+        self.append(AlterMetadata(self.alter_version, False, "", "", **HEADER))
+
+    def drop(self, partition: str) -> None:
+        delimiter = self.take_number(partition)
+        if delimiter:
+            self.append(DropRange(drop_range(partition, delimiter), **HEADER))
+
+    def drop_part(self, partition: str, index: int) -> None:
+        members = self.state.in_partition(partition)
+        if members:
+            self.append(DropPart(members[index % len(members)], **HEADER))
+
+    def replace(self, partition: str, count: int, *, attach_only: bool) -> None:
+        """REPLACE PARTITION FROM, or ATTACH PARTITION FROM, which drops nothing."""
+        delimiter = self.take_number(partition)
+        dropped = drop_range(partition, delimiter + 1)
+        if attach_only or delimiter == 0:
+            dropped = PartName(partition, 0, 0, 0)
+        numbers = [self.take_number(partition) for _ in range(count)]
+        new = tuple(
+            PartName(partition, number, number, index) for index, number in enumerate(numbers)
+        )
+        names = tuple(map(str, new))
+        self.append(ReplaceRange(dropped, "db", "t", names, new, names, **HEADER))
+
+    def decide(self, kind: str, partition: str, a: int, b: int) -> None:
+        """One decision of the kind that the letter says; `a` and `b` say which and how many."""
+        {
+            "i": lambda: self.insert(partition),
+            "g": lambda: self.take_number(partition),
+            "m": lambda: self.merge(partition, a, b + 2),
+            "f": lambda: self.merge(partition, a, 1),
+            "u": lambda: self.mutate(partition, by_alter=a > 1),
+            "x": self.alter,
+            "d": lambda: self.drop(partition),
+            "p": lambda: self.drop_part(partition, a),
+            "r": lambda: self.replace(partition, b, attach_only=a > 1),
+        }[kind]()
+
+
+KINDS = "iiiiiiiiimmmmmmfguuudprx"
+
+
+class Replica:
+    """One replica's nodes in ZooKeeper, and the view that a lingering worker keeps of them."""
+
+    def __init__(self) -> None:
+        self.pulled = 0
+        self.queue: dict[str, LogEntry] = {}
+        self.claims: dict[str, Claim] = {}
+        self.parts: set[PartName] = set()
+        self.end = PartSet()  # what all pulled entries, applied at once, come to
+        self.view = QueueView((), {}, ())
+
+    def rebuilt(self) -> QueueView:
+        return QueueView(tuple(self.queue.items()), self.claims, self.parts)
+
+    def pull(self, log: Log, count: int) -> None:
+        new = log.entries[self.pulled : self.pulled + count]
+        added = [(node(self.pulled + index), entry) for index, entry in enumerate(new)]
+        for _, entry in added:
+            apply_at_once(self.end, entry)
+        self.queue |= dict(added)
+        self.pulled += len(added)
+        self.view = self.view.with_changes(added_entries=added)
+
+    def claim(self, facts: Facts, limit: int) -> None:
+        for name, entry in self.view.runnable(facts, limit):
+            self.claims[name] = Claim("w", virtual_parts(entry))
+        self.view = self.view.with_changes(claims=self.claims)
+
+    def finish_done(self) -> None:
+        self._remove([name for name, _ in self.view.plan(Facts(), 0).done])
+
+    def fail(self, name: str) -> None:
+        del self.claims[name]
+        self.view = self.view.with_changes(claims=self.claims)
+
+    def take_larger(self, name: str, log: Log) -> None:
+        """The worker of a GET finds a larger part, on a replica that has pulled everything."""
+        entry = self.queue.get(name)
+        if not isinstance(entry, GetPart):
+            return
+        larger = log.state.containing(entry.part)
+        if larger is None or larger == entry.part:
+            return
+        if self.view.may_take_actual_part(larger, name) is None:
+            claim = self.claims[name]
+            self.claims[name] = replace(claim, parts=(*claim.parts, larger))
+            self.view = self.view.with_changes(claims=self.claims)
+
+    def execute(self, name: str) -> None:
+        """The worker of a claim publishes; when a drop took its entry, it only gives up."""
+        claim = self.claims[name]
+        entry = self.queue.get(name)
+        if entry is None:
+            self.fail(name)
+            return
+        match entry:
+            case GetPart():
+                self._publish(name, {claim.parts[-1]})
+            case MergeParts() | MutatePart():
+                self._publish(name, {entry.result})
+            case AlterMetadata():
+                self._publish(name, set())
+            case DropRange():
+                self._drop(name, entry.range, set())
+            case DropPart():
+                self._drop(name, entry.part, set())
+            case ReplaceRange():
+                self._drop(name, drop_range_of(entry), set(entry.new_parts))
+            case _:
+                raise AssertionError(entry)
+
+    def _publish(self, name: str, parts: set[PartName]) -> None:
+        self.parts |= parts
+        self._remove([name], added=parts)
+
+    def _drop(self, name: str, dropped: PartName | None, new: set[PartName]) -> None:
+        entries: list[str] = []
+        gone: set[PartName] = set()
+        if dropped is not None:
+            entries = [other for other, _ in self.view.entries_removed_by(dropped, name)]
+            gone = {part for part in self.parts if dropped.contains(part)}
+        self.parts = self.parts - gone | new
+        self._remove([name, *entries], added=new, gone=gone)
+
+    def _remove(
+        self,
+        names: list[str],
+        added: set[PartName] = frozenset(),
+        gone: set[PartName] = frozenset(),
+    ) -> None:
+        """One multi: entries go, with the claim of the first one; parts come and go."""
+        for name in names:
+            del self.queue[name]
+        if names:
+            self.claims.pop(names[0], None)
+        self.view = self.view.with_changes(
+            removed_nodes=names, claims=self.claims, added_parts=added, removed_parts=gone
+        )
+
+    def clean_up(self) -> None:
+        covered = self.parts - set(self.view.current)
+        self.parts -= covered
+        self.view = self.view.with_changes(removed_parts=covered)
+
+    def restart(self) -> None:
+        """All workers die; their claims vanish with their sessions."""
+        self.claims = {}
+        self.view = self.rebuilt()
+
+    def step(self, name: str) -> bool:
+        """Work on one entry from start to end if it may run alone. False when it has to wait."""
+        decision = self.view.decide(name, Facts())
+        match decision:
+            case Done():
+                self._remove([name])
+                return True
+            case Run():
+                self.claims[name] = Claim("w", virtual_parts(self.queue[name]))
+                self.view = self.view.with_changes(claims=self.claims)
+                self.execute(name)
+                return True
+            case _:
+                return False

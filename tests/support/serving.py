@@ -1,0 +1,154 @@
+"""A server in a thread of the test, and what tests ask it."""
+
+import hashlib
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from rmt_pipeline.catalog import Catalog
+from rmt_pipeline.config import Config, load_config
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.replica.create import create_replica
+from rmt_pipeline.server.process import StopSwitch, serve_until
+from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.embedded import free_port
+from rmt_pipeline.zookeeper.keeper import Keeper
+from tests.support.exchange import manifest_of
+
+SESSION_TIMEOUT_S = 1.5
+
+
+def config_at(
+    directory: Path, hosts: str, *, data: Mapping[str, str] | None = None, **options: Any
+) -> Config:
+    """Servers r1 and r2, or those of `data` (name: directory), on free ports."""
+    options = {"session_timeout_s": SESSION_TIMEOUT_S, "connect_timeout_s": 10, **options}
+    lines = ["[zookeeper]", f'hosts = "{hosts}"']
+    lines += [f"{key} = {value}" for key, value in options.items()]
+    for name, place in (data or {"r1": "r1", "r2": "r2"}).items():
+        lines += [
+            f"[servers.{name}]",
+            f'data = "{place}"',
+            f'listen = "127.0.0.1:{free_port()}"',
+            f'macros = {{shard = "01", replica = "{name}"}}',
+        ]
+    file = directory / "rmt.toml"
+    file.write_text("\n".join(lines))
+    return load_config(file)
+
+
+def definition_of(root: str, replica: str = "r1", name: str = "t") -> TableDefinition:
+    return TableDefinition(
+        database="default",
+        name=name,
+        columns=(Column("n", "UInt64"),),
+        engine=Engine("MergeTree", root, replica),
+        order_by=("n",),
+    )
+
+
+def create(
+    config: Config, keeper: Keeper, definition: TableDefinition, server: str = "r1"
+) -> None:
+    """What CREATE TABLE does."""
+    create_replica(keeper, definition, b"test")
+    Catalog(config.server(server).data).add(definition)
+
+
+def insert(table: Table, *blocks: bytes) -> list[str]:
+    """Inserts that need no engine: each block's bytes are its part's only file."""
+    names: list[str] = []
+    for data in blocks:
+        row_hash = int.from_bytes(hashlib.sha256(data).digest()[:16])
+        manifest = replace(
+            manifest_of({"data-00000.parquet": data}),
+            content_hash=row_hash,
+            row_hash=row_hash,
+            column_hashes={"n": row_hash},
+        )
+        staging = table.store.begin("insert", manifest.partition_id)
+        staging.write("data-00000.parquet", data)
+        result = table.commit([staging.seal(manifest)])
+        names += [str(part) for part in result.parts]
+    return names
+
+
+class Served:
+    """A server that runs in a thread while the block does; its error is raised at the end."""
+
+    def __init__(self, config: Config, name: str = "r1", *, work: bool = False) -> None:
+        self.url = f"http://{config.server(name).listen}"
+        self._config = config
+        self._name = name
+        self._work = work
+        self._switch = StopSwitch()
+        self._error: RmtError | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.until(lambda: self.health() is not None or not self._thread.is_alive())
+        self._raise()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> float:
+        """How many seconds it took."""
+        began_s = time.monotonic()
+        self._switch.ask()
+        self._thread.join()
+        return time.monotonic() - began_s
+
+    def ended(self) -> RmtError | None:
+        """Waits until it ends by itself."""
+        self._thread.join(30)
+        return self._error
+
+    def health(self) -> dict[str, Any] | None:
+        with suppress(urllib.error.URLError, OSError):
+            return _json(f"{self.url}/health")
+        return None
+
+    def table(self, name: str = "t") -> dict[str, Any] | None:
+        found = self.health()
+        tables = found["tables"] if found else []
+        return next((table for table in tables if table["table"] == name), None)
+
+    def is_active(self, name: str = "t") -> bool:
+        table = self.table(name)
+        return table is not None and not table["readonly"]
+
+    def until(self, condition: Callable[[], object], within_s: float = 20.0) -> None:
+        deadline_s = time.monotonic() + within_s
+        while not condition():
+            assert time.monotonic() < deadline_s, f"not within {within_s} s: {self.health()}"
+            time.sleep(0.01)
+
+    def _run(self) -> None:
+        try:
+            serve_until(self._switch, self._config, self._name, work=self._work)
+        except RmtError as error:
+            self._error = error
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _json(url: str) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return json.load(error)

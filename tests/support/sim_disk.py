@@ -1,0 +1,97 @@
+"""A host's disk as one of its processes sees it: each change is an effect of the world."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from tests.support.fake_disk import FakeDisk, FakeLock
+from tests.support.schedule import Kind
+from tests.support.world import Process
+
+T = TypeVar("T")
+
+
+class SimDisk:
+    """The `Disk` protocol. Reading changes nothing, so only changes are effects; but another
+    process may run before a listing or a look.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._disk: FakeDisk = process.host.disk
+
+    def make_directory(self, path: str) -> None:
+        self._change(
+            "make directory", path, lambda: self._disk.make_directory(path), kind=Kind.SPACE
+        )
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> int:
+        pieces = list(chunks)  # what comes from a peer has effects of its own
+        return self._change(
+            "write",
+            path,
+            lambda: self._disk.write(path, pieces),
+            lambda rng: self._disk.write_part_of(path, pieces, rng),
+            kind=Kind.SPACE,
+        )
+
+    def read(self, path: str) -> bytes | None:
+        return self._disk.read(path)
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        return self._disk.chunks(path)
+
+    def fsync(self, path: str) -> None:
+        self._change("fsync", path, lambda: self._disk.fsync(path), kind=Kind.SPACE)
+
+    def fsync_directory(self, path: str) -> None:
+        self._change("fsync directory", path, lambda: self._disk.fsync_directory(path))
+
+    def rename(self, source: str, target: str) -> None:
+        self._change("rename", f"{source} {target}", lambda: self._disk.rename(source, target))
+
+    def link(self, source: str, target: str) -> None:
+        self._change("link", target, lambda: self._disk.link(source, target), kind=Kind.SPACE)
+
+    def list(self, path: str) -> list[str]:
+        return self._disk.list(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._change(
+            "remove",
+            path,
+            lambda: self._disk.remove_tree(path),
+            lambda rng: self._disk.remove_part_of(path, rng),
+        )
+
+    def size(self, path: str) -> int | None:
+        return self._disk.size(path)
+
+    def modified_s(self, path: str) -> float | None:
+        return self._disk.modified_s(path)
+
+    def free_bytes(self) -> int:
+        return self._disk.free_bytes()
+
+    def lock(self, path: str, *, shared: bool) -> FakeLock | None:
+        self._world.maybe_pause(self._process)
+        lock = self._disk.lock(path, shared=shared)
+        if lock is not None:
+            self._process.locks.append(lock)
+        return lock
+
+    def local_path(self, path: str) -> str:
+        """A path that the simulated merger understands."""
+        return f"/{self._process.host.name}/{path}" if path else f"/{self._process.host.name}"
+
+    def _change(
+        self,
+        what: str,
+        path: str,
+        act: Callable[[], T],
+        partly: Callable[[random.Random], object] | None = None,
+        *,
+        kind: Kind = Kind.DISK,
+    ) -> T:
+        return self._world.effect(self._process, kind, what, path, act, partly=partly)

@@ -1,0 +1,56 @@
+"""Mutations of simulated parts: the real commands on the rows of `sim_rows`."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.kernel_commands import Commands
+from rmt_pipeline.compute.mutate_job import (
+    MutateDone,
+    MutateFailure,
+    MutateJob,
+    MutateOutcome,
+    Untouched,
+    as_result,
+)
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.store.checksums import hash_hex
+from tests.support.sim_disk import SimDisk
+from tests.support.sim_rows import COLUMNS, FILE, decode_rows, encode_rows, manifest_of
+from tests.support.world import Process
+
+
+class SimMutator:
+    """A `Mutator` in a simulated process: reads its source, checks it, writes the result."""
+
+    def __init__(self, process: Process) -> None:
+        self._disk = SimDisk(process)
+        self._root = f"/{process.host.name}/"
+
+    def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
+        for job in jobs:
+            yield self._mutate(job)
+
+    def _mutate(self, job: MutateJob) -> MutateOutcome:
+        source, partition = job.source, job.source.manifest.partition_id
+        rows: list[str] = []
+        for file in source.manifest.files:
+            data = self._disk.read(f"{self._path(source.directory)}/{file.name}")
+            if data is None or hash_hex(data) != file.hash:
+                problem = Corruption(f"{source.name}/{file.name} is not as its manifest says")
+                return MutateFailure(job, problem, source.name)
+            rows += decode_rows(data)
+        table = pa.table({"partition": [partition] * len(rows), "row": rows})
+        commands = Commands(job.commands, COLUMNS, partition)
+        if not rows or not commands.match(table):
+            return Untouched(job)
+        left = sorted(commands.apply(table).rows.column("row").to_pylist())
+        manifest = manifest_of(partition, left, created_s=job.create_time_s)
+        if left:
+            self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(left)])
+        gone = len(rows) - len(left)
+        return MutateDone(job, as_result(job, manifest), rows_deleted=gone, seconds=0.0)
+
+    def _path(self, absolute: str) -> str:
+        assert absolute.startswith(self._root), f"{absolute} is on another host"
+        return absolute.removeprefix(self._root).rstrip("/")

@@ -1,0 +1,113 @@
+"""Parts without Parquet: a part's file is its rows as sorted lines. Hashes as in the real thing:
+`row_hash` adds up and ignores order, `content_hash` is of the rows in their order.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from rmt_pipeline.compute.merge_job import MergeDone, MergeFailure, MergeJob, MergeOutcome
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from tests.support.fake_disk import FakeDisk
+from tests.support.sim_disk import SimDisk
+from tests.support.world import Process
+
+COLUMNS = (Column("partition", "String"), Column("row", "String"))
+FILE = layout.data_file(0)
+MASK_128 = 2**128 - 1
+
+
+def encode_rows(rows: Iterable[str]) -> bytes:
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def decode_rows(data: bytes) -> list[str]:
+    return data.decode().splitlines()
+
+
+def hash_of_row(row: str) -> int:
+    return int.from_bytes(hashlib.blake2b(row.encode(), digest_size=16).digest(), "little")
+
+
+def manifest_of(
+    partition: str,
+    rows: Sequence[str],
+    *,
+    created_s: int,
+    sources: tuple[str, ...] = (),
+    insert_id: str = "",
+) -> Manifest:
+    data = encode_rows(rows)
+    row_hash = sum(map(hash_of_row, rows)) & MASK_128
+    files = (PartFile(FILE, len(data), hash_hex(data)),) if rows else ()
+    return Manifest(
+        columns=tuple(PartColumn(column.name, column.type) for column in COLUMNS),
+        rows=len(rows),
+        bytes_on_disk=len(data),
+        partition_id=partition,
+        partition=partition,
+        key_bounds=(),
+        files=files,
+        row_hash=row_hash,
+        column_hashes={"partition": 0, "row": row_hash},
+        content_hash=hash_of_row("".join(rows)),
+        created_s=created_s,
+        sources=sources,
+        insert_id=insert_id,
+    )
+
+
+def stage_rows(
+    store: PartStore, partition: str, rows: Sequence[str], *, created_s: int
+) -> StagedPart:
+    """A block of an insert, as `compute.blocks.stage` would leave it."""
+    rows = sorted(rows)
+    staging = store.begin("insert", partition)
+    staging.write(FILE, encode_rows(rows))
+    return staging.seal(manifest_of(partition, rows, created_s=created_s))
+
+
+def rows_on(disk: FakeDisk, part: object) -> list[str]:
+    """The rows of a part, looking at the disk from outside."""
+    data = disk.read(f"{part}/{FILE}")
+    return [] if data is None else decode_rows(data)
+
+
+class SimMerger:
+    """A `Merger` in a simulated process: reads its sources, checks them, writes the result."""
+
+    def __init__(self, process: Process) -> None:
+        self._disk = SimDisk(process)
+        self._root = f"/{process.host.name}/"
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        for job in jobs:
+            yield self._merge(job)
+
+    def _merge(self, job: MergeJob) -> MergeOutcome:
+        rows: list[str] = []
+        for source in job.sources:
+            for file in source.manifest.files:
+                data = self._disk.read(f"{self._path(source.directory)}/{file.name}")
+                if data is None or hash_hex(data) != file.hash:
+                    problem = Corruption(
+                        f"{source.name}/{file.name} is not as its manifest says"
+                    )
+                    return MergeFailure(job, problem, source.name)
+                rows += decode_rows(data)
+        rows.sort()
+        partition = job.sources[0].manifest.partition_id
+        names = tuple(source.name for source in job.sources)
+        manifest = manifest_of(partition, rows, created_s=job.create_time_s, sources=names)
+        if rows:
+            self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(rows)])
+        return MergeDone(job, manifest, rows_in=len(rows), units=1, seconds=0.0)
+
+    def _path(self, absolute: str) -> str:
+        assert absolute.startswith(self._root), f"{absolute} is on another host"
+        return absolute.removeprefix(self._root).rstrip("/")

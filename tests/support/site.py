@@ -1,0 +1,48 @@
+"""Two running servers, as tests of Dagster's code see them."""
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import dagster as dg
+
+from assets import flights, names
+from assets.demo_processes import Everything
+from resources.engine import EngineResource
+from rmt_pipeline.compute.merge import LocalMerger
+from rmt_pipeline.compute.mutate import LocalMutator
+from rmt_pipeline.config import Config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.replica.worker import Tools, work
+from rmt_pipeline.system import EventWaker
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Two servers that run, each with its table; queues are worked by nobody but the test."""
+
+    config: Config
+    processes: Everything
+    engine: EngineResource
+    definitions: dg.Definitions
+    r1: ServerContext
+    r2: ServerContext
+
+    def work_off(self) -> None:
+        """Both servers carry out whatever is left, without Dagster and without Spark."""
+        for server in (self.r1, self.r2, self.r1):
+            table = server.table(flights.TABLE.name)
+            with closing(server.peers()) as peers:
+                for pool in names.POOLS:
+                    work(
+                        lambda table=table: table.replica,
+                        Tools(peers, LocalMerger(server.clock), LocalMutator(server.clock)),
+                        pool,
+                        waker=EventWaker(),
+                        linger_s=0.2,
+                        on_flush=lambda _: None,
+                        should_stop=lambda: False,
+                    )
+
+    def rows(self, server: ServerContext) -> int:
+        table = server.table(flights.TABLE.name)
+        return sum(part.manifest.rows for part in table.parts())

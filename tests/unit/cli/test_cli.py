@@ -1,0 +1,187 @@
+"""The command line: errors are one line, options mean what they say, help answers at once."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rmt_pipeline import cli
+from rmt_pipeline.cli_up import procfile, services
+from rmt_pipeline.config import load_config
+
+TWO_SERVERS = """
+[zookeeper]
+port = 1
+[servers.r1]
+data = "one"
+listen = "127.0.0.1:2"
+[servers.r2]
+data = "two"
+listen = "127.0.0.1:3"
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    file = tmp_path / "rmt.toml"
+    file.write_text(TWO_SERVERS)
+    return file
+
+
+@pytest.fixture
+def rmt(config_file, monkeypatch, capsys):
+    """Runs `rmt --config FILE arguments…` in this process: exit status, and both outputs."""
+
+    def run(*arguments: str):
+        monkeypatch.setattr(sys, "argv", ["rmt", "--config", str(config_file), *arguments])
+        monkeypatch.delenv("RMT_DEBUG", raising=False)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def sql_calls(monkeypatch):
+    """What `rmt sql` hands on."""
+    calls = []
+
+    def run(config, *rest):
+        calls.append((sorted(config.servers), *rest))
+        return 7
+
+    main = pytest.importorskip("rmt_pipeline.sql.main")
+    monkeypatch.setattr(main, "run", run)
+    return calls
+
+
+def test_an_error_is_one_line_with_its_code(rmt):
+    status, out, err = rmt("serve", "r3")
+    assert (status, out) == (1, "")
+    assert err.startswith("Code: BAD_ARGUMENTS. there is no server 'r3' in ")
+    assert err.count("\n") == 1
+
+
+def test_a_broken_configuration_is_named(rmt, config_file):
+    config_file.write_text("[zookeper]\n")
+    status, _, err = rmt("status")
+    assert status == 1
+    assert err.startswith("Code: INVALID_CONFIG_PARAMETER. ")
+    assert "did you mean 'zookeeper'" in err
+
+
+def test_debug_shows_where_an_error_is_from(config_file, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["rmt", "--config", str(config_file), "serve", "r3"])
+    monkeypatch.setenv("RMT_DEBUG", "1")
+    with pytest.raises(cli.UserError):
+        cli.main()
+
+
+def test_sql_hands_on_its_options(rmt, sql_calls):
+    status, _, _ = rmt(
+        *("sql", "--server", "r2", "--set", "a=1", "--set", "b=x=y", "--format", "CSV"),
+        *("--ignore-error", "SELECT 1"),
+    )
+    assert status == 7
+    assert sql_calls == [
+        (["r1", "r2"], "r2", {"a": "1", "b": "x=y"}, "CSV", True, "SELECT 1"),
+    ]
+
+
+def test_sql_without_statements_reads_them_itself(rmt, sql_calls):
+    rmt("sql", "--server", "r1")
+    assert sql_calls == [(["r1", "r2"], "r1", {}, None, False, None)]
+
+
+def test_sql_needs_no_server_when_there_is_one(rmt, sql_calls, config_file):
+    status, _, err = rmt("sql", "SELECT 1")
+    assert status == 1
+    assert "--server is needed: which of the servers? There are: r1, r2" in err
+    config_file.write_text("[servers.only]\ndata = 'd'\nlisten = 'h:1'\n")
+    rmt("sql", "SELECT 1")
+    assert [call[1] for call in sql_calls] == ["only"]
+
+
+def test_a_setting_without_a_value_is_refused(rmt, sql_calls):
+    status, _, err = rmt("sql", "--server", "r1", "--set", "a", "SELECT 1")
+    assert status == 1
+    assert "--set 'a' is not NAME=VALUE" in err
+    assert sql_calls == []
+
+
+def test_zookeeper_is_not_started_beside_somebody_elses(rmt, config_file):
+    config_file.write_text("[zookeeper]\nhosts = 'zk1:2181'\n")
+    status, _, err = rmt("zookeeper")
+    assert status == 1
+    assert "'zk1:2181'" in err
+
+
+@pytest.mark.parametrize("given", ["remote = 'sc://far'", "master = 'spark://far'"])
+def test_spark_is_not_started_beside_somebody_elses(rmt, config_file, given):
+    config_file.write_text(f"[spark]\n{given}\n")
+    status, _, err = rmt("spark")
+    assert status == 1
+    assert "://far" in err
+
+
+def test_once_and_until_idle_exclude_each_other(rmt):
+    status, _, err = rmt("worker", "r1", "--once", "--until-idle")
+    assert status == 1
+    assert "exclude each other" in err
+
+
+def test_a_worker_of_another_servers_directory_is_refused(rmt, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "server.json").write_text(
+        '{"format": 1, "server": "r9", "cluster": "c", "id": "i"}'
+    )
+    status, _, err = rmt("worker", "r1", "--once")
+    assert status == 1
+    assert "data directory of server 'r9'" in err
+
+
+def test_everything_is_a_procfile_of_our_own_commands(config_file):
+    config = load_config(config_file)
+    text = procfile(services(config, dagster=True, spark=True, work=False))
+    rmt_command = f"exec {sys.executable} -m rmt_pipeline.cli --config {config_file}"
+    assert text.splitlines() == [
+        f"zookeeper: {rmt_command} zookeeper",
+        f"r1: {rmt_command} serve r1 --connect-timeout-s 180",
+        f"r2: {rmt_command} serve r2 --connect-timeout-s 180",
+        f"spark: {rmt_command} spark",
+        f"dagster: {rmt_command} dagster --wait",
+    ]
+
+
+def test_only_what_is_ours_is_started(config_file):
+    config_file.write_text(
+        "[zookeeper]\nhosts = 'zk1:2181'\n[spark]\nremote = 'sc://far'\n"
+        "[servers.r1]\ndata = 'd'\nlisten = '127.0.0.1:1'\n"
+    )
+    config = load_config(config_file)
+    names = [one.name for one in services(config, dagster=False, spark=True, work=True)]
+    assert names == ["r1"]
+    (server,) = services(config, dagster=False, spark=True, work=True)
+    assert "serve r1 " in " ".join(server.command)
+    assert server.command[-1] == "--work"
+
+
+def test_help_imports_nothing_that_takes_long():
+    heavy = {"pydantic", "structlog", "pyarrow", "duckdb", "kazoo", "uvicorn", "numpy", "rich"}
+    program = "import sys, rmt_pipeline.cli; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert heavy.isdisjoint(loaded.stdout.split())
+
+
+def test_a_server_without_work_imports_no_engine():
+    """An idle server stays below 200 MB because it does not load what computes."""
+    heavy = {"pyarrow", "duckdb", "numpy", "pandas", "pyspark", "sqlglot"}
+    program = "import sys, rmt_pipeline.server.process; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert heavy.isdisjoint(loaded.stdout.split())

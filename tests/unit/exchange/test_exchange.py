@@ -1,0 +1,400 @@
+"""Part exchange: a part arrives whole and as it was, or not at all (spec §12)."""
+
+import http.client
+import threading
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.client import PartClient, Timeouts
+from rmt_pipeline.exchange.connections import Connections, Peer
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    DiskFull,
+    NoReplicaHasPart,
+    Unavailable,
+)
+from rmt_pipeline.protocol.parts import PartName
+from tests.support.exchange import (
+    ENDPOINT,
+    SECRET,
+    Sender,
+    address,
+    answering,
+    manifest_of,
+    put,
+    renamed,
+    scripted_peer,
+    store_at,
+    whole_answer,
+)
+
+PART = PartName("2013", 1, 4, 2)
+SMALL = {"data-00000.parquet": b"PAR1 some rows"}
+LARGE = {
+    "data-00000.parquet": b"a" * 3_000_000,
+    "data-00001.parquet": b"",
+    "data-00002.parquet": b"z",
+}
+
+
+@pytest.fixture
+def source(tmp_path):
+    return store_at(tmp_path / "source")
+
+
+@pytest.fixture
+def target(tmp_path):
+    return store_at(tmp_path / "target")
+
+
+@pytest.fixture
+def client():
+    client = PartClient(SECRET, Timeouts(connect_s=5, receive_s=20))
+    yield client
+    client.connections.close()
+
+
+def damage(store, name: str, change) -> None:
+    path = Path(store.disk.local_path(f"{PART}/{name}"))
+    path.write_bytes(change(path.read_bytes()))
+
+
+def flipped(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize("files", [SMALL, LARGE, {}], ids=["small", "large", "empty"])
+def test_a_part_arrives_as_it_was(source, target, client, files):
+    manifest = put(source, PART, files)
+    with Sender(source) as sender:
+        staged = client.fetch(address(sender.port), ENDPOINT, PART, target)
+    target.publish(staged, PART)
+    assert target.verify(PART) == manifest
+    assert [b"".join(target.file_chunks(PART, name)) for name in files] == list(files.values())
+    assert sender.broken == []
+
+
+def test_one_connection_serves_many_fetches(source, target, client):
+    put(source, PART, SMALL)
+    with Sender(source) as sender:
+        for _ in range(3):
+            target.discard(client.fetch(address(sender.port), ENDPOINT, PART, target))
+        peer = Peer("http", "127.0.0.1", sender.port)
+        only = client.connections.take(peer)
+        assert only is not None
+        assert client.connections.take(peer) is None
+        only.close()
+
+
+def test_a_connection_that_the_peer_closed_meanwhile_is_replaced(source, target, client):
+    put(source, PART, SMALL)
+    with Sender(source) as sender:
+        target.discard(client.fetch(address(sender.port), ENDPOINT, PART, target))
+        connection = client.connections.take(Peer("http", "127.0.0.1", sender.port))
+        connection.sock.shutdown(2)
+        client.connections.give_back(Peer("http", "127.0.0.1", sender.port), connection)
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+
+
+@pytest.mark.parametrize("files", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "change",
+    [flipped, lambda data: data[:-1], lambda data: data + b"x"],
+)
+def test_a_part_that_rotted_at_the_sender_is_not_taken_and_is_reported(
+    source, target, client, files, change
+):
+    put(source, PART, files)
+    damage(source, "data-00000.parquet", change)
+    with Sender(source) as sender, pytest.raises(Unavailable, match=str(PART)):
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    ((endpoint, part, problem),) = sender.broken
+    assert (endpoint, part) == (ENDPOINT, PART)
+    assert "data-00000.parquet" in str(problem)
+    assert target.staged() == []
+
+
+def test_a_lost_file_is_reported(source, target, client):
+    put(source, PART, LARGE)
+    damage(source, "data-00001.parquet", lambda _: b"")
+    Path(source.disk.local_path(f"{PART}/data-00002.parquet")).unlink()
+    with Sender(source) as sender, pytest.raises(Unavailable):
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    assert len(sender.broken) == 1
+
+
+def test_a_part_that_the_peer_does_not_have_is_nobodys_damage(source, target, client):
+    with Sender(source) as sender:
+        with pytest.raises(NoReplicaHasPart, match=f"{PART} from .*404"):
+            client.fetch(address(sender.port), ENDPOINT, PART, target)
+        with pytest.raises(NoReplicaHasPart, match="/no/such/replica"):
+            client.fetch(address(sender.port), "/no/such/replica", PART, target)
+    assert sender.broken == []
+
+
+def test_a_wrong_secret_gets_nothing(source, target):
+    put(source, PART, SMALL)
+    with Sender(source) as sender, pytest.raises(Unavailable, match=r"401.*secret"):
+        PartClient("wrong").fetch(address(sender.port), ENDPOINT, PART, target)
+    assert target.staged() == []
+    assert "wrong" not in repr(PartClient("wrong"))
+
+
+def test_a_stopping_server_says_so(source, target, client):
+    def stopping(_: str):
+        raise Unavailable("the server is stopping")
+
+    sender = Sender(source)
+    sender.find = stopping
+    with sender, pytest.raises(Unavailable, match=r"503.*stopping"):
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+
+
+def test_more_sends_than_allowed_are_refused(source, target, client):
+    put(source, PART, SMALL)
+    with Sender(source, sends_max=0) as sender, pytest.raises(Unavailable, match="429"):
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        f"endpoint=DataPartsExchange:{ENDPOINT}&part=../../etc/passwd&client_protocol_version=1",
+        f"endpoint={ENDPOINT}&part={PART}&client_protocol_version=1",
+        f"endpoint=DataPartsExchange:{ENDPOINT}&part={PART}&client_protocol_version=0",
+        f"endpoint=DataPartsExchange:{ENDPOINT}&part={PART}&client_protocol_version=x",
+        f"endpoint=DataPartsExchange:{ENDPOINT}&part={PART}",
+    ],
+)
+def test_a_request_that_is_none_is_refused_before_anything_is_touched(source, query):
+    with Sender(source) as sender:
+        sender.find = None  # calling it would be a 500
+        connection = http.client.HTTPConnection("127.0.0.1", sender.port, timeout=20)
+        connection.request("POST", f"/?{query}", headers={"Authorization": f"Bearer {SECRET}"})
+        assert connection.getresponse().status == 400
+        connection.close()
+
+
+def evil(tmp_path, client, talk, expected, match: str) -> None:
+    target = store_at(tmp_path / "target")
+    with scripted_peer(talk) as port, pytest.raises(expected, match=match):
+        client.fetch(address(port), ENDPOINT, PART, target)
+    assert target.staged() == []
+
+
+def test_a_bit_that_flips_on_the_wire_is_noticed(tmp_path, client):
+    body = whole_answer(manifest_of(SMALL), SMALL).replace(b"some rows", b"some sows")
+    evil(tmp_path, client, answering(body), Corruption, "arrived with hash")
+
+
+def test_a_wrong_manifest_is_noticed(tmp_path, client):
+    body = whole_answer(manifest_of(SMALL), SMALL).replace(b'"rows": 3', b'"rows": 4')
+    evil(tmp_path, client, answering(body), Corruption, "manifest's bytes")
+
+
+def test_the_manifest_of_another_partition_is_refused(tmp_path, client):
+    body = whole_answer(manifest_of(SMALL, "2014"), SMALL)
+    evil(tmp_path, client, answering(body), Corruption, "of partition 2014")
+
+
+def test_no_prefix_of_an_answer_is_taken_for_a_whole_one(tmp_path, client):
+    body = whole_answer(manifest_of(SMALL), SMALL)
+    for end in [0, 1, 24, 200, len(body) // 2, len(body) - 17, len(body) - 1]:
+        talk = answering(body[:end], announced=len(body))
+        evil(tmp_path, client, talk, Unavailable, "broke off")
+        shorter = answering(body[:end])
+        evil(tmp_path, client, shorter, Unavailable, "broke off")
+
+
+def test_an_answer_that_goes_on_is_refused(tmp_path, client):
+    body = whole_answer(manifest_of(SMALL), SMALL) + b"x"
+    evil(tmp_path, client, answering(body), Corruption, "more than its manifest")
+
+
+@pytest.mark.parametrize("announced", [0, 2, 10**6, 2**64 - 1])
+def test_a_wrong_count_of_files_is_refused(tmp_path, client, announced):
+    body = whole_answer(manifest_of(SMALL), SMALL)
+    body = body[:8] + announced.to_bytes(8, "little") + body[16:]
+    evil(tmp_path, client, answering(body), Corruption, f"announces {announced} files")
+
+
+def test_a_manifest_without_end_is_refused_before_it_is_read(tmp_path, client):
+    body = whole_answer(manifest_of(SMALL), SMALL)
+    body = body[:16] + (2**40).to_bytes(8, "little") + body[24:]
+    evil(tmp_path, client, answering(body), Corruption, str(2**40))
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "a/b", "..", ".hidden", "a\0b", "part é", "x" * 256]
+)
+def test_a_file_name_that_leaves_the_directory_is_refused(tmp_path, client, name):
+    manifest = manifest_of(SMALL)
+    honest = wire.encode_file_head(manifest.files[0])
+    raw = name.encode()
+    forged = wire._varint(len(raw)) + raw + honest[-8:]
+    body = whole_answer(manifest, SMALL).replace(honest, forged)
+    evil(tmp_path, client, answering(body), Corruption, "file name|at most 255")
+
+
+def test_an_evil_name_in_the_manifest_is_refused(tmp_path, client):
+    manifest = renamed(manifest_of(SMALL), "../evil")
+    body = whole_answer(manifest, {"../evil": SMALL["data-00000.parquet"]})
+    evil(tmp_path, client, answering(body), Corruption, "not names of data files")
+    assert not (tmp_path / "evil").exists()
+
+
+def test_another_file_than_the_manifests_is_refused(tmp_path, client):
+    manifest = manifest_of(SMALL)
+    honest = wire.encode_file_head(manifest.files[0])
+    body = whole_answer(manifest, SMALL).replace(honest, honest.replace(b"00000", b"00001"))
+    evil(tmp_path, client, answering(body), Corruption, "where the manifest has")
+
+
+def test_a_part_larger_than_the_free_disk_is_refused_before_it_is_read(
+    tmp_path, client, monkeypatch
+):
+    target = store_at(tmp_path / "target")
+    monkeypatch.setattr(target.disk, "free_bytes", lambda: 5)
+    talk = answering(whole_answer(manifest_of(SMALL), SMALL))
+    with scripted_peer(talk) as port, pytest.raises(DiskFull, match=r"14 bytes.*5 are free"):
+        client.fetch(address(port), ENDPOINT, PART, target)
+
+
+def test_a_peer_that_stops_talking_is_given_up(tmp_path):
+    done = threading.Event()
+
+    def talk(connection) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n12345")
+        done.wait(20)
+
+    try:
+        client = PartClient(SECRET, Timeouts(receive_s=0.2))
+        target = store_at(tmp_path / "target")
+        with scripted_peer(talk) as port:
+            with pytest.raises(Unavailable, match="timed out"):
+                client.fetch(address(port), ENDPOINT, PART, target)
+            done.set()
+    finally:
+        done.set()
+    assert target.staged() == []
+
+
+def test_a_peer_that_trickles_is_given_up(tmp_path):
+    body = whole_answer(manifest_of(SMALL), SMALL)
+    stop = threading.Event()
+
+    def talk(connection) -> None:
+        connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        for byte in body:
+            connection.sendall(bytes([byte]))
+            if stop.wait(0.05):
+                return
+
+    client = PartClient(SECRET, Timeouts(receive_s=0.2))
+    target = store_at(tmp_path / "target")
+    with scripted_peer(talk) as port:
+        with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
+            client.fetch(address(port), ENDPOINT, PART, target)
+        stop.set()
+
+
+def test_a_server_that_stops_midway_leaves_nothing(source, target, client):
+    put(source, PART, {"data-00000.parquet": b"a" * 30_000_000})
+    with Sender(source) as sender:
+        stopped = threading.Event()
+
+        def stop_once() -> bool:
+            if target.staged() and not stopped.is_set():
+                stopped.set()
+                sender.stop()
+            return False
+
+        cut = PartClient(SECRET, is_cancelled=stop_once)
+        with pytest.raises(Unavailable):
+            cut.fetch(address(sender.port), ENDPOINT, PART, target)
+    assert target.staged() == []
+    assert sender.broken == []
+
+
+def test_nobody_at_the_address_is_named(target, client):
+    with pytest.raises(Unavailable, match=r"http://127\.0\.0\.1:1 cannot be asked"):
+        client.fetch(address(1), ENDPOINT, PART, target)
+
+
+def test_a_cancelled_fetch_stops_and_leaves_nothing(source, target):
+    put(source, PART, LARGE)
+    asked = iter([False] * 6)
+    client = PartClient(SECRET, is_cancelled=lambda: next(asked, True))
+    with Sender(source) as sender, pytest.raises(Conflict, match="cancelled"):
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    assert target.staged() == []
+
+
+class SlowClock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def now_s(self) -> float:
+        return self.now
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def sleep_s(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_limit_of_bytes_per_second_is_kept(source, target):
+    put(source, PART, LARGE)
+    clock = SlowClock()
+    client = PartClient(SECRET, limit_bytes_per_s=1_000_000, clock=clock)
+    with Sender(source) as sender:
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    assert clock.now == pytest.approx(3.0, rel=0.01)
+    client.connections.close()
+
+
+def test_memory_does_not_grow_with_the_part(source, target, client):
+    put(source, PART, {"data-00000.parquet": b"a" * 60_000_000})
+    with Sender(source) as sender:
+        tracemalloc.start()
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 20_000_000, "both sides together"
+
+
+def test_a_sent_part_is_pinned_while_it_is_sent(source, target, client):
+    put(source, PART, LARGE)
+    removed: list[bool] = []
+
+    def remove_midway() -> bool:
+        if target.staged() and not removed:
+            removed.append(source.remove(PART))
+        return False
+
+    curious = PartClient(SECRET, is_cancelled=remove_midway)
+    with Sender(source) as sender:
+        curious.fetch(address(sender.port), ENDPOINT, PART, target)
+        curious.connections.close()
+    assert removed == [False]
+    assert source.remove(PART)
+
+
+def test_idle_connections_are_bounded():
+    connections = Connections()
+    peer = Peer("http", "nowhere", 1)
+    made = [http.client.HTTPConnection("nowhere") for _ in range(20)]
+    for connection in made:
+        connections.give_back(peer, connection)
+    taken = [connections.take(peer) for _ in range(16)]
+    assert taken[:15] == made[:4:-1]
+    assert taken[15] is None

@@ -1,0 +1,95 @@
+"""The second wall: what reaches DuckDB can reach nothing else."""
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rmt_pipeline.expressions.connection import (
+    OutOfMemory,
+    forget_thread_connection,
+    open_connection,
+    thread_connection,
+    user_error,
+)
+from rmt_pipeline.protocol.errors import BadValue
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A file that is given, and one beside its directory that is not."""
+    given = tmp_path / "given" / "x.parquet"
+    hidden = tmp_path / "hidden.parquet"
+    given.parent.mkdir()
+    for file in (given, hidden):
+        pq.write_table(pa.table({"a": [1, 2]}), file)
+    return given, hidden
+
+
+def test_files_and_directories_that_are_given_can_be_read(files: tuple[Path, Path]) -> None:
+    given, hidden = files
+    for connection in (
+        open_connection(files=[given]),
+        open_connection(directories=[given.parent]),
+    ):
+        total = f"SELECT sum(a) FROM read_parquet(['{given}'])"
+        assert connection.execute(total).fetchall() == [(3,)]
+        for other in (hidden, f"{given.parent}/../hidden.parquet"):
+            with pytest.raises(duckdb.PermissionException):
+                connection.execute(f"SELECT * FROM read_parquet(['{other}'])")
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM read_csv('https://example.com/x.csv')",
+        "SELECT * FROM glob('/etc/*')",
+        "COPY (SELECT 1) TO '/tmp/rmt_escape.csv'",
+        "ATTACH '/tmp/rmt_escape.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET threads = 64",
+        "SELECT * FROM secret_rows",
+    ],
+)
+def test_nothing_else_can_be_reached(statement: str) -> None:
+    secret_rows = pa.table({"a": [1]})
+    connection = open_connection()
+    with pytest.raises(duckdb.Error):
+        connection.execute(statement).fetchall()
+    connection.close()
+    assert secret_rows.num_rows == 1
+
+
+def test_memory_is_bounded_and_the_refusal_says_so() -> None:
+    connection = open_connection(memory_bytes=20 * 1024 * 1024, threads=1)
+    query = "SELECT list(range ORDER BY -range) FROM range(20000000)"
+    with pytest.raises(duckdb.Error) as problem:
+        connection.sql(query).fetchall()
+    assert isinstance(user_error(problem.value, query), OutOfMemory)
+    connection.close()
+
+
+def test_a_value_that_cannot_be_computed_is_the_users_mistake() -> None:
+    connection = open_connection()
+    with pytest.raises(duckdb.Error) as problem:
+        connection.sql("SELECT CAST('x' AS INTEGER)").fetchall()
+    refusal = user_error(problem.value, "toInt32('x')")
+    assert isinstance(refusal, BadValue)
+    assert "toInt32('x')" in str(refusal)
+    assert "LINE" not in str(refusal)
+    connection.close()
+
+
+def test_a_thread_keeps_its_connection_until_it_lets_it_go() -> None:
+    first = thread_connection()
+    assert thread_connection() is first
+    forget_thread_connection()
+    assert thread_connection() is not first
+    forget_thread_connection()
+    forget_thread_connection()

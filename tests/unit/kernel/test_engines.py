@@ -1,0 +1,354 @@
+"""The kernel against `protocol.rows`: all engines, all types, whatever the windows."""
+
+import decimal
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmt_pipeline.protocol.errors import IncorrectData
+from rmt_pipeline.protocol.rows import merge_rows
+from rmt_pipeline.protocol.table import TableDefinition
+from tests.support.merging import (
+    Row,
+    definition,
+    job_of,
+    merge_tables,
+    rows_of,
+    rules_of,
+    same,
+    sorted_table,
+)
+
+SMALL = st.integers(-2, 3)
+TEXT = st.text(alphabet="ab\0ü", max_size=9)
+FLOAT = st.one_of(st.floats(width=32), st.sampled_from([0.0, -0.0, 1.5, float("nan")]))
+AMOUNT = st.decimals(-100, 100, places=2, allow_nan=False)
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "Int8": st.integers(-128, 127),
+    "Int64": st.one_of(SMALL, st.integers(-(2**63), 2**63 - 1)),
+    "UInt8": st.integers(0, 255),
+    "UInt64": st.one_of(st.integers(0, 3), st.integers(0, 2**64 - 1)),
+    "Int128": st.one_of(SMALL, st.integers(-(2**127), 2**127 - 1)),
+    "UInt128": st.one_of(st.integers(0, 3), st.integers(0, 2**128 - 1)),
+    "Int256": st.one_of(SMALL, st.integers(-(2**255), 2**255 - 1)),
+    "Float32": FLOAT,
+    "Float64": FLOAT,
+    "Decimal(9, 2)": AMOUNT,
+    "Decimal(18, 2)": AMOUNT,
+    "Decimal(38, 2)": st.one_of(AMOUNT, st.decimals(-(10**30), 10**30, places=2)),
+    "Bool": st.booleans(),
+    "String": TEXT,
+    "Date": st.dates(),
+    "Array(Int64)": st.lists(SMALL, max_size=3),
+}
+NULLABLE = {
+    f"Nullable({kind})": st.one_of(st.none(), values)
+    for kind, values in VALUES.items()
+    if not kind.startswith("Array")
+}
+ALL_VALUES = VALUES | NULLABLE
+KEY_TYPES = ("Int64", "String", "Date", "Bool", "Decimal(9, 2)", "Int128", "UInt64")
+
+
+@st.composite
+def plain_columns(draw: st.DrawFn) -> list[tuple[str, str]]:
+    kinds = draw(st.lists(st.sampled_from(sorted(ALL_VALUES)), max_size=3))
+    return [(letter, kind) for letter, kind in zip(string.ascii_lowercase, kinds, strict=False)]
+
+
+@st.composite
+def keys(draw: st.DrawFn) -> list[tuple[str, str]]:
+    kinds = draw(st.lists(st.sampled_from(KEY_TYPES), min_size=1, max_size=2))
+    return [(f"k{number}", kind) for number, kind in enumerate(kinds)]
+
+
+@st.composite
+def sources(draw: st.DrawFn, values: dict[str, st.SearchStrategy[Any]]) -> list[list[Row]]:
+    """Some parts; keys are drawn from few rows, so that they meet."""
+    row = st.fixed_dictionaries(values)
+    key_names = [name for name in values if name.startswith("k")]
+    key_pool = draw(
+        st.lists(
+            st.fixed_dictionaries({name: values[name] for name in key_names}),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    rows = st.builds(lambda all_of_it, key: all_of_it | key, row, st.sampled_from(key_pool))
+    return draw(st.lists(st.lists(rows, max_size=8), min_size=1, max_size=4))
+
+
+def check(
+    table: TableDefinition, parts: list[list[Row]], batch_rows: int, **options: Any
+) -> None:
+    """The kernel and the oracle give the same rows, or the same refusal."""
+    tables = [sorted_table(rows, table) for rows in parts]
+    stored = [rows_of(each, table) for each in tables]
+    rules = rules_of(table, cleanup=options.get("cleanup", False))
+    choice = {name: options[name] for name in options if name != "cleanup"}
+    try:
+        wanted = merge_rows(stored, rules, **choice)
+    except IncorrectData:
+        with pytest.raises(IncorrectData):
+            merge_tables(tables, job_of(table, **options), batch_rows=batch_rows)
+        return
+    found, _ = merge_tables(tables, job_of(table, **options), batch_rows=batch_rows)
+    assert [same(row) for row in rows_of(found, table)] == [same(row) for row in wanted]
+
+
+def with_values(columns: list[tuple[str, str]], **chosen: st.SearchStrategy[Any]) -> Any:
+    return sources({name: chosen.get(name, ALL_VALUES.get(kind)) for name, kind in columns})
+
+
+UNHURRIED = settings(deadline=None)  # the first call of an Arrow function takes its time
+BATCH_ROWS = st.sampled_from([1, 2, 3, 100])
+
+
+@UNHURRIED
+@given(keys(), plain_columns(), BATCH_ROWS, st.data())
+def test_a_plain_merge_keeps_every_row_in_order(key, rest, batch_rows, data) -> None:
+    columns = key + rest
+    table = definition(columns, tuple(name for name, _ in key))
+    check(table, data.draw(with_values(columns)), batch_rows)
+
+
+@UNHURRIED
+@given(keys(), plain_columns(), BATCH_ROWS, st.data())
+def test_deduplicate_keeps_the_first_of_equal_rows(key, rest, batch_rows, data) -> None:
+    columns = key + rest
+    table = definition(columns, tuple(name for name, _ in key))
+    by = data.draw(st.sampled_from([(), tuple(name for name, _ in columns[: len(key) + 1])]))
+    parts = data.draw(with_values(columns))
+    check(table, parts, batch_rows, deduplicate=True, deduplicate_by=by)
+
+
+@pytest.mark.parametrize("version", ["UInt64", "Date", "Float64", "Decimal(18, 2)", "UInt128"])
+@UNHURRIED
+@given(keys(), plain_columns(), BATCH_ROWS, st.booleans(), st.data())
+def test_replacing_keeps_the_newest_row(  # noqa: PLR0917  drawn by hypothesis
+    version, key, rest, batch_rows, cleanup, data
+) -> None:
+    columns = [*key, ("ver", version), ("del", "UInt8"), *rest]
+    names = tuple(name for name, _ in key)
+    engine: dict[str, Any] = data.draw(
+        st.sampled_from(
+            [
+                {},
+                {"version_column": "ver"},
+                {"version_column": "ver", "is_deleted_column": "del"},
+            ]
+        )
+    )
+    table = definition(columns, names, "ReplacingMergeTree", **engine)
+    flags = st.sampled_from([0, 0, 1, 1, 1, 1, 1, 2]) if cleanup else st.integers(0, 1)
+    few = data.draw(st.lists(ALL_VALUES[version], min_size=1, max_size=3))
+    parts = data.draw(with_values(columns, **{"del": flags, "ver": st.sampled_from(few)}))
+    check(table, parts, batch_rows, cleanup=cleanup)
+
+
+@UNHURRIED
+@given(keys(), plain_columns(), BATCH_ROWS, st.data())
+def test_collapsing_keeps_what_is_left_over(key, rest, batch_rows, data) -> None:
+    columns = [*key, ("sign", "Int8"), *rest]
+    names = tuple(name for name, _ in key)
+    table = definition(columns, names, "CollapsingMergeTree", sign_column="sign")
+    check(table, data.draw(with_values(columns, sign=st.sampled_from([-1, 1]))), batch_rows)
+
+
+@UNHURRIED
+@given(keys(), plain_columns(), BATCH_ROWS, st.data())
+def test_versioned_collapsing_cancels_pairs(key, rest, batch_rows, data) -> None:
+    columns = [*key, ("ver", "UInt8"), ("sign", "Int8"), *rest]
+    table = definition(
+        columns,
+        tuple(name for name, _ in key),
+        "VersionedCollapsingMergeTree",
+        sign_column="sign",
+        version_column="ver",
+    )
+    values = {"sign": st.sampled_from([-1, 1]), "ver": st.integers(0, 1)}
+    check(table, data.draw(with_values(columns, **values)), batch_rows)
+
+
+@UNHURRIED
+@given(
+    st.one_of(
+        st.lists(st.sampled_from([-1, 1]), min_size=65, max_size=400),
+        st.permutations([-1, 1] * 40),
+        st.permutations([-1, 1] * 40 + [1]),
+    ),
+    st.integers(1, 50),
+)
+def test_a_key_with_many_rows_collapses_like_one_with_few(signs, batch_rows) -> None:
+    columns = [("k", "Int64"), ("sign", "Int8"), ("n", "Int64")]
+    table = definition(columns, ("k",), "CollapsingMergeTree", sign_column="sign")
+    rows = [{"k": 1, "sign": sign, "n": number} for number, sign in enumerate(signs)]
+    check(table, [rows], batch_rows)
+
+
+@pytest.mark.parametrize("sign", [0, 2, -2, -128, 127])
+def test_a_sign_that_is_none_is_refused_with_its_value(sign) -> None:
+    table = definition(
+        [("k", "Int64"), ("s", "Int8")], ("k",), "CollapsingMergeTree", sign_column="s"
+    )
+    parts = [sorted_table([{"k": 1, "s": sign}], table)]
+    with pytest.raises(IncorrectData, match=f"column s.*{sign}"):
+        merge_tables(parts, job_of(table), batch_rows=10)
+
+
+@UNHURRIED
+@given(keys(), plain_columns(), BATCH_ROWS, st.data())
+def test_summing_adds_numbers_and_drops_zeros(key, rest, batch_rows, data) -> None:
+    columns = key + rest
+    names = tuple(name for name, _ in key)
+    numbers = tuple(name for name, kind in rest if "Int" in kind or "Float" in kind)
+    chosen = data.draw(st.sampled_from([(), numbers[:1]]))
+    table = definition(columns, names, "SummingMergeTree", columns_to_sum=chosen)
+    check(table, data.draw(with_values(columns)), batch_rows)
+
+
+@UNHURRIED
+@given(BATCH_ROWS, st.data())
+def test_opposite_numbers_leave_no_row(batch_rows, data) -> None:
+    columns = [("k", "Int64"), ("a", "Int8"), ("b", "Float64"), ("c", "Nullable(Int64)")]
+    table = definition(columns, ("k",), "SummingMergeTree")
+    values = {
+        "k": st.integers(0, 2),
+        "a": st.integers(-1, 1),
+        "b": st.sampled_from([0.0, 0.5, -0.5]),
+        "c": st.one_of(st.none(), st.just(0)),
+    }
+    check(table, data.draw(with_values(columns, **values)), batch_rows)
+
+
+MAPS = {
+    "UInt8": st.integers(0, 3),
+    "String": st.sampled_from(["", "x", "y"]),
+    "Int64": SMALL,
+    "Float64": st.sampled_from([0.0, 1.0, -1.0, 0.5]),
+}
+
+
+@UNHURRIED
+@given(
+    st.sampled_from(["UInt8", "String"]),
+    st.booleans(),
+    st.lists(st.sampled_from(["Int64", "Float64"]), min_size=1, max_size=2),
+    st.sampled_from([(), ("theMap",), ("v",)]),
+    BATCH_ROWS,
+    st.data(),
+)
+def test_summing_adds_maps_key_by_key(  # noqa: PLR0917  drawn by hypothesis
+    kind, two_keys, values, chosen, batch_rows, data
+) -> None:
+    members = [("theMap.key", kind)]
+    if two_keys:
+        members.append(("theMap.otherID", "UInt8"))
+    members += [(f"theMap.v{number}", each) for number, each in enumerate(values)]
+    columns = [
+        ("k", "UInt8"),
+        ("v", "Int64"),
+        *((name, f"Array({each})") for name, each in members),
+    ]
+    table = definition(columns, ("k",), "SummingMergeTree", columns_to_sum=chosen)
+
+    @st.composite
+    def row(draw: st.DrawFn) -> Row:
+        length = draw(st.integers(0, 3))
+        maps = {
+            name: draw(st.lists(MAPS[each], min_size=length, max_size=length))
+            for name, each in members
+        }
+        return {"k": draw(st.integers(0, 1)), "v": draw(SMALL), **maps}
+
+    check(
+        table,
+        data.draw(st.lists(st.lists(row(), max_size=4), min_size=1, max_size=3)),
+        batch_rows,
+    )
+
+
+FUNCTIONS = {
+    "any": [*ALL_VALUES],
+    "anyLast": [*ALL_VALUES],
+    "min": [
+        "Int64",
+        "Float64",
+        "String",
+        "Nullable(Int64)",
+        "Nullable(Float64)",
+        "Int128",
+        "Date",
+    ],
+    "max": [
+        "UInt64",
+        "Float32",
+        "String",
+        "Nullable(String)",
+        "Nullable(Float64)",
+        "Decimal(38, 2)",
+    ],
+    "sum": [
+        "Int64",
+        "Float64",
+        "Decimal(18, 2)",
+        "Nullable(Int8)",
+        "UInt128",
+        "Nullable(Int256)",
+    ],
+    "sumWithOverflow": ["UInt8", "Float32"],
+    "groupBitAnd": ["UInt8", "Int64", "Nullable(UInt64)", "UInt128", "Nullable(Int128)"],
+    "groupBitOr": ["UInt8", "Nullable(Int64)", "Int256"],
+    "groupBitXor": ["UInt64", "Nullable(Int8)", "Nullable(UInt128)"],
+    "groupArrayArray": ["Array(Int64)"],
+    "groupUniqArrayArray": ["Array(Int64)"],
+}
+
+
+@pytest.mark.parametrize("engine", ["AggregatingMergeTree", "SummingMergeTree"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+@UNHURRIED
+@given(BATCH_ROWS, st.data())
+def test_simple_aggregate_functions_fold_each_key(engine, function, batch_rows, data) -> None:
+    inner = data.draw(st.sampled_from(FUNCTIONS[function]))
+    columns = [
+        ("k", "UInt8"),
+        ("a", f"SimpleAggregateFunction({function}, {inner})"),
+        ("rest", "String"),
+    ]
+    table = definition(columns, ("k",), engine)
+    values = {"k": st.integers(0, 5), "a": ALL_VALUES[inner], "rest": TEXT}
+    check(table, data.draw(with_values(columns, **values)), batch_rows)
+
+
+@pytest.mark.parametrize("function", ["min", "max", "any"])
+def test_nan_counts_only_where_there_is_nothing_else(function) -> None:
+    columns = [("k", "UInt8"), ("a", f"SimpleAggregateFunction({function}, Float64)")]
+    table = definition(columns, ("k",), "AggregatingMergeTree")
+    nan = float("nan")
+    rows = [
+        {"k": key, "a": value} for key in range(3) for value in ([nan], [2.0, nan], [nan])[key]
+    ]
+    check(table, [rows], 100)
+
+
+def test_elements_repeat_within_a_key_not_between_keys() -> None:
+    columns = [
+        ("k", "UInt8"),
+        ("a", "SimpleAggregateFunction(groupUniqArrayArray, Array(Int64))"),
+    ]
+    table = definition(columns, ("k",), "AggregatingMergeTree")
+    check(table, [[{"k": key, "a": [1, 2, 1]} for key in range(4)]], 100)
+
+
+def test_a_decimal_that_overflows_keeps_the_digits_that_its_type_has() -> None:
+    """The original keeps more digits than the type says; Parquet cannot."""
+    table = definition([("k", "Int8"), ("a", "Decimal(9, 0)")], ("k",), "SummingMergeTree")
+    most = decimal.Decimal(999_999_999)
+    parts = [sorted_table([{"k": 1, "a": most}], table) for _ in range(2)]
+    found, _ = merge_tables(parts, job_of(table), batch_rows=10)
+    assert rows_of(found, table) == [{"k": 1, "a": most - 1}]

@@ -1,0 +1,181 @@
+"""A mutation's commands: what they mean, their one text, and what is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from rmt_pipeline.expressions.check_commands import check_commands
+from rmt_pipeline.expressions.commands import (
+    Assignment,
+    DeleteRows,
+    PartitionId,
+    PartitionValue,
+    UpdateColumns,
+    commands_text,
+    in_partition,
+    parse_commands,
+)
+from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem, UserError
+from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+
+TABLE = TableDefinition(
+    database="default",
+    name="t",
+    columns=(
+        Column("id", "Int64"),
+        Column("day", "Date"),
+        Column("v", "String"),
+        Column("n", "Int32"),
+        Column("maybe", "Nullable(Int32)"),
+        Column("m", "Int64", "MATERIALIZED", "n + 1"),
+        Column("a", "Int64", "ALIAS", "n + 2"),
+        Column("ver", "UInt64"),
+    ),
+    engine=Engine("ReplacingMergeTree", "/z", "r1", version_column="ver"),
+    order_by=("id",),
+    partition_by=("toYYYYMM(day)",),
+)
+COLLAPSING = TableDefinition(
+    database="default",
+    name="c",
+    columns=(Column("id", "Int64"), Column("sign", "Int8"), Column("n", "Int8")),
+    engine=Engine("CollapsingMergeTree", "/z", "r1", sign_column="sign"),
+    order_by=("id",),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "commands", "canonical"),
+    [
+        (
+            "delete where id=2 or v='e'",
+            (DeleteRows("(id = 2) OR (v = 'e')"),),
+            "DELETE WHERE (id = 2) OR (v = 'e')",
+        ),
+        (
+            "UPDATE v='10', n = n+1 WHERE id=3",
+            (UpdateColumns((Assignment("v", "'10'"), Assignment("n", "n + 1")), "id = 3"),),
+            "UPDATE v = '10', n = n + 1 WHERE id = 3",
+        ),
+        (
+            (
+                "DELETE IN PARTITION ID '202401' WHERE 1, UPDATE n = if(id IN (1,2), 3, 4)"
+                " IN PARTITION 202402 WHERE n BETWEEN 1 AND 2"
+            ),
+            (
+                DeleteRows("1", PartitionId("202401")),
+                UpdateColumns(
+                    (Assignment("n", "if(id IN (1, 2), 3, 4)"),),
+                    "(n >= 1) AND (n <= 2)",
+                    PartitionValue("202402"),
+                ),
+            ),
+            (
+                "DELETE IN PARTITION ID '202401' WHERE 1, UPDATE n = if(id IN (1, 2), 3, 4)"
+                " IN PARTITION 202402 WHERE (n >= 1) AND (n <= 2)"
+            ),
+        ),
+        (
+            "UPDATE `from` = 1 WHERE `where` = ','",
+            (UpdateColumns((Assignment("from", "1"),), "`where` = ','"),),
+            "UPDATE `from` = 1 WHERE `where` = ','",
+        ),
+    ],
+)
+def test_commands_have_one_canonical_text_which_means_the_same(text, commands, canonical):
+    assert parse_commands(text) == commands
+    assert commands_text(commands) == canonical
+    assert parse_commands(canonical) == commands
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected DELETE or UPDATE"),
+        ("DELETE", "expected WHERE"),
+        ("DELETE WHERE", "expected a condition"),
+        ("DELETE WHERE id = 1,", "expected DELETE or UPDATE"),
+        ("UPDATE v WHERE 1", "expected '='"),
+        ("UPDATE v = WHERE 1", "expected a value for v"),
+        ("UPDATE v = 1", "expected WHERE"),
+        ("UPDATE v = 1, v = 2 WHERE 1", "column v more than once"),
+        ("DELETE WHERE id = 1) OR (1", "a bracket is closed that was not opened"),
+        ("DELETE IN PARTITION ID 5 WHERE 1", "the id of a partition in single quotes"),
+    ],
+)
+def test_a_text_that_is_no_command_is_refused_with_the_place(text, words):
+    with pytest.raises(SyntaxProblem, match=words):
+        parse_commands(text)
+
+
+def test_other_alters_do_not_stand_beside_commands():
+    with pytest.raises(NotImplementedStatement, match="ADD COLUMN can't stand beside"):
+        parse_commands("DELETE WHERE 1, ADD COLUMN x Int8")
+
+
+def test_a_command_is_for_its_partition_or_for_all():
+    everywhere, one = parse_commands("DELETE WHERE 1, DELETE IN PARTITION ID 'a' WHERE 1")
+    assert in_partition(everywhere, "b")
+    assert in_partition(one, "a")
+    assert not in_partition(one, "b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE WHERE id = 1 AND lower(v) LIKE 'a%'",
+        "DELETE WHERE maybe IS NULL",
+        "DELETE WHERE n",
+        "UPDATE n = '5', v = toString(n), maybe = NULL WHERE day > '2024-01-01'",
+    ],
+)
+def test_what_can_work_is_let_through(text):
+    check_commands(parse_commands(text), TABLE)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("DELETE WHERE idd = 1", "UNKNOWN_IDENTIFIER", "no column 'idd'; close to it: id"),
+        ("DELETE WHERE a = 1", "UNKNOWN_IDENTIFIER", "no column 'a'"),
+        (
+            "DELETE WHERE v",
+            "ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER",
+            "type String, which is neither",
+        ),
+        ("DELETE WHERE fooo(id)", "UNKNOWN_FUNCTION", "no function 'fooo' in the allow-list"),
+        ("DELETE WHERE day < today()", "BAD_ARGUMENTS", "gives another answer each time"),
+        ("UPDATE n = toInt32(now()) WHERE 1", "BAD_ARGUMENTS", "gives another answer each"),
+        ("UPDATE q = 1 WHERE 1", "UNKNOWN_IDENTIFIER", "default.t has no column q; it has id"),
+        ("UPDATE id = 1 WHERE 1", "CANNOT_UPDATE_COLUMN", "id is in the sorting key"),
+        ("UPDATE day = '2024-01-01' WHERE 1", "CANNOT_UPDATE_COLUMN", "in the partition key"),
+        ("UPDATE ver = 1 WHERE 1", "CANNOT_UPDATE_COLUMN", "the engine's version column"),
+        ("UPDATE m = 1 WHERE 1", "CANNOT_UPDATE_COLUMN", "m is MATERIALIZED.*always n \\+ 1"),
+        ("UPDATE a = 1 WHERE 1", "CANNOT_UPDATE_COLUMN", "a is ALIAS"),
+        ("UPDATE n = [1] WHERE 1", None, "cannot become a number"),
+        ("DELETE WHERE id IN (SELECT 1)", "NOT_IMPLEMENTED", "subquery"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(text, code, words):
+    """P32."""
+    with pytest.raises(UserError, match=words) as refused:
+        check_commands(parse_commands(text), TABLE)
+    if code is not None:
+        assert refused.value.code == code
+
+
+def test_a_column_that_a_key_is_computed_from_is_not_updated():
+    columns = (*TABLE.columns, Column("size", "UInt64", "MATERIALIZED", "length(v)"))
+    table = replace(TABLE, columns=columns, order_by=("id", "size"))
+    with pytest.raises(UserError, match=r"column size is computed from v, and is in the sort"):
+        check_commands(parse_commands("UPDATE v = 'x' WHERE 1"), table)
+
+
+def test_a_sign_is_not_updated():
+    with pytest.raises(UserError, match="the engine's sign column"):
+        check_commands(parse_commands("UPDATE sign = -1 WHERE 1"), COLLAPSING)
+
+
+def test_a_setting_lets_functions_through_that_differ_between_replicas():
+    commands = parse_commands("DELETE WHERE day < today()")
+    check_commands(commands, TABLE, allow_nondeterministic=True)

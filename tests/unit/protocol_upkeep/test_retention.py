@@ -1,0 +1,220 @@
+"""What may be forgotten (spec §10)."""
+
+import pytest
+
+from rmt_pipeline.protocol.retention import (
+    Directory,
+    LogTrim,
+    OldPart,
+    ReplicaLogFacts,
+    empty_parts,
+    finished_mutations,
+    outdated_ids,
+    outdated_parts,
+    stale_directories,
+    trim_log,
+)
+from tests.support.protocol import part, parts
+
+ENTRIES = range(100)
+
+
+def replica(
+    name: str, pointer: int, *, active: bool = True, lost: bool | None = False
+) -> ReplicaLogFacts:
+    return ReplicaLogFacts(name, active, lost, pointer, host_version=7)
+
+
+def trim(*replicas: ReplicaLogFacts, keep_min: int = 10, keep_max: int = 50, **more) -> LogTrim:
+    return trim_log(list(ENTRIES), replicas, keep_min=keep_min, keep_max=keep_max, **more)
+
+
+def test_entries_that_everybody_pulled_go_but_for_the_last_ones() -> None:
+    """P21."""
+    found = trim(replica("r1", 100), replica("r2", 100))
+    assert found.remove == tuple(range(90))
+    assert (found.mark_lost, found.check_hosts) == ((), ())
+    assert found.kept_because == ("the last 10 entries are kept in any case",)
+
+
+def test_an_active_replica_pins_the_log_however_slow_it_is() -> None:
+    """P21, C2."""
+    found = trim(replica("r1", 100), replica("r2", 3))
+    assert found.remove == (0, 1, 2)
+    assert found.kept_because[1] == "r2 has still to pull from entry 3 on"
+
+
+def test_a_short_log_is_left_alone() -> None:
+    """P21. The factor keeps replicas from cleaning at the same moment."""
+    assert trim(replica("r1", 100), keep_min=101).remove == ()
+    assert trim(replica("r1", 100), keep_min=95, hysteresis=1.1).remove == ()
+    assert trim_log([], [replica("r1", 0)], keep_min=1, keep_max=9).remove == ()
+
+
+def test_an_inactive_replica_pins_the_log_until_it_is_far_behind() -> None:
+    """P21, C1."""
+    fresh = trim(replica("r1", 100), replica("r2", 50, active=False))
+    assert fresh.remove == tuple(range(50))
+    assert fresh.mark_lost == ()
+    stale = trim(replica("r1", 100), replica("r2", 49, active=False))
+    assert stale.remove == tuple(range(90))
+    assert stale.mark_lost == ("r2",)
+    assert stale.check_hosts == (("r2", 7),)
+
+
+def test_a_lost_replica_pins_nothing_but_must_stay_lost() -> None:
+    """P21. The removal asserts that its host did not change."""
+    found = trim(replica("r1", 100), replica("r2", 0, active=False, lost=True))
+    assert found.remove == tuple(range(90))
+    assert found.mark_lost == ()
+    assert found.check_hosts == (("r2", 7),)
+
+
+def test_very_old_replicas_without_the_mark_pin_the_log() -> None:
+    """P21."""
+    found = trim(replica("r1", 100), replica("r2", 4, active=False, lost=None))
+    assert found.remove == (0, 1, 2, 3)
+
+
+def test_nobody_is_marked_when_everybody_would_be() -> None:
+    """P21, C1."""
+    found = trim(
+        replica("r1", 1, active=False),
+        replica("r2", 2, active=False),
+        replica("r3", 0, active=False, lost=True),
+    )
+    assert found.all_would_be_lost
+    assert found.remove == ()
+    assert found.kept_because == ("every replica that is not lost would become lost: r1, r2",)
+
+
+def test_a_recovering_replica_counts_with_its_pointer_of_now() -> None:
+    """P21, C3. It moved backwards, to that of the replica that is cloned."""
+    found = trim(
+        replica("r1", 100),
+        replica("r2", 90, lost=True),
+        recovering_pointers={"r2": 20},
+    )
+    assert found.remove == tuple(range(20))
+    assert found.check_hosts == (("r2", 7),)
+    unread = trim(replica("r1", 100), replica("r2", 90, lost=True))
+    assert unread.remove == ()
+
+
+def test_a_recovering_replica_may_be_cloning_a_candidate() -> None:
+    """P21. It will copy the candidate's pointer."""
+    found = trim(
+        replica("r1", 100),
+        replica("r2", 90, lost=True),
+        replica("r3", 5, active=False),
+        recovering_pointers={"r2": 90},
+    )
+    assert found.remove == tuple(range(5))
+    assert found.mark_lost == ("r3",)
+
+
+def test_nothing_is_marked_when_nothing_is_removed() -> None:
+    """P21."""
+    found = trim(replica("r1", 0), replica("r2", 3, active=False))
+    assert (found.remove, found.mark_lost) == ((), ())
+
+
+def test_ids_outside_either_window_are_forgotten() -> None:
+    """P22, spec §16.2 I6."""
+    created = {"a": 1_000, "b": 2_000, "c": 3_000}
+    by_count = outdated_ids(created, window=2, window_seconds=100)
+    assert (by_count.remove, by_count.kept) == (("a",), 2)
+    by_age = outdated_ids(created, window=100, window_seconds=1)
+    assert (by_age.remove, by_age.kept) == (("a",), 2)
+    none = outdated_ids(created, window=0, window_seconds=100)
+    assert none.remove == ("a", "b", "c")
+
+
+def test_the_newest_id_never_grows_too_old() -> None:
+    """P22. No local clock decides."""
+    assert outdated_ids({"a": 1}, window=5, window_seconds=0).remove == ()
+    assert outdated_ids({}, window=5, window_seconds=0).kept == 0
+
+
+def test_ids_of_one_moment_go_by_name() -> None:
+    """P22. Two leaders that clean at once choose the same ones."""
+    assert outdated_ids(dict.fromkeys("abc", 5), window=1, window_seconds=9).remove == (
+        "a",
+        "b",
+    )
+
+
+def test_a_covered_part_stays_for_a_while_and_while_it_is_read() -> None:
+    """P23, C9."""
+    found = outdated_parts(
+        [
+            OldPart(part("0_0_0"), part("0_1_1"), outdated_s=481),
+            OldPart(part("1_1_0"), part("0_1_1"), outdated_s=480),
+            OldPart(part("2_2_0"), part("2_3_1"), outdated_s=900, readers=2),
+            OldPart(part("7_7_0"), None, outdated_s=1),
+        ],
+        lifetime_s=480,
+    )
+    assert found.remove == tuple(parts("0_0_0 7_7_0"))
+    assert found.kept == (
+        (part("2_2_0"), "2 readers have it pinned"),
+        (part("1_1_0"), "covered by all_0_1_1 for 480 s, and stays for 480 s"),
+    )
+
+
+def test_only_so_many_parts_are_removed_at_once() -> None:
+    """P23."""
+    old = [
+        OldPart(one, part("0_9_1"), 500 + n) for n, one in enumerate(parts("0_0_0 1_1_0 2_2_0"))
+    ]
+    found = outdated_parts(old, lifetime_s=1, limit=2)
+    assert found.remove == tuple(parts("2_2_0 1_1_0"))
+    assert found.kept == (
+        (part("0_0_0"), "2 parts are removed at once, and older ones come first"),
+    )
+
+
+def test_mutations_that_every_replica_finished_go() -> None:
+    """P23, U10. An inactive replica counts like any other."""
+    ids = [f"{number:010d}" for number in range(6)]
+    found = finished_mutations(ids, {"r1": ids[5], "r2": ids[3]}, keep=2)
+    assert found.remove == tuple(ids[:2])
+    assert "which r2 finished last" in found.kept_because
+
+
+@pytest.mark.parametrize(
+    ("pointers", "keep", "words"),
+    [
+        ({"r1": "0000000005", "r2": ""}, 1, "r2 has not finished any mutation yet"),
+        ({}, 1, "no replica has not finished any mutation yet"),
+        ({"r1": "0000000005"}, 0, "finished_mutations_to_keep is 0: all are kept"),
+    ],
+)
+def test_mutations_stay_when_it_is_not_certain(pointers, keep: int, words: str) -> None:
+    """P23."""
+    found = finished_mutations(["0000000000"], pointers, keep=keep)
+    assert (found.remove, found.kept_because) == ((), words)
+
+
+def test_mutations_within_the_number_to_keep_stay() -> None:
+    assert finished_mutations(["0000000000"], {"r1": "0000000000"}, keep=5).remove == ()
+
+
+def test_only_directories_of_dead_attempts_are_stale() -> None:
+    """P23."""
+    found = stale_directories(
+        [
+            Directory("tmp_merge_b", 90_000, in_use=False),
+            Directory("tmp_merge_a", 90_000, in_use=False),
+            Directory("tmp_fetch_c", 90_000, in_use=True),
+            Directory("tmp_fetch_d", 86_400, in_use=False),
+        ],
+        lifetime_s=86_400,
+    )
+    assert found == ("tmp_merge_a", "tmp_merge_b")
+
+
+def test_parts_without_rows_are_found() -> None:
+    assert empty_parts({part("1_1_0"): 0, part("0_0_0"): 0, part("2_2_0"): 1}) == tuple(
+        parts("0_0_0 1_1_0")
+    )

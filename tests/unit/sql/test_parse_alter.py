@@ -1,0 +1,75 @@
+"""Statements about mutations."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
+from rmt_pipeline.sql.parse import parse
+from rmt_pipeline.sql.statements import Answer, KillMutation, MutateRows, TableName
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        (
+            "ALTER TABLE d.t DELETE WHERE id = 2 OR v = 'e'",
+            MutateRows(TableName("d", "t"), "DELETE WHERE id = 2 OR v = 'e'"),
+        ),
+        (
+            "alter table t update v = f(1, 2), w = w + 1 where x, delete where y in (1, 2)",
+            MutateRows(
+                TableName(None, "t"),
+                "update v = f(1, 2), w = w + 1 where x, delete where y in (1, 2)",
+            ),
+        ),
+        (
+            "ALTER TABLE t DELETE IN PARTITION ID 'a' WHERE 1 SETTINGS mutations_sync = 2",
+            MutateRows(
+                TableName(None, "t"),
+                "DELETE IN PARTITION ID 'a' WHERE 1",
+                (("mutations_sync", "2"),),
+            ),
+        ),
+        (
+            "DELETE FROM t WHERE settings = 'a'",
+            MutateRows(
+                TableName(None, "t"), "DELETE WHERE settings = 'a'", is_lightweight=True
+            ),
+        ),
+        (
+            "DELETE FROM d.t IN PARTITION 3 WHERE x SETTINGS mutations_sync = 0",
+            MutateRows(
+                TableName("d", "t"),
+                "DELETE IN PARTITION 3 WHERE x",
+                (("mutations_sync", "0"),),
+                is_lightweight=True,
+            ),
+        ),
+        (
+            "KILL MUTATION WHERE mutation_id = '0000000001' AND table = 't'",
+            KillMutation("mutation_id = '0000000001' AND table = 't'"),
+        ),
+        (
+            "KILL MUTATION WHERE database IN ('a', 'b') TEST FORMAT TSV",
+            KillMutation("database IN ('a', 'b')", is_test=True, answer=Answer("TSV")),
+        ),
+        ("KILL MUTATION WHERE test SYNC", KillMutation("test")),
+    ],
+)
+def test_a_statement_says_what_was_asked(text, statement):
+    assert parse(text) == statement
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("DELETE FROM t", SyntaxProblem, "DELETE FROM t WHERE 1 deletes every row"),
+        ("DELETE t WHERE 1", SyntaxProblem, "expected FROM"),
+        ("KILL MUTATION", SyntaxProblem, "expected WHERE"),
+        ("KILL MUTATION WHERE", SyntaxProblem, "a condition on columns of system.mutations"),
+        ("KILL QUERY WHERE 1", NotImplementedStatement, "KILL QUERY"),
+        ("ALTER TABLE t DELETE WHERE (1", SyntaxProblem, "never closed"),
+    ],
+)
+def test_a_statement_that_is_wrong_is_refused(text, kind, words):
+    with pytest.raises(kind, match=words):
+        parse(text)

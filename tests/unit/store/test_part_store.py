@@ -1,0 +1,364 @@
+"""The part store, example by example, on a real directory and on the fake disk."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, MissingPart, UserError
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.store.disk import Disk, LocalDisk
+from rmt_pipeline.store.part_store import PartStore
+from tests.support.fake_disk import FakeDisk
+from tests.support.parts import CountedIds, manifest_of, put, stage_bytes
+
+PART = PartName.parse("all_1_1_0")
+
+
+@pytest.fixture(params=["fake", "local"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    return FakeDisk(lambda: 1000.0) if request.param == "fake" else LocalDisk(tmp_path)
+
+
+@pytest.fixture
+def store(disk: Disk) -> PartStore:
+    return PartStore(disk, "db/t", ids=CountedIds())
+
+
+def test_a_part_is_staged_then_published(store: PartStore) -> None:
+    staged = stage_bytes(store)
+    assert store.parts() == []
+    assert store.staged() == [staged.directory]
+    store.publish(staged, PART)
+    assert store.parts() == [PART]
+    assert store.staged() == []
+    assert store.has(PART)
+    assert store.manifest(PART) == staged.manifest
+    assert store.verify(PART) == staged.manifest
+    assert b"".join(store.file_chunks(PART, "data-00000.parquet")) == b"rows"
+
+
+def test_publishing_twice_is_the_same_as_once(store: PartStore) -> None:
+    staged = stage_bytes(store)
+    store.publish(staged, PART)
+    store.publish(staged, PART)
+    assert store.parts() == [PART]
+
+
+def test_a_part_with_the_same_rows_is_as_good(store: PartStore) -> None:
+    put(store, str(PART), b"one encoding")
+    again = stage_bytes(store, b"another encoding")
+    store.publish(again, PART)
+    assert store.manifest(PART).bytes_on_disk == len(b"one encoding")
+    assert store.staged() == []
+
+
+def test_a_part_with_other_rows_is_not_replaced(store: PartStore) -> None:
+    put(store, str(PART))
+    other = stage_bytes(store, content=10)
+    with pytest.raises(Conflict, match="all_1_1_0 is on disk with other rows"):
+        store.publish(other, PART)
+    assert store.staged() == [other.directory]
+    store.withdraw(PART, other)
+    assert store.parts() == [PART], "not ours: it stays"
+
+
+def test_publishing_what_was_swept_is_missing(store: PartStore) -> None:
+    staged = stage_bytes(store)
+    store.discard(staged)
+    store.discard(staged)
+    with pytest.raises(MissingPart, match="can't be published"):
+        store.publish(staged, PART)
+
+
+def test_many_are_published_with_one_sync(store: PartStore) -> None:
+    pairs = [(stage_bytes(store), PartName("all", n, n, 0)) for n in range(3)]
+    store.publish_all(pairs)
+    assert store.parts() == [part for _, part in pairs]
+
+
+def test_a_withdrawn_part_can_get_another_number(store: PartStore) -> None:
+    staged = stage_bytes(store)
+    store.publish(staged, PART)
+    store.withdraw(PART, staged)
+    store.withdraw(PART, staged)
+    assert store.parts() == []
+    store.publish(staged, PartName.parse("all_2_2_0"))
+    assert store.verify(PartName.parse("all_2_2_0")) == staged.manifest
+
+
+def test_an_abandoned_staging_leaves_nothing(store: PartStore) -> None:
+    staging = store.begin("merge", "all_1_2_1")
+    staging.write("data-00000.parquet", [b"a", b"b"])
+    staging.abandon()
+    assert store.staged() == []
+
+
+def test_a_written_file_has_its_size_and_hash(store: PartStore) -> None:
+    staging = store.begin("fetch", "all_1_2_1")
+    written = staging.write("data-00000.parquet", iter([b"ro", b"ws"]))
+    assert written == manifest_of({"data-00000.parquet": b"rows"}).files[0]
+    assert staging.written("data-00000.parquet") == written
+
+
+def test_a_seal_without_the_files_is_a_bug(store: PartStore) -> None:
+    staging = store.begin("insert", "all")
+    with pytest.raises(AssertionError, match="None bytes, not 4"):
+        staging.seal(manifest_of({"data-00000.parquet": b"rows"}))
+
+
+def test_what_is_not_there_is_missing(store: PartStore) -> None:
+    assert not store.has(PART)
+    with pytest.raises(MissingPart, match="db/t/all_1_1_0 is not on disk"):
+        store.manifest(PART)
+    with pytest.raises(MissingPart):
+        store.verify(PART)
+    with pytest.raises(MissingPart):
+        store.detach(PART, "broken")
+    with pytest.raises(MissingPart), store.pin([PART]):
+        pass
+    put(store, str(PART))
+    with pytest.raises(MissingPart, match="no file other"):
+        store.file_chunks(PART, "other")
+
+
+def test_damage_is_found_and_named(store: PartStore, disk: Disk) -> None:
+    put(store, str(PART))
+    path = "db/t/all_1_1_0/data-00000.parquet"
+    disk.write(path, [b"rowz"])
+    with pytest.raises(Corruption, match=r"data-00000\.parquet has hash .* expected"):
+        store.verify(PART)
+    disk.write(path, [b"row"])
+    with pytest.raises(Corruption, match="has 3 bytes, expected 4"):
+        store.verify(PART)
+    disk.write("db/t/all_1_1_0/part.json", [b"{}"])
+    with pytest.raises(Corruption, match="db/t/all_1_1_0"):
+        PartStore(disk, "db/t", ids=CountedIds()).manifest(PART)
+
+
+def test_a_lost_file_is_found_and_named(store: PartStore, disk: Disk) -> None:
+    staging = store.begin("insert", "all")
+    store.publish(staging.seal(manifest_of({})), PART)
+    assert store.verify(PART).files == ()
+    lying = manifest_of({"data-00000.parquet": b"rows"})
+    disk.write("db/t/all_1_1_0/part.json", [lying.encode()])
+    with pytest.raises(Corruption, match=r"data-00000\.parquet is missing"):
+        PartStore(disk, "db/t", ids=CountedIds()).verify(PART)
+    with pytest.raises(MissingPart, match="lost a file"):
+        PartStore(disk, "db/t", ids=CountedIds()).detach_copy(PART, "")
+    assert store.staged() == []
+
+
+def test_a_part_that_came_back_is_read_anew(tmp_path: Path) -> None:
+    store = PartStore(LocalDisk(tmp_path), ids=CountedIds())
+    put(store, str(PART), b"old")
+    store.manifest(PART)
+    other_process = PartStore(LocalDisk(tmp_path), ids=CountedIds())
+    other_process.remove(PART)
+    put(other_process, str(PART), b"newer")
+    os.utime(tmp_path / "all_1_1_0" / "part.json", (5, 5))
+    assert store.manifest(PART).bytes_on_disk == len(b"newer")
+
+
+def test_removing(store: PartStore) -> None:
+    put(store, str(PART))
+    assert store.remove(PART)
+    assert store.remove(PART), "it is gone: that is what was asked"
+    assert store.parts() == store.staged() == []
+
+
+def test_a_removal_that_died_does_not_stop_the_next_one(store: PartStore, disk: Disk) -> None:
+    put(store, str(PART))
+    disk.make_directory("db/t/delete_tmp_all_1_1_0")
+    disk.write("db/t/delete_tmp_all_1_1_0/data-00000.parquet", [b"left"])
+    assert store.remove(PART)
+    assert store.parts() == store.staged() == []
+
+
+def test_a_pinned_part_stays_until_it_is_released(store: PartStore) -> None:
+    put(store, str(PART))
+    other = put(store, "all_2_2_0")
+    with store.pin([PART]), store.pin([PART]):
+        assert store.remove_all([PART, other]) == [PART]
+        assert store.verify(PART)
+    assert store.remove(PART)
+
+
+def test_a_pin_of_a_part_that_is_gone_pins_nothing(store: PartStore) -> None:
+    put(store, str(PART))
+    with pytest.raises(MissingPart), store.pin([PART, PartName.parse("all_9_9_0")]):
+        pass
+    assert store.remove(PART)
+
+
+def test_a_pin_of_another_process_holds_and_ends_with_it(tmp_path: Path) -> None:
+    store = PartStore(LocalDisk(tmp_path), ids=CountedIds())
+    put(store, str(PART))
+    reader = textwrap.dedent(f"""
+        import sys
+        from rmt_pipeline.protocol.parts import PartName
+        from rmt_pipeline.store.disk import LocalDisk
+        from rmt_pipeline.store.part_store import PartStore
+        store = PartStore(LocalDisk({str(tmp_path)!r}), ids=None)
+        with store.pin([PartName.parse("all_1_1_0")]):
+            print("pinned", flush=True)
+            sys.stdin.read()
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", reader],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "pinned\n"
+        assert not store.remove(PART)
+        process.kill()
+        process.wait()
+    assert store.remove(PART)
+
+
+def test_more_parts_can_be_pinned_than_the_usual_limit_of_open_files(tmp_path: Path) -> None:
+    store = PartStore(LocalDisk(tmp_path), ids=CountedIds(), durable=False)
+    for number in range(150):
+        put(store, f"all_{number}_{number}_0")
+    reader = textwrap.dedent(f"""
+        import resource
+        from rmt_pipeline.store.disk import LocalDisk
+        from rmt_pipeline.store.part_store import PartStore
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        store = PartStore(LocalDisk({str(tmp_path)!r}), ids=None)
+        parts = store.parts()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+        with store.pin(parts):
+            print(len(parts))
+    """)
+    found = subprocess.run(
+        [sys.executable, "-c", reader],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert found.stdout == "150\n"
+
+
+def test_readers_and_a_remover_never_meet(tmp_path: Path) -> None:
+    """Whoever got a pin reads whole parts; whoever did not is told at once."""
+    store = PartStore(LocalDisk(tmp_path), ids=CountedIds(), durable=False)
+    broken: list[str] = []
+    finished = threading.Event()
+
+    def read() -> None:
+        while not finished.is_set():
+            try:
+                with store.pin([PART]):
+                    data = b"".join(store.file_chunks(PART, "data-00000.parquet"))
+                    if data != b"rows":
+                        broken.append(repr(data))
+            except MissingPart:
+                continue
+            except OSError as error:
+                broken.append(str(error))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for _ in range(150):
+        put(store, str(PART))
+        while not store.remove(PART):
+            pass
+    finished.set()
+    for reader in readers:
+        reader.join()
+    assert broken == []
+
+
+def test_detached_parts_keep_their_reason_and_never_replace_each_other(
+    store: PartStore,
+) -> None:
+    for expected in ["detached/broken_all_1_1_0", "detached/broken_all_1_1_0_try1"]:
+        put(store, str(PART))
+        assert store.detach(PART, "broken") == expected
+    assert store.parts() == []
+    put(store, str(PART))
+    assert store.detach_copy(PART, "") == "detached/all_1_1_0"
+    assert store.parts() == [PART]
+    assert store.detached() == ["all_1_1_0", "broken_all_1_1_0", "broken_all_1_1_0_try1"]
+
+
+def test_the_eleventh_detached_copy_is_refused(store: PartStore) -> None:
+    put(store, str(PART))
+    for _ in range(10):
+        store.detach_copy(PART, "ignored")
+    with pytest.raises(UserError, match="10 times; look at the copies"):
+        store.detach_copy(PART, "ignored")
+    with pytest.raises(UserError, match="10 times"):
+        store.detach(PART, "ignored")
+    assert store.has(PART)
+    assert store.staged() == []
+
+
+def test_a_clone_shares_bytes_and_tells_its_own_story(store: PartStore, disk: Disk) -> None:
+    put(store, str(PART))
+    story = dataclasses.replace(store.manifest(PART), mutations=("0000000001",))
+    clone = PartName.parse("all_1_1_0_5")
+    store.publish(store.clone(PART, "mutate", str(clone), story), clone)
+    assert store.verify(clone).mutations == ("0000000001",)
+    assert store.manifest(PART).mutations == ()
+    with store.pin([clone]):
+        assert store.remove(PART), "a pin of the clone is not one of the source"
+    assert store.verify(clone)
+
+
+def test_a_sweep_takes_what_is_old_and_not_needed(store: PartStore, disk: Disk) -> None:
+    """Spec §10.6."""
+    needed, old = stage_bytes(store), stage_bytes(store)
+    put(store, str(PART))
+    disk.make_directory("db/t/delete_tmp_all_5_5_0")
+    disk.make_directory("db/t/somebody's")
+    now_s = disk.modified_s(f"db/t/{old.directory}") or 0.0
+    keep = {needed.directory}
+    assert store.sweep(keep, older_than_s=60, now_s=now_s) == ["delete_tmp_all_5_5_0"]
+    assert store.sweep(keep, older_than_s=60, now_s=now_s + 61) == [old.directory]
+    assert disk.list("db/t") == sorted([str(PART), "somebody's", needed.directory])
+
+
+def test_a_full_disk_stops_the_staging_and_leaves_the_rest() -> None:
+    disk = FakeDisk(lambda: 0.0)
+    store = PartStore(disk, ids=CountedIds())
+    put(store, str(PART))
+    staging = store.begin("insert", "all")
+    disk.full = True
+    with pytest.raises(DiskFull):
+        staging.write("data-00000.parquet", b"rows")
+    staging.abandon()
+    assert store.staged() == []
+    assert store.verify(PART)
+
+
+def test_a_really_full_disk_is_named_with_the_bytes_wanted(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    (tmp_path / "data").symlink_to(full)
+    with pytest.raises(DiskFull, match=rf"{tmp_path}; 5 bytes were to be written\. Free"):
+        LocalDisk(tmp_path).write("data", [b"12345"])
+
+
+def test_files_are_absolute_paths_in_key_order(tmp_path: Path) -> None:
+    store = PartStore(LocalDisk(tmp_path), "db/t", ids=CountedIds())
+    files = {"data-00001.parquet": b"b", "data-00000.parquet": b"a"}
+    staging = store.begin("merge", "all_1_2_1")
+    for name, data in files.items():
+        Path(staging.local_path(name)).write_bytes(data)
+    part = PartName.parse("all_1_2_1")
+    store.publish(staging.seal(manifest_of(files)), part)
+    assert store.files(part) == [f"{tmp_path}/db/t/all_1_2_1/{name}" for name in files]
+    assert [Path(path).read_bytes() for path in store.files(part)] == [b"b", b"a"]

@@ -1,0 +1,214 @@
+"""The configuration: what it holds, and that every mistake is named with its remedy."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmt_pipeline.config import Address, Config, expand, load_config
+from rmt_pipeline.protocol.errors import BadConfiguration, UserError
+
+COMPLETE = """
+[zookeeper]
+embedded = true
+port = 12181
+data = "zk"
+session_timeout_s = 6
+[servers.r1]
+data = "one"
+listen = "127.0.0.1:19009"
+macros = {shard = "01", replica = "r1"}
+[servers.r2]
+data = "/elsewhere/two"
+listen = "0.0.0.0:19010"
+advertise = "host2:19010"
+secret = "of-r2"
+[spark]
+master = "local[2]"
+[dagster]
+home = "dag"
+port = 13000
+[exchange]
+secret = "of-all"
+"""
+
+
+def written(directory: Path, text: str) -> Path:
+    file = directory / "rmt.toml"
+    file.write_text(text)
+    return file
+
+
+def complaint(directory: Path, text: str) -> str:
+    with pytest.raises(BadConfiguration) as caught:
+        load_config(written(directory, text))
+    return str(caught.value)
+
+
+def test_every_section_is_read_and_relative_paths_belong_to_the_files_directory(tmp_path):
+    config = load_config(written(tmp_path, COMPLETE))
+    assert config.path == tmp_path / "rmt.toml"
+    assert config.zookeeper_hosts == "127.0.0.1:12181"
+    assert config.zookeeper.embedded
+    assert config.zookeeper.data == tmp_path / "zk"
+    assert config.server("r1").data == tmp_path / "one"
+    assert config.server("r2").data == Path("/elsewhere/two")
+    assert config.server("r1").name == "r1"
+    assert config.server("r2").listen_address == Address("0.0.0.0", 19010)
+    assert config.server("r2").advertised_address == Address("host2", 19010)
+    assert config.dagster.home == tmp_path / "dag"
+    assert config.spark.connect_url is None
+    assert config.secret_of("r1") == "of-all"
+    assert config.secret_of("r2") == "of-r2"
+
+
+def test_the_command_lines_file_wins_over_the_environments(tmp_path, monkeypatch):
+    environment = tmp_path / "environment"
+    environment.mkdir()
+    monkeypatch.setenv("RMT_CONFIG", str(written(environment, "[zookeeper]\nport = 1\n")))
+    assert load_config().zookeeper.port == 1
+    assert load_config(written(tmp_path, "[zookeeper]\nport = 2\n")).zookeeper.port == 2
+
+
+def test_without_a_file_there_are_two_servers_below_rmt_data(tmp_path, monkeypatch):
+    monkeypatch.delenv("RMT_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    config = load_config()
+    assert config.path is None
+    assert [(s.name, str(s.listen_address)) for s in config.servers.values()] == [
+        ("r1", "127.0.0.1:9009"),
+        ("r2", "127.0.0.1:9010"),
+    ]
+    assert config.server("r2").data == tmp_path / "rmt-data" / "r2"
+    assert config.zookeeper.data == tmp_path / "rmt-data" / "zookeeper"
+    assert config.spark.connect_url == "sc://127.0.0.1:15002"
+    assert config.spark.is_ours
+
+
+def test_hosts_mean_that_zookeeper_is_somebody_elses(tmp_path):
+    config = load_config(written(tmp_path, '[zookeeper]\nhosts = "zk1:2181,zk2:2181"\n'))
+    assert not config.zookeeper.embedded
+    assert config.zookeeper_hosts == "zk1:2181,zk2:2181"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[zookeper]\n", ["zookeper", "did you mean 'zookeeper'"]),
+        ("[zookeeper]\nhostz = 'a'\n", ["zookeeper.hostz", "did you mean 'hosts'"]),
+        ("[spark]\nxyzzy = 1\n", ["spark.xyzzy", "keys here: data, master, port, remote"]),
+        ("[servers.r1]\nlisen = 'a:1'\n", ["servers.r1.lisen", "did you mean 'listen'"]),
+        ("[servers.r1]\nlisten = 'a:1'\n", ["servers.r1.data", "needed"]),
+        (
+            "[servers.r1]\ndata = 'a'\nlisten = '9009'\n",
+            ["servers.r1.listen", "'9009'", "host:port"],
+        ),
+        (
+            "[servers.r1]\ndata = 'a'\nlisten = 'a:1'\nmacros = {s = 1}",
+            ["servers.r1.macros.s", "1"],
+        ),
+        ("[servers.r1]\ndata = 'a'\nlisten = '0.0.0.0:1'\n", ["servers.r1", "advertise"]),
+        ("[servers.'a/b']\ndata = 'a'\nlisten = 'a:1'\n", ["servers.a/b", "letters"]),
+        ("[zookeeper]\nport = '2181'\n", ["zookeeper.port", "'2181'", "whole number"]),
+        ("[zookeeper]\nport = 70000\n", ["zookeeper.port", "70000", "65535"]),
+        ("[zookeeper]\nembedded = true\nhosts = 'a:1'\n", ["zookeeper", "exclude each other"]),
+        ("[zookeeper]\nembedded = false\n", ["zookeeper", "hosts"]),
+        ("[spark]\nremote = 'http://a'\n", ["spark.remote", "http://a", "sc://"]),
+        ("[spark]\nremote = 'sc://a'\nmaster = 'local'\n", ["spark", "exclude each other"]),
+        ("[exchange]\nsecret = 'with space'\n", ["exchange.secret", "not shown", "match"]),
+        ("zookeeper = 3\n", ["zookeeper", "3", "a section"]),
+        ("[zookeeper\n", ["is not TOML", "line 1"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_its_key_and_what_it_should_be(tmp_path, text, parts):
+    message = complaint(tmp_path, text)
+    for part in [str(tmp_path / "rmt.toml"), *parts]:
+        assert part in message
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
+    message = complaint(tmp_path, "[zookeeper]\nport = 'x'\n[spark]\nprt = 1\n")
+    assert "zookeeper.port" in message
+    assert "spark.prt" in message
+
+
+@pytest.mark.parametrize(
+    ("r2", "shared"),
+    [
+        ("data = 'a'\nlisten = 'x:2'", "same data"),
+        ("data = 'b'\nlisten = 'x:1'", "both listen"),
+    ],
+)
+def test_two_servers_share_neither_directory_nor_address(tmp_path, r2, shared):
+    text = f"[servers.r1]\ndata = 'a'\nlisten = 'x:1'\n[servers.r2]\n{r2}\n"
+    message = complaint(tmp_path, text)
+    assert shared in message
+    assert "r1 and r2" in message
+
+
+def test_a_secret_is_never_shown(tmp_path):
+    assert "12345" not in complaint(tmp_path, "[exchange]\nsecret = 12345\n")
+    config = load_config(written(tmp_path, COMPLETE))
+    assert "of-all" not in repr(config)
+    assert "of-r2" not in repr(config)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path):
+    with pytest.raises(BadConfiguration, match=r"absent\.toml does not exist"):
+        load_config(tmp_path / "absent.toml")
+
+
+def test_an_unknown_server_is_told_which_ones_there_are(tmp_path):
+    config = load_config(written(tmp_path, COMPLETE))
+    with pytest.raises(UserError, match=r"no server 'r3'.*servers: r1, r2"):
+        config.server("r3")
+
+
+def test_macros_are_expanded_once():
+    macros = {"shard": "01", "odd": "{shard}"}
+    assert expand("/t/{shard}/{odd}/{shard}", macros) == "/t/01/{shard}/01"
+    assert expand("no macros", {}) == "no macros"
+
+
+def test_an_unknown_macro_is_named_with_the_ones_there_are():
+    with pytest.raises(UserError, match=r"no macro \{shrad\}.*\{replica\}, \{shard\}"):
+        expand("/t/{shrad}", {"shard": "01", "replica": "r1"})
+
+
+def test_a_table_adds_its_own_macros_to_its_servers(tmp_path):
+    server = load_config(written(tmp_path, COMPLETE)).server("r1")
+    text = expand("{shard} {replica} {server} {database} {table}", server.macros_for("d", "t"))
+    assert text == "01 r1 r1 d t"
+    with pytest.raises(UserError, match="database"):
+        expand("{database}", server.macros_for())
+
+
+@given(st.sampled_from(["h", "10.0.0.1", "::1", "fe80::1"]), st.integers(1, 65535))
+def test_an_address_is_read_back_as_it_was_written(host, port):
+    assert Address.parse(str(Address(host, port))) == Address(host, port)
+
+
+@given(st.text(max_size=20))
+def test_any_other_text_is_no_address(text):
+    try:
+        address = Address.parse(text)
+    except ValueError:
+        return
+    assert Address.parse(str(address)) == address
+
+
+def test_the_package_itself_imports_nothing_heavy():
+    heavy = {"pydantic", "pyarrow", "duckdb", "kazoo", "pyspark", "pandas", "dagster"}
+    program = "import sys, rmt_pipeline; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert heavy.isdisjoint(loaded.stdout.split())
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Config().zookeeper.port = 3

@@ -1,0 +1,229 @@
+"""Answers that never come, sessions that end, servers that hang: on a real ZooKeeper."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
+from rmt_pipeline.zookeeper.connect import connect
+from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
+from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.proxy import Proxy
+from tests.support.thief import steal_session
+
+pytestmark = pytest.mark.zookeeper
+
+SESSION_TIMEOUT_S = 1.5
+DETECTION_MAX_S = 10.0
+
+
+@pytest.fixture
+def proxy(zookeeper_server: EmbeddedZooKeeper) -> Iterator[Proxy]:
+    with Proxy(zookeeper_server.client_address, zookeeper_server.port) as opened:
+        yield opened
+
+
+@pytest.fixture
+def far(proxy: Proxy, chroot: str) -> Iterator[KazooKeeper]:
+    """A session through the proxy."""
+    opened = connect(proxy.hosts, chroot=chroot, session_timeout_s=SESSION_TIMEOUT_S)
+    yield opened
+    opened.close()
+
+
+def test_a_write_whose_answer_is_lost_is_unknown_although_it_happened(
+    far: KazooKeeper, real_keeper: KazooKeeper, proxy: Proxy
+) -> None:
+    proxy.swallow_answers()
+    with pytest.raises(OutcomeUnknown, match="first on /a"):
+        far.multi([Create("/a")])
+    real_keeper.sync("/")
+    assert real_keeper.exists("/a") is not None
+
+
+def test_a_write_whose_request_is_lost_is_unknown_although_it_did_not_happen(
+    far: KazooKeeper, real_keeper: KazooKeeper, proxy: Proxy
+) -> None:
+    proxy.drop_requests()
+    with pytest.raises(OutcomeUnknown):
+        far.multi([Create("/a")])
+    real_keeper.sync("/")
+    assert real_keeper.exists("/a") is None
+
+
+def test_an_unknown_write_is_settled_by_one_that_excludes_it(
+    far: KazooKeeper, real_keeper: KazooKeeper, proxy: Proxy
+) -> None:
+    far.multi([Create("/lock")])
+    proxy.swallow_answers()
+    with pytest.raises(OutcomeUnknown):
+        far.multi([Create("/a"), Delete("/lock")])
+    proxy.pass_everything()
+    results = real_keeper.multi_many([[Delete("/lock")]])
+    assert isinstance(results[0], Exception), "the first one happened, so this one cannot"
+
+
+def test_a_read_whose_answer_is_lost_is_unavailable(far: KazooKeeper, proxy: Proxy) -> None:
+    proxy.swallow_answers()
+    with pytest.raises((Unavailable, ReplicaRetired)):
+        far.exists("/")
+
+
+def test_pipelined_writes_end_one_by_one(
+    far: KazooKeeper, real_keeper: KazooKeeper, proxy: Proxy
+) -> None:
+    proxy.swallow_answers()
+    results = far.multi_many([[Create(f"/{n}")] for n in range(300)])
+    assert len(results) == 300
+    assert isinstance(results[0], OutcomeUnknown)
+    assert all(isinstance(each, (OutcomeUnknown, ReplicaRetired)) for each in results)
+    real_keeper.sync("/")
+    landed = [n for n in range(300) if real_keeper.exists(f"/{n}") is not None]
+    for n, result in enumerate(results):
+        assert not (isinstance(result, ReplicaRetired) and n in landed)
+
+
+def test_a_broken_connection_is_not_the_end_of_the_session(
+    far: KazooKeeper, proxy: Proxy
+) -> None:
+    far.multi([Create("/a"), Create("/a/e", ephemeral=True)])
+    session = far.session_id
+    proxy.cut()
+    for _ in range(100):
+        try:
+            assert far.children("/a") == ["e"]
+            break
+        except Unavailable:
+            time.sleep(0.05)
+    assert far.session_id == session
+    assert far.children("/a") == ["e"]
+
+
+def test_a_watch_fires_when_its_connection_breaks(far: KazooKeeper, proxy: Proxy) -> None:
+    """The server forgets it with the connection: who waits must look again."""
+    fired = threading.Event()
+    far.exists("/never", fired.set)
+    proxy.cut()
+    assert fired.wait(DETECTION_MAX_S)
+
+
+def test_a_session_without_a_server_retires_by_itself(far: KazooKeeper, proxy: Proxy) -> None:
+    """kazoo would try for ever, and a server that comes back would find a zombie."""
+    retired, woken = threading.Event(), threading.Event()
+    far.on_retired(retired.set)
+    far.exists("/never", woken.set)
+    proxy.drop_requests()
+    proxy.cut()
+    assert retired.wait(DETECTION_MAX_S)
+    assert woken.wait(DETECTION_MAX_S)
+    proxy.pass_everything()
+    with pytest.raises(ReplicaRetired, match="start over"):
+        far.get("/")
+
+
+def test_a_stolen_session_is_over_for_its_owner(
+    real_keeper: KazooKeeper, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    told: list[str] = []
+    real_keeper.on_retired(lambda: told.append("once"))
+    session = real_keeper.session_id
+    steal_session(zookeeper_server.hosts, real_keeper)
+    with pytest.raises(ReplicaRetired, match=f"{session:#x}"):
+        real_keeper.multi([Create("/a")])
+    real_keeper.close()
+    assert told == ["once"]
+
+
+def test_who_asks_late_hears_at_once_that_the_session_is_over(
+    real_keeper: KazooKeeper, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    steal_session(zookeeper_server.hosts, real_keeper)
+    told: list[str] = []
+    real_keeper.on_retired(lambda: told.append("late"))
+    assert told == ["late"]
+
+
+def test_closing_ones_own_session_is_not_reported_as_a_loss(real_keeper: KazooKeeper) -> None:
+    told: list[str] = []
+    real_keeper.on_retired(lambda: told.append("lost"))
+    real_keeper.close()
+    real_keeper.on_retired(lambda: told.append("lost"))
+    assert told == []
+
+
+def test_a_retired_callback_may_close_the_keeper(
+    real_keeper: KazooKeeper, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    closed = threading.Event()
+
+    def close() -> None:
+        real_keeper.close()
+        closed.set()
+
+    real_keeper.on_retired(close)
+    steal_session(zookeeper_server.hosts, real_keeper)
+    assert closed.wait(DETECTION_MAX_S)
+
+
+def test_a_frozen_server_ends_in_unknown_and_closing_does_not_wait_for_it(
+    tmp_path: Path,
+) -> None:
+    with EmbeddedZooKeeper(tmp_path, free_port(), force_sync=False) as server:
+        keeper = connect(server.hosts, session_timeout_s=SESSION_TIMEOUT_S)
+        keeper.multi([Create("/a")])
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(OutcomeUnknown):
+                keeper.multi([Create("/b")])
+            with pytest.raises((Unavailable, ReplicaRetired)):
+                keeper.get("/a")
+            start = time.monotonic()
+            keeper.close()
+            assert time.monotonic() - start < 8
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+
+
+def test_a_server_that_freezes_just_before_the_close_is_not_waited_for(tmp_path: Path) -> None:
+    with EmbeddedZooKeeper(tmp_path, free_port(), force_sync=False) as server:
+        keeper = connect(server.hosts, session_timeout_s=10)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            start = time.monotonic()
+            keeper.close()
+            assert time.monotonic() - start < 4.5
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+
+
+def test_a_session_survives_a_restart_of_the_server(tmp_path: Path) -> None:
+    port = free_port()
+    with EmbeddedZooKeeper(tmp_path, port):
+        keeper = connect(f"127.0.0.1:{port}", session_timeout_s=20)
+        keeper.multi([Create("/a"), Create("/e", ephemeral=True)])
+    with EmbeddedZooKeeper(tmp_path, port):
+        for _ in range(200):
+            try:
+                keeper.sync("/")
+                break
+            except Unavailable:
+                time.sleep(0.05)
+        assert keeper.exists("/e") is not None
+        assert keeper.exists("/a") is not None
+        keeper.close()
+
+
+def test_nothing_is_left_running_after_a_close(zookeeper_server: EmbeddedZooKeeper) -> None:
+    before = set(threading.enumerate())
+    keeper = connect(zookeeper_server.hosts)
+    keeper.exists("/", lambda: None)
+    keeper.close()
+    assert set(threading.enumerate()) - before == set()

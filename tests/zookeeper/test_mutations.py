@@ -1,0 +1,221 @@
+"""Mutations on two real servers over a real ZooKeeper, asked for from this process."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.config import load_config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import BadValue, TableIsReadOnly, Unfinished, UserError
+from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation
+from rmt_pipeline.sql.session import Session
+from rmt_pipeline.table import Table
+from tests.golden.cluster import InProcess, running_servers
+from tests.support.serving import config_at, create, definition_of
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
+
+CREATE = """CREATE TABLE {name} (id Int64, v String, p String)
+ENGINE = ReplicatedMergeTree('{path}', '{{replica}}') ORDER BY id PARTITION BY p"""
+BOTH = {"mutations_sync": 2}
+
+
+@pytest.fixture(scope="module")
+def config(zookeeper_server, tmp_path_factory):
+    """Of `rmt serve r1 --work` and r2's."""
+    directory = tmp_path_factory.mktemp("servers")
+    with running_servers(directory, zookeeper_server.hosts) as file:
+        yield load_config(file)
+
+
+@pytest.fixture
+def client(config) -> Iterator[InProcess]:
+    opened = InProcess(config)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tables(config, client, chroot) -> Iterator[tuple[Table, Table]]:
+    """A table of this test on r1, and on r2."""
+    name = chroot.strip("/").replace("-", "_")
+    for replica in ("r1", "r2"):
+        client.execute(replica, CREATE.format(name=name, path=f"{chroot}/{name}"))
+    one, two = (ServerContext.open(config, replica) for replica in ("r1", "r2"))
+    with one, two:
+        yield one.table(name), two.table(name)
+    for replica in ("r1", "r2"):
+        client.execute(replica, f"DROP TABLE {name} SYNC")
+
+
+def rows(table: Table) -> list[tuple[int, str, str]]:
+    found = table.dataset().to_table().to_pylist()
+    return sorted((row["id"], row["v"], row["p"]) for row in found)
+
+
+def test_a_mutation_reaches_both_replicas_and_only_rows_that_were_there(tables):
+    one, two = tables
+    one.insert([{"id": n, "v": "x", "p": "ab"[n % 2]} for n in range(10)])
+    two.mutate(
+        "UPDATE v = concat(v, toString(id)) WHERE id < 3, DELETE WHERE id > 5", settings=BOTH
+    )
+    expected = [(n, f"x{n}" if n < 3 else "x", "ab"[n % 2]) for n in range(6)]
+    assert rows(one) == rows(two) == expected
+    one.insert([{"id": 9, "v": "later", "p": "b"}])
+    two.sync()
+    assert rows(two) == [*expected, (9, "later", "b")]
+    for table in (one, two):
+        [report] = table.mutations()
+        assert report.status.is_done
+        assert report.failure is None
+
+
+def test_a_mutation_of_one_partition_leaves_the_others_their_names(tables):
+    one, two = tables
+    one.insert([{"id": n, "v": "x", "p": "ab"[n % 2]} for n in range(4)])
+    [a, b] = sorted(one.parts(), key=lambda part: part.manifest.partition)
+    one.mutate(f"DELETE IN PARTITION ID '{b.name.partition}' WHERE 1", settings=BOTH)
+    assert rows(two) == [(0, "x", "a"), (2, "x", "a")]
+    names = {part.name.partition: part.name for part in two.parts()}
+    assert names[a.name.partition] == a.name
+    assert names[b.name.partition].data_version == 1
+    [report] = one.mutations()
+    assert report.status.entry.block_numbers == ((b.name.partition, 1),)
+
+
+def test_a_part_without_such_rows_is_the_same_file_under_the_new_name(tables):
+    """P31."""
+    one, two = tables
+    one.insert([{"id": 1, "v": "x", "p": "a"}])
+    two.sync()
+    before = {table: table.parts()[0] for table in tables}
+    one.mutate("DELETE WHERE id = 77", settings=BOTH)
+    for table in (one, two):
+        [part] = table.parts()
+        assert part.name.data_version == 1
+        assert part.manifest.files == before[table].manifest.files
+        assert part.manifest.sources == (str(before[table].name),)
+        assert part.manifest.mutations == ("0000000000",)
+
+
+def test_several_mutations_that_wait_are_done_in_their_order(tables):
+    one, two = tables
+    one.insert([{"id": n, "v": "", "p": "a"} for n in range(3)])
+    for number in range(4):
+        one.mutate(f"UPDATE v = concat(v, '{number}') WHERE id < {number}")
+    one.mutate("DELETE WHERE v = '123'", settings=BOTH)
+    assert rows(one) == rows(two) == [(1, "23", "a"), (2, "3", "a")]
+
+
+def test_what_cannot_be_computed_is_refused_and_nothing_is_written(tables):
+    """P32."""
+    one, _ = tables
+    one.insert([{"id": 1, "v": "no number", "p": "a"}])
+    with pytest.raises(BadValue, match="no number"):
+        one.mutate("UPDATE v = toString(toInt32(v)) WHERE id = 1")
+    with pytest.raises(UserError, match="id is in the sorting key"):
+        one.mutate("UPDATE id = 2 WHERE 1")
+    assert one.mutations() == []
+
+
+def test_a_mutation_that_fails_later_says_why_and_can_be_killed(config, client, tables):
+    one, two = tables
+    one.insert([{"id": 1, "v": "1", "p": "a"}])
+    one.insert([{"id": 2, "v": "no number", "p": "b"}])
+    parts = sorted(one.parts(), key=lambda part: part.manifest.partition)
+    if parts[0].name.partition > parts[1].name.partition:  # the first one is tried at once
+        parts.reverse()
+    good, bad = parts
+    change = "UPDATE v = toString(toInt32(v) + 1) WHERE 1"
+    if good.manifest.partition != "a":
+        one.mutate(
+            "UPDATE v = '1' WHERE id = 2, UPDATE v = 'no number' WHERE id = 1", settings=BOTH
+        )
+    with pytest.raises(Unfinished, match="no number"):
+        one.mutate(change, settings={"mutations_sync": 1})
+    *_, report = one.mutations()
+    assert not report.status.is_done
+    assert report.failure is not None
+    assert "no number" in report.failure.reason
+    assert report.status.parts_to_do == (report.failure.part,)
+    assert report.failure.part.partition == bad.name.partition
+    name = one.definition.name
+    [line] = client.execute(
+        "r1",
+        "SELECT parts_to_do, is_done, latest_failed_part, latest_fail_reason LIKE '%no number%'"
+        f" FROM system.mutations WHERE table = '{name}' AND NOT is_done",
+    )
+    assert line == f"1\t0\t{report.failure.part}\t1"
+    [killed] = client.execute("r2", f"KILL MUTATION WHERE table = '{name}' AND NOT is_done")
+    assert killed.split("\t")[:4] == ["finished", "default", name, report.status.mutation_id]
+    for table in (one, two):
+        table.sync()
+        assert [v for _, v, _ in rows(table)].count("no number") == 1
+        assert [v for _, v, _ in rows(table)].count("2") == 1
+    with pytest.raises(UnknownMutation, match=r"system\.mutations lists them"):
+        one.kill_mutation(report.status.mutation_id)
+
+
+def test_sql_says_in_partition_by_value_and_delete_from_waits_for_all(client, tables):
+    one, two = tables
+    name = one.definition.name
+    one.insert([{"id": n, "v": "x", "p": "ab"[n % 2]} for n in range(6)])
+    client.execute(
+        "r1",
+        f"ALTER TABLE {name} DELETE IN PARTITION 'b' WHERE id < 3, UPDATE v = 'y' WHERE id = 0"
+        " SETTINGS mutations_sync = 2",
+    )
+    expected = [(0, "y", "a"), (2, "x", "a"), (3, "x", "b"), (4, "x", "a"), (5, "x", "b")]
+    assert rows(two) == expected
+    client.execute("r2", f"DELETE FROM {name} WHERE id > 3")
+    assert rows(one) == rows(two) == expected[:3]
+    lines = client.execute(
+        "r2",
+        f"SELECT command, is_done FROM system.mutations WHERE table = '{name}'"
+        " ORDER BY mutation_id",
+    )
+    partition = next(p.name.partition for p in one.parts() if p.manifest.partition == "b")
+    assert lines == [
+        f"DELETE IN PARTITION ID \\'{partition}\\' WHERE id < 3\t1",
+        "UPDATE v = \\'y\\' WHERE id = 0\t1",
+        "DELETE WHERE id > 3\t1",
+    ]
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(client, tables):
+    one, _ = tables
+    one.insert([{"id": n, "v": "x", "p": "ab"[n % 2]} for n in range(10)])
+    one.insert([{"id": 100, "v": "x", "p": "a"}])
+    [b] = [part for part in one.parts() if part.manifest.partition == "b"]
+    first = next(part for part in one.parts() if part.manifest.rows == 5 and part != b)
+    lines = client.execute(
+        "r1",
+        f"ALTER TABLE {one.definition.name} DELETE WHERE id < 4, UPDATE v = 'y' WHERE id = 6"
+        " SETTINGS dry_run = 1",
+    )
+    found = {line.split("\t")[0]: line.split("\t")[1:] for line in lines}
+    size = {part: str(part.manifest.bytes_on_disk) for part in (first, b)}
+    assert found == {
+        first.name.partition: ["2", "6", "1", "3", size[first]],
+        b.name.partition: ["1", "5", "1", "2", size[b]],
+    }
+    assert one.mutations() == []
+    assert len(rows(one)) == 11
+
+
+def test_killing_nothing_says_so(config):
+    with ServerContext.open(config, "r1") as server, Session(server) as session:
+        done = session.execute("KILL MUTATION WHERE mutation_id = '77'")
+    assert "no mutation was killed" in done.note
+
+
+def test_a_replica_that_is_not_served_takes_no_mutation(tmp_path, zookeeper_server, chroot):
+    config = config_at(tmp_path, zookeeper_server.hosts)
+    with ServerContext.open(config, "r1") as server:
+        create(config, server.keeper(), definition_of(f"{chroot}/t"))
+        with pytest.raises(TableIsReadOnly, match="takes no mutations"):
+            server.table("t").mutate("DELETE WHERE 1")
+        create_mutation(server.table("t").replica, "DELETE WHERE 1")
+        [report] = server.table("t").mutations()
+        assert not report.status.is_done
+        assert report.status.waits_for == "default.t (replica r1) is not active"

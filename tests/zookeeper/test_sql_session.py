@@ -1,0 +1,376 @@
+"""SQL against a real server: what goes in comes out, and nothing goes in by mistake."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.config import Config, load_config
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    DuplicateColumn,
+    NotImplementedStatement,
+    RmtError,
+    TableAlreadyExists,
+    UnknownColumn,
+    UnknownTable,
+    UserError,
+)
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.sql import input_files, session_tables
+from rmt_pipeline.sql.format import write_rows
+from rmt_pipeline.sql.rows import Done, Rows
+from rmt_pipeline.sql.session import Session
+from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper
+from tests.golden.cluster import running_servers
+
+pytestmark = pytest.mark.zookeeper
+
+COLUMNS = "a Int64, s String DEFAULT concat('d', toString(a)), m Int64 MATERIALIZED a * 2"
+
+
+@pytest.fixture(scope="module")
+def config(
+    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Config]:
+    with running_servers(tmp_path_factory.mktemp("sql"), zookeeper_server.hosts) as file:
+        yield load_config(file)
+
+
+@pytest.fixture
+def session(config: Config) -> Iterator[Session]:
+    """With an empty table `t`."""
+    with Session.open(config, "r1") as opened:
+        opened.execute(f"CREATE TABLE t ({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY a")
+        yield opened
+        opened.execute("DROP TABLE IF EXISTS t SYNC")
+
+
+def ask(session: Session, query: str) -> list[str]:
+    out = io.BytesIO()
+    answer = session.execute(query)
+    assert isinstance(answer, Rows)
+    write_rows(answer, "TSV", out)
+    return out.getvalue().decode().splitlines()
+
+
+def everything(session: Session) -> list[str]:
+    return ask(session, "SELECT a, s FROM t ORDER BY a, s")
+
+
+# --- what goes in comes out ---
+
+
+def test_values_get_defaults_and_computed_columns(session):
+    session.execute("INSERT INTO t VALUES (1, 'x'), (1 + 1, DEFAULT), (3, DEFAULT)")
+    assert ask(session, "SELECT *, m FROM t ORDER BY a") == ["1\tx\t2", "2\td2\t4", "3\td3\t6"]
+
+
+def test_rows_keep_their_order_when_some_have_defaults(session):
+    session.execute("INSERT INTO t VALUES (1, 'x'), (1, DEFAULT), (1, 'y'), (1, DEFAULT)")
+    assert ask(session, "SELECT s FROM t") == ["x", "d1", "y", "d1"]
+
+
+@pytest.mark.parametrize(
+    "insert",
+    [
+        "INSERT INTO t (s, a) VALUES ('x', 1), ('y', 2)",
+        "INSERT INTO t FORMAT CSV\n1,x\n2,y\n",
+        "INSERT INTO t (s, a) FORMAT TSV\nx\t1\ny\t2",
+        "INSERT INTO t FORMAT TSVWithNames\ns\ta\nx\t1\ny\t2\n",
+        'INSERT INTO t FORMAT JSONEachRow {"a": 1, "s": "x"} {"a": 2, "s": "y"}',
+        'INSERT INTO t FORMAT JSONEachRow\n{"a": 1,\n "s": "x"},\n{"a": 2, "s": "y"}\n',
+        "INSERT INTO t SELECT number + 1, ['x', 'y'][number + 1] FROM numbers(2)",
+        "INSERT INTO t (s, a) SELECT 'x', 1 UNION ALL SELECT 'y', 2",
+    ],
+)
+def test_rows_come_in_every_form(session, insert):
+    session.execute(insert)
+    assert everything(session) == ["1\tx", "2\ty"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "form"),
+    [
+        ("a.csv", "a,s\n1,x\n2,y\n", ""),
+        ("b.csv", "1,x\n2,y\n", ""),
+        ("c.tsv", "s\ta\nx\t1\ny\t2\n", ""),
+        ("d.jsonl", '{"a": 1, "s": "x"}\n{"a": 2, "s": "y"}\n', ""),
+        ("e.data", "1,x\n2,y\n", "FORMAT CSV"),
+    ],
+)
+def test_rows_come_from_files(session, tmp_path, name, text, form):
+    (tmp_path / name).write_text(text)
+    session.execute(f"INSERT INTO t FROM INFILE '{tmp_path / name}' {form}")
+    assert everything(session) == ["1\tx", "2\ty"]
+
+
+@pytest.mark.parametrize("spool_bytes", [1 << 20, 4])
+def test_rows_come_from_standard_input(session, monkeypatch, spool_bytes):
+    monkeypatch.setattr(input_files, "SPOOL_BYTES", spool_bytes)
+    session.stdin = io.BytesIO(b"1,x\n2,y\n")
+    session.execute("INSERT INTO t FORMAT CSV")
+    assert everything(session) == ["1\tx", "2\ty"]
+
+
+def test_parquet_goes_out_and_in_again(session):
+    session.execute("INSERT INTO t (a) VALUES (1), (2)")
+    file = io.BytesIO()
+    answer = session.execute("SELECT a + 10 AS a, s FROM t FORMAT Parquet")
+    assert isinstance(answer, Rows)
+    write_rows(answer, answer.format or "", file)
+    session.stdin = io.BytesIO(file.getvalue())
+    session.execute("INSERT INTO t (a, s) FORMAT Parquet")
+    assert everything(session) == ["1\td1", "2\td2", "11\td1", "12\td2"]
+
+
+def test_the_same_insert_again_is_answered_as_a_duplicate(session):
+    first = session.execute("INSERT INTO t (a) VALUES (1), (2)")
+    again = session.execute("INSERT INTO t (a) VALUES (2), (1)")
+    assert first == Done()
+    assert isinstance(again, Done)
+    assert again.note.startswith("duplicate of insert ")
+    session.execute("INSERT INTO t (a) SETTINGS insert_deduplicate = 0 VALUES (1), (2)")
+    assert ask(session, "SELECT count() FROM t") == ["4"]
+
+
+# --- nothing goes in by mistake ---
+
+
+@pytest.mark.parametrize(
+    ("insert", "error"),
+    [
+        ("INSERT INTO t (a) VALUES (1), ('not a number')", BadValue),
+        ("INSERT INTO t (a) VALUES (1), (1, 2)", BadValue),
+        ("INSERT INTO t (a) VALUES (1), (nosuch)", BadValue),
+        ("INSERT INTO t (a) VALUES (1), (NULL)", BadValue),
+        ("INSERT INTO t (a) VALUES (1) SELECT", UserError),
+        ("INSERT INTO t (a, nosuch) VALUES (1, 1)", UnknownColumn),
+        ("INSERT INTO t (a, a) VALUES (1, 1)", DuplicateColumn),
+        ("INSERT INTO t (a, m) VALUES (1, 1)", UserError),
+        ("INSERT INTO nosuch VALUES (1)", UnknownTable),
+        ("INSERT INTO system.one VALUES (1)", UserError),
+        ("INSERT INTO t FORMAT CSV\n1,x\nno,y\n", BadValue),
+        ('INSERT INTO t FORMAT JSONEachRow {"a": 1} {"nosuch": 2}', UserError),
+        ("INSERT INTO t FORMAT NoSuch 1", UserError),
+        ("INSERT INTO t FORMAT CSV", UserError),
+        ("INSERT INTO t FROM INFILE '/nosuch.csv'", UserError),
+        ("INSERT INTO t FROM INFILE '/nosuch'", UserError),
+        ("INSERT INTO t SELECT 1", UserError),
+        ("INSERT INTO t SELECT nosuch, 1", UnknownColumn),
+        ("INSERT INTO t SELECT toInt64(if(number < 3, '1', 'x')), '' FROM numbers(5)", BadValue),
+        ("INSERT INTO t SETTINGS nosuch = 1 VALUES (1, 'x')", UserError),
+    ],
+)  # fmt: skip
+def test_an_insert_with_a_mistake_leaves_nothing_behind(session, insert, error):
+    with pytest.raises(error):
+        session.execute(insert)
+    assert everything(session) == []
+    assert ask(session, "SELECT count() FROM system.parts WHERE table = 't'") == ["0"]
+
+
+# --- reading ---
+
+
+def test_an_empty_table_has_its_columns(session):
+    answer = session.execute("SELECT *, m, _part FROM t")
+    assert isinstance(answer, Rows)
+    assert [(each.name, each.type.text) for each in answer.columns] == [
+        ("a", "Int64"),
+        ("s", "String"),
+        ("m", "Int64"),
+        ("_part", "String"),
+    ]
+    assert list(answer.batches) == []
+    assert ask(session, "SELECT count(), sum(a) FROM t") == ["0\t0"]
+
+
+def test_rows_know_the_part_they_are_in(session):
+    session.execute("INSERT INTO t (a) VALUES (1)")
+    session.execute("INSERT INTO t (a) VALUES (2)")
+    query = "SELECT a, _part, _partition_id FROM t ORDER BY a"
+    assert ask(session, query) == ["1\tall_0_0_0\tall", "2\tall_1_1_0\tall"]
+    assert ask(session, "SELECT a FROM t WHERE _part = 'all_1_1_0'") == ["2"]
+
+
+def test_parts_stay_while_an_answer_is_being_read(session):
+    session.execute("INSERT INTO t SELECT number, '' FROM numbers(200000)")
+    store = session.server.table("t").store
+    answer = session.execute("SELECT a FROM t")
+    assert isinstance(answer, Rows)
+    batches = iter(answer.batches)
+    rows = next(batches).num_rows
+    parts = store.parts()
+    assert store.remove_all(parts) == parts, "parts that are read are pinned"
+    assert rows + sum(batch.num_rows for batch in batches) == 200_000
+    assert store.remove_all(parts) == []
+
+
+def test_a_column_that_older_parts_do_not_have_is_read_as_its_default(session):
+    session.execute("INSERT INTO t (a) VALUES (1)")
+    catalog = session.server.catalog
+    definition = catalog.definition("default", "t")
+    added = (
+        Column("z", "Int64"),
+        Column("y", "Nullable(String)"),
+        Column("x", "String", default_kind="DEFAULT", default="concat(s, '!')"),
+    )
+    catalog.save(definition.with_columns((*definition.columns, *added)))
+    assert ask(session, "SELECT a, x, y, z FROM t") == ["1\td1!\t\\N\t0"]
+
+
+def test_a_column_that_changed_its_type_is_read_with_the_new_one(session):
+    session.execute("INSERT INTO t (a) VALUES (1)")
+    catalog = session.server.catalog
+    definition = catalog.definition("default", "t")
+    first, *others = definition.columns
+    catalog.save(definition.with_columns((replace(first, type="String"), *others)))
+    assert ask(session, "SELECT concat(a, '!'), toTypeName(a) FROM t") == ["1!\tString"]
+
+
+def test_final_is_refused_where_rows_would_have_to_be_merged(session):
+    session.execute("INSERT INTO t (a) VALUES (1)")
+    assert ask(session, "SELECT a FROM t FINAL") == ["1"]
+    session.execute("CREATE TABLE r (a Int64) ENGINE = ReplicatedReplacingMergeTree ORDER BY a")
+    try:
+        with pytest.raises(NotImplementedStatement, match=r"FINAL of default\.r"):
+            session.execute("SELECT a FROM r FINAL")
+        with pytest.raises(NotImplementedStatement):
+            session.execute("SELECT a FROM r SETTINGS final = 1")
+    finally:
+        session.execute("DROP TABLE r SYNC")
+
+
+def test_two_tables_are_joined(session):
+    session.execute("INSERT INTO t (a) VALUES (1), (2)")
+    query = "SELECT x.a, y.s FROM t AS x INNER JOIN default.t AS y ON x.a = y.a - 1"
+    assert ask(session, query) == ["1\td2"]
+
+
+# --- tables ---
+
+
+def test_a_table_is_there_until_it_is_dropped(session):
+    assert ask(session, "EXISTS t") == ["1"]
+    assert ask(session, "SHOW TABLES LIKE 't'") == ["t"]
+    with pytest.raises(TableAlreadyExists):
+        session.execute("CREATE TABLE t (a Int8) ENGINE = ReplicatedMergeTree ORDER BY a")
+    session.execute(
+        "CREATE TABLE IF NOT EXISTS t (a Int8) ENGINE = ReplicatedMergeTree ORDER BY a"
+    )
+    session.execute("DROP TABLE t SYNC")
+    assert ask(session, "EXISTS t") == ["0"]
+    with pytest.raises(UnknownTable):
+        session.execute("DROP TABLE t")
+    session.execute("DROP TABLE IF EXISTS t")
+
+
+def test_what_show_create_says_makes_the_table_again(session):
+    (statement,) = ask(session, "SHOW CREATE TABLE t FORMAT TSVRaw")
+    text = statement.replace("\\n", "\n").replace("\\'", "'")
+    before = session.server.catalog.definition("default", "t")
+    session.execute("DROP TABLE t SYNC")
+    session.execute(text)
+    assert session.server.catalog.definition("default", "t") == before
+
+
+def test_none_of_several_tables_is_dropped_when_one_is_unknown(session):
+    with pytest.raises(UnknownTable):
+        session.execute("DROP TABLE t, nosuch")
+    assert ask(session, "EXISTS t") == ["1"]
+
+
+def test_a_database_is_dropped_with_its_tables(session):
+    session.execute("CREATE DATABASE d")
+    session.execute("CREATE TABLE d.t (a Int8) ENGINE = ReplicatedMergeTree ORDER BY a")
+    session.execute("DROP DATABASE d")
+    assert ask(session, "EXISTS DATABASE d") == ["0"]
+    path = "/clickhouse/tables/01/d"
+    assert ask(session, f"SELECT name FROM system.zookeeper WHERE path = '{path}'") == []
+
+
+def test_a_replica_that_the_catalog_forgot_is_attached_with_its_rows(session):
+    session.execute("INSERT INTO t (a) VALUES (1)")
+    create = f"({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY a"
+    session.server.catalog.remove("default", "t")
+    with pytest.raises(UnknownTable):
+        session.execute("ATTACH TABLE t")
+    session.execute(f"ATTACH TABLE t {create}")
+    assert everything(session) == ["1\td1"]
+    with pytest.raises(RmtError):
+        session.execute(f"ATTACH TABLE t {create}")
+    with pytest.raises(UnknownTable, match="no replica r1"):
+        session.execute(f"ATTACH TABLE other {create}")
+
+
+def test_a_table_without_its_server_is_made_and_says_that_it_is_read_only(config, monkeypatch):
+    monkeypatch.setattr(session_tables, "ACTIVE_WAIT_S", 0.2)
+    data = Path(config.server("r1").data).with_name("r3")
+    servers = {"r3": config.server("r1").model_copy(update={"data": data})}
+    lonely = config.model_copy(update={"servers": servers})
+    lonely.servers["r3"]._name = "r3"
+    with Session.open(lonely, "r3") as session:
+        text = "ENGINE = ReplicatedMergeTree('/lonely', 'r3') ORDER BY a"
+        made = session.execute(f"CREATE TABLE alone (a Int8) {text}")
+        assert isinstance(made, Done)
+        assert "read-only until its server runs: rmt serve r3" in made.note
+        session.execute("DROP TABLE alone")
+
+
+# --- system tables ---
+
+
+def test_parts_tell_where_their_rows_came_from(session):
+    session.execute(
+        "INSERT INTO t (a) SETTINGS insert_deduplication_token = 'token' VALUES (1), (2)"
+    )
+    query = (
+        "SELECT partition, name, active, rows, level, min_block_number, engine, files,"
+        " bytes_on_disk > 0, insert_id != '', length(row_hash), source_parts"
+        " FROM system.parts WHERE table = 't'"
+    )
+    assert ask(session, query) == [
+        "tuple()\tall_0_0_0\t1\t2\t0\t0\tReplicatedMergeTree\t1\t1\t1\t32\t[]"
+    ]
+
+
+def test_replicas_tell_how_they_are(session):
+    session.execute("INSERT INTO t (a) VALUES (1)")
+    query = (
+        "SELECT is_leader, is_readonly, queue_size, log_pointer > log_max_index, total_replicas,"
+        " active_replicas, replica_is_active FROM system.replicas WHERE table = 't'"
+    )
+    session.execute("SYSTEM SYNC REPLICA t")
+    assert ask(session, query) == ["1\t0\t0\t1\t1\t1\t{'r1':1}"]
+
+
+def test_totals_of_tables_are_counted_when_they_are_asked_for(session):
+    session.execute("INSERT INTO t (a) VALUES (1), (2)")
+    query = "SELECT total_rows, active_parts, sorting_key FROM system.tables WHERE name = 't'"
+    assert ask(session, query) == ["2\t1\ta"]
+    names = "SELECT name FROM system.tables WHERE database = 'default'"
+    assert ask(session, names) == ["t"]
+
+
+def test_nodes_of_zookeeper_are_shown_with_their_values(session):
+    path = "/clickhouse/tables/01/default/t"
+    query = f"SELECT name, value FROM system.zookeeper WHERE path = '{path}/replicas'"
+    assert ask(session, query) == ["r1\t"]
+    nowhere = "SELECT name FROM system.zookeeper WHERE path IN ('/nosuch', '/nowhere')"
+    assert ask(session, nowhere) == []
+    with pytest.raises(UserError, match="path = "):
+        session.execute("SELECT * FROM system.zookeeper")
+
+
+def test_a_table_whose_replica_is_gone_has_no_row_and_hides_no_other(session):
+    session.execute("CREATE TABLE gone (a Int8) ENGINE = ReplicatedMergeTree ORDER BY a")
+    definition = session.server.catalog.definition("default", "gone")
+    session.execute("DROP TABLE gone SYNC")
+    session.server.catalog.add(definition)
+    try:
+        assert ask(session, "SELECT table FROM system.replicas") == ["t"]
+        assert ask(session, "SELECT table FROM system.replication_queue") == []
+    finally:
+        session.server.catalog.remove("default", "gone")

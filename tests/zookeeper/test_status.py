@@ -1,0 +1,85 @@
+"""`rmt status` and `rmt reload` say in words how tables are doing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rmt_pipeline.catalog import Catalog
+from rmt_pipeline.cli_status import run_reload, run_status
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import Unavailable, UserError
+from tests.support.serving import Served, config_at, create, definition_of, insert
+
+pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture
+def root(chroot) -> str:
+    return f"{chroot}/status/t"
+
+
+@pytest.fixture
+def config(tmp_path, zookeeper_server):
+    return config_at(tmp_path, zookeeper_server.hosts)
+
+
+@pytest.fixture
+def context(config, root):
+    """r1, with its table; the table's other replica is on r2."""
+    with ServerContext.open(config, "r1") as context:
+        for name in ("r1", "r2"):
+            create(config, context.keeper(), definition_of(root, name), name)
+        yield context
+
+
+def test_it_tells_what_runs_what_waits_and_who_is_behind(config, context, root, capsys):
+    with Served(config) as server:
+        server.until(server.is_active)
+        insert(context.table("t"), b"one", b"two")
+        assert run_status(config, None) == 1, "r2 is not running"
+    out = capsys.readouterr().out
+    one, two = out.split("server r2: ")
+    assert f"server r1: running at {config.server('r1').listen}\n  default.t: active\n" in one
+    assert f"replica r1 of {root}" in one
+    assert "replicas: 1 of 2 active; not active: r2" in one
+    assert "log: 2 entries behind" in one, "its own inserts, which nobody pulled"
+    assert "queue: empty" in one
+    assert "parts: 2 active, 2 in all" in one
+    assert two.startswith("not running: nothing answers at ")
+    assert "default.t: not served: nobody can write to it" in two
+    assert "log: 2 entries behind" in two
+
+
+def test_it_tells_why_a_table_is_read_only(config, root, capsys):
+    Catalog(config.server("r1").data).add(definition_of(root))
+    with Served(config) as server:
+        server.until(lambda: "no nodes" in (server.table() or {"reason": ""})["reason"])
+        assert run_status(config, "r1") == 1
+        assert run_reload(config, "r1") == 1
+    out = capsys.readouterr().out
+    assert "default.t: read-only: " in out
+    assert "has no nodes at" in out
+    assert "r2" not in out
+
+
+def test_all_well_is_status_0(config, context, capsys):
+    with Served(config) as server:
+        server.until(server.is_active)
+        assert run_status(config, "r1") == 0
+        assert run_reload(config, "r1") == 0
+    assert capsys.readouterr().out.endswith("default.t: active\n")
+
+
+def test_reload_of_a_server_that_does_not_run_says_so(config, context):
+    with pytest.raises(Unavailable, match="cannot be asked"):
+        run_reload(config, "r1")
+    with pytest.raises(UserError, match="no server 'r9'"):
+        run_status(config, "r9")
+
+
+def test_the_command_prints_to_standard_output(config, context):
+    command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", str(config.path), "status"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("server r1: not running")
