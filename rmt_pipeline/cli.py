@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rmt_pipeline.cli_mutations import mutations
 from rmt_pipeline.protocol.errors import RmtError, UserError
 
 if TYPE_CHECKING:
@@ -220,6 +221,21 @@ def reload(context: typer.Context, server: ServerArgument) -> None:
 
 
 @app.command()
+def merges(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(metavar="[DATABASE.]TABLE")] = None,
+    server: Annotated[str | None, typer.Option(help="Only this one of [servers].")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """What is being merged or mutated now: sources, rows, bytes, how far, how long."""
+    from rmt_pipeline.cli_merges import run_merges  # noqa: PLC0415
+
+    raise typer.Exit(run_merges(_config(context), server, table, watch=watch))
+
+
+@app.command()
 def cleanup(
     context: typer.Context,
     server: ServerArgument,
@@ -231,6 +247,7 @@ def cleanup(
     raise typer.Exit(run_cleanup(_config(context), server, dry_run=dry_run))
 
 
+app.add_typer(mutations, name="mutations")
 explain = typer.Typer(help="Answers to: why is that so?", no_args_is_help=True)
 app.add_typer(explain, name="explain")
 

@@ -12,6 +12,7 @@ from rmt_pipeline.compute.kernel_source import Reader
 from rmt_pipeline.compute.kernel_unit import verify_file
 from rmt_pipeline.compute.kernel_write import ResultWriter
 from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
+from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.units import Shape, WrittenFile
 from rmt_pipeline.store.row_hash import RowHashes, hash_table
 from rmt_pipeline.system import Clock
@@ -31,11 +32,20 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
         verify_file(part, file)
     counts = _Counts(unit.shape)
     writer = ResultWriter(unit)
+    progress = UnitProgress(unit.output, unit.ordinal)
     try:
         for table in _tables(unit, unit.shape):
             applied = commands.apply(table)
             counts.add(table, applied.deleted)
             writer.add(applied.rows)
+            progress.tell(
+                Progress(
+                    counts.rows_in,
+                    counts.bytes_in,
+                    writer.hashes.rows,
+                    writer.bytes_uncompressed,
+                )
+            )
         written = writer.close()
     except BaseException:
         writer.abandon()
@@ -64,10 +74,12 @@ class _Counts:
     def __init__(self, shape: Shape) -> None:
         self._names = [column.name for column in shape.columns]
         self.rows_in = 0
+        self.bytes_in = 0
         self.deleted = RowHashes(0, 0, dict.fromkeys(self._names, 0), 0)
 
     def add(self, table: pa.Table, deleted: tuple[pa.Table, ...]) -> None:
         self.rows_in += table.num_rows
+        self.bytes_in += table.nbytes
         for gone in deleted:
             start = self.deleted.rows
             self.deleted += hash_table(gone.select(self._names), start_position=start)

@@ -15,6 +15,7 @@ from rmt_pipeline.compute.kernel_conform import Conform
 from rmt_pipeline.compute.kernel_rules import GroupRules, rules_for
 from rmt_pipeline.compute.kernel_source import BrokenSource, Reader
 from rmt_pipeline.compute.kernel_write import ResultWriter
+from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.units import Unit, UnitDone, UnitFile
 from rmt_pipeline.store.checksums import hash_of_chunks
 from rmt_pipeline.store.disk import CHUNK_BYTES
@@ -31,9 +32,18 @@ def run_unit(unit: Unit, clock: Clock) -> UnitDone:
     rules = rules_for(unit.shape)
     sources = _Sources(unit)
     writer = ResultWriter(unit)
+    progress = UnitProgress(unit.output, unit.ordinal)
     try:
         for table in merged(sources.cursors(), sources.batch_rows, unit.shape.key_names, rules):
             writer.add(table)
+            progress.tell(
+                Progress(
+                    sources.rows_read,
+                    sources.bytes_read,
+                    writer.hashes.rows,
+                    writer.bytes_uncompressed,
+                )
+            )
         written = writer.close()
     except BaseException:
         writer.abandon()
@@ -81,6 +91,7 @@ class _Sources:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self.rows_read = 0
+        self.bytes_read = 0
         names = [column.name for column in unit.shape.columns]
         self._readers = [
             Reader(source, names, unit.shape.key_names[:1], unit.lower, unit.upper)
@@ -116,7 +127,9 @@ class _Sources:
             if unit.upper is not None:
                 end = rows_before(table, key, unit.upper, with_equal=False)
             self.rows_read += end
-            yield table.slice(0, end)
+            rows = table.slice(0, end)
+            self.bytes_read += rows.nbytes
+            yield rows
             if end < table.num_rows:
                 return
 

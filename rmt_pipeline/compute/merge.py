@@ -20,6 +20,7 @@ from rmt_pipeline.compute.merge_job import (
 )
 from rmt_pipeline.compute.merge_plan import plan_merge, tasks_of
 from rmt_pipeline.compute.merge_result import outcome_of
+from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.units import Unit, UnitResult
 from rmt_pipeline.protocol.errors import RmtError
@@ -91,4 +92,6 @@ def _outcomes(
             results.append(result)
             units = planned[result.merge]
             if len(results) == len(units):
-                yield outcome_of(jobs[result.merge], units[0].shape, results)
+                job = jobs[result.merge]
+                forget_progress(job.staging)
+                yield outcome_of(job, units[0].shape, results)

@@ -24,6 +24,7 @@ from rmt_pipeline.compute.mutate_job import (
     as_result,
 )
 from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
+from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult, UnitSource
 from rmt_pipeline.protocol.errors import Corruption
@@ -176,6 +177,7 @@ def _outcome(
     if problem is not None:
         message = f"mutating {job.source.name} into {job.result}: {problem}"
         return MutateFailure(job, Corruption(f"{message}. Nothing was published"))
+    forget_progress(job.staging)
     return MutateDone(
         job,
         as_result(job, made.manifest),

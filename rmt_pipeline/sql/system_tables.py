@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from rmt_pipeline.sql import system_local as local
 from rmt_pipeline.sql import (
+    system_merges,
     system_mutations,
     system_parts,
     system_replication,
@@ -28,6 +29,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "functions": SystemTable(local.FUNCTIONS, local.functions),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),
+    "merges": SystemTable(system_merges.MERGES, system_merges.merges),
     "mutations": SystemTable(system_mutations.MUTATIONS, system_mutations.mutations),
     "one": SystemTable((("dummy", "UInt8"),), _one),
     "parts": SystemTable(system_parts.PARTS, system_parts.parts),

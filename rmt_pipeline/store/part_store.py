@@ -184,6 +184,17 @@ class PartStore:
             if layout.parse_staged(name) is not None or layout.is_deleting(name)
         ]
 
+    def staged_at(self, name: str) -> tuple[float, str] | None:
+        """When a staging directory changed last (seconds since the epoch), and its absolute path;
+        None when it is gone.
+        """
+        modified_s = self._disk.modified_s(self._path(name))
+        return (
+            None
+            if modified_s is None
+            else (modified_s, self._disk.local_path(self._path(name)))
+        )
+
     def detached(self) -> list[str]:
         """Names in `detached/`, sorted; `layout.parse_detached` reads them."""
         return self._disk.list(self._path(layout.DETACHED))
