@@ -183,7 +183,7 @@ class ServerContext:
             if if_not_exists:
                 return False
             raise TableAlreadyExists(f"table {definition.full_name} already exists")
-        definition = self.expanded(definition)
+        definition = replace(self.expanded(definition), uuid=self.ids.new_id())
         create_replica(self.keeper(), definition, self._creator(definition))
         self.catalog.add(definition)
         return True

@@ -62,6 +62,9 @@ class TableDefinition:
     ttl: str = ""
     comment: str = ""
     settings: tuple[tuple[str, str], ...] = field(default=())
+    uuid: str = ""
+    """Of this table on this server: another one if it is dropped and created again. What was
+    remembered about a table is worth nothing for its namesake."""
 
     @property
     def full_name(self) -> str:

@@ -4,6 +4,8 @@ from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Kind, Refused, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
 
+_TRIES = 20  # listings of one node that somebody writes below while it is removed
+
 
 def drop_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
     """Remove one replica. True when it was the last one and the table is gone too.
@@ -62,16 +64,29 @@ def _remove_dropped(keeper: Keeper, table: TablePaths) -> None:
 
 
 def delete_tree(keeper: Keeper, path: str) -> None:
-    """Delete a node and everything below it. What is gone already is fine."""
-    try:
-        names = keeper.children(path)
-    except Refused as refused:
-        if refused.kind is Kind.NO_NODE:
-            return
-        raise
-    for name in names:
-        delete_tree(keeper, f"{path}/{name}")
-    _quietly(keeper, Delete(path))
+    """Delete a node and everything below it. What is gone already is fine.
+
+    Somebody who has not noticed yet may still write below it: what came after the listing is
+    listed again. Raises Conflict when that does not end.
+    """
+    for _ in range(_TRIES):
+        try:
+            names = keeper.children(path)
+        except Refused as refused:
+            if refused.kind is Kind.NO_NODE:
+                return
+            raise
+        for name in names:
+            delete_tree(keeper, f"{path}/{name}")
+        try:
+            keeper.multi([Delete(path)])
+        except Refused as refused:
+            if refused.kind is Kind.NOT_EMPTY:
+                continue
+            if refused.kind is not Kind.NO_NODE:
+                raise
+        return
+    raise Conflict(f"{path} can't be removed: another process keeps writing there; try again")
 
 
 def _quietly(keeper: Keeper, op: SetData | Delete) -> None:

@@ -176,7 +176,7 @@ class Tables:
                 "table definition cannot be read", table=".".join(name), error=str(error)
             )
             return known
-        if known is not None and _root(known.definition) == _root(definition):
+        if known is not None and _is_same(known.definition, definition):
             if known.definition != definition:
                 known.alter(definition)
             return known
@@ -279,6 +279,11 @@ def _root(definition: TableDefinition) -> str:
     """The replica's ZooKeeper path: its endpoint in the part exchange."""
     engine = definition.engine
     return f"{engine.zookeeper_path}/replicas/{engine.replica}"
+
+
+def _is_same(one: TableDefinition, other: TableDefinition) -> bool:
+    """Whether they are one table before and after an ALTER; not so after DROP and CREATE."""
+    return one.uuid == other.uuid and _root(one) == _root(other)
 
 
 def _news(started: Started) -> dict[str, object]:
