@@ -6,6 +6,7 @@ Each is a question to the engine and its answer in words; none of them changes a
 import dagster as dg
 
 from assets import names
+from assets.mutations import mutations_check
 from resources.engine import EngineResource, table_named
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.replica.compare import compare_replicas
@@ -21,6 +22,7 @@ def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
         _queue_age(table, server),
         _parts_per_partition(table, server),
         _checksums(table, server),
+        mutations_check(table, server),
     ]
 
 

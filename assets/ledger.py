@@ -11,6 +11,7 @@ from statistics import median
 import dagster as dg
 
 from assets import names
+from assets.mutations import mutated_parts
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.execute import PartDone
 from rmt_pipeline.replica.insert_result import InsertResult
@@ -66,6 +67,8 @@ class Recorder:
             self.context.log_event(dg.AssetMaterialization(key, metadata=parts_metadata(some)))
         for some in _split(failed):
             self.context.log_event(dg.AssetObservation(key, metadata=failures_metadata(some)))
+        for event in mutated_parts(self.table, self.server, made):
+            self.context.log_event(event)
         if made:
             self._partitions({part.part.partition for part in made})
 

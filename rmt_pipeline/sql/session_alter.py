@@ -3,21 +3,13 @@
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
-from rmt_pipeline.expressions.commands import (
-    Command,
-    PartitionId,
-    PartitionValue,
-    parse_commands,
-    with_partition,
-)
 from rmt_pipeline.expressions.format_value import column_values
 from rmt_pipeline.protocol.errors import UnknownTable
-from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.mutations import UnknownMutation
 from rmt_pipeline.replica.plan_mutation import plan_mutation
+from rmt_pipeline.sql.mutation_commands import commands_for
 from rmt_pipeline.sql.rows import Columns, Done, Result, Rows, rows_of
-from rmt_pipeline.sql.session_upkeep import partition_id_of
-from rmt_pipeline.sql.statements import KillMutation, MutateRows, PartitionByValue, Select
+from rmt_pipeline.sql.statements import KillMutation, MutateRows, Select
 
 if TYPE_CHECKING:
     from rmt_pipeline.sql.session import Session
@@ -57,10 +49,7 @@ def mutate_rows(session: "Session", statement: MutateRows) -> Result:
     query = session.query_settings(statement.settings)
     if statement.is_lightweight and not _is_set("mutations_sync", session, statement):
         query = replace(query, mutations_sync=LIGHTWEIGHT_SYNC)
-    commands = [
-        _with_partition_id(command, table.definition)
-        for command in parse_commands(statement.commands)
-    ]
+    commands = commands_for(statement.commands, table.definition)
     if query.dry_run:
         plans = plan_mutation(table.replica, commands, query)
         return rows_of(_PLANNED, [astuple(plan) for plan in plans])
@@ -70,14 +59,6 @@ def mutate_rows(session: "Session", statement: MutateRows) -> Result:
 
 def _is_set(setting: str, session: "Session", statement: MutateRows) -> bool:
     return setting in session.settings or setting in dict(statement.settings)
-
-
-def _with_partition_id(command: Command, definition: TableDefinition) -> Command:
-    """What goes to the log names a partition by its id: any replica can read that."""
-    if not isinstance(command.partition, PartitionValue):
-        return command
-    found = partition_id_of(PartitionByValue(command.partition.text), definition)
-    return with_partition(command, PartitionId(found))
 
 
 def kill_mutations(session: "Session", statement: KillMutation) -> Result:

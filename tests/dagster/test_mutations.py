@@ -1,0 +1,93 @@
+"""What Dagster is told about mutations: a check while they are unfinished, an event per part."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from assets import flights, mutations, names
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica.assign import assign_mutations
+from rmt_pipeline.replica.execute import PartDone
+from rmt_pipeline.replica.mutations import finalize_mutations, load_mutations
+from rmt_pipeline.table import Table
+from tests.support.site import Site
+
+pytestmark = [
+    pytest.mark.dagster,
+    pytest.mark.zookeeper,
+    pytest.mark.usefixtures("nothing_to_do"),
+]
+
+TABLE = flights.TABLE.full_name
+
+
+@pytest.fixture
+def table(site: Site) -> Table:
+    return site.r1.table(flights.TABLE.name)
+
+
+def checked(site: Site) -> dg.AssetCheckResult:
+    result = mutations.mutations_check(TABLE, "r1")(engine=site.engine)
+    assert isinstance(result, dg.AssetCheckResult)
+    return result
+
+
+def records(result: dg.AssetCheckResult) -> list[dict[str, Any]]:
+    shown = (result.metadata or {})["mutations"]
+    assert isinstance(shown, dg.TableMetadataValue)
+    return [dict(record.data) for record in shown.records]
+
+
+def insert(site: Site, table: Table, day: str) -> None:
+    job = site.definitions.resolve_implicit_global_asset_job_def()
+    with dg.instance_for_test() as instance:
+        job.execute_in_process(
+            instance=instance, partition_key=day, asset_selection=[dg.AssetKey("flights")]
+        )
+
+
+def test_an_unfinished_mutation_is_a_warning_until_it_is_done(site: Site, table: Table) -> None:
+    insert(site, table, "2013-09-09")
+    finalize_mutations(table.replica, load_mutations(table.replica))
+    mutation = table.mutate("DELETE WHERE carrier = 'DL'", settings={"mutations_sync": 0})
+
+    before = checked(site)
+    assert not before.passed
+    assert before.severity is dg.AssetCheckSeverity.WARN
+    [record] = records(before)
+    assert record["mutation"] == mutation
+    assert record["command"] == "DELETE WHERE carrier = 'DL'"
+    assert (record["parts_done"], record["seconds_left"]) == (0, -1.0)
+    assert record["parts_to_do"] == len(table.parts())
+
+    while isinstance(assign_mutations(table.replica), list):
+        site.work_off()
+    finalize_mutations(table.replica, load_mutations(table.replica))
+    after = checked(site)
+    assert after.passed
+    assert records(after) == []
+
+
+def test_a_mutated_part_is_an_event_with_its_story(site: Site, table: Table) -> None:
+    insert(site, table, "2013-09-10")
+    with_it = sum(
+        carrier == "B6"
+        for carrier in table.dataset().to_table(columns=["carrier"])["carrier"].to_pylist()
+    )
+    mutation = table.mutate("DELETE WHERE carrier = 'B6'", settings={"mutations_sync": 0})
+    while isinstance(assign_mutations(table.replica), list):
+        site.work_off()
+    done = [
+        PartDone(part.name, "MUTATE_PART", sources=(PartName.parse(part.manifest.sources[0]),))
+        for part in table.parts()
+        if mutation in part.manifest.mutations
+    ]
+    events = list(mutations.mutated_parts(table, "r1", done))
+    assert [event.asset_key for event in events] == [names.parts_key(TABLE, "r1")] * len(done)
+    told = [{key: value.value for key, value in event.metadata.items()} for event in events]
+    assert [one["mutations"] for one in told] == [mutation] * len(done)
+    assert sum(one["rows deleted"] for one in told) == with_it
+    untouched = [one for one in told if one["rows deleted"] == 0]
+    assert all(one["bytes rewritten"] == 0 for one in untouched)
+    assert all(one["bytes rewritten"] > 0 for one in told if one not in untouched)
