@@ -214,3 +214,9 @@ class IllegalColumn(UserError):
 
 class UnknownFormat(UserError):
     code = "UNKNOWN_FORMAT"
+
+
+class BadTtl(UserError):
+    """A TTL that gives no time, or that rows can't be kept by."""
+
+    code = "BAD_TTL_EXPRESSION"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
+from rmt_pipeline.protocol.alter_change import ColumnChange
+
 EngineKind = Literal[
     "MergeTree",
     "ReplacingMergeTree",
@@ -42,6 +44,12 @@ class Engine:
     sign_column: str = ""
     columns_to_sum: tuple[str, ...] = ()
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns whose values the engine works with, but for those that it only sums."""
+        names = (self.version_column, self.is_deleted_column, self.sign_column)
+        return frozenset(name for name in names if name)
+
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
@@ -65,6 +73,10 @@ class TableDefinition:
     uuid: str = ""
     """Of this table on this server: another one if it is dropped and created again. What was
     remembered about a table is worth nothing for its namesake."""
+    metadata_version: int = 0
+    """Of `metadata` in ZooKeeper: one more with each ALTER (spec §8.1)."""
+    history: tuple[ColumnChange, ...] = ()
+    """Columns that ALTERs renamed and dropped, ascending: what older parts are read with."""
 
     @property
     def full_name(self) -> str:

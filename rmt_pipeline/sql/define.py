@@ -1,14 +1,16 @@
 """CREATE TABLE, checked: what was typed becomes a TableDefinition, or an error that names it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.expressions.translate import compile_expression
+from rmt_pipeline.expressions.ttl import parse_column_ttl, parse_table_ttl, ttl_text
 from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.errors import (
+    BadTtl,
     BadTypeOfField,
     DuplicateColumn,
-    NotImplementedStatement,
     UserError,
 )
 from rmt_pipeline.protocol.settings import TableSettings, find_table_setting
@@ -45,17 +47,17 @@ def define_table(table: TableName, syntax: TableSyntax, database: str) -> TableD
     columns = _columns(syntax.columns)
     stored = [each for each in columns if each.default_kind not in ("ALIAS", "EPHEMERAL")]
     keys = keys_of(syntax, stored, TableSettings.of(dict(settings)))
-    if syntax.ttl:
-        raise NotImplementedStatement("TTL is not implemented: rows would never expire")
+    engine = engine_of(syntax, stored, keys.columns)
     return TableDefinition(
         database=table.database or database,
         name=table.name,
-        columns=columns,
-        engine=engine_of(syntax, stored, keys.columns),
+        columns=_with_ttl(columns, syntax.columns, stored, keys.columns | engine.columns),
+        engine=engine,
         order_by=keys.order_by,
         partition_by=keys.partition_by,
         primary_key=keys.primary_key,
         sample_by=keys.sample_by,
+        ttl=ttl_text(parse_table_ttl(syntax.ttl, stored)) if syntax.ttl else "",
         comment=syntax.comment,
         settings=settings,
     )
@@ -99,8 +101,6 @@ def _typed(column: ColumnSyntax) -> Column:
 
 
 def _column(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
-    if column.ttl:
-        raise NotImplementedStatement(f"column {column.name}: TTL is not implemented")
     default, default_type = "", ""
     if column.default:
         compiled = compile_expression(column.default, typed)
@@ -120,6 +120,22 @@ def _column(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
         comment=column.comment,
         codec=_codec(column),
     )
+
+
+def _with_ttl(
+    columns: Sequence[Column],
+    given: Sequence[ColumnSyntax],
+    stored: Sequence[Column],
+    in_use: frozenset[str],
+) -> tuple[Column, ...]:
+    """The columns with their TTL, in canonical text; `in_use` are those that can have none."""
+    found = []
+    for column, syntax in zip(columns, given, strict=True):
+        if syntax.ttl and column not in stored:
+            raise BadTtl(f"column {column.name} is not stored: its values can't expire")
+        rule = parse_column_ttl(column.name, syntax.ttl, stored, in_use) if syntax.ttl else None
+        found.append(column if rule is None else replace(column, ttl=rule.text))
+    return tuple(found)
 
 
 def _codec(column: ColumnSyntax) -> str:

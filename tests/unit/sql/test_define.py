@@ -5,6 +5,7 @@ import re
 import pytest
 
 from rmt_pipeline.protocol.errors import (
+    BadTtl,
     BadTypeOfField,
     DuplicateColumn,
     IllegalColumn,
@@ -175,12 +176,42 @@ def test_an_engine_that_cannot_be_is_refused(engine, error, message):
         ("ORDER BY k SAMPLE BY ver", UserError, "must be in the primary key (k)"),
         ("ORDER BY k SETTINGS nosuch = 1", UnknownSetting, "nosuch"),
         ("ORDER BY k SETTINGS index_granularity = 'x'", UserError, "index_granularity"),
-        ("ORDER BY k TTL d + INTERVAL 1 DAY", NotImplementedStatement, "TTL"),
+        ("ORDER BY k TTL k", BadTtl, "TTL k is Int64"),
     ],
 )
 def test_a_key_or_setting_that_cannot_be_is_refused(rest, error, message):
     with pytest.raises(error, match=re.escape(message)):
         table(rest)
+
+
+def test_ttl_of_table_and_columns_is_kept_and_shown():
+    definition = table(
+        "ORDER BY k TTL d + INTERVAL 1 DAY DELETE, d RECOMPRESS CODEC(ZSTD(9))",
+        columns="k Int64, d DateTime, v Int64 DEFAULT 7 TTL d + INTERVAL 1 HOUR",
+    )
+    assert definition.ttl == "d + toIntervalDay(1), d RECOMPRESS CODEC(ZSTD(9))"
+    assert definition.columns[2].ttl == "d + toIntervalHour(1)"
+    assert f"TTL {definition.ttl}" in create_query(definition)
+    assert define(create_query(definition)) == definition
+
+
+@pytest.mark.parametrize(
+    ("engine", "column", "error", "message"),
+    [
+        ("ReplicatedMergeTree('/t', 'r')", "k Int64 TTL d", IllegalColumn, "column k"),
+        (
+            "ReplicatedReplacingMergeTree('/t', 'r', v)",
+            "v UInt8 TTL d",
+            IllegalColumn,
+            "column v",
+        ),
+        ("ReplicatedMergeTree('/t', 'r')", "a Int64 ALIAS 1 TTL d", BadTtl, "a is not stored"),
+    ],
+)
+def test_a_column_that_others_count_on_has_no_ttl(engine, column, error, message):
+    rest = [one for one in ("k Int64", "d DateTime") if one.split()[0] != column.split()[0]]
+    with pytest.raises(error, match=message):
+        table(engine=engine, columns=", ".join([column, *rest]))
 
 
 def test_a_key_may_be_nullable_when_the_table_says_so():
