@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unfinished, UserError
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    OutcomeUnknown,
+    TableIsReadOnly,
+    TooManyPartitions,
+    Unfinished,
+    UserError,
+)
 from rmt_pipeline.protocol.formats import MutationEntry
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts import PartName
@@ -15,7 +22,8 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
+from rmt_pipeline.zookeeper.batches import batches
+from rmt_pipeline.zookeeper.keeper import Check, Kind, Refused, Watch
 from rmt_pipeline.zookeeper.paths import last_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import committing_blocks, queue_snapshot
 
@@ -61,8 +69,7 @@ def create_mutation(
     visible, so a merge predicate sees one or the other.
     """
     for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
-        [read] = replica.keeper.get_many([replica.table.mutations])
-        assert read is not None
+        _, stat = replica.keeper.get(replica.table.mutations)
         locks = _allocate(replica, partitions)
         if locks is None:
             continue
@@ -80,7 +87,7 @@ def create_mutation(
         )
         try:
             created = replica.keeper.multi(
-                transactions.create_mutation(replica.table, entry.encode(), read[1].version)
+                transactions.create_mutation(replica.table, _text(entry), stat.version)
             )
         except Refused as refused:
             if refused.kind is not Kind.BAD_VERSION:
@@ -95,9 +102,27 @@ def create_mutation(
     )
 
 
+def _text(entry: MutationEntry) -> bytes:
+    """Raises TooManyPartitions."""
+    text = entry.encode()
+    if len(text) > limits.NODE_BYTES_MAX:
+        raise TooManyPartitions(
+            f"the mutation's text, with its number in each of {len(entry.block_numbers)} "
+            f"partitions, has {len(text)} bytes; at most {limits.NODE_BYTES_MAX} can be written: "
+            "say IN PARTITION, a part of them at a time"
+        )
+    return text
+
+
 def _allocate(replica: Replica, partitions: Sequence[str] | None) -> dict[str, str] | None:
     """A number in each partition that there is, or just in the one that is asked for. None when a
     partition appeared meanwhile (spec §16.8 U3).
+
+    Of more partitions than one multi takes the numbers are allocated batch by batch. Each
+    batch asserts the same version of `block_numbers`, so that none of them has missed a
+    partition; all of them are within one version of `mutations`, so ids and numbers still grow
+    together. An insert into several partitions may then come before the mutation in one and
+    after it in another, which is so with the inserts of an original's, block by block, as well.
     """
     keeper, table = replica.keeper, replica.table
     if partitions is not None and len(partitions) == 1:
@@ -110,24 +135,30 @@ def _allocate(replica: Replica, partitions: Sequence[str] | None) -> dict[str, s
         [lock] = keeper.multi(transactions.lock_partitions(table, [partition]))
         return {partition: lock}
     names, stat = keeper.children_stat(table.block_numbers)
-    ops = transactions.lock_partitions(table, names, version=stat.version)
-    try:
-        created = keeper.multi(ops)
-    except Refused as refused:
-        if refused.kind is Kind.BAD_VERSION:
-            return None
-        raise
-    return dict(zip(names, created, strict=False))
+    locks: dict[str, str] = {}
+    ops = transactions.lock_partitions(table, names)
+    for batch in [*batches(ops, bytes_max=limits.MULTI_BYTES_MAX)] or [ops]:
+        some = names[len(locks) : len(locks) + len(batch)]
+        try:
+            created = keeper.multi(
+                transactions.lock_partitions(table, some, version=stat.version)
+            )
+        except Refused as refused:
+            _release(replica, list(locks.values()))
+            if refused.kind is Kind.BAD_VERSION:
+                return None
+            raise
+        locks.update(zip(some, created, strict=False))
+    return locks
 
 
 def _release(replica: Replica, locks: Sequence[str]) -> None:
     """Best effort: a lock that stays is gone with its session."""
-    if not locks:
-        return
-    try:
-        replica.keeper.multi(transactions.release_locks(locks))
-    except (Refused, OutcomeUnknown):
-        return
+    for batch in batches(transactions.release_locks(locks), bytes_max=limits.MULTI_BYTES_MAX):
+        try:
+            replica.keeper.multi(batch)
+        except (Refused, OutcomeUnknown):
+            return
 
 
 def status_of_mutations(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
@@ -250,17 +281,32 @@ def wait_for_mutation(
         )
 
 
-def kill_mutation(replica: Replica, mutation_id: str) -> None:
-    """No part is mutated by it any more, on any replica (spec §7.8). Raises UnknownMutation."""
+def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:
+    """No more part is mutated by it, on any replica (spec §7.8); what it was. Replicas stop what
+    they are at, see `kill_hold`.
+
+    Raises UnknownMutation, TableIsReadOnly.
+    """
+    path = replica.table.mutation(mutation_id)
+    [read] = replica.keeper.get_many([path])
+    if read is None:
+        raise _unknown(replica, mutation_id)
     try:
-        replica.keeper.multi(transactions.remove_node(replica.table.mutation(mutation_id)))
+        replica.keeper.multi([Check(replica.paths.is_active), *transactions.remove_node(path)])
     except Refused as refused:
-        if refused.kind is Kind.NO_NODE:
-            raise UnknownMutation(
-                f"{replica} has no mutation {mutation_id}; system.mutations lists them"
-            ) from refused
-        raise
+        if refused.path == path:
+            raise _unknown(replica, mutation_id) from refused
+        raise TableIsReadOnly(
+            f"{replica} is not active, so it kills no mutations; start its server with `rmt serve`"
+        ) from refused
     replica.memory.mutations.pop(mutation_id, None)
+    return MutationEntry.decode(read[0])
+
+
+def _unknown(replica: Replica, mutation_id: str) -> UnknownMutation:
+    return UnknownMutation(
+        f"{replica} has no mutation {mutation_id}; system.mutations lists them"
+    )
 
 
 def clean_mutations(replica: Replica) -> tuple[str, ...]:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.replica.assign import optimize_partition
+from rmt_pipeline.replica.drop import drop_replica, remove_leftovers
 from tests.simulation.checkers import what_is_left, what_is_missing
-from tests.simulation.ledger import ClientInsert
+from tests.simulation.ledger import SUFFIX, Change, ClientInsert
 from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build
 from tests.simulation.workload import Size, Workload, clean_up
-from tests.support.cluster import Context
+from tests.support.cluster import TABLE, Context, Site
 from tests.support.schedule import Strike
+from tests.support.sim_keeper import SimKeeper
 
 SIZE = Size(hosts=2, partitions=2, clients=0, inserts_each=0, rows_max=2)
 REST_STEPS_MAX = 1500
@@ -104,19 +106,107 @@ def join_r2(run: Run) -> None:
 
 
 def start_over(run: Run) -> None:
-    """The server of r1 comes back to a disk that lost a part and has one that nobody knows."""
-    host = run.cluster.sites["r1"].host
-    for process in list(host.processes):
-        run.world.end_process(process, kill_others=True)
-    first, second, *_ = sorted(name for name in host.disk.list("") if name.startswith("a_"))
-    host.disk.remove_tree(first)
-    host.disk.rename(second, "a_77_77_0")
+    """The server of r1 comes back to a disk that lost a promised part, and has one that nobody
+    knows: the first is fetched anew, the other one set aside.
+    """
+    site = run.cluster.sites["r1"]
+    run.cluster.switch_off(site, for_s=0.0)
+    first, *_ = run.finished.active(site)
+    site.host.disk.copy(str(first), "a_77_77_0")
+    site.host.disk.lose(str(first))
+    run.ledger.lost_parts += 1
     run.world.now_s += LATER_S
+
+
+def fall_behind(run: Run) -> None:
+    """r2 is away for so long that its place in the log is given up; r1 goes on."""
+    three_inserts(run)
+    run.cluster.switch_off(run.cluster.sites["r2"], for_s=LATER_S)
+    for number in range(3, 13):
+        insert(run, number=number)
+        run.world.run(REST_STEPS_MAX, lambda: not run.ledger.clients)
+    run.world.now_s += LATER_S / 2
+    run.cluster.spawn(run.cluster.sites["r1"], "clean up", clean_up)
+    lost = TABLE.replica("r2").is_lost
+    is_lost = run.world.run(
+        REST_STEPS_MAX, lambda: run.world.zookeeper.nodes[lost].data == b"1"
+    )
+    assert is_lost, "r2 is not so far behind"
+
+
+def come_back(run: Run) -> None:
+    run.world.now_s = max(run.world.now_s, run.cluster.sites["r2"].down_until_s)
+
+
+def mutate(run: Run) -> None:
+    """Deletes the rows of the first insert in one partition, and changes others."""
+    workload = Workload(run.cluster, run.ledger, SIZE)
+    for change in (Change("000.a"), Change("001", f"{SUFFIX}1")):
+        workload.spawn_mutation(change, at=run.cluster.sites["r1"])
+
+
+def mutated(run: Run) -> None:
+    three_inserts(run)
+    for _ in range(2):
+        mutate(run)
+        assert rest(run)
+
+
+def mutating(run: Run) -> None:
+    """A mutation is written, and no part has it yet."""
+    three_inserts(run)
+    mutate(run)
+    nodes = run.world.zookeeper.nodes
+    assert run.world.run(REST_STEPS_MAX, lambda: bool(nodes[TABLE.mutations].children))
+
+
+def kill(run: Run) -> None:
+    workload = Workload(run.cluster, run.ledger, SIZE)
+    run.cluster.spawn(run.cluster.sites["r1"], "kill", workload.kill_newest)
+
+
+def drop_r2(run: Run) -> None:
+    """As `DROP TABLE`, which a person repeats until it says that it is done."""
+    site = run.cluster.sites["r2"]
+    site.is_out = True
+    run.cluster.switch_off(site, for_s=0.0)
+    drop_until_gone(run, site)
+
+
+def drop_until_gone(run: Run, site: Site) -> None:
+    process = run.cluster.spawn(
+        site, "drop", lambda context: drop_it(context.keeper(), site.replica)
+    )
+
+    def again() -> None:
+        nodes = run.world.zookeeper.nodes
+        if TABLE.replica(site.replica).root in nodes or TABLE.dropped in nodes:
+            run.world.at(run.world.now_s + 0.1, lambda: drop_until_gone(run, site))
+
+    process.on_end.append(again)
+
+
+def drop_it(keeper: SimKeeper, replica: str) -> None:
+    if keeper.exists(TABLE.dropped) is not None:
+        remove_leftovers(keeper, TABLE)
+    drop_replica(keeper, TABLE, replica)
+
+
+def drop_and_create_again(run: Run) -> None:
+    """The only replica goes and the table with it; then there is another table in its place."""
+    site = run.cluster.sites["r1"]
+    site.is_out, site.is_created = True, False
+    run.cluster.switch_off(site, for_s=0.0)
+    drop_until_gone(run, site)
+    run.world.run(REST_STEPS_MAX, lambda: TABLE.root not in run.world.zookeeper.nodes)
+    run.cluster.boot("r1")
 
 
 SCENARIOS: dict[str, Scenario] = {
     "create": Scenario("h1/server", lambda run: None, lambda run: run.cluster.boot("r1", "r2")),
     "join and clone": Scenario("h2/server", only_r1, join_r2),
+    "start over": Scenario("h1/server", three_inserts, start_over),
+    "clone": Scenario("h2/server", fall_behind, come_back),
     "insert": Scenario("h1/insert 0.1", boot, insert),
     "insert again elsewhere": Scenario("h2/insert 0.1", three_inserts, insert_first_again),
     "pull and fetch": Scenario("h2/fetch", boot, insert),
@@ -125,6 +215,14 @@ SCENARIOS: dict[str, Scenario] = {
     "merge on the follower": Scenario("h2/merge", three_inserts, assign),
     "two fetch": Scenario("h2/fetch", boot, insert, workers=2, switch=0.4),
     "two merge": Scenario("h2/merge", three_inserts, assign, workers=2, switch=0.4),
+    "create mutations": Scenario("h1/mutate", three_inserts, mutate),
+    "mutate": Scenario("h1/merge", three_inserts, mutate),
+    "mutate on the follower": Scenario("h2/merge", three_inserts, mutate),
+    "kill a mutation": Scenario("h1/kill", mutating, kill),
     "clean up": Scenario("h1/clean up", merged, clean),
-    "start over": Scenario("h1/server", three_inserts, start_over),
+    "clean up after mutations": Scenario("h1/clean up", mutated, clean),
+    "drop a replica": Scenario("h2/drop", three_inserts, drop_r2),
+    "drop the last replica": Scenario(
+        "h1/drop", lambda run: boot(run, "r1"), drop_and_create_again
+    ),
 }

@@ -1,8 +1,15 @@
-"""What happened, as clients know it: the inserts they made and were told of, and what they read."""
+"""What happened, as clients know it: the inserts they made and were told of, and what they read;
+and what the log says of rows and mutations, from which follows what must be there at the end.
+"""
 
 from dataclasses import dataclass, field
 
+from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.insert_result import InsertResult
+
+SUFFIX = "+"
+"""What a simulated UPDATE appends begins so: the text before it says which row it was."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,12 +46,73 @@ class Read:
     rows: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a simulated mutation does to the rows that begin with `prefix`: it deletes them, or
+    appends `suffix`, so that an update that was lost, doubled or out of order shows.
+    """
+
+    prefix: str
+    suffix: str = ""
+
+    def command(self) -> str:
+        where = f"WHERE startsWith(row, '{self.prefix}')"
+        return (
+            f"UPDATE row = concat(row, '{self.suffix}') {where}"
+            if self.suffix
+            else (f"DELETE {where}")
+        )
+
+    def of(self, row: str) -> str | None:
+        if not row.startswith(self.prefix):
+            return row
+        return row + self.suffix if self.suffix else None
+
+
 @dataclass(slots=True)
 class Ledger:
     inserts: list[ClientInsert] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     taken_by: dict[str, str] = field(default_factory=dict)
     """Row to the replica that wrote it to the log."""
+    blocks: dict[str, PartName] = field(default_factory=dict)
+    """Row to the part that the log first had it in."""
+    changes: dict[str, Change] = field(default_factory=dict)
+    """What each mutation that somebody asked for does, by its command."""
+    mutations: dict[str, MutationEntry] = field(default_factory=dict)
+    """Every mutation that ever was, by id, as it was written."""
+    killed: set[str] = field(default_factory=set)
+    """Mutations that somebody tried to kill: parts may have been mutated before."""
     assigned: int = 0
     clients: int = 0
     """Clients that still have something to do."""
+    lost_parts: int = 0
+    """Parts that a broken disk took away."""
+    clock_jumps: int = 0
+
+    def forms_of(self, row: str) -> set[str | None]:
+        """What may have become of a row that was logged, None for deleted: every mutation with a
+        greater number than its block, in order, has changed it, and no other one has.
+        """
+        block = self.blocks[row]
+        forms: set[str | None] = {row}
+        for mutation_id in sorted(self.mutations):
+            entry = self.mutations[mutation_id]
+            version = entry.version_in(block.partition)
+            if version is None or version <= block.block_min:
+                continue
+            change = self.changes.get(entry.commands)
+            if change is None:
+                continue  # of an ALTER: no row is another one afterwards
+            changed = {None if form is None else change.of(form) for form in forms}
+            forms = forms | changed if mutation_id in self.killed else changed
+        return forms
+
+    def is_changed(self, row: str) -> bool:
+        """Whether some mutation is for this row, now or later."""
+        return any(row.startswith(change.prefix) for change in self.changes.values())
+
+
+def inserted_as(text: str) -> str:
+    """The row as it was inserted, whatever was appended since."""
+    return text.partition(SUFFIX)[0]

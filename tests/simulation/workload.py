@@ -1,14 +1,18 @@
-"""Who does what: clients that insert, and ask again when they are not sure; readers; operators."""
+"""Who does what: clients that insert, and ask again when they are not sure; readers; operators who
+optimize, mutate, kill mutations and clean up; and what happens to machines.
+"""
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.replica.assign import Assigned, optimize_partition, select_and_assign
 from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation, kill_mutation
 from rmt_pipeline.store.staging import StagedPart
-from tests.simulation.ledger import ClientInsert, Ledger, Read
-from tests.support.cluster import Cluster, Context, SimWaker, Site
+from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
+from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.sim_rows import rows_on, stage_rows
 from tests.support.world import Host, World
 
@@ -28,6 +32,11 @@ class Size:
     workers: int = 1
     newcomers: int = 0
     """Hosts that create their replica later, when there are data."""
+    mutations: int = 0
+    outages: int = 0
+    """How often a machine is switched off for longer than its place in the log is kept."""
+    losses: int = 0
+    """How often the last host's disk loses a part."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -40,6 +49,9 @@ class Size:
             rows_max=rng.choice((1, 3)),
             workers=rng.choice((1, 1, 2)),
             newcomers=rng.choice((0, 0, 1)),
+            mutations=rng.choice((0, 0, 1, 4)),
+            outages=rng.choice((0, 0, 2)),
+            losses=rng.choice((0, 0, 3)),
         )
 
 
@@ -62,6 +74,10 @@ class Workload:
         self._spawn("operator", lambda: self._again_and_again("optimize", self._optimize))
         self._spawn("cleaner", lambda: self._again_and_again("clean up", clean_up))
         self._spawn("time", self._set_clocks)
+        if self._size.mutations:
+            self._spawn("statements", self._mutate_some)
+        if self._size.outages + self._size.losses:
+            self._spawn("misfortune", self._have_bad_luck)
         for site in list(self._cluster.sites.values())[
             len(self._cluster.sites) - self._size.newcomers :
         ]:
@@ -79,8 +95,10 @@ class Workload:
         process.spawn(until_done)
 
     def _somewhere(self) -> Site:
+        """A host that has its replica; one that is switched off only when all are."""
         sites = [site for site in self._cluster.sites.values() if not site.is_out]
-        return self._rng.choice(sites)
+        up = [site for site in sites if not self._cluster.is_down(site)]
+        return self._rng.choice(up or sites)
 
     def _think(self) -> None:
         self._world.sleep_s(self._rng.choice((0.0, 0.01, 0.1)))
@@ -175,6 +193,8 @@ class Workload:
     def _read(self, context: Context) -> None:
         with context.table().snapshot() as snapshot:
             disk = context.process.host.disk
+            if not all(disk.list(str(part.name)) for part in snapshot.parts):
+                return  # lost: a reader would hear of it
             rows = [row for part in snapshot.parts for row in rows_on(disk, part.name)]
         self._ledger.reads.append(Read(context.site.replica, rows))
 
@@ -190,6 +210,70 @@ class Workload:
         if isinstance(outcome, Assigned):
             self._ledger.assigned += 1
 
+    # --- mutations ---
+
+    def _mutate_some(self) -> None:
+        for number in range(self._size.mutations):
+            self._world.sleep_s(self._rng.uniform(0.0, 1.0))
+            if self._world.is_calm:
+                return
+            if number and self._rng.random() < 0.3:
+                self._cluster.spawn(self._somewhere(), "kill", self.kill_newest)
+            else:
+                self.spawn_mutation(self._drawn_change(number), at=self._somewhere())
+
+    def _drawn_change(self, number: int) -> Change:
+        """Of one insert, of its rows in one partition, or of a tenth of all inserts."""
+        insert = f"{self._rng.randint(0, len(self._ledger.inserts) + 1):03}"
+        prefix = self._rng.choice((insert, f"{insert}.a", insert[:2]))
+        return Change(prefix, self._rng.choice(("", f"{SUFFIX}{number}")))
+
+    def spawn_mutation(self, change: Change, *, at: Site) -> None:
+        command = change.command()
+        self._ledger.changes[command] = change
+        self._cluster.spawn(
+            at, "mutate", lambda context: create_mutation(context.replica(), command)
+        )
+
+    def kill_newest(self, context: Context) -> None:
+        ids = context.keeper().children(TABLE.mutations)
+        if ids:
+            self._ledger.killed.add(ids[-1])
+            with contextlib.suppress(UnknownMutation):  # our first answer was lost
+                kill_mutation(context.replica(), ids[-1])
+
+    # --- misfortune ---
+
+    def _have_bad_luck(self) -> None:
+        strikes = [self._switch_off] * self._size.outages + [self._lose] * self._size.losses
+        self._rng.shuffle(strikes)
+        for strike in strikes:
+            self._world.sleep_s(self._rng.uniform(0.0, 1.0))
+            if self._world.is_calm:
+                return
+            strike()
+
+    def _switch_off(self) -> None:
+        site = self._somewhere()
+        self._world.note(site.replica, "is switched off", "")
+        self._cluster.switch_off(site, for_s=self._rng.uniform(0.5, 4.0))
+
+    def _lose(self) -> None:
+        """Of the last host, so that no part is lost everywhere: the first one loses none."""
+        first, *_, last = self._cluster.sites.values()
+        nodes = self._world.zookeeper.nodes
+        both = [
+            name
+            for name in last.host.disk.list("")
+            if TABLE.replica(first.replica).part(name) in nodes
+            and TABLE.replica(last.replica).part(name) in nodes
+        ]
+        if both:
+            lost = self._rng.choice(both)
+            self._world.note(last.replica, "loses", lost)
+            self._ledger.lost_parts += 1
+            last.host.disk.lose(lost)
+
     def _join(self, site: Site) -> None:
         self._world.sleep_s(self._rng.uniform(0.2, 2.0))
         self._cluster.boot(site.replica)
@@ -201,6 +285,7 @@ class Workload:
                 return
             host = self._rng.choice(list(self._world.hosts.values()))
             host.skew[0] = self._rng.choice(SKEW_S)
+            self._ledger.clock_jumps += 1
 
 
 def clean_up(context: Context) -> None:

@@ -42,6 +42,7 @@ SETTINGS = {
     "temporary_directories_lifetime": "60",
     "min_replicated_logs_to_keep": "2",
     "max_replicated_logs_to_keep": "6",
+    "finished_mutations_to_keep": "2",
 }
 
 
@@ -105,6 +106,8 @@ class Site:
     is_created: bool = False
     is_out: bool = True
     """It takes no part: not created yet, or dropped."""
+    down_until_s: float = 0.0
+    """The machine is switched off."""
     server: Process | None = None
     is_serving: bool = False
     outside: PartStore | None = None
@@ -211,8 +214,16 @@ class Cluster:
 
     def restart_everything(self) -> None:
         for site in self.sites.values():
-            for process in list(site.host.processes):
-                self.world.end_process(process, kill_others=True)
+            self.switch_off(site, for_s=0.0)
+
+    def switch_off(self, site: Site, *, for_s: float) -> None:
+        """Every process of the host ends, and none begins before that time is over."""
+        site.down_until_s = self.world.now_s + for_s
+        for process in list(site.host.processes):
+            self.world.end_process(process, kill_others=True)
+
+    def is_down(self, site: Site) -> bool:
+        return site.down_until_s > self.world.now_s
 
     def serving(self, endpoint: str) -> PartStore | None:
         for site in self.sites.values():
@@ -233,12 +244,15 @@ class Cluster:
         if site.is_out:
             return
         process = self.spawn(site, name, run)
-        process.on_end.append(
-            lambda: self.world.at(
-                self.world.now_s + self.world.rng.uniform(0.0, RESTART_S),
+
+        def again() -> None:
+            soonest_s = max(self.world.now_s, site.down_until_s)
+            self.world.at(
+                soonest_s + self.world.rng.uniform(0.0, RESTART_S),
                 lambda: self._keep_running(site, name, run),
             )
-        )
+
+        process.on_end.append(again)
 
     # --- what the processes do ---
 

@@ -271,6 +271,21 @@ class FakeDisk:
                 if rng.random() < 0.5:
                     self.remove_tree(f"{path}/{name}")
 
+    def lose(self, path: str) -> None:
+        """A directory is gone, for good, and nobody did it."""
+        directory, name = self._parent(path)
+        directory.names.pop(name)
+        self._keep_changes_of(directory)
+        del directory.kept[name]
+
+    def copy(self, source: str, target: str) -> None:
+        """The files of a directory once more under another name, as a person may leave them."""
+        self.make_directory(target)
+        for name in self.list(source):
+            self.write(f"{target}/{name}", [self.read(f"{source}/{name}") or b""])
+            self.fsync(f"{target}/{name}")
+        self.fsync_directory(target)
+
     def rot(self, path: str, rng: random.Random) -> None:
         """Flip one bit of a file."""
         file = self._find(path)

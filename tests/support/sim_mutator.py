@@ -1,6 +1,7 @@
 """Mutations of simulated parts: the real commands on the rows of `sim_rows`."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -18,6 +19,20 @@ from rmt_pipeline.store.checksums import hash_hex
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_rows import COLUMNS, FILE, decode_rows, encode_rows, manifest_of
 from tests.support.world import Process
+
+REMEMBERED_MAX = 10_000
+
+
+@lru_cache(REMEMBERED_MAX)
+def _carried_out(
+    texts: tuple[str, ...], partition: str, rows: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """The rows that are left, sorted; None when no command is for any of them."""
+    table = pa.table({"partition": [partition] * len(rows), "row": list(rows)})
+    commands = Commands(texts, COLUMNS, partition)
+    if not commands.match(table):
+        return None
+    return tuple(sorted(commands.apply(table).rows.column("row").to_pylist()))
 
 
 class SimMutator:
@@ -40,11 +55,9 @@ class SimMutator:
                 problem = Corruption(f"{source.name}/{file.name} is not as its manifest says")
                 return MutateFailure(job, problem, source.name)
             rows += decode_rows(data)
-        table = pa.table({"partition": [partition] * len(rows), "row": rows})
-        commands = Commands(job.commands, COLUMNS, partition)
-        if not rows or not commands.match(table):
+        left = _carried_out(job.commands, partition, tuple(rows)) if rows else None
+        if left is None:
             return Untouched(job)
-        left = sorted(commands.apply(table).rows.column("row").to_pylist())
         manifest = manifest_of(partition, left, created_s=job.create_time_s)
         if left:
             self._disk.write(f"{self._path(job.staging)}/{FILE}", [encode_rows(left)])

@@ -1,0 +1,118 @@
+"""Looks at every transaction of ZooKeeper, and at what leaves a disk, while the world runs.
+
+Each check raises AssertionError naming its promise and what breaks it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rmt_pipeline.protocol.entries import GetPart
+from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.part_set import Intersects, PartSet
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.zookeeper.paths import ReplicaPaths
+from tests.simulation.checkers import outside_store, paths_of, show
+from tests.simulation.ledger import Ledger
+from tests.support.cluster import TABLE, Cluster, Site
+from tests.support.fake_keeper import Node
+from tests.support.sim_rows import rows_on
+
+
+@dataclass(slots=True)
+class Watchman:
+    """Sees every change of ZooKeeper as it happens."""
+
+    cluster: Cluster
+    ledger: Ledger
+    recorded: PartSet = field(default_factory=PartSet)
+    rows_logged: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cluster.world.zookeeper.on_commit(self._look)
+        for site in self.cluster.sites.values():
+            site.host.disk.on_leave = self._disk_watch(site)
+
+    def _disk_watch(self, site: Site) -> Callable[[str], None]:
+        def leaving(path: str) -> None:
+            part = PartName.try_parse(path)
+            if part is not None:
+                self.nothing_promised_leaves_the_disk(site, part)
+
+        return leaving
+
+    def nothing_promised_leaves_the_disk(self, site: Site, part: PartName) -> None:
+        """ZooKeeper first, then the disk. A lost replica's promises count for nothing."""
+        nodes, paths = self.cluster.world.zookeeper.nodes, paths_of(site)
+        lost = nodes[paths.is_lost].data == b"1"
+        assert lost or paths.part(part) not in nodes, (
+            f"{part} leaves the disk of {site.replica}, which promises it"
+        )
+
+    def _look(self, before: dict[str, Node | None]) -> None:
+        nodes = self.cluster.world.zookeeper.nodes
+        log = f"{TABLE.log}/"
+        for path, old in before.items():
+            node = nodes.get(path)
+            if old is not None or node is None:
+                continue
+            if path.startswith(log):
+                self._logged(path, node)
+                continue
+            parent, _, name = path.rpartition("/")
+            if parent == TABLE.mutations:
+                self.ledger.mutations[name] = MutationEntry.decode(node.data)
+            if parent.endswith("/parts"):
+                self._promised(parent.split("/")[-2], PartName.parse(name))
+            elif parent.endswith("/executing"):
+                self.claims_never_overlap(TABLE.replica(parent.split("/")[-2]), name)
+
+    def _promised(self, replica: str, part: PartName) -> None:
+        site = self.cluster.sites[replica]
+        self.part_is_whole_before_it_is_announced(site, part)
+        self.parts_never_overlap(part)
+
+    def part_is_whole_before_it_is_announced(self, site: Site, part: PartName) -> None:
+        """The disk first, then ZooKeeper: and it would survive a loss of power right now."""
+        store = outside_store(site)
+        assert store.has(part), f"{site.replica} announces {part}, which is not on its disk"
+        manifest = store.verify(part)
+        for name in ("", "part.json", *(file.name for file in manifest.files)):
+            path = f"{part}/{name}".rstrip("/")
+            assert site.host.disk.is_safe(path), (
+                f"{site.replica} announces {part}, but {path} would not survive a loss of power"
+            )
+
+    def claims_never_overlap(self, paths: ReplicaPaths, node: str) -> None:
+        """No two workers produce overlapping parts, and nobody what was produced already."""
+        nodes = self.cluster.world.zookeeper.nodes
+        assert paths.queue_entry(node) in nodes, f"{paths.root}/{node} is claimed, and finished"
+        claims = {
+            other: Claim.decode(nodes[paths.claim(other)].data).parts
+            for other in nodes[paths.executing].children
+        }
+        mine = claims.pop(node)
+        for other, parts in claims.items():
+            assert all(one.disjoint(two) for one in mine for two in parts), (
+                f"{paths.root}: {node} claims {show(list(mine))}, {other} {show(list(parts))}"
+            )
+
+    def parts_never_overlap(self, part: PartName) -> None:
+        """G1, over all replicas and all times."""
+        outcome = self.recorded.add(part)
+        assert not isinstance(outcome, Intersects), f"{part} overlaps {outcome}"
+
+    def _logged(self, path: str, node: Node) -> None:
+        entry = decode(node.data)
+        if isinstance(entry, GetPart):
+            self.each_row_is_logged_once(path, entry)
+
+    def each_row_is_logged_once(self, path: str, entry: GetPart) -> None:
+        """G4, by the log: merges could hide a second copy, the log can't."""
+        site = self.cluster.sites[entry.source_replica]
+        for row in rows_on(site.host.disk, entry.part):
+            earlier = self.rows_logged.setdefault(row, path)
+            assert earlier == path, f"{row} is in {earlier}, and now in {path}: {entry.part}"
+            self.ledger.taken_by[row] = entry.source_replica
+            self.ledger.blocks[row] = entry.part
