@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any, get_args
 
+from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.table import Column, DefaultKind, Engine, EngineKind, TableDefinition
 
@@ -36,6 +37,8 @@ def _definition(raw: dict[str, Any]) -> TableDefinition:
         partition_by=_texts(raw.pop("partition_by")),
         primary_key=None if primary_key is None else _texts(primary_key),
         settings=tuple(_pair(setting) for setting in raw.pop("settings")),
+        metadata_version=_version(raw.pop("metadata_version", 0)),
+        history=tuple(_change(change) for change in raw.pop("history", ())),
         **_only_texts(raw),
     )
 
@@ -52,6 +55,16 @@ def _engine(raw: dict[str, Any]) -> Engine:
     if engine.kind not in get_args(EngineKind):
         raise ValueError(f"unknown engine {engine.kind!r}")
     return engine
+
+
+def _change(raw: dict[str, Any]) -> ColumnChange:
+    return ColumnChange(_version(raw.pop("version")), **_only_texts(raw))
+
+
+def _version(raw: Any) -> int:
+    if not isinstance(raw, int) or raw < 0:
+        raise ValueError(f"{raw!r} is no version of the metadata")
+    return raw
 
 
 def _pair(raw: Any) -> tuple[str, str]:

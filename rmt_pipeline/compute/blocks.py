@@ -7,7 +7,7 @@ text, hence as a 128-bit number.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
 from typing import Protocol
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmt_pipeline.compute.kernel_order import row_order
+from rmt_pipeline.compute.kernel_ttl import RowTtl, ttl_rules
 from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.merge_result import json_bounds
 from rmt_pipeline.compute.partition import partition_id, partition_text
@@ -25,6 +26,7 @@ from rmt_pipeline.expressions.format_value import column_values
 from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import BadValue, TooManyPartitions
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.ttl import PartTtl, codec_of
 from rmt_pipeline.store import layout, parquet
 from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn
 from rmt_pipeline.store.part_store import PartStore
@@ -72,6 +74,9 @@ class Shape:
         self.partition_by = KeyColumns(definition.partition_by, columns)
         self.sorted_by = self.order_by.leading_columns
         self.key_names = (*self.partition_by.names, *self.order_by.names)
+        self.metadata_version = definition.metadata_version
+        self.ttl_rules = ttl_rules(definition)
+        self.ttl = RowTtl(self.ttl_rules, columns)
 
 
 @lru_cache(maxsize=256)
@@ -106,7 +111,9 @@ def stage(
 ) -> StagedPart:
     """Write the block as a part under a temporary name. Raises DiskFull; then nothing is left."""
     table, shape, hashes = block.table, block.shape, block.hashes
-    data = parquet.encode(table, sorted_by=shape.sorted_by)
+    known = PartTtl(shape.ttl.measure(table))
+    codec = codec_of([known], shape.ttl_rules, created_s)
+    data = parquet.encode(table, sorted_by=shape.sorted_by, codec=codec)
     staging = store.begin("insert", block.partition_id)
     try:
         file = staging.write(layout.data_file(0), parquet.chunks_of(data))
@@ -127,6 +134,8 @@ def stage(
                 insert_id=insert_id,
                 run_id=run_id,
                 engine_version=engine_version(),
+                metadata_version=shape.metadata_version,
+                ttl=replace(known, codec=codec),
             )
         )
     except BaseException:

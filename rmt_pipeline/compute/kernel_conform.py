@@ -1,14 +1,19 @@
-"""Bringing a source's batches to the result's columns: older parts may lack some."""
+"""Bringing a source's batches to the result's columns: older parts may lack some, or have them
+with another type.
+"""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 
+from rmt_pipeline.compute.computed import compiled, evaluated
 from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.units import Shape
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.expressions.types import arrow_schema, parse_type, quote_name
+from rmt_pipeline.protocol.errors import BadValue, Corruption, UserError
+from rmt_pipeline.protocol.table import Column
 
 
 class Conform:
@@ -31,11 +36,14 @@ class Conform:
             fields.append(field.with_type(kind))
         self.schema = pa.schema(fields)
 
-    def table(self, batch: pa.RecordBatch, part: str) -> pa.Table:
+    def table(
+        self, batch: pa.RecordBatch, part: str, types: Mapping[str, str] = MappingProxyType({})
+    ) -> pa.Table:
         """The batch with the result's columns: those that the part lacks have their default.
 
-        Raises Corruption for values that don't fit, BadValue for a default that can't be
-        computed.
+        `types` are those of the part's columns, by their present names, where these are known:
+        values of another type than the result's are converted. Raises Corruption for values that
+        don't fit, BadValue for what can't be converted and a default that can't be computed.
         """
         names = frozenset(batch.schema.names)
         arrays = []
@@ -44,6 +52,9 @@ class Conform:
                 arrays.append(_constant(parse_type(column.type).default, field, batch.num_rows))
                 continue
             array = batch.column(field.name)
+            known = types.get(column.name, column.type)
+            if known != column.type:
+                array = converted(array, Column(column.name, known), column.type, part)
             if array.type != field.type:
                 array = _cast(array, field, part)
             arrays.append(array)
@@ -75,6 +86,23 @@ class Conform:
 def _constant(value: object, field: pa.Field, rows: int) -> pa.Array:
     plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     return pa.repeat(pa.scalar(value, plain), rows).cast(field.type)
+
+
+def converted(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
+    """The values of a part's column as another type: as CAST makes them of the stored ones.
+
+    Raises BadValue naming part, column, types and a value.
+    """
+    plain = parse_type(stored.type).arrow
+    table = pa.table({stored.name: array.cast(plain)})
+    expression = compiled(f"CAST({quote_name(stored.name)} AS {kind})", (stored,))
+    try:
+        [values] = evaluated([expression], table)
+    except UserError as error:
+        raise BadValue(
+            f"part {part}: column {stored.name} is {stored.type} and can't become {kind}: {error}"
+        ) from error
+    return values
 
 
 def _cast(array: pa.Array, field: pa.Field, part: str) -> pa.Array:

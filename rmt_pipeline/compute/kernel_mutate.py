@@ -141,4 +141,4 @@ def _tables(unit: MutateUnit, shape: Shape) -> Iterator[pa.Table]:
     conform = Conform(shape, dictionaries)
     rows = batch_rows_for(1, reader.bytes / max(reader.rows, 1))
     for batch in reader.batches(rows, sorted(dictionaries)):
-        yield conform.table(batch, source.part)
+        yield conform.table(batch, source.part, reader.types)

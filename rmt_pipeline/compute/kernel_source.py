@@ -120,8 +120,9 @@ def key_value(scalar: pa.Scalar) -> Any:
 class Reader:
     """The rows of one source in [lower, upper) as sorted batches.
 
-    Every batch has the file's columns that are among `columns`; the caller conforms them to the
-    result's.
+    Every batch has those of `columns` that the source has, by their present names; the caller
+    conforms them to the result's. `types` are the texts of the types that they have there, where
+    these are known.
     """
 
     def __init__(
@@ -138,6 +139,12 @@ class Reader:
         self.rows = 0
         self.bytes = 0
         wanted = frozenset(columns)
+        stored = {one.column: one for one in source.stored or () if one.column in wanted}
+        self.types = {name: one.type for name, one in stored.items()}
+        self._stored_names = {name: one.name for name, one in stored.items()}
+        if source.stored is None:
+            self._stored_names = {name: name for name in columns}
+        of_file = {stored: name for name, stored in self._stored_names.items()}
         for file in source.files:
             opened = open_parquet(source.part, file.path)
             metadata = opened.metadata
@@ -148,7 +155,9 @@ class Reader:
                     groups.append(group)
                     self.rows += metadata.row_group(group).num_rows
                     self.bytes += metadata.row_group(group).total_byte_size
-            names = [name for name in opened.schema_arrow.names if name in wanted]
+            names = {
+                name: of_file[name] for name in opened.schema_arrow.names if name in of_file
+            }
             if groups:
                 self._files.append((file.path, metadata, groups, names))
             opened.close()
@@ -160,16 +169,21 @@ class Reader:
             for group in groups:
                 small = _small_dictionaries(metadata, group)
                 found = small if found is None else found & small
-        return found or frozenset()
+        names = found or frozenset()
+        return frozenset(name for name, stored in self._stored_names.items() if stored in names)
 
     def batches(self, rows: int, dictionaries: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Batches of at most `rows` rows. Raises BrokenSource."""
+        coded = [
+            self._stored_names[name] for name in dictionaries if name in self._stored_names
+        ]
         for path, metadata, groups, names in self._files:
-            file = open_parquet(self.part, path, dictionaries, metadata)
+            file = open_parquet(self.part, path, coded, metadata)
             with file, naming_the_part(self.part, path):
-                yield from file.iter_batches(
-                    rows, row_groups=groups, columns=names, use_threads=False
-                )
+                for batch in file.iter_batches(
+                    rows, row_groups=groups, columns=list(names), use_threads=False
+                ):
+                    yield batch.rename_columns([names[name] for name in batch.schema.names])
 
 
 def _leading_bounds(

@@ -120,7 +120,7 @@ class _Sources:
         unit = self._unit
         key = unit.shape.key_names
         for batch in reader.batches(self.batch_rows, sorted(self._dictionaries)):
-            table = self._conform.table(batch, reader.part)
+            table = self._conform.table(batch, reader.part, reader.types)
             if unit.lower is not None:
                 table = table.slice(rows_before(table, key, unit.lower, with_equal=False))
             end = table.num_rows

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 from rmt_pipeline.compute.kernel_sample import KeyReader
 from rmt_pipeline.compute.kernel_source import stretches
+from rmt_pipeline.compute.kernel_ttl import ttl_rules
 from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.merge_job import MergeJob, SourcePart
 from rmt_pipeline.compute.units import (
@@ -27,7 +28,9 @@ from rmt_pipeline.compute.units import (
     units_count,
 )
 from rmt_pipeline.expressions.types import parse_type, quote_name
+from rmt_pipeline.protocol.alter_history import stored_as, stored_columns
 from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import codec_of, everything_expired, something_expired
 from rmt_pipeline.store import layout
 
 # Small units share tasks: starting a task costs as much as merging a few thousand rows.
@@ -48,7 +51,7 @@ def plan_merge(job: MergeJob, number: int) -> list[Unit]:
 
 def units_of(job: MergeJob, number: int, shape: Shape) -> list[Unit]:
     """The units of a merge with this shape; see `plan_merge`."""
-    sources = tuple(unit_source(source) for source in job.sources)
+    sources = tuple(unit_source(source, job.definition) for source in job.sources)
     count = units_count(sum(source.manifest.bytes_on_disk for source in job.sources))
     edges: list[KeyPrefix] = []
     if count > 1 and shape.key:
@@ -91,12 +94,15 @@ def has_statistics(shape: Shape) -> bool:
     return not leading.is_computed and not parse_type(kinds[leading.name]).plain.elements
 
 
-def unit_source(source: SourcePart) -> UnitSource:
+def unit_source(source: SourcePart, definition: TableDefinition) -> UnitSource:
+    """The part as units read it: with the table's columns of now."""
+    manifest = source.manifest
     directory = PurePosixPath(source.directory)
-    files = sorted(source.manifest.files)  # data-00000, data-00001, …: key order
+    files = sorted(manifest.files)  # data-00000, data-00001, …: key order
     return UnitSource(
         source.name,
         tuple(UnitFile(str(directory / file.name), file.size, file.hash) for file in files),
+        stored_as(definition, manifest.columns, manifest.metadata_version),
     )
 
 
@@ -127,6 +133,8 @@ def shape_of(job: MergeJob) -> Shape:
     bounded = [part for part in key_parts(partition_by.names, columns) if not part.is_computed]
     bounded += order_by
     bounded += [KeyPart(name, name) for name in partition_by.inputs]
+    ttl, now_s = ttl_rules(definition), job.create_time_s
+    known = [source.manifest.ttl for source in job.sources]
     return Shape(
         columns=columns,
         key=order_by,
@@ -134,14 +142,23 @@ def shape_of(job: MergeJob) -> Shape:
         deduplicate=job.deduplicate,
         deduplicate_by=job.deduplicate_by,
         bounded=tuple({part.name: part for part in reversed(bounded)}.values())[::-1],
+        ttl=ttl,
+        expire_s=now_s if something_expired(known, ttl, now_s) else 0,
+        codec=codec_of(known, ttl, now_s),
     )
 
 
-def stored_columns(definition: TableDefinition) -> tuple[Column, ...]:
-    return tuple(
-        column
-        for column in definition.columns
-        if column.default_kind not in ("ALIAS", "EPHEMERAL")
+def nothing_is_left(job: MergeJob) -> bool:
+    """Whether the sources' manifests tell that every row has expired: then none is read.
+
+    Not of engines that add rows up: what WHERE says of a sum, no row can tell.
+    """
+    if job.definition.engine.kind in ("SummingMergeTree", "AggregatingMergeTree"):
+        return False
+    ttl = ttl_rules(job.definition)
+    return all(
+        everything_expired(source.manifest.ttl, ttl, job.create_time_s)
+        for source in job.sources
     )
 
 

@@ -10,7 +10,11 @@ import pyarrow as pa
 from rmt_pipeline.compute.merge_job import MergeDone, MergeFailure, MergeJob, MergeOutcome
 from rmt_pipeline.compute.units import Shape, UnitDone, UnitFailed, UnitResult
 from rmt_pipeline.protocol import errors
+from rmt_pipeline.protocol.alter_history import is_current, stored_as
+from rmt_pipeline.protocol.entries import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
 from rmt_pipeline.protocol.errors import Corruption, RmtError
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.ttl import NO_TTL, PartTtl, added
 from rmt_pipeline.store.manifest import KeyBound, KeyValue, Manifest, PartColumn, PartFile
 
 MODULUS = 1 << 128
@@ -66,6 +70,8 @@ def added_up(job: MergeJob, shape: Shape, units: Sequence[UnitDone]) -> MergeDon
         bytes_uncompressed=sum(unit.bytes_uncompressed for unit in units),
         sources=tuple(source.name for source in job.sources),
         engine_version=ENGINE_VERSION,
+        metadata_version=job.definition.metadata_version,
+        ttl=_ttl(job, shape, units),
     )
     return MergeDone(
         job=job,
@@ -74,6 +80,23 @@ def added_up(job: MergeJob, shape: Shape, units: Sequence[UnitDone]) -> MergeDon
         units=len(units),
         seconds=sum(unit.seconds for unit in units),
         warnings=tuple(dict.fromkeys(text for unit in units for text in unit.warnings)),
+    )
+
+
+def _ttl(job: MergeJob, shape: Shape, units: Sequence[UnitDone]) -> PartTtl:
+    if not shape.ttl:
+        return NO_TTL
+    before = [source.manifest.ttl for source in job.sources]
+    now_s = job.create_time_s
+    return PartTtl(
+        times=added(times for unit in units for times in unit.ttl),
+        codec=shape.codec,
+        deleted_s=now_s
+        if job.merge_type == MERGE_TTL_DELETE
+        else max(one.deleted_s for one in before),
+        recompressed_s=now_s
+        if job.merge_type == MERGE_TTL_RECOMPRESS
+        else max(one.recompressed_s for one in before),
     )
 
 
@@ -97,21 +120,34 @@ def not_conserved(shape: Shape, made: MergeDone) -> str | None:
         return None
     if result.rows != rows:
         return f"{result.rows} rows were written, {rows} were read. Nothing was published"
-    columns = {(column.name, column.type) for column in shape.columns}
-    same = [set(manifest.columns) == columns for manifest in manifests]
-    if all(same):
+    definition = made.job.definition
+    if all(is_current(definition, each.columns, each.metadata_version) for each in manifests):
         expected = sum(manifest.row_hash for manifest in manifests) % MODULUS
         if result.row_hash != expected:
             return (
                 f"the row hash is {result.row_hash:032x}, the sources' sum {expected:032x}. "
                 "Nothing was published; check the sources"
             )
-    for name, kind in sorted(columns):
-        if all((name, kind) in manifest.columns for manifest in manifests):
-            total = sum(manifest.column_hashes[name] for manifest in manifests) % MODULUS
+    sums = [column_sums(definition, manifest) for manifest in manifests]
+    for column in sorted(shape.columns, key=lambda column: column.name):
+        name = column.name
+        if all(name in of_source for of_source in sums):
+            total = sum(of_source[name] for of_source in sums) % MODULUS
             if result.column_hashes[name] != total:
                 return f"column {name} is not what it was. Nothing was published"
     return None
+
+
+def column_sums(definition: TableDefinition, manifest: Manifest) -> dict[str, int]:
+    """The sums of a part's columns, by their present names; not of those that the part has with
+    another type, or not at all.
+    """
+    types = {column.name: column.type for column in definition.columns}
+    return {
+        one.column: manifest.column_hashes[one.name]
+        for one in stored_as(definition, manifest.columns, manifest.metadata_version)
+        if one.type == types[one.column]
+    }
 
 
 def _key_bounds(units: Sequence[UnitDone]) -> tuple[KeyBound, ...]:

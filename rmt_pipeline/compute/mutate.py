@@ -13,7 +13,7 @@ from dataclasses import replace
 from rmt_pipeline.compute.kernel_task import try_unit
 from rmt_pipeline.compute.merge_job import MergeJob
 from rmt_pipeline.compute.merge_plan import shape_of, tasks_of, unit_source
-from rmt_pipeline.compute.merge_result import MODULUS, added_up, error_of
+from rmt_pipeline.compute.merge_result import MODULUS, added_up, column_sums, error_of
 from rmt_pipeline.compute.mutate_job import (
     MutateDone,
     MutateFailure,
@@ -26,7 +26,7 @@ from rmt_pipeline.compute.mutate_job import (
 from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
 from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.spark import SparkSessions, run_jobs
-from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult, UnitSource
+from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.store import layout
 from rmt_pipeline.system import Clock, IdSource
@@ -123,14 +123,14 @@ def rows_touched(job: MutateJob) -> int:
 
 
 def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
-    source = unit_source(job.source)
-    shape = replace(shape_of(_as_merge(job)), rules=Plain())
+    source = unit_source(job.source, job.definition)
+    shape = replace(shape_of(_as_merge(job)), rules=Plain(), expire_s=0, codec=job.source.manifest.ttl.codec)
     return [
         MutateUnit(
             merge=number,
             ordinal=ordinal,
             shape=shape,
-            sources=(UnitSource(source.part, (file,)),),
+            sources=(replace(source, files=(file,)),),
             output=f"{job.staging}/{layout.data_file(ordinal)}",
             verify=((source.part, file),),
             commands=job.commands,
@@ -199,9 +199,8 @@ def _not_conserved(job: MutateJob, units: Sequence[MutateUnitDone], rows_in: int
     rows = sum(unit.rows + unit.rows_deleted for unit in units)
     if rows != source.rows:
         return f"{rows} rows were kept or deleted, the source has {source.rows}"
-    types = {column.name: column.type for column in job.definition.columns}
-    for name, kind in source.columns:
-        if types.get(name) != kind or any(name in unit.changed for unit in units):
+    for name, expected in column_sums(job.definition, source).items():
+        if any(name in unit.changed for unit in units):
             continue
         found = sum(
             value
@@ -210,6 +209,6 @@ def _not_conserved(job: MutateJob, units: Sequence[MutateUnitDone], rows_in: int
             for column, value in hashes
             if column == name
         )
-        if found % MODULUS != source.column_hashes[name]:
+        if found % MODULUS != expected:
             return f"column {name}, which no command changes, is not what it was"
     return None

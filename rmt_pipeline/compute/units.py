@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmt_pipeline.protocol.alter_history import StoredColumn
 from rmt_pipeline.protocol.table import Column
 
 UNIT_BYTES = 32 << 20  # of Parquet; smaller ones would spend their time on starting
@@ -135,7 +136,11 @@ class UnitFile:
 
 @dataclass(frozen=True, slots=True)
 class UnitSource:
-    """A source part; its files in key order."""
+    """A source part; its files in key order.
+
+    `stored` says where it has which columns of the result; None: where it has columns of these
+    names and types.
+    """
 
     part: str
     files: tuple[UnitFile, ...]
@@ -151,6 +156,7 @@ class Unit:
     """
 
     merge: int
+    stored: tuple[StoredColumn, ...] | None = None
     ordinal: int
     shape: Shape
     sources: tuple[UnitSource, ...]

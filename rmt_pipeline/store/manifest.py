@@ -89,6 +89,9 @@ class Manifest:
     """Ids of the mutations that were applied to make it."""
     engine_version: str = ""
     format: int = FORMAT
+    metadata_version: int = 0
+    """Of the table's metadata that it was written with: what ALTERs did since counts for it."""
+    ttl: PartTtl = NO_TTL
 
     def __post_init__(self) -> None:
         problem = _problem(self)
@@ -163,8 +166,9 @@ def _problem(manifest: Manifest | SimpleNamespace) -> str | None:
         return f"size or hash of a file is wrong: {manifest.files}"
     if sum(file.size for file in manifest.files) != manifest.bytes_on_disk:
         return f"bytes_on_disk is {manifest.bytes_on_disk}, the files are {manifest.files}"
-    if min(manifest.rows, manifest.created_s, manifest.bytes_uncompressed) < 0:
-        return "rows, created_s and bytes_uncompressed can't be negative"
+    numbers = manifest.rows, manifest.created_s, manifest.bytes_uncompressed
+    if min(*numbers, manifest.metadata_version) < 0:
+        return "rows, created_s, bytes_uncompressed and metadata_version can't be negative"
     if not all(0 <= value < 1 << 128 for value in hashes):
         return "a hash has more than 128 bits"
     if any(PartName.try_parse(source) is None for source in manifest.sources):
@@ -199,6 +203,21 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 def _from_json(fields: Any) -> Manifest:
     if not isinstance(fields, dict):
+        # Of a table that was never altered the text is as before there was ALTER.
+        **({"metadata_version": version} if (version := manifest.metadata_version) else {}),
+        **_ttl_to_json(manifest.ttl),
+    }
+
+
+def _ttl_to_json(ttl: PartTtl) -> dict[str, Any]:
+    """Nothing for parts of tables without TTL."""
+    if ttl == NO_TTL:
+        return {}
+    return {
+        "ttl": ttl.times,
+        "ttl_codec": ttl.codec,
+        "ttl_deleted_s": ttl.deleted_s,
+        "ttl_recompressed_s": ttl.recompressed_s,
         raise Corruption(f"{layout.MANIFEST} is not an object: {str(fields)[:80]}")
     read = _Fields(fields)
     number = read.integer("format")
@@ -233,6 +252,8 @@ def _from_json(fields: Any) -> Manifest:
         raise Corruption(f"{layout.MANIFEST}: {problem}")
     return Manifest(**values)
 
+        "metadata_version": read.integer("metadata_version", absent=0),
+        "ttl": _ttl_from_json(read) if "ttl" in fields else NO_TTL,
 
 class _Fields:
     """Typed reading of a JSON object; each method raises Corruption naming the field."""
@@ -240,7 +261,9 @@ class _Fields:
     def __init__(self, fields: dict[str, Any]) -> None:
         self._fields = fields
 
-    def integer(self, name: str) -> int:
+    def integer(self, name: str, absent: int | None = None) -> int:
+        if absent is not None and name not in self._fields:
+            return absent
         return int(self._take(name, int))
 
     def text(self, name: str) -> str:
