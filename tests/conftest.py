@@ -97,3 +97,22 @@ def real_keeper(zookeeper_server: EmbeddedZooKeeper, chroot: str) -> Iterator[Ka
     opened = connect(zookeeper_server.hosts, chroot=chroot)
     yield opened
     opened.close()
+
+
+LANES = ("tidy", "unit", "property", "contract", "crash", "simulation", "zookeeper", "spark")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One lane after the other, the quickest first; within a lane the order is random.
+
+    Lanes that hold ZooKeeper sessions between tests come last (golden, dagster): kazoo's threads
+    draw random numbers, and hypothesis takes these for a test's own.
+    """
+    tests = Path(__file__).parent
+
+    def lane(item: pytest.Item) -> int:
+        name = item.path.relative_to(tests).parts[0]
+        return LANES.index(name) if name in LANES else len(LANES)
+
+    items.sort(key=lane)

@@ -19,7 +19,7 @@ from tests.support.site import Site
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "yes"
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     with tempfile.TemporaryDirectory() as directory:
         config = write_config(Path(directory))

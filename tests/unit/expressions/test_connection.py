@@ -49,7 +49,7 @@ def test_files_and_directories_that_are_given_can_be_read(files: tuple[Path, Pat
         "SELECT * FROM read_csv('https://example.com/x.csv')",
         "SELECT * FROM glob('/etc/*')",
         "COPY (SELECT 1) TO '/tmp/rmt_escape.csv'",
-        "ATTACH '/tmp/rmt_escape.db'",
+        "ATTACH 'rmt_escape.db'",
         "INSTALL httpfs",
         "LOAD httpfs",
         "SET enable_external_access = true",
