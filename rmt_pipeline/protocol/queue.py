@@ -5,7 +5,7 @@ worker builds from ZooKeeper, so it holds no truth of its own: what two workers 
 same reads can clash only in the multi that claims, and one of them is refused there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.entries import (
@@ -159,10 +159,12 @@ class QueueView:
         reason = reason_to_wait(Question(self._state, future, dropping, node, entry, facts))
         return Run() if reason is None else Wait(reason)
 
-    def plan(self, facts: Facts, limit: int) -> Plan:
+    def plan(self, facts: Facts, limit: int, skip: Collection[str] = ()) -> Plan:
         """Decide about every entry, each beside those chosen before it; at most `limit` run.
 
         Entries after the limit is reached wait for it; `done` ones are found all the same.
+        `skip` are nodes that whoever asks leaves to others. They are not chosen, so nothing waits
+        for them.
         """
         future, dropping = self._state.future.copy(), self._state.dropping.copy()
         run: list[tuple[str, LogEntry]] = []
@@ -176,7 +178,7 @@ class QueueView:
                 done.append((node, decision.covered_by))
             elif isinstance(decision, Wait):
                 wait.append((node, decision.reason))
-            else:
+            elif node not in skip:
                 entry = self._state.entries[node]
                 run.append((node, entry))
                 _take(node, entry, future, dropping)

@@ -183,8 +183,12 @@ def _leave(
     if lost == b"1" or stat.version != source.is_lost_version:
         raise _changed(source)
     for part in gone:
-        if replica.store.has(part):
+        if not replica.store.has(part):
+            continue
+        if replica.settings.detach_old_local_parts_when_cloning_replica:
             replica.store.detach(part, "clone")
+        else:
+            replica.store.remove(part)  # or, while somebody reads it, what nobody promises
     for start in range(0, len(gone), limits.MULTI_OPS_MAX):
         batch = gone[start : start + limits.MULTI_OPS_MAX]
         replica.keeper.multi([Delete(replica.paths.part(part)) for part in batch])

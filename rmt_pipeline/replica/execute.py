@@ -5,7 +5,7 @@ Any number of processes may do this for one replica at once: claims keep them ap
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rmt_pipeline.compute.merge_job import Merger
@@ -30,7 +30,7 @@ from rmt_pipeline.protocol.errors import (
     TableIsReadOnly,
 )
 from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.queue import Facts, QueueView
+from rmt_pipeline.protocol.queue import Facts, Plan, QueueView
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.replica.backoff import Backoff, record_failure
 from rmt_pipeline.replica.fetch import Source, find_sources
@@ -45,14 +45,20 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot
 
+from rmt_pipeline.replica.single_merge import merges_awaited
 Pool = Literal["fetch", "merge"]
 _ENDS_THE_STEP = (OutcomeUnknown, ReplicaRetired)
 WAITING_SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
+POOLS: tuple[Pool, ...] = ("fetch", "merge")
 class PartDone:
-    """One queue entry carried out, or tried in vain (`error`). Times in seconds."""
+    """One queue entry carried out, or tried in vain (`error`). Times in seconds.
+
+    `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
+    was made of here. `differs`: what was made is not what another replica has published.
+    """
 
     part: PartName
     kind: str
@@ -63,11 +69,14 @@ class PartDone:
     lag_s: float = 0.0
     seconds: float = 0.0
     error: str = ""
+    rows_in: int = 0
+    bytes_in: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet."""
+    differs: bool = False
 
     done: tuple[PartDone, ...] = ()
     finished_without_work: int = 0
@@ -128,7 +137,7 @@ class Executor:
             )
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
         self._backoff.keep_only(frozenset(view.entries))
-        plan = view.plan(self._facts(view), limits.ENTRIES_PER_STEP_MAX)
+        plan = plan_of_pool(view, self._facts(view), self._pool)
         finish_entries(replica, [node for node, _ in plan.done])
         now_s = clock.monotonic_s()
         ready = [
@@ -193,8 +202,13 @@ class Executor:
         for node, entry in ready:
             here = self._here(view, entry)
             if isinstance(here, FetchResult):
+            merges_elsewhere=self._awaited(view),
                 wanted.append((node, entry))
             else:
+    def _awaited(self, view: QueueView) -> dict[PartName, str]:
+        unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
+        return merges_awaited(self._replica, unclaimed) if self._pool == "merge" else {}
+
                 taken.append(here.part)
                 yield _Task(node, entry, here)
         parts = [(_result(entry), entry.source_replica) for _, entry in wanted]
@@ -270,7 +284,8 @@ class Executor:
         except RmtError as error:
             if isinstance(error, _ENDS_THE_STEP):
                 raise
-            return self._failed(task.node, task.entry, error, release=True)
+            failed = self._failed(task.node, task.entry, error, release=True)
+            return replace(failed, differs=True)
         return PartDone(
             part=published.part,
             kind="FETCH" if isinstance(task.how, Source) else kind_name(task.entry),
@@ -291,17 +306,28 @@ class Executor:
         if difference is not None:
             replica.store.discard(staged)
             raise Corruption(
+        rows_in, bytes_in = self._taken_in(task)
                 f"{replica}: {task.part} arrived from {task.how.replica} with another {difference} "
                 "than ZooKeeper has for it"
             )
         return publish(replica, task.node, task.part, staged, is_theirs=expected is not None)
 
+            rows_in=rows_in,
+            bytes_in=bytes_in,
     def _failed(
         self, node: str, entry: LogEntry, error: RmtError, *, release: bool
     ) -> PartDone:
         tries = self._backoff.failed(node, self._replica.clock.monotonic_s())
         record_failure(self._replica, node, tries, str(error), release=release)
         return PartDone(part=_result(entry), kind=kind_name(entry), error=str(error))
+    def _taken_in(self, task: _Task) -> tuple[int, int]:
+        """Rows and bytes of what a part was made of; nothing of a part that was fetched."""
+        if isinstance(task.how, Source):
+            return 0, 0
+        store = self._replica.store
+        found = [store.manifest(part) for part in sources_of(task.entry) if store.has(part)]
+        return sum(one.rows for one in found), sum(one.bytes_on_disk for one in found)
+
 
 
 def pool_of(entry: LogEntry) -> Pool:
@@ -313,3 +339,14 @@ def _result(entry: LogEntry) -> PartName:
     part = result_of(entry)
     assert part is not None
     return part
+def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:
+    """The plan for workers of this pool; what others can run is in it too.
+
+    Merges wait for fetches that come before them, but no fetch for a merge that has not begun:
+    the merge may lack the very part that is to be fetched again.
+    """
+    merges = [node for node, entry in view.entries.items() if pool_of(entry) == "merge"]
+    skip = frozenset(merges) if pool == "fetch" else frozenset()
+    return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip)
+
+

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.compute.merge_job import MergeDone, MergeJob, Merger, SourcePart
-from rmt_pipeline.protocol.entries import LogEntry, MergeParts
+from rmt_pipeline.protocol.entries import MERGE_TTL_RECOMPRESS, LogEntry, MergeParts
 from rmt_pipeline.protocol.errors import DiskFull, RmtError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import QueueView
 from rmt_pipeline.replica.check import check_part
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.single_merge import merger_elsewhere
 from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
@@ -43,10 +44,19 @@ def fetch_or_merge(
         return FetchResult("always_fetch_merged_part is set")
     if entry.result in replica.memory.fetch_instead:
         return FetchResult("our own result differed from another replica's")
+    age_s = replica.clock.now_s() - entry.create_time
+    recompresses = entry.merge_type == MERGE_TTL_RECOMPRESS
+    if (
+        recompresses
+        and entry.source_replica != replica.name
+        and age_s <= settings.try_fetch_recompressed_part_timeout
+    ):
+        return FetchResult(f"{entry.source_replica}, which assigned it, recompresses it first")
+    if (other := merger_elsewhere(replica, entry)) is not None:
+        return FetchResult(f"replica {other} was chosen to merge it")
     for source in entry.sources:
         if source not in view.current or not replica.store.has(source):
             return FetchResult(f"source {source} is not here")
-    age_s = replica.clock.now_s() - entry.create_time
     if age_s >= settings.prefer_fetch_merged_part_time_threshold:
         size = sum(replica.store.manifest(source).bytes_on_disk for source in entry.sources)
         large = size >= settings.prefer_fetch_merged_part_size_threshold

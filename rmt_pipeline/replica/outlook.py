@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.entries import LogEntry, describe
 from rmt_pipeline.protocol.errors import TableIsReadOnly
 from rmt_pipeline.protocol.queue import Facts, QueueView
-from rmt_pipeline.replica.execute import Pool, pool_of
+from rmt_pipeline.replica.execute import POOLS, Pool, plan_of_pool, pool_of
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.zookeeper.keeper import Watch
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
@@ -56,13 +56,21 @@ def outlook(replica: Replica, watch: Watch | None = None) -> Outlook:
             f"{replica} is lost and is cloning another replica; its server finishes that"
         )
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
-    plan = view.plan(Facts(), limits.ENTRIES_PER_STEP_MAX)
-    ready: dict[Pool, int] = {"fetch": len(plan.done), "merge": 0}
-    for _, entry in plan.run:
-        ready[pool_of(entry)] += 1
-    waiting = (_waiting(node, view.entries[node], reason) for node, reason in plan.wait)
+    facts = Facts(merges_elsewhere=merges_awaited(replica, view.entries.values()))
+    plans = {pool: plan_of_pool(view, facts, pool) for pool in POOLS}
+    done = tuple(node for node, _ in plans["fetch"].done)
+    ready = {
+        pool: sum(pool_of(entry) == pool for _, entry in plan.run)
+        for pool, plan in plans.items()
+    }
+    ready["fetch"] += len(done)
+    waiting = (
+        _waiting(node, view.entries[node], reason)
+        for pool, plan in plans.items()
+        for node, reason in plan.wait
+        if pool_of(view.entries[node]) == pool
+    )
     oldest_s = min((entry.create_time for entry in view.entries.values()), default=None)
-    done = tuple(node for node, _ in plan.done)
     return Outlook(ready, done, tuple(waiting), oldest_s)
 
 

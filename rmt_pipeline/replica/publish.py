@@ -7,15 +7,29 @@ from rmt_pipeline.protocol.errors import Conflict, Corruption, OutcomeUnknown
 from rmt_pipeline.protocol.formats import PartHeader
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Kind, Refused
 
+_NOT_IDENTICAL: dict[layout.StageKind, layout.DetachReason] = {
+    "merge": "merge-not-byte-identical",
+    "mutate": "mutate-not-byte-identical",
+}
+
 
 class PartDiffers(Corruption):
-    """Our bytes of a part are not what another replica has published under the same name."""
+    """Our bytes of a part are not what another replica has published under the same name.
+
+    `ours` and `theirs` are the hashes of the rows' content, 32 hex digits.
+    """
 
     code = "CHECKSUM_DOESNT_MATCH"
+
+    def __init__(self, message: str, *, ours: str, theirs: str) -> None:
+        super().__init__(message)
+        self.ours = ours
+        self.theirs = theirs
 
 
 class EntryGone(Conflict):
@@ -44,7 +58,7 @@ def publish(
 
     `is_theirs`: it was compared with what another replica has published already.
 
-    Raises PartDiffers (staged bytes are thrown away), EntryGone, PartIsBusy; OutcomeUnknown and
+    Raises PartDiffers (the staged bytes are away), EntryGone, PartIsBusy; OutcomeUnknown and
     ReplicaRetired when nobody answered: then the directory stays for `start` or the next attempt.
     """
     header = staged.manifest.header()
@@ -88,14 +102,26 @@ def _compare_with_others(
         theirs = PartHeader.decode(read[0])
         difference = header.difference(theirs)
         if difference is not None:
-            _discard(replica, staged)
+            hashes = [one.hash_of_uncompressed_files.hex() for one in (header, theirs)]
             raise PartDiffers(
                 f"{replica}: our {part} differs from replica {name}'s in its {difference}: ours is "
-                f"{header.hash_of_uncompressed_files.hex()}, "
-                f"theirs {theirs.hash_of_uncompressed_files.hex()}"
+                f"{hashes[0]}, theirs {hashes[1]}; {_away(replica, part, staged)}, theirs is "
+                "fetched",
+                ours=hashes[0],
+                theirs=hashes[1],
             )
         return []
     return paths
+
+
+def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:
+    """Throw our differing result away, or keep it for people to look at. Which, in words."""
+    name = layout.parse_staged(staged.directory)
+    reason = None if name is None else _NOT_IDENTICAL.get(name.kind)
+    if reason is None or not replica.settings.detach_not_byte_identical_parts:
+        _discard(replica, staged)
+        return "ours is thrown away"
+    return f"ours is set aside as {replica.store.detach_staged(staged, part, reason)}"
 
 
 def _onto_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:

@@ -26,6 +26,19 @@ class Pointer:
 @dataclass(slots=True)
 class Memory:
     """What this process remembers only to save requests. Losing all of it changes nothing."""
+@dataclass(frozen=True, slots=True)
+class PartCounts:
+    """Parts on disk: all active ones, the fullest partition's active ones, and outdated ones of
+    the partition that has most of them.
+    """
+
+    active: int
+    partition: str
+    in_partition: int
+    outdated_partition: str
+    outdated: int
+
+
 
     partitions: set[str] = field(default_factory=set)
     """Partitions whose node in `block_numbers` was seen."""
@@ -36,8 +49,10 @@ class Memory:
     """Our log pointer as we left it; a pull that finds it outdated is refused, and reads it."""
     addresses: dict[str, tuple[float, bytes]] = field(default_factory=dict)
     """Peers that were active, when (monotonic), and their addresses."""
-    parts_counted: tuple[float, tuple[str, int, int]] | None = None
-    """When active parts were counted last (monotonic): fullest partition, its parts, all parts."""
+    parts_counted: tuple[float, PartCounts] | None = None
+    """When parts were counted last (monotonic), and how many there were."""
+    active: tuple[float, tuple[str, ...]] | None = None
+    """When it was asked last (monotonic) which replicas are active, and the answer."""
     fetch_instead: set[PartName] = field(default_factory=set)
     """Results of merges that came out differently here: fetched from who published them."""
     mutations: dict[str, MutationEntry] = field(default_factory=dict)

@@ -49,6 +49,8 @@ class WorkSummary:
     rows: int = 0
     size_bytes: int = 0
     failures: int = 0
+    differed: int = 0
+    """Results that were not what another replica had published; theirs were fetched."""
     assigned: int = 0
     finished_without_work: int = 0
     stopped: Stop = ""
@@ -58,6 +60,7 @@ class WorkSummary:
         for done in step.done:
             if done.error:
                 self.failures += 1
+                self.differed += done.differs
                 continue
             self.parts += 1
             self.rows += done.rows

@@ -23,6 +23,7 @@ from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
 from rmt_pipeline.protocol.queue import Facts, QueueView, Wait
 from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.sql.rows import Columns
 from rmt_pipeline.sql.system_scope import Scope
 from rmt_pipeline.table import Table
@@ -237,6 +238,7 @@ def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
         merges_max=limits.MERGES_MAX,
         size_limits=replica.size_limits(),
         sizes=sizes,
+        merges_elsewhere=merges_awaited(replica, view.entries.values()),
     )
     decisions = {
         node: view.decide(node, facts) for node in view.entries if node not in view.claims

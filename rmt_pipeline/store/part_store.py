@@ -321,6 +321,16 @@ class PartStore:
         self._sync_names(layout.DETACHED)
         return target
 
+    def detach_staged(
+        self, staged: StagedPart, part: PartName, reason: layout.DetachReason
+    ) -> str:
+        """Set aside, for people to look at, what was made under the name `part` and is not to be
+        published; the path in the table's directory. Raises MissingPart, UserError as `detach`.
+        """
+        target = set_aside(self._disk, self._root, staged.directory, part, reason)
+        self._sync_names(layout.DETACHED)
+        return target
+
     def sweep(self, keep: Collection[str], older_than_s: float, now_s: float) -> list[str]:
         """Remove staging directories that nobody needs any more; their names (spec §10.6).
 

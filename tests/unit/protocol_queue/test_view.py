@@ -117,6 +117,14 @@ def test_a_plan_stops_at_the_limit_but_finds_what_is_done() -> None:
     )
 
 
+def test_nothing_waits_for_what_is_left_to_others() -> None:
+    """P12. A merge that lacks a source must not hold back the fetch of that source."""
+    view = queue(merge("1_1_0 2_2_0"), get("1_1_0"), here="2_2_0")
+    assert [name for name, _ in view.plan(Facts(), 100).run] == [node(0)]
+    plan = view.plan(Facts(), 100, skip={node(0)})
+    assert (plan.run, plan.wait) == (((node(1), get("1_1_0")),), ())
+
+
 def test_drops_of_one_range_are_not_taken_together() -> None:
     """P11, P14."""
     view = queue(drop(5), replace(6, "7_7_0"), drop(5, "b"))

@@ -1,0 +1,165 @@
+"""Replicas in this process: real disks and the real kernel over a fake ZooKeeper, with a clock that
+stands still. Nothing happens but what the test says, step by step.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from rmt_pipeline.compute.merge import LocalMerger
+from rmt_pipeline.compute.merge_job import Merger
+from rmt_pipeline.compute.mutate import LocalMutator
+from rmt_pipeline.protocol.errors import MissingPart, NoReplicaHasPart, RmtError
+from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.replica.create import create_replica
+from rmt_pipeline.replica.execute import Executor, Pool, Step, Tools
+from rmt_pipeline.replica.peers import FetchRequest
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.start import start
+from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.table import Table
+from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.parts import CountedIds
+
+ROOT = "/tables/t"
+BEGAN_S = 1_700_000_000.0
+
+
+@dataclass(slots=True)
+class StillClock:
+    """Moves only when somebody sleeps or says so; `slept` are the naps."""
+
+    passed_s: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def now_s(self) -> float:
+        return BEGAN_S + self.passed_s
+
+    def monotonic_s(self) -> float:
+        return self.passed_s
+
+    def sleep_s(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.passed_s += seconds
+
+
+def definition_of(replica: str, columns: Sequence[Column] = (Column("n", "UInt64"),)) -> Any:
+    return TableDefinition(
+        database="default",
+        name="t",
+        columns=tuple(columns),
+        engine=Engine("MergeTree", ROOT, replica),
+        order_by=("n",),
+    )
+
+
+class DirectPeers:
+    """Fetches by reading the other replica's directory."""
+
+    def __init__(self, stores: Mapping[str, PartStore]) -> None:
+        self._stores = stores
+
+    def fetch(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+        for request in requests:
+            theirs = self._stores[request.endpoint.rpartition("/")[2]]
+            try:
+                manifest = theirs.verify(request.part)
+            except MissingPart as error:
+                yield request, NoReplicaHasPart(str(error))
+                continue
+            except RmtError as error:
+                yield request, error
+                continue
+            staging = store.begin("fetch", str(request.part))
+            for file in manifest.files:
+                staging.write(file.name, theirs.file_chunks(request.part, file.name))
+            yield request, staging.seal(manifest)
+
+
+class Replicas:
+    """Active replicas of one table, by name."""
+
+    def __init__(self, directory: Path, names: Sequence[str] = ("r1", "r2")) -> None:
+        self.clock = StillClock()
+        self.zookeeper = FakeZooKeeper(self.clock)
+        self._ids = CountedIds()
+        self.stores = {
+            name: PartStore(LocalDisk(directory / name), ids=self._ids, durable=False)
+            for name in names
+        }
+        self._replicas = {name: self._start(name) for name in names}
+
+    def __getitem__(self, name: str) -> Replica:
+        return self._replicas[name]
+
+    def set(self, **settings: Any) -> None:
+        """Table settings, for all replicas."""
+        for replica in self._replicas.values():
+            replica.settings = TableSettings.of(settings)
+
+    def insert(self, name: str, *values: int) -> PartName:
+        """One part with these rows."""
+        result = self.table(name).insert([{"n": value} for value in values])
+        [part] = result.parts
+        return part
+
+    def table(self, name: str) -> Table:
+        replica = self[name]
+        return Table(
+            replica.definition,
+            replica.store,
+            replica=lambda: replica,
+            renew=lambda: None,
+            clock=self.clock,
+            ids=self._ids,
+        )
+
+    def step(self, name: str, pool: Pool = "merge", *, merger: Merger | None = None) -> Step:
+        """Pull the log, and look at the queue once."""
+        pull_log(self[name])
+        return self.executor(name, pool, merger=merger).step(None)
+
+    def executor(self, name: str, pool: Pool, *, merger: Merger | None = None) -> Executor:
+        merger = merger or LocalMerger(self.clock)
+        tools = Tools(DirectPeers(self.stores), merger, LocalMutator(self.clock))
+        return Executor(self[name], tools, pool)
+
+    def parts(self, name: str) -> list[str]:
+        """What the replica promises, covered ones too."""
+        return self[name].keeper.children(self[name].paths.parts)
+
+    def close(self) -> None:
+        for replica in self._replicas.values():
+            replica.keeper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, name: str) -> Replica:
+        definition = definition_of(name)
+        keeper = self.zookeeper.connect()
+        create_replica(keeper, definition, name.encode())
+        replica = Replica(
+            definition=definition,
+            keeper=keeper,
+            store=self.stores[name],
+            clock=self.clock,
+            ids=self._ids,
+            settings=TableSettings(),
+            worker=f"test of {name}",
+        )
+        address = ReplicaAddress(name, 9009, 9000, "default", "t")
+        start(replica, identity=name, incarnation="1", address=address)
+        return replica
