@@ -1,0 +1,181 @@
+"""What clients did and were told, and whether the tables at the end agree (Jepsen's set-full idea).
+
+Every client writes a file of its own, a line before each operation and one after it, so that an
+operation whose client was killed is known and has no outcome. `judge` reads only these and what
+the tables hold at the end.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Outcome = Literal["unknown", "done", "refused"]
+"""`refused`: nothing was inserted, and never will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """One logical insert of distinct keys: when it was first asked for and when its client knew.
+
+    `server` took it, when that is known. Times are of the machine's monotonic clock, in seconds.
+    """
+
+    name: str
+    keys: tuple[int, ...]
+    begin_s: float
+    end_s: float = 0.0
+    outcome: Outcome = "unknown"
+    server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """All keys that one server showed at one moment between `begin_s` and `end_s`."""
+
+    server: str
+    keys: tuple[int, ...]
+    begin_s: float
+    end_s: float
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Names of inserts, or keys, by what is wrong with them."""
+
+    lost: list[str] = field(default_factory=list)
+    """Acknowledged, and not in every table at the end."""
+    partial: list[str] = field(default_factory=list)
+    """Neither whole nor away in some table at the end."""
+    duplicated: list[str] = field(default_factory=list)
+    """More than once in a table or in a read."""
+    unexpected: list[str] = field(default_factory=list)
+    """Keys that nobody tried to insert, or whose insert was refused."""
+    stale: list[str] = field(default_factory=list)
+    """Acknowledged by a server, and not in a read of that server that began later."""
+    vanished: list[str] = field(default_factory=list)
+    """Seen by a read of a server, and not by a later one."""
+    different: list[str] = field(default_factory=list)
+    """In the table of one server at the end, and not in another's."""
+    inserts: int = 0
+    acknowledged: int = 0
+    unknown: int = 0
+    unknown_and_there: int = 0
+    reads: int = 0
+
+    @property
+    def faults(self) -> dict[str, list[str]]:
+        return {name: found for name, found in asdict(self).items() if isinstance(found, list)}
+
+    @property
+    def is_right(self) -> bool:
+        return not any(self.faults.values())
+
+    def words(self) -> str:
+        counts = (
+            f"{self.inserts} inserts, {self.acknowledged} acknowledged, {self.unknown} unknown "
+            f"({self.unknown_and_there} of them there), {self.reads} reads"
+        )
+        wrong = [
+            f"{len(found)} {name}: {', '.join(found[:5])}"
+            for name, found in self.faults.items()
+            if found
+        ]
+        return "; ".join([counts, *(wrong or ["nothing is wrong"])])
+
+
+class Recorder:
+    """Appends to a client's file. What is written survives the death of the client."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("a", encoding="utf-8")
+
+    def write(self, event: Insert | Read) -> None:
+        kind = "insert" if isinstance(event, Insert) else "read"
+        self._file.write(json.dumps({"kind": kind, **asdict(event)}) + "\n")
+        self._file.flush()
+
+
+def read_histories(files: Iterable[Path]) -> tuple[list[Insert], list[Read]]:
+    """The last word of each insert, and all reads. A line that a death has cut is left out."""
+    inserts: dict[str, Insert] = {}
+    reads: list[Read] = []
+    for file in files:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            kind, keys = event.pop("kind"), tuple(event.pop("keys"))
+            if kind == "insert":
+                inserts[event["name"]] = Insert(keys=keys, **event)
+            else:
+                reads.append(Read(keys=keys, **event))
+    return list(inserts.values()), reads
+
+
+def judge(
+    inserts: Sequence[Insert], reads: Sequence[Read], tables: Mapping[str, Sequence[int]]
+) -> Verdict:
+    """`tables`: what each server holds when all faults are over and all queues are empty."""
+    verdict = Verdict(inserts=len(inserts), reads=len(reads))
+    finals = {server: Counter(keys) for server, keys in tables.items()}
+    _judge_tables(verdict, inserts, finals)
+    _judge_reads(verdict, inserts, reads)
+    return verdict
+
+
+def _judge_tables(
+    verdict: Verdict, inserts: Sequence[Insert], finals: Mapping[str, Counter[int]]
+) -> None:
+    tried: set[int] = set()
+    for insert in inserts:
+        there = {server: [keys[key] for key in insert.keys] for server, keys in finals.items()}
+        verdict.acknowledged += insert.outcome == "done"
+        verdict.unknown += insert.outcome == "unknown"
+        if insert.outcome == "unknown":
+            verdict.unknown_and_there += any(map(any, there.values()))
+        if insert.outcome != "refused":
+            tried.update(insert.keys)
+        if any(any(counts) and not all(counts) for counts in there.values()):
+            verdict.partial.append(insert.name)
+        if insert.outcome == "done" and not all(map(all, there.values())):
+            verdict.lost.append(insert.name)
+        if any(max(counts, default=0) > 1 for counts in there.values()):
+            verdict.duplicated.append(insert.name)
+    everywhere = set().union(*finals.values())
+    verdict.unexpected += sorted(map(str, everywhere - tried))
+    for server, keys in finals.items():
+        verdict.different += [
+            f"{key} not on {server}" for key in sorted(everywhere - set(keys))
+        ]
+
+
+def _judge_reads(verdict: Verdict, inserts: Sequence[Insert], reads: Sequence[Read]) -> None:
+    by_server: dict[str, list[Read]] = defaultdict(list)
+    tried = {key for insert in inserts for key in insert.keys}
+    for read in sorted(reads, key=lambda read: read.begin_s):
+        by_server[read.server].append(read)
+        twice = [key for key, count in Counter(read.keys).items() if count > 1]
+        verdict.duplicated += [f"{key} in a read of {read.server}" for key in twice]
+        verdict.unexpected += [f"{key} in a read" for key in sorted(set(read.keys) - tried)]
+    for server, those in by_server.items():
+        must: dict[int, float] = {
+            key: insert.end_s
+            for insert in inserts
+            if insert.outcome == "done" and insert.server == server
+            for key in insert.keys
+        }
+        seen: dict[int, float] = {}
+        for read in those:
+            keys = set(read.keys)
+            for since, fault in ((must, verdict.stale), (seen, verdict.vanished)):
+                fault += [
+                    f"{key} on {server}"
+                    for key, when_s in since.items()
+                    if when_s < read.begin_s and key not in keys
+                ]
+            for key in keys:
+                seen.setdefault(key, read.end_s)
