@@ -212,7 +212,6 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
     if view.queued >= settings.max_replicated_merges_in_queue:
         return Nothing(f"{view.queued} merges and mutations are queued")
     room = settings.max_replicated_mutations_in_queue - view.mutations_queued
-        trim_small_right=settings.merge_selector_enable_heuristic_to_remove_small_parts_at_right,
     if room <= 0:
         return Nothing(
             f"{view.mutations_queued} mutations are queued, max_replicated_mutations_in_queue is "
@@ -263,6 +262,7 @@ def selector_settings(replica: Replica, *, aggressive: bool = False) -> Selector
         window=settings.merge_selector_window_size,
         force_age_s=settings.min_age_to_force_merge_seconds,
         force_whole_partition=settings.min_age_to_force_merge_on_partition_only,
+        trim_small_right=settings.merge_selector_enable_heuristic_to_remove_small_parts_at_right,
     )
 
 

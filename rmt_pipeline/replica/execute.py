@@ -40,19 +40,19 @@ from rmt_pipeline.replica.mutate import MutateHere, fetch_or_mutate, mutate_here
 from rmt_pipeline.replica.peers import Peers
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot
 
-from rmt_pipeline.replica.single_merge import merges_awaited
 Pool = Literal["fetch", "merge"]
+POOLS: tuple[Pool, ...] = ("fetch", "merge")
 _ENDS_THE_STEP = (OutcomeUnknown, ReplicaRetired)
 WAITING_SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-POOLS: tuple[Pool, ...] = ("fetch", "merge")
 class PartDone:
     """One queue entry carried out, or tried in vain (`error`). Times in seconds.
 
@@ -64,19 +64,19 @@ class PartDone:
     kind: str
     rows: int = 0
     size_bytes: int = 0
+    rows_in: int = 0
+    bytes_in: int = 0
     sources: tuple[PartName, ...] = ()
     source_replica: str = ""
     lag_s: float = 0.0
     seconds: float = 0.0
     error: str = ""
-    rows_in: int = 0
-    bytes_in: int = 0
+    differs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet."""
-    differs: bool = False
 
     done: tuple[PartDone, ...] = ()
     finished_without_work: int = 0
@@ -182,7 +182,12 @@ class Executor:
                 for source in sources
                 if self._replica.store.has(source)
             },
+            merges_elsewhere=self._awaited(view),
         )
+
+    def _awaited(self, view: QueueView) -> dict[PartName, str]:
+        unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
+        return merges_awaited(self._replica, unclaimed) if self._pool == "merge" else {}
 
     # --- what to do, and taking it ---
 
@@ -202,13 +207,8 @@ class Executor:
         for node, entry in ready:
             here = self._here(view, entry)
             if isinstance(here, FetchResult):
-            merges_elsewhere=self._awaited(view),
                 wanted.append((node, entry))
             else:
-    def _awaited(self, view: QueueView) -> dict[PartName, str]:
-        unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
-        return merges_awaited(self._replica, unclaimed) if self._pool == "merge" else {}
-
                 taken.append(here.part)
                 yield _Task(node, entry, here)
         parts = [(_result(entry), entry.source_replica) for _, entry in wanted]
@@ -280,22 +280,33 @@ class Executor:
             published = self._publish(task, outcome)
         except PartDiffers as error:
             self._replica.memory.fetch_instead.add(task.part)
-            return self._failed(task.node, task.entry, error, release=True)
+            failed = self._failed(task.node, task.entry, error, release=True)
+            return replace(failed, differs=True)
         except RmtError as error:
             if isinstance(error, _ENDS_THE_STEP):
                 raise
-            failed = self._failed(task.node, task.entry, error, release=True)
-            return replace(failed, differs=True)
+            return self._failed(task.node, task.entry, error, release=True)
+        rows_in, bytes_in = self._taken_in(task)
         return PartDone(
             part=published.part,
             kind="FETCH" if isinstance(task.how, Source) else kind_name(task.entry),
             rows=published.rows,
             size_bytes=published.size_bytes,
+            rows_in=rows_in,
+            bytes_in=bytes_in,
             sources=sources_of(task.entry),
             source_replica=task.how.replica if isinstance(task.how, Source) else "",
             lag_s=self._replica.clock.now_s() - task.entry.create_time,
             seconds=seconds,
         )
+
+    def _taken_in(self, task: _Task) -> tuple[int, int]:
+        """Rows and bytes of what a part was made of; nothing of a part that was fetched."""
+        if isinstance(task.how, Source):
+            return 0, 0
+        store = self._replica.store
+        found = [store.manifest(part) for part in sources_of(task.entry) if store.has(part)]
+        return sum(one.rows for one in found), sum(one.bytes_on_disk for one in found)
 
     def _publish(self, task: _Task, staged: StagedPart) -> Published:
         replica = self._replica
@@ -306,39 +317,19 @@ class Executor:
         if difference is not None:
             replica.store.discard(staged)
             raise Corruption(
-        rows_in, bytes_in = self._taken_in(task)
                 f"{replica}: {task.part} arrived from {task.how.replica} with another {difference} "
                 "than ZooKeeper has for it"
             )
         return publish(replica, task.node, task.part, staged, is_theirs=expected is not None)
 
-            rows_in=rows_in,
-            bytes_in=bytes_in,
     def _failed(
         self, node: str, entry: LogEntry, error: RmtError, *, release: bool
     ) -> PartDone:
         tries = self._backoff.failed(node, self._replica.clock.monotonic_s())
         record_failure(self._replica, node, tries, str(error), release=release)
         return PartDone(part=_result(entry), kind=kind_name(entry), error=str(error))
-    def _taken_in(self, task: _Task) -> tuple[int, int]:
-        """Rows and bytes of what a part was made of; nothing of a part that was fetched."""
-        if isinstance(task.how, Source):
-            return 0, 0
-        store = self._replica.store
-        found = [store.manifest(part) for part in sources_of(task.entry) if store.has(part)]
-        return sum(one.rows for one in found), sum(one.bytes_on_disk for one in found)
 
 
-
-def pool_of(entry: LogEntry) -> Pool:
-    """Merges and mutations compute; everything else is quick (spec §4.10)."""
-    return "merge" if isinstance(entry, MergeParts | MutatePart) else "fetch"
-
-
-def _result(entry: LogEntry) -> PartName:
-    part = result_of(entry)
-    assert part is not None
-    return part
 def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:
     """The plan for workers of this pool; what others can run is in it too.
 
@@ -350,3 +341,12 @@ def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:
     return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip)
 
 
+def pool_of(entry: LogEntry) -> Pool:
+    """Merges and mutations compute; everything else is quick (spec §4.10)."""
+    return "merge" if isinstance(entry, MergeParts | MutatePart) else "fetch"
+
+
+def _result(entry: LogEntry) -> PartName:
+    part = result_of(entry)
+    assert part is not None
+    return part

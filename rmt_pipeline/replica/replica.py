@@ -23,9 +23,6 @@ class Pointer:
     is_lost_version: int
 
 
-@dataclass(slots=True)
-class Memory:
-    """What this process remembers only to save requests. Losing all of it changes nothing."""
 @dataclass(frozen=True, slots=True)
 class PartCounts:
     """Parts on disk: all active ones, the fullest partition's active ones, and outdated ones of
@@ -39,6 +36,9 @@ class PartCounts:
     outdated: int
 
 
+@dataclass(slots=True)
+class Memory:
+    """What this process remembers only to save requests. Losing all of it changes nothing."""
 
     partitions: set[str] = field(default_factory=set)
     """Partitions whose node in `block_numbers` was seen."""
