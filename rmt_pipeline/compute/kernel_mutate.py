@@ -107,6 +107,7 @@ def _done(
         key_bounds=tuple((name, *found) for name, found in bounds.items()),
         warnings=(),
         seconds=clock.monotonic_s() - started_s,
+        ttl=() if writer is None else writer.ttl,
         touched=writer is not None,
     )
 

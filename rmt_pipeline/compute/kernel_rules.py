@@ -44,7 +44,7 @@ class GroupRules(Protocol):
 
 def rules_for(shape: Shape) -> GroupRules | None:
     """None: every row of the sources is kept. Raises UserError for rules that don't fit."""
-    if shape.conserves_rows:
+    if shape.keeps_rows:
         return None
     rules = _engine_rules(shape.rules, shape)
     return Distinct(rules, shape) if shape.deduplicate else rules

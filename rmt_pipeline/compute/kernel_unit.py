@@ -14,6 +14,7 @@ from rmt_pipeline.compute.kernel import (
 from rmt_pipeline.compute.kernel_conform import Conform
 from rmt_pipeline.compute.kernel_rules import GroupRules, rules_for
 from rmt_pipeline.compute.kernel_source import BrokenSource, Reader
+from rmt_pipeline.compute.kernel_ttl import RowTtl
 from rmt_pipeline.compute.kernel_write import ResultWriter
 from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.units import Unit, UnitDone, UnitFile
@@ -29,13 +30,15 @@ def run_unit(unit: Unit, clock: Clock) -> UnitDone:
     started_s = clock.monotonic_s()
     for part, file in unit.verify:
         verify_file(part, file)
-    rules = rules_for(unit.shape)
+    shape = unit.shape
+    rules = rules_for(shape)
+    ttl = RowTtl(shape.ttl, shape.columns, shape.expire_s)
     sources = _Sources(unit)
     writer = ResultWriter(unit)
     progress = UnitProgress(unit.output, unit.ordinal)
     try:
-        for table in merged(sources.cursors(), sources.batch_rows, unit.shape.key_names, rules):
-            writer.add(table)
+        for table in merged(sources.cursors(), sources.batch_rows, shape.key_names, rules):
+            writer.add(ttl.expire(table))
             progress.tell(
                 Progress(
                     sources.rows_read,
@@ -61,6 +64,7 @@ def run_unit(unit: Unit, clock: Clock) -> UnitDone:
         key_bounds=tuple((name, *bounds) for name, bounds in writer.bounds.items()),
         warnings=() if rules is None else rules.warnings(),
         seconds=clock.monotonic_s() - started_s,
+        ttl=writer.ttl,
     )
 
 

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rmt_pipeline.compute.kernel_ttl import RowTtl
 from rmt_pipeline.compute.units import Unit, WrittenFile
+from rmt_pipeline.protocol.ttl import TtlTimes, added
 from rmt_pipeline.store.disk import naming_a_full_disk
-from rmt_pipeline.store.parquet import COMPRESSION, dictionary_columns, row_group_rows
+from rmt_pipeline.store.parquet import compression, dictionary_columns, row_group_rows
 from rmt_pipeline.store.row_hash import RowHashes, hash_table
 
 
@@ -64,6 +66,9 @@ class ResultWriter:
         self._names = [column.name for column in shape.columns]
         self.bytes_uncompressed = 0
         self.bounds: dict[str, tuple[Any, Any]] = {}
+        self.ttl: tuple[TtlTimes, ...] = ()
+        self._row_ttl = RowTtl(shape.ttl, shape.columns, shape.expire_s)
+        self._codec = shape.codec
         self.hashes = RowHashes(0, 0, dict.fromkeys(self._names, 0), 0)
         self._path = unit.output
         self._first_position = unit.ordinal * FILE_POSITIONS
@@ -116,6 +121,7 @@ class ResultWriter:
         assert self._writer is not None
         self._writer.write_table(table, row_group_size=table.num_rows)
         self.bytes_uncompressed += table.nbytes
+        self.ttl = added((*self.ttl, *self._row_ttl.measure(table)))
         position = self._first_position + self.hashes.rows
         self.hashes += hash_table(table, start_position=position)
 
@@ -126,7 +132,7 @@ class ResultWriter:
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._file, "w"),
             first.schema,
-            compression=COMPRESSION,
+            **compression(self._codec),
             use_dictionary=coded + repeating,
             column_encoding=_encodings(first.schema, frozenset(coded + repeating)),
             sorting_columns=self._sorting_columns(first.schema),

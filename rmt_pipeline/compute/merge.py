@@ -18,8 +18,8 @@ from rmt_pipeline.compute.merge_job import (
     Merger,
     SourcePart,
 )
-from rmt_pipeline.compute.merge_plan import plan_merge, tasks_of
-from rmt_pipeline.compute.merge_result import outcome_of
+from rmt_pipeline.compute.merge_plan import nothing_is_left, plan_merge, shape_of, tasks_of
+from rmt_pipeline.compute.merge_result import added_up, outcome_of
 from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.units import Unit, UnitResult
@@ -79,6 +79,9 @@ def _outcomes(
     planned: dict[int, list[Unit]] = {}
     for number, job in enumerate(jobs):
         try:
+            if nothing_is_left(job):
+                yield added_up(job, shape_of(job), ())
+                continue
             planned[number] = plan_merge(job, number)
         except RmtError as error:
             part = error.part if isinstance(error, BrokenSource) else ""

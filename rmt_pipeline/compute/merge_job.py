@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rmt_pipeline.protocol.entries import MERGE_REGULAR
+from rmt_pipeline.protocol.entry_kinds import MergeType
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.manifest import Manifest
@@ -23,7 +25,8 @@ class MergeJob:
     """One merge. `sources` in block order; `staging` is the absolute path of an empty directory
     that the workers can write.
 
-    `create_time_s` is the log entry's: the only time that a merge knows (spec §16.9 E6).
+    `create_time_s` is the log entry's: the only time that a merge knows (spec §16.9 E6). Whatever
+    its type, rows that have expired by then are dropped.
     `cleanup` drops tombstones of ReplacingMergeTree (spec §17.2).
     """
 
@@ -35,6 +38,7 @@ class MergeJob:
     deduplicate: bool = False
     deduplicate_by: tuple[str, ...] = ()
     cleanup: bool = False
+    merge_type: MergeType = MERGE_REGULAR
 
 
 @dataclass(frozen=True, slots=True)

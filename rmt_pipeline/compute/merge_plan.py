@@ -143,20 +143,22 @@ def shape_of(job: MergeJob) -> Shape:
         deduplicate_by=job.deduplicate_by,
         bounded=tuple({part.name: part for part in reversed(bounded)}.values())[::-1],
         ttl=ttl,
-        expire_s=now_s if something_expired(known, ttl, now_s) else 0,
+        expire_s=now_s if _adds_up(definition) or something_expired(known, ttl, now_s) else 0,
         codec=codec_of(known, ttl, now_s),
     )
+
+
+def _adds_up(definition: TableDefinition) -> bool:
+    return definition.engine.kind in ("SummingMergeTree", "AggregatingMergeTree")
 
 
 def nothing_is_left(job: MergeJob) -> bool:
     """Whether the sources' manifests tell that every row has expired: then none is read.
 
-    Not of engines that add rows up: what WHERE says of a sum, no row can tell.
+    Not of engines that add rows up: what a rule says of a sum, no row can tell.
     """
-    if job.definition.engine.kind in ("SummingMergeTree", "AggregatingMergeTree"):
-        return False
     ttl = ttl_rules(job.definition)
-    return all(
+    return not _adds_up(job.definition) and all(
         everything_expired(source.manifest.ttl, ttl, job.create_time_s)
         for source in job.sources
     )

@@ -124,7 +124,8 @@ def rows_touched(job: MutateJob) -> int:
 
 def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
     source = unit_source(job.source, job.definition)
-    shape = replace(shape_of(_as_merge(job)), rules=Plain(), expire_s=0, codec=job.source.manifest.ttl.codec)
+    codec = job.source.manifest.ttl.codec
+    shape = replace(shape_of(_as_merge(job)), rules=Plain(), expire_s=0, codec=codec)
     return [
         MutateUnit(
             merge=number,

@@ -15,6 +15,7 @@ from typing import Any
 
 from rmt_pipeline.protocol.alter_history import StoredColumn
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
 
 UNIT_BYTES = 32 << 20  # of Parquet; smaller ones would spend their time on starting
 UNITS_PER_MERGE_MAX = 256
@@ -108,6 +109,12 @@ class Shape:
 
     bounded: tuple[KeyPart, ...] = ()
     """Whose least and greatest values the manifest tells."""
+    ttl: tuple[TtlRule, ...] = ()
+    """By which the manifest tells when rows expire."""
+    expire_s: int = 0
+    """Rows and values that have expired by then are dropped; 0: none is."""
+    codec: str = ""
+    """What stands in CODEC(…); "" is the default."""
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -117,6 +124,11 @@ class Shape:
     @property
     def conserves_rows(self) -> bool:
         """Whether every row of the sources is in the result, unchanged."""
+        return self.keeps_rows and not self.expire_s
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the engine keeps every row; TTL may still drop some."""
         return isinstance(self.rules, Plain) and not self.deduplicate
 
 
@@ -144,6 +156,7 @@ class UnitSource:
 
     part: str
     files: tuple[UnitFile, ...]
+    stored: tuple[StoredColumn, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +169,6 @@ class Unit:
     """
 
     merge: int
-    stored: tuple[StoredColumn, ...] | None = None
     ordinal: int
     shape: Shape
     sources: tuple[UnitSource, ...]
@@ -304,6 +316,7 @@ class UnitDone:
     """Of each key: text, least and greatest value, as Arrow's Python values."""
     warnings: tuple[str, ...]
     seconds: float
+    ttl: tuple[TtlTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

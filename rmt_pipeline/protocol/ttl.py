@@ -5,7 +5,7 @@ due is decided by times that are written down (a merge's `create_time`), never b
 every replica drops the same rows (§16.9 E6).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -126,20 +126,17 @@ def emptied_s(part: PartTtl, rules: Sequence[TtlRule]) -> int:
     return min((times.max_s for times in found if times and times.every), default=0)
 
 
-def codec_at(part: PartTtl, rules: Sequence[TtlRule], now_s: int) -> str:
-    """The codec that the part should have: of the rule whose time came last, "" the default."""
-    return codec_of_times(part.times, rules, now_s)
+def codec_of(parts: Sequence[PartTtl], rules: Sequence[TtlRule], now_s: int) -> str:
+    """The codec that these parts, or what they are merged into, should have at `now_s`.
 
-
-def codec_of_times(times: Iterable[TtlTimes], rules: Sequence[TtlRule], now_s: int) -> str:
-    """As `codec_at`; a rule's time has come when it has for every row."""
-    by_key: Mapping[str, TtlTimes] = {one.rule: one for one in times}
-    due = [
-        (by_key[rule.key].max_s, rule.codec)
-        for rule in rules
-        if rule.kind == "recompress" and rule.key in by_key
-    ]
-    passed = [(time_s, codec) for time_s, codec in due if 0 < time_s <= now_s]
+    Of the rules whose time has come for every row, the one whose time came last; "" the default.
+    """
+    passed: list[tuple[int, str]] = []
+    for rule in rules:
+        times = [part.of(rule) for part in parts]
+        latest_s = max((one.max_s for one in times if one is not None), default=0)
+        if rule.kind == "recompress" and None not in times and 0 < latest_s <= now_s:
+            passed.append((latest_s, rule.codec))
     return max(passed, key=lambda one: one[0])[1] if passed else ""
 
 

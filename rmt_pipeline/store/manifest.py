@@ -17,6 +17,7 @@ from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.formats import PartHeader
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.ttl import NO_TTL, PartTtl, TtlTimes
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.checksums import HASH_HEX_LENGTH, hash_16, hash_hex
 
@@ -88,10 +89,10 @@ class Manifest:
     mutations: tuple[str, ...] = ()
     """Ids of the mutations that were applied to make it."""
     engine_version: str = ""
-    format: int = FORMAT
     metadata_version: int = 0
     """Of the table's metadata that it was written with: what ALTERs did since counts for it."""
     ttl: PartTtl = NO_TTL
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
         problem = _problem(self)
@@ -198,11 +199,6 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "sources": manifest.sources,
         "mutations": manifest.mutations,
         "engine_version": manifest.engine_version,
-    }
-
-
-def _from_json(fields: Any) -> Manifest:
-    if not isinstance(fields, dict):
         # Of a table that was never altered the text is as before there was ALTER.
         **({"metadata_version": version} if (version := manifest.metadata_version) else {}),
         **_ttl_to_json(manifest.ttl),
@@ -218,6 +214,11 @@ def _ttl_to_json(ttl: PartTtl) -> dict[str, Any]:
         "ttl_codec": ttl.codec,
         "ttl_deleted_s": ttl.deleted_s,
         "ttl_recompressed_s": ttl.recompressed_s,
+    }
+
+
+def _from_json(fields: Any) -> Manifest:
+    if not isinstance(fields, dict):
         raise Corruption(f"{layout.MANIFEST} is not an object: {str(fields)[:80]}")
     read = _Fields(fields)
     number = read.integer("format")
@@ -247,13 +248,28 @@ def _ttl_to_json(ttl: PartTtl) -> dict[str, Any]:
         "sources": read.texts("sources"),
         "mutations": read.texts("mutations"),
         "engine_version": read.text("engine_version"),
+        "metadata_version": read.integer("metadata_version", absent=0),
+        "ttl": _ttl_from_json(read) if "ttl" in fields else NO_TTL,
     }
     if (problem := _problem(SimpleNamespace(**values))) is not None:
         raise Corruption(f"{layout.MANIFEST}: {problem}")
     return Manifest(**values)
 
-        "metadata_version": read.integer("metadata_version", absent=0),
-        "ttl": _ttl_from_json(read) if "ttl" in fields else NO_TTL,
+
+def _ttl_from_json(read: "_Fields") -> PartTtl:
+    rows = read.rows("ttl", (str, int, int, bool))
+    times = (TtlTimes(rule, int(least), int(most), every) for rule, least, most, every in rows)
+    ttl = PartTtl(
+        tuple(times),
+        read.text("ttl_codec"),
+        read.integer("ttl_deleted_s"),
+        read.integer("ttl_recompressed_s"),
+    )
+    decided_s = (ttl.deleted_s, ttl.recompressed_s)
+    if min(decided_s) < 0 or any(not 0 <= one.min_s <= one.max_s for one in ttl.times):
+        raise Corruption(f"{layout.MANIFEST}: ttl can't be {ttl}")
+    return ttl
+
 
 class _Fields:
     """Typed reading of a JSON object; each method raises Corruption naming the field."""

@@ -1,7 +1,7 @@
 """Arrow to Parquet and back. The same rows and library give the same bytes."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,8 +23,8 @@ _SAMPLE_ROWS = 2048
 _REPEATS_MIN = 4  # rows per distinct value from which on a dictionary pays
 
 
-def encode(table: pa.Table, *, sorted_by: Sequence[str] = ()) -> pa.Buffer:
-    """One Parquet file: zstd, statistics, row groups of bounded size.
+def encode(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "") -> pa.Buffer:
+    """One Parquet file: `compression(codec)`, statistics, row groups of bounded size.
 
     `sorted_by`: columns by which the rows are in ascending order, told to readers. The Arrow
     schema is not added: what we store reads back the same from Parquet's own types.
@@ -33,13 +33,29 @@ def encode(table: pa.Table, *, sorted_by: Sequence[str] = ()) -> pa.Buffer:
     pq.write_table(
         table,
         sink,
-        compression=COMPRESSION,
+        **compression(codec),
         row_group_size=row_group_rows(table.num_rows, table.nbytes),
         use_dictionary=dictionary_columns(table),
         sorting_columns=_sorting_columns(table.schema, sorted_by),
         store_schema=False,
     )
     return sink.getvalue()
+
+
+def compression(codec: str) -> dict[str, Any]:
+    """What pyarrow's writers take for CODEC(`codec`), as a TTL … RECOMPRESS has it; "" is zstd."""
+    name, _, level = codec.rstrip(")").partition("(")
+    match name:
+        case "":
+            return {"compression": COMPRESSION}
+        case "NONE":
+            return {"compression": "none"}
+        case "ZSTD":
+            return {"compression": "zstd", "compression_level": int(level)}
+        case "LZ4HC" if level:
+            return {"compression": "lz4", "compression_level": int(level)}
+        case _:
+            return {"compression": "lz4"}
 
 
 def chunks_of(buffer: pa.Buffer) -> Iterator[bytes]:
