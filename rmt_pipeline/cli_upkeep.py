@@ -83,6 +83,8 @@ def _line(one: ExplainedRange) -> str:
         if len(one.parts) > 2
         else " and ".join(one.parts)
     )
+    if one.what:
+        what += f", {one.what}"
     score = "" if one.score is None else f", {one.size_bytes} bytes, score {one.score:.0f}"
     verdict = one.reason or "may be merged"
     return f"partition {one.partition}: {what}{score}: {verdict}"

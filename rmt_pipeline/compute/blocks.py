@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmt_pipeline.compute.computed import ttl_rules
 from rmt_pipeline.compute.kernel_order import row_order
-from rmt_pipeline.compute.kernel_ttl import RowTtl, ttl_rules
+from rmt_pipeline.compute.kernel_ttl import RowTtl
 from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.merge_result import json_bounds
 from rmt_pipeline.compute.partition import partition_id, partition_text

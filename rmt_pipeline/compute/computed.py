@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import TtlRule
 
 if TYPE_CHECKING:
     from rmt_pipeline.expressions.translate import Expression
@@ -17,6 +18,15 @@ def compiled(text: str, columns: Sequence[Column]) -> "Expression":
 
     # Whether `now()` may stand in a definition is decided where the table is defined.
     return compile_expression(text, columns, allow_nondeterministic=True)
+
+
+def ttl_rules(definition: TableDefinition) -> tuple[TtlRule, ...]:
+    """The TTL rules of a table; without any, nothing needs to be compiled. Raises UserError."""
+    if not definition.ttl and not any(column.ttl for column in definition.columns):
+        return ()
+    from rmt_pipeline.expressions.ttl import rules_of  # noqa: PLC0415  slow
+
+    return rules_of(definition)
 
 
 def evaluated(expressions: Sequence["Expression"], table: pa.Table) -> list[pa.Array]:

@@ -15,7 +15,7 @@ from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.kernel import one_array
 from rmt_pipeline.compute.kernel_order import Flags, integers
 from rmt_pipeline.expressions.types import arrow_schema, parse_type
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
 
 if TYPE_CHECKING:
@@ -25,15 +25,6 @@ Seconds = npt.NDArray[np.int64]
 
 DAY_S = 86_400
 _UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
-
-def ttl_rules(definition: TableDefinition) -> tuple[TtlRule, ...]:
-    """The rules of a table; without any, nothing needs to be compiled. Raises UserError."""
-    if not definition.ttl and not any(column.ttl for column in definition.columns):
-        return ()
-    from rmt_pipeline.expressions.ttl import rules_of  # noqa: PLC0415  slow
-
-    return rules_of(definition)
 
 
 class RowTtl:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from rmt_pipeline.compute.computed import ttl_rules
 from rmt_pipeline.compute.kernel_sample import KeyReader
 from rmt_pipeline.compute.kernel_source import stretches
-from rmt_pipeline.compute.kernel_ttl import ttl_rules
 from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.merge_job import MergeJob, SourcePart
 from rmt_pipeline.compute.units import (

@@ -52,6 +52,9 @@ class QuerySettings:
 
     # --- reading
     final: bool = setting(default=False, description="read every table as with FINAL")
+    do_not_merge_across_partitions_select_final: bool = setting(
+        default=False, description="FINAL merges the rows of each partition by themselves"
+    )
     select_sequential_consistency: bool = setting(
         default=False, description="read only what reached its quorum"
     )

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from rmt_pipeline.compute.computed import ttl_rules
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.entries import MergeParts, MutatePart
+from rmt_pipeline.protocol.entries import MERGE_REGULAR, MergeParts, MutatePart
+from rmt_pipeline.protocol.entry_kinds import MergeType
 from rmt_pipeline.protocol.formats import QuorumEntry
 from rmt_pipeline.protocol.log_entry import encode
 from rmt_pipeline.protocol.merge_predicate import MergePredicate, mergeable_runs
 from rmt_pipeline.protocol.merge_selector import MergeablePart, SelectorSettings, select_merge
+from rmt_pipeline.protocol.merge_ttl import TtlMerge, TtlPart, TtlSettings, select_ttl_merge
 from rmt_pipeline.protocol.mutations import Desired, Mutations
 from rmt_pipeline.protocol.optimize import (
     CannotMerge,
@@ -20,6 +22,7 @@ from rmt_pipeline.protocol.optimize import (
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName, merged, mutated
 from rmt_pipeline.protocol.queue import QueueView
+from rmt_pipeline.protocol.ttl import something_expired
 from rmt_pipeline.replica.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -55,6 +58,7 @@ class MergeView:
     mutations: Mutations
     merges_queued: int
     mutations_queued: int
+    ttl_merges_queued: int
 
     @property
     def queued(self) -> int:
@@ -100,6 +104,10 @@ def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> Mer
         mutations,
         sum(isinstance(entry, MergeParts) for entry in entries),
         sum(isinstance(entry, MutatePart) for entry in entries),
+        sum(
+            isinstance(entry, MergeParts) and entry.merge_type != MERGE_REGULAR
+            for entry in entries
+        ),
     )
 
 
@@ -114,7 +122,7 @@ def assign_merge(
     *,
     deduplicate: bool = False,
     deduplicate_by: tuple[str, ...] = (),
-    merge_type: Literal[1, 2, 3] = 1,
+    merge_type: MergeType = MERGE_REGULAR,
 ) -> Assigned | Nothing:
     """Write the merge of `sources` to the log, unless anything was assigned since `view`.
 
@@ -161,6 +169,11 @@ def optimize_partition(
         facts = OptimizeFacts(
             sizes_bytes=[mergeable(replica, part).size_bytes for part in parts],
             disk_free_bytes=replica.store.disk.free_bytes(),
+            ttl_unfinished=something_expired(
+                [ttl_part(replica, part).ttl for part in parts],
+                ttl_rules(replica.definition),
+                int(replica.clock.now_s()),
+            ),
         )
         choice = select_partition(
             parts, view.predicate, facts, final=final, skip_merged=skip_merged
@@ -197,6 +210,10 @@ def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothi
         for run in mergeable_runs(view.predicate, view.active).runs
         if all(replica.store.has(part) for part in run)
     ]
+    due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
+    if due is not None:
+        sources = [one.part for one in due.parts]
+        return assign_merge(replica, view, sources, merge_type=due.merge_type)
     selected = select_merge(runs, selector_settings(replica, aggressive=aggressive), bytes_max)
     if selected is None:
         return Nothing(f"no range of the {len(view.active)} active parts is worth merging now")
@@ -253,6 +270,30 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
     ]
 
 
+def choose_ttl_merge(
+    replica: Replica,
+    view: MergeView,
+    runs: Sequence[Sequence[MergeablePart]],
+    bytes_max: int,
+) -> TtlMerge | None:
+    """The TTL merge that is due and may be assigned now (spec §6.1 item 3, §13)."""
+    if ttl_limit(replica, view) or not ttl_rules(replica.definition):
+        return None
+    found = [[ttl_part(replica, one.part) for one in run] for run in runs]
+    return select_ttl_merge(found, ttl_settings(replica, bytes_max))
+
+
+def ttl_limit(replica: Replica, view: MergeView) -> str:
+    """Why no TTL merge may be assigned now; "" when one may."""
+    most = replica.settings.max_replicated_merges_with_ttl_in_queue
+    if view.ttl_merges_queued < most:
+        return ""
+    return (
+        f"{view.ttl_merges_queued} TTL merges are queued, max_replicated_merges_with_ttl_in_queue "
+        f"is {most}"
+    )
+
+
 def selector_settings(replica: Replica, *, aggressive: bool = False) -> SelectorSettings:
     settings = replica.settings
     return SelectorSettings(
@@ -271,3 +312,22 @@ def mergeable(replica: Replica, part: PartName) -> MergeablePart:
     manifest = replica.store.manifest(part)
     age_s = max(0, int(replica.clock.now_s()) - manifest.created_s)
     return MergeablePart(part, manifest.bytes_on_disk, age_s)
+
+
+def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
+    settings = replica.settings
+    return TtlSettings(
+        rules=ttl_rules(replica.definition),
+        now_s=int(replica.clock.now_s()),
+        bytes_max=bytes_max,
+        parts_max=settings.max_parts_to_merge_at_once,
+        pause_s=settings.merge_with_ttl_timeout,
+        recompression_pause_s=settings.merge_with_recompression_ttl_timeout,
+        only_drop_parts=settings.ttl_only_drop_parts,
+    )
+
+
+def ttl_part(replica: Replica, part: PartName) -> TtlPart:
+    """Raises MissingPart when its bytes are not here."""
+    manifest = replica.store.manifest(part)
+    return TtlPart(part, manifest.bytes_on_disk, manifest.ttl)

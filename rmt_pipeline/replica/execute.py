@@ -12,6 +12,7 @@ from rmt_pipeline.compute.merge_job import Merger
 from rmt_pipeline.compute.mutate_job import Mutator
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.entries import (
+    MERGE_REGULAR,
     AttachPart,
     GetPart,
     LogEntry,
@@ -176,6 +177,11 @@ class Executor:
             fetches_max=limits.FETCHES_MAX,
             merges_busy=sum(isinstance(entry, MergeParts | MutatePart) for entry in claimed),
             merges_max=limits.MERGES_MAX,
+            ttl_merges_busy=sum(
+                isinstance(entry, MergeParts) and entry.merge_type != MERGE_REGULAR
+                for entry in claimed
+            ),
+            ttl_merges_max=self._replica.settings.max_number_of_merges_with_ttl_in_pool,
             size_limits=self._replica.size_limits(),
             sizes={
                 source: self._replica.store.manifest(source).bytes_on_disk

@@ -1,10 +1,22 @@
 """Why is something merging, or not? In words, from the same decisions that choose (design §1)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.merge_predicate import mergeable_runs
 from rmt_pipeline.protocol.merge_selector import Candidate, explain_run
-from rmt_pipeline.replica.assign import merge_view, mergeable, selector_settings
+from rmt_pipeline.protocol.merge_ttl import ttl_merges
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.text import format_time
+from rmt_pipeline.replica.assign import (
+    MergeView,
+    merge_view,
+    mergeable,
+    selector_settings,
+    ttl_limit,
+    ttl_part,
+    ttl_settings,
+)
 from rmt_pipeline.replica.replica import Replica
 
 RANGES_SHOWN_MAX = 20
@@ -13,7 +25,8 @@ RANGES_SHOWN_MAX = 20
 @dataclass(frozen=True, slots=True)
 class ExplainedRange:
     """Neighbouring parts that were considered. The smallest `score` among those without a
-    `reason` is merged next; a `reason` is the rule that forbids the range now.
+    `reason` is merged next; a `reason` is the rule that forbids the range now. TTL merges, which
+    say for `what` they are due, come before all others; they have no score.
     """
 
     partition: str
@@ -21,6 +34,7 @@ class ExplainedRange:
     size_bytes: int
     score: float | None
     reason: str
+    what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +72,7 @@ def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
         )
     ]
     ranges.sort(key=lambda one: (bool(one.reason), one.score or 0.0))
+    ranges = _ttl_ranges(replica, view, found.runs, bytes_max, partition) + ranges
     boundaries = [
         ExplainedRange(
             partition=boundary.left.partition,
@@ -70,6 +85,35 @@ def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
         if partition in (None, boundary.left.partition)
     ]
     return Explained(tuple(ranges + boundaries), limit)
+
+
+def _ttl_ranges(
+    replica: Replica,
+    view: MergeView,
+    runs: Sequence[Sequence[PartName]],
+    bytes_max: int,
+    partition: str | None,
+) -> list[ExplainedRange]:
+    """The TTL merges that are due, in the order in which they will be assigned."""
+    here = [
+        [ttl_part(replica, part) for part in run]
+        for run in runs
+        if partition in (None, run[0].partition)
+        and all(replica.store.has(part) for part in run)
+    ]
+    limit = ttl_limit(replica, view)
+    found = [
+        ExplainedRange(
+            partition=one.parts[0].part.partition,
+            parts=tuple(str(part.part) for part in one.parts),
+            size_bytes=one.size_bytes,
+            score=None,
+            reason=limit if one.refusal is None else one.refusal.reason,
+            what=f"TTL: {one.what} since {format_time(one.due_s)}",
+        )
+        for one in ttl_merges(here, ttl_settings(replica, bytes_max))
+    ]
+    return sorted(found, key=lambda one: bool(one.reason))[:RANGES_SHOWN_MAX]
 
 
 def _explained(candidate: Candidate) -> ExplainedRange:

@@ -145,5 +145,6 @@ def _prepare(replica: Replica, entry: MergeParts) -> tuple[MergeJob, Staging]:
         deduplicate=entry.deduplicate,
         deduplicate_by=entry.deduplicate_by,
         cleanup=entry.cleanup,
+        merge_type=entry.merge_type,
     )
     return job, staging

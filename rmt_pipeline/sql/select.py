@@ -21,6 +21,7 @@ from rmt_pipeline.expressions.sources import Relation
 from rmt_pipeline.expressions.translate import translate_query
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.sql.final_relation import final_directory, final_relation, merges_rows
 from rmt_pipeline.sql.rows import ResultColumn, Rows, rows_of
 from rmt_pipeline.sql.statements import SYSTEM_DATABASE, Select, Settings
 from rmt_pipeline.sql.system_scope import Scope
@@ -50,7 +51,7 @@ def select(session: "Session", statement: Select) -> Rows:
     sources = _Sources(session, statement.query, statement.answer.settings)
     try:
         translated = translate_query(statement.query, sources.resolve)
-        spill = session.server.catalog.data / "tmp"
+        spill = _spill_directory(session)
         connection = open_connection(
             directories=sources.directories,
             memory_bytes=MEMORY_BYTES,
@@ -68,6 +69,10 @@ def select(session: "Session", statement: Select) -> Rows:
     types = [column.type for column in columns]
     batches = _batches(reader, types, statement.query, sources.pinned)
     return Rows(columns, batches, statement.answer.format)
+
+
+def _spill_directory(session: "Session") -> Path:
+    return session.server.catalog.data / "tmp"
 
 
 def _run(connection: duckdb.DuckDBPyConnection, sql: str, query: str) -> pa.RecordBatchReader:
@@ -137,4 +142,12 @@ class _Sources:
         snapshot = self.pinned.enter_context(table.snapshot())
         self.directories.append(self.session.server.catalog.table_directory(table.definition))
         settings = self.session.query_settings(self.settings)
-        return table_relation(table, snapshot, self.query, final=final or settings.final)
+        if not (final or settings.final) or not merges_rows(table.definition):
+            return table_relation(table, snapshot, self.query)
+        server = self.session.server
+        parent = _spill_directory(self.session)
+        directory = self.pinned.enter_context(final_directory(parent, server.clock))
+        by_partition = settings.do_not_merge_across_partitions_select_final
+        return final_relation(
+            table, snapshot, self.query, directory, server.clock, by_partition=by_partition
+        )

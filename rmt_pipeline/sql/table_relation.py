@@ -1,19 +1,22 @@
 """A table of a query as a DuckDB relation over its parts' files, with exactly its columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from pathlib import PurePath
+from typing import NamedTuple
 
+from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.expressions.functions_array import stored_default
 from rmt_pipeline.expressions.sources import Relation
 from rmt_pipeline.expressions.translate import compile_expression
 from rmt_pipeline.expressions.typed import identifier
 from rmt_pipeline.expressions.types import parse_type, quote_name
-from rmt_pipeline.protocol.errors import NotImplementedStatement
+from rmt_pipeline.protocol.alter_history import StoredColumn, stored_as
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.cursor import Cursor
 from rmt_pipeline.sql.tokens import unquote
 from rmt_pipeline.store.manifest import PartColumn
-from rmt_pipeline.table import ActivePart, Snapshot, Table
+from rmt_pipeline.table import Snapshot, Table
 
 _VIRTUAL = {
     "_part": "regexp_extract(filename, '([^/]+)/[^/]+$', 1)",
@@ -22,27 +25,56 @@ _VIRTUAL = {
 """From the names of files: their directory is the part. Not in `*`, as in the original."""
 
 
-def table_relation(table: Table, snapshot: Snapshot, query: str, *, final: bool) -> Relation:
-    """`query` tells whether virtual columns are wanted: without them DuckDB reads less.
+class PartFiles(NamedTuple):
+    """Files with the same columns, written with the same version of the table's metadata."""
 
-    Raises NotImplementedStatement for FINAL where rows would have to be merged.
+    columns: tuple[PartColumn, ...]
+    files: Sequence[str]
+    version: int
+
+
+def table_relation(table: Table, snapshot: Snapshot, query: str) -> Relation:
+    """Every row of the parts. `query` tells whether virtual columns are wanted: without them
+    DuckDB reads less.
     """
-    definition = table.definition
-    if final and definition.engine.kind != "MergeTree":
-        raise NotImplementedStatement(
-            f"FINAL of {definition.full_name} (Replicated{definition.engine.kind}) is not"
-            " implemented: OPTIMIZE TABLE … FINAL merges its rows for good"
+    files = [
+        PartFiles(
+            part.manifest.columns, table.store.files(part.name), part.manifest.metadata_version
         )
-    virtual = [name for name in _VIRTUAL if name in _names(query)]
+        for part in snapshot.parts
+    ]
+    return relation_over(files, table.definition, virtual=virtual_columns_in(query))
+
+
+def relation_over(
+    files: Sequence[PartFiles],
+    definition: TableDefinition,
+    *,
+    virtual: Sequence[str] = (),
+    unread: Collection[str] = (),
+) -> Relation:
+    """The rows of files that were written for the table, whichever columns it had then.
+
+    `unread` are columns that the query does not use: they are NULL.
+    """
     stored = [c for c in definition.columns if c.default_kind not in ("ALIAS", "EPHEMERAL")]
-    selects = list(_selects(table, snapshot.parts, stored, virtual))
+    selects = [
+        _select(run, definition, stored, virtual, unread) for run in _runs(files) if run.files
+    ]
     sql = " UNION ALL ".join(selects) if selects else _empty(stored, virtual)
     columns = [column for column in definition.columns if column.default_kind != "EPHEMERAL"]
     hidden = [Column(name, "String", default_kind="MATERIALIZED") for name in virtual]
     return Relation(f"({sql})", [*columns, *hidden])
 
 
-def _names(query: str) -> set[str]:
+def virtual_columns_in(query: str) -> list[str]:
+    """The virtual columns that a query may use."""
+    names = names_in(query)
+    return [name for name in _VIRTUAL if name in names]
+
+
+def names_in(query: str) -> set[str]:
+    """Every word and mark of a query, without quotes."""
     cursor = Cursor(query, 0, len(query))
     found: set[str] = set()
     while not cursor.at_end:
@@ -50,60 +82,87 @@ def _names(query: str) -> set[str]:
     return found
 
 
-def _selects(
-    table: Table,
-    parts: Sequence[ActivePart],
-    stored: Sequence[Column],
-    virtual: Sequence[str],
-) -> Iterator[str]:
-    """A SELECT for each run of parts with the same columns: older ones may lack some."""
-    run: list[str] = []
-    of: tuple[PartColumn, ...] = ()
-    for part in parts:
-        if run and part.manifest.columns != of:
-            yield _select(run, of, table.definition, stored, virtual)
-            run = []
-        of = part.manifest.columns
-        run += table.store.files(part.name)
-    if run:
-        yield _select(run, of, table.definition, stored, virtual)
+def _runs(files: Sequence[PartFiles]) -> Iterator[PartFiles]:
+    """Neighbours with the same columns together: older parts may have others."""
+    for (columns, version), same in groupby(files, lambda one: (one.columns, one.version)):
+        yield PartFiles(columns, [file for one in same for file in one.files], version)
 
 
 def _select(
-    files: Sequence[str],
-    present: Sequence[PartColumn],
+    run: PartFiles,
     definition: TableDefinition,
     stored: Sequence[Column],
     virtual: Sequence[str],
+    unread: Collection[str],
 ) -> str:
-    types = {column.name: column.type for column in present}
-    items = [_item(column, types, definition) for column in stored]
+    """The rows of the files with the stored columns of now. In steps, each around the one before:
+    the files' columns by their present names; of their present types; the columns that they lack.
+    """
+    found = {one.column: one for one in stored_as(definition, run.columns, run.version)}
+    names = [*(column.name for column in stored), *virtual]
+    unread = frozenset(unread)
+    have = [column for column in stored if column.name in found and column.name not in unread]
+    items = [_read(found[column.name]) for column in have]
     items += [f"{_VIRTUAL[name]} AS {identifier(name)}" for name in virtual]
-    paths = ", ".join("'" + str(PurePath(file)).replace("'", "''") + "'" for file in files)
     options = ", filename = true" if virtual else ""
-    return f"SELECT {', '.join(items)} FROM read_parquet([{paths}]{options})"  # noqa: S608
+    paths = ", ".join("'" + str(PurePath(file)).replace("'", "''") + "'" for file in run.files)
+    sql = f"SELECT {', '.join(items) or '1 AS none'} FROM read_parquet([{paths}]{options})"  # noqa: S608
+    if len(have) == len(stored) and all(_is_same(found[one.name], one) for one in have):
+        return sql
+    items = [_converted(column, found[column.name]) for column in have]
+    lacking = [column for column in stored if column.name not in found]
+    computed = [column for column in lacking if column.default and column.name not in unread]
+    items += [_null(column) for column in stored if column.name in unread]
+    items += [
+        f"{stored_default(parse_type(column.type))} AS {identifier(column.name)}"
+        for column in lacking
+        if column not in computed and column.name not in unread
+    ]
+    items += [identifier(name) for name in virtual]
+    sql = f"SELECT {', '.join(items)} FROM ({sql})"  # noqa: S608
+    return f"SELECT {', '.join(map(identifier, names))} FROM ({_with_computed(sql, computed, stored)})"  # noqa: S608, E501
 
 
-def _item(column: Column, types: dict[str, str], definition: TableDefinition) -> str:
+def _read(column: StoredColumn) -> str:
+    if column.name == column.column:
+        return identifier(column.name)
+    return f"{identifier(column.name)} AS {identifier(column.column)}"
+
+
+def _is_same(found: StoredColumn, column: Column) -> bool:
+    return found.type == column.type
+
+
+def _converted(column: Column, found: StoredColumn) -> str:
+    """Its type may have been changed after the part was written."""
     name = identifier(column.name)
-    found = types.get(column.name)
-    if found == column.type:
+    if found.type == column.type:
         return name
-    present = [each for each in definition.columns if each.name in types]
-    if found is not None:  # its type was changed after the part was written
-        renamed = [Column(each.name, types[each.name]) for each in present]
-        text = f"CAST({quote_name(column.name)} AS {column.type})"
-        return f"{compile_expression(text, renamed).duckdb_sql} AS {name}"
-    if column.default:
+    text = f"CAST({quote_name(column.name)} AS {column.type})"
+    expression = compile_expression(text, [Column(column.name, found.type)])
+    return f"{expression.duckdb_sql} AS {name}"
+
+
+def _with_computed(sql: str, computed: Sequence[Column], stored: Sequence[Column]) -> str:
+    """The rows of `sql` and the columns with default expressions that they lack, each computed
+    from those that are there, and from others that were computed before it.
+    """
+    waiting = {column.name: column for column in computed}
+    for name in DefaultExpressions(stored).in_order(list(waiting)):
+        column = waiting.pop(name)
+        known = [each for each in stored if each.name not in waiting and each != column]
         text = f"CAST({column.default} AS {column.type})"
-        return f"{compile_expression(text, present).duckdb_sql} AS {name}"
-    return f"{stored_default(parse_type(column.type))} AS {name}"
+        expression = compile_expression(text, known, allow_nondeterministic=True)
+        sql = f"SELECT *, {expression.duckdb_sql} AS {identifier(name)} FROM ({sql})"  # noqa: S608
+    return sql
+
+
+def _null(column: Column) -> str:
+    kind = parse_type(column.type).duckdb
+    return f"CAST(NULL AS {kind}) AS {identifier(column.name)}"
 
 
 def _empty(stored: Sequence[Column], virtual: Sequence[str]) -> str:
-    items = [
-        f"CAST(NULL AS {parse_type(column.type).duckdb}) AS {identifier(column.name)}"
-        for column in stored
-    ]
+    items = [_null(column) for column in stored]
     items += [f"CAST(NULL AS VARCHAR) AS {identifier(name)}" for name in virtual]
     return f"SELECT {', '.join(items)} WHERE false"

@@ -2,7 +2,7 @@
 stands still. Nothing happens but what the test says, step by step.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -88,7 +88,13 @@ class DirectPeers:
 class Replicas:
     """Active replicas of one table, by name."""
 
-    def __init__(self, directory: Path, names: Sequence[str] = ("r1", "r2")) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str] = ("r1", "r2"),
+        define: Callable[[str], TableDefinition] = definition_of,
+    ) -> None:
+        self._define = define
         self.clock = StillClock()
         self.zookeeper = FakeZooKeeper(self.clock)
         self._ids = CountedIds()
@@ -148,7 +154,7 @@ class Replicas:
         self.close()
 
     def _start(self, name: str) -> Replica:
-        definition = definition_of(name)
+        definition = self._define(name)
         keeper = self.zookeeper.connect()
         create_replica(keeper, definition, name.encode())
         replica = Replica(

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.compute.kernel_ttl import RowTtl, ttl_rules
+from rmt_pipeline.compute.computed import ttl_rules
+from rmt_pipeline.compute.kernel_ttl import RowTtl
 from rmt_pipeline.compute.merge import LocalMerger, MergeDone, SourcePart
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.compute.mutate_job import MutateDone, MutateJob

@@ -1,0 +1,121 @@
+"""SELECT … FINAL on a running server: what merging everything would leave, and nothing changed."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.config import Config, load_config
+from rmt_pipeline.protocol.errors import IncorrectData, NotImplementedStatement
+from rmt_pipeline.sql.final_relation import ABANDONED_S
+from rmt_pipeline.sql.session import Session
+from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper
+from tests.golden.cluster import running_servers
+from tests.zookeeper.test_sql_session import ask
+
+pytestmark = pytest.mark.zookeeper
+
+
+@pytest.fixture(scope="module")
+def config(
+    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Config]:
+    with running_servers(tmp_path_factory.mktemp("final"), zookeeper_server.hosts) as file:
+        yield load_config(file)
+
+
+@pytest.fixture
+def session(config: Config) -> Iterator[Session]:
+    with Session.open(config, "r1") as opened:
+        yield opened
+        for table in ask(opened, "SHOW TABLES"):
+            opened.execute(f"DROP TABLE {table} SYNC")
+
+
+COLUMNS = "k Int64, p Int8, n Int64, v UInt8, deleted UInt8, sign Int8, s String DEFAULT 'd'"
+
+
+def fill(session: Session, engine: str, order_by: str = "k") -> None:
+    session.execute(
+        f"CREATE TABLE r ({COLUMNS}) ENGINE = Replicated{engine} PARTITION BY p"
+        f" ORDER BY {order_by}"
+    )
+    rows = [
+        "(1, 1, 1, 1, 0, 1), (2, 1, -2, 1, 0, -1)",
+        "(1, 1, 2, 2, 0, 1)",
+        "(1, 2, 3, 3, 1, -1), (2, 2, 2, 4, 0, 1)",
+    ]
+    for values in rows:
+        session.execute(f"INSERT INTO r (k, p, n, v, deleted, sign) VALUES {values}")
+
+
+@pytest.mark.parametrize(
+    ("engine", "wanted"),
+    [
+        ("MergeTree", ["1 1 1", "1 1 2", "1 2 3", "2 1 -2", "2 2 2"]),
+        ("ReplacingMergeTree", ["1 2 3", "2 2 2"]),
+        ("ReplacingMergeTree(v, deleted)", ["2 2 2"]),
+        ("SummingMergeTree(n)", ["1 1 6"]),
+        ("AggregatingMergeTree", ["1 1 1", "2 1 -2"]),
+        ("CollapsingMergeTree(sign)", ["1 1 2", "2 2 2"]),
+        (
+            "VersionedCollapsingMergeTree(sign, v)",
+            ["1 1 1", "1 1 2", "1 2 3", "2 1 -2", "2 2 2"],
+        ),
+    ],
+)
+def test_rows_of_one_key_are_merged_over_parts_and_partitions(session, engine, wanted):
+    fill(session, engine)
+    assert ask(session, "SELECT k, p, n FROM r FINAL ORDER BY k, p, n") == [
+        row.replace(" ", "\t") for row in wanted
+    ]
+    assert ask(session, "SELECT count() FROM r FINAL") == [str(len(wanted))]
+    assert ask(session, "SELECT count() FROM r") == ["5"]  # nothing was merged for good
+
+
+def test_partitions_may_be_kept_apart(session):
+    fill(session, "ReplacingMergeTree")
+    session.execute("OPTIMIZE TABLE r PARTITION 1 FINAL")
+    apart = "SETTINGS do_not_merge_across_partitions_select_final = 1"
+    assert ask(session, f"SELECT k, n FROM r FINAL ORDER BY k, n {apart}") == [
+        *("1\t2", "1\t3", "2\t-2", "2\t2"),
+    ]
+
+
+def test_a_condition_looks_at_what_was_merged(session):
+    fill(session, "ReplacingMergeTree(v)")
+    assert ask(session, "SELECT k FROM r FINAL WHERE n = 1") == []
+    assert ask(session, "SELECT s FROM r WHERE n = 3 SETTINGS final = 1") == ["d"]
+
+
+def test_each_side_of_a_join_says_whether_it_is_final(session):
+    fill(session, "ReplacingMergeTree(v)")
+    columns, order = "a.k, a.n, b.n", "ORDER BY a.k, b.n"
+    query = f"SELECT {columns} FROM r AS a FINAL INNER JOIN r AS b ON a.k = b.k {order}"
+    assert ask(session, query) == ["1\t3\t1", "1\t3\t2", "1\t3\t3", "2\t2\t-2", "2\t2\t2"]
+    both = query.replace("r AS b", "r AS b FINAL")
+    assert ask(session, both) == ["1\t3\t3", "2\t2\t2"]
+
+
+def test_rows_that_the_engine_refuses_are_an_error(session):
+    fill(session, "ReplacingMergeTree(v, deleted)")
+    session.execute("INSERT INTO r (k, p, v, deleted) VALUES (7, 1, 1, 2)")
+    with pytest.raises(IncorrectData, match="deleted"):
+        session.execute("SELECT k FROM r FINAL")
+
+
+def test_a_merged_row_has_no_part(session):
+    fill(session, "ReplacingMergeTree")
+    with pytest.raises(NotImplementedStatement, match="_part with FINAL"):
+        session.execute("SELECT _part FROM r FINAL")
+
+
+def test_merged_files_go_with_the_answer_and_those_of_dead_processes_later(session):
+    fill(session, "ReplacingMergeTree")
+    spill = Path(session.server.catalog.data) / "tmp"
+    left = spill / "final_dead"
+    left.mkdir(parents=True)
+    os.utime(left, (0, session.server.clock.now_s() - ABANDONED_S - 60))
+    ask(session, "SELECT k FROM r FINAL")
+    assert list(spill.glob("final_*")) == []
