@@ -36,6 +36,7 @@ T = TypeVar("T")
 EFFECT_S = 0.005  # how long an effect takes, in the world's time
 SESSION_TIMEOUT_S = 1.0
 UNTIL_EVERY = 8  # tasks between looks at whether a run is over
+TASKS_PER_STEP_MAX = 20  # beyond that nobody does anything but wait
 BURST_MAX = 60  # effects of one task before others get their turn, whatever the schedule
 EPOCH_S = 1_700_000_000.0
 
@@ -124,14 +125,20 @@ class World:
 
     # --- running ---
 
-    def run(self, steps_max: int, until: Callable[[], bool] = lambda: False) -> bool:
+    def run(
+        self,
+        steps_max: int,
+        until: Callable[[], bool] = lambda: False,
+        *,
+        every: int = UNTIL_EVERY,
+    ) -> bool:
         """Run tasks for `steps_max` more effects, or `until` is true (asked between tasks).
 
         True when it ended by `until`. Raises what broke a task, if it was not an RmtError.
         """
         end, tasks = self.steps + steps_max, 0
-        while self.steps < end:
-            if tasks % UNTIL_EVERY == 0 and until():
+        while self.steps < end and tasks < TASKS_PER_STEP_MAX * steps_max:
+            if tasks % every == 0 and until():
                 return True
             tasks += 1
             task = self._next_task()

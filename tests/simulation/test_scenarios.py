@@ -1,0 +1,352 @@
+"""Scenarios of spec §16 that need several replicas, with the production actions."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Corruption, ReplicaAlreadyExists
+from rmt_pipeline.protocol.formats import MutationEntry, ReplicaAddress
+from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica.assign import Assigned, Nothing, assign_merge, merge_view
+from rmt_pipeline.replica.check import check_part, look_at_disk
+from rmt_pipeline.replica.create import create_replica
+from rmt_pipeline.replica.insert_result import InsertCancelled, Outcome
+from rmt_pipeline.replica.mutations import create_mutation, kill_mutation, load_mutations
+from rmt_pipeline.replica.mutations import status_of_mutations as status
+from rmt_pipeline.replica.start import ReplicaIsAlreadyActive, activate
+from rmt_pipeline.zookeeper.keeper import Delete
+from tests.simulation.scene import (
+    Scene,
+    commits,
+    fetch_step,
+    inserting,
+    locks,
+    new_partition,
+    publishes,
+    writes_mutation,
+)
+from tests.support.cluster import TABLE, definition_of
+
+DELETE = "DELETE WHERE startsWith(row, 'x')"
+
+
+def test_an_insert_appears_in_the_log_the_ids_and_the_parts_at_once() -> None:
+    """I1."""
+    with Scene() as scene:
+        scene.boot()
+        held = scene.hold("r1", inserting("x"), commits)
+        places = (TABLE.log, TABLE.blocks, TABLE.inserts, TABLE.replica("r1").parts)
+        assert [scene.children(place) for place in places] == [[], [], [], []]
+        assert len(scene.children(TABLE.partition("a"))) == 1, "its number is in flight"
+        scene.release(held)
+        assert [len(scene.children(place)) for place in places] == [1, 1, 1, 1]
+        assert scene.children(TABLE.partition("a")) == []
+
+
+def test_two_replicas_that_commit_the_same_rows_at_once_insert_them_once() -> None:
+    """I2. The loser's number is a hole, and merges span it."""
+    with Scene() as scene:
+        scene.boot()
+        held = scene.hold("r1", inserting("x"), commits)
+        assert scene.insert("r2", "x").outcome is Outcome.INSERTED
+        assert scene.release(held).outcome is Outcome.DUPLICATE
+        scene.insert("r1", "y")
+        assert len(scene.children(TABLE.log)) == 2
+        scene.work("r1", "r2")
+        assert isinstance(scene.merge("r1"), Assigned)
+        scene.work("r1", "r2")
+        assert scene.rows("r1") == scene.rows("r2") == ["x", "y"]
+        assert [part for part in scene.parts("r1") if part.startswith("a_1_2_1")] == ["a_1_2_1"]
+
+
+def test_what_is_dropped_while_it_is_in_flight_is_cancelled() -> None:
+    """D2. The lock is what a DROP takes away."""
+    with Scene() as scene:
+        scene.boot()
+        held = scene.hold("r1", inserting("x"), commits)
+        [lock] = scene.children(TABLE.partition("a"))
+        scene.do(
+            "r2",
+            lambda context: context.keeper().multi([Delete(f"{TABLE.partition('a')}/{lock}")]),
+        )
+        scene.release(held)
+        [(_, error)] = scene.world.ended_by
+        assert isinstance(error, InsertCancelled)
+        assert scene.parts("r1") == scene.children(TABLE.log) == []
+        assert [name for name in scene.on_disk("r1") if name.startswith("a_")] == []
+
+
+def test_ones_own_entry_is_not_fetched_while_its_insert_is_on_its_way() -> None:
+    """I14. The disk has the part and ZooKeeper not yet: it is neither missing nor unknown."""
+    with Scene() as scene:
+        scene.boot()
+        scene.hold("r1", inserting("x"), commits)
+        seen = scene.do("r1", lambda context: look_at_disk(context.replica()))
+        assert [str(part) for part in seen.unexpected] == ["a_0_0_0"]
+        assert seen.in_flight == frozenset(seen.unexpected)
+
+
+def test_an_entry_is_pulled_once_however_many_pull() -> None:
+    """Q2. Copies and pointer are one multi."""
+    with Scene() as scene:
+        scene.boot()
+        for row in "xyz":
+            scene.insert("r1", row)
+        assert scene.pull("r2") == 3
+        assert scene.pull("r2") == 0
+        assert len(scene.queue("r2")) == 3
+        assert scene.nodes[TABLE.replica("r2").log_pointer].data == b"3"
+
+
+def test_a_gap_in_the_log_is_an_error_and_never_skipped() -> None:
+    """Q3."""
+    with Scene() as scene:
+        scene.boot()
+        for row in "xyz":
+            scene.insert("r1", row)
+        middle = f"{TABLE.log}/{scene.children(TABLE.log)[1]}"
+        scene.do("r1", lambda context: context.keeper().multi([Delete(middle)]))
+        with pytest.raises(Corruption, match="log-0000000001 is missing"):
+            scene.pull("r2")
+        assert scene.nodes[TABLE.replica("r2").log_pointer].data != b"3"
+
+
+def test_a_larger_part_that_was_fetched_makes_the_smaller_entries_no_work() -> None:
+    """Q6, F2. They stay in the queue until they are found to be done, one by one."""
+    with Scene() as scene:
+        scene.boot()
+        for row in "xyz":
+            scene.insert("r1", row)
+        scene.work("r1")
+        assert isinstance(scene.merge("r1"), Assigned)
+        scene.work("r1")
+        for part in ("a_0_0_0", "a_1_1_0", "a_2_2_0"):
+            path = TABLE.replica("r1").part(part)
+            scene.do("r1", lambda context, path=path: context.keeper().multi([Delete(path)]))
+        scene.pull("r2")
+        first = scene.step("r2", "fetch")
+        assert [str(done.part) for done in first.done] == ["a_0_2_1"]
+        assert len(scene.queue("r2")) == 3
+        assert scene.step("r2", "fetch").finished_without_work == 3
+        assert scene.queue("r2") == []
+        assert scene.rows("r2") == ["x", "y", "z"]
+
+
+def test_an_entry_that_waits_fails_no_attempt_and_stops_nobody() -> None:
+    """Q8."""
+    with Scene() as scene:
+        scene.boot()
+        for row in "xy":
+            scene.insert("r1", row)
+        scene.work("r1")
+        scene.merge("r1")
+        scene.insert("r1", "z")
+        scene.pull("r2")
+        scene.step("r2", "fetch")
+        assert scene.rows("r2") == ["x", "y", "z"]
+        assert scene.children(TABLE.replica("r2").attempts) == []
+
+
+def test_who_nobody_can_serve_says_so_and_is_served_when_the_part_is_back() -> None:
+    """F5. A part that only an inactive replica has is waited for, never given up."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        site, active = scene.cluster.sites["r1"], TABLE.replica("r1").is_active
+        sessions = [session for process in site.host.processes for session in process.sessions]
+        scene.cluster.switch_off(site, for_s=50)
+        for session in sessions:
+            scene.world.expire(session)
+        scene.pull("r2")
+        [done] = scene.step("r2", "fetch").done
+        assert "no active replica" in done.error
+        [attempts] = scene.children(TABLE.replica("r2").attempts)
+        noted = Attempts.decode(scene.nodes[TABLE.replica("r2").attempts_of(attempts)].data)
+        assert (noted.tries, "no active replica" in noted.last_exception) == (1, True)
+        scene.let(lambda: active in scene.nodes and site.is_serving)
+        scene.work("r2")
+        assert scene.rows("r2") == ["x"]
+
+
+def test_a_broken_part_is_fetched_again_and_its_sources_stay_away() -> None:
+    """F4."""
+    with Scene() as scene:
+        scene.boot()
+        for row in "xy":
+            scene.insert("r1", row)
+        scene.work("r1", "r2")
+        scene.merge("r1")
+        scene.work("r1", "r2")
+        disk = scene.cluster.sites["r2"].host.disk
+        [file] = [name for name in disk.list("a_0_1_1") if name.startswith("data")]
+        disk.rot(f"a_0_1_1/{file}", scene.world.rng)
+        part = next(iter(scene.run.finished.active(scene.cluster.sites["r2"])))
+        said = scene.do("r2", lambda context: check_part(context.replica(), part))
+        assert said is not None
+        assert "a_0_1_1" not in scene.parts("r2")
+        assert len(scene.queue("r2")) == 1
+        scene.work("r2")
+        assert scene.rows("r2") == ["x", "y"]
+        assert [name for name in disk.list("detached") if "a_0_1_1" in name] != []
+
+
+def test_of_two_merges_from_the_same_state_one_is_assigned() -> None:
+    """M3."""
+    with Scene() as scene:
+        scene.boot()
+        for row in "xyz":
+            scene.insert("r1", row)
+        scene.work("r1", "r2")
+        view = scene.do("r1", lambda context: merge_view(context.replica()))
+        theirs = scene.do("r2", lambda context: merge_view(context.replica()))
+        parts = view.active.in_partition("a")
+        first = scene.do("r1", lambda context: assign_merge(context.replica(), view, parts[:2]))
+        second = scene.do(
+            "r2", lambda context: assign_merge(context.replica(), theirs, parts[1:])
+        )
+        assert isinstance(first, Assigned)
+        assert second == Nothing("another replica assigned something to the log first", True)
+
+
+def test_optimizing_nothing_and_one_part() -> None:
+    """M10."""
+    with Scene() as scene:
+        scene.boot()
+        assert isinstance(scene.merge("r1"), Nothing)
+        scene.insert("r1", "x")
+        scene.work("r1")
+        assigned = scene.merge("r1")
+        assert isinstance(assigned, Assigned)
+        assert str(assigned.result) == "a_0_0_1"
+
+
+def test_rows_in_flight_before_a_mutation_are_mutated_and_later_ones_are_not() -> None:
+    """U1, U2."""
+    with Scene() as scene:
+        scene.boot()
+        held = scene.hold("r1", inserting("x1"), commits)
+        mutation = scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
+        scene.insert("r2", "x2")
+        scene.work("r1", "r2")
+        [one] = scene.do(
+            "r2", lambda context: status(context.replica(), load_mutations(context.replica()))
+        )
+        assert not one.is_done
+        assert "block 0" in one.waits_for
+        scene.release(held)
+        scene.run.ledger.mutations[mutation] = MutationEntry.decode(
+            scene.nodes[TABLE.mutation(mutation)].data
+        )
+        scene.cluster.workers = 1
+        for site in scene.cluster.sites.values():
+            scene.cluster._boot_workers(site)
+        scene.let(lambda: scene.rows("r1") == scene.rows("r2") == ["x2"])
+
+
+def test_a_partition_that_appears_while_a_mutation_is_created_is_in_it() -> None:
+    """U3."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        held = scene.hold(
+            "r1", lambda context: create_mutation(context.replica(), DELETE), locks
+        )
+        scene.do("r2", lambda context: context.keeper().multi(new_partition()))
+        mutation = scene.release(held)
+        entry = MutationEntry.decode(scene.nodes[TABLE.mutation(mutation)].data)
+        assert [partition for partition, _ in entry.block_numbers] == ["a", "b"]
+
+
+def test_of_two_mutations_at_once_ids_and_numbers_grow_together() -> None:
+    """U3, P29."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        held = scene.hold(
+            "r1", lambda context: create_mutation(context.replica(), DELETE), writes_mutation
+        )
+        other = scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
+        mine = scene.release(held)
+        numbers = [
+            MutationEntry.decode(scene.nodes[TABLE.mutation(name)].data).version_in("a")
+            for name in sorted((mine, other))
+        ]
+        assert mine > other
+        assert numbers == sorted(numbers)
+
+
+def test_a_killed_mutation_lets_the_next_one_through() -> None:
+    """U5. Parts carry its version although nothing was done."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.work("r1", "r2")
+        first = scene.do("r1", lambda context: create_mutation(context.replica(), DELETE))
+        scene.do("r1", lambda context: kill_mutation(context.replica(), first))
+        update = "UPDATE row = concat(row, '+') WHERE startsWith(row, 'x')"
+        scene.do("r1", lambda context: create_mutation(context.replica(), update))
+        scene.cluster.workers = 1
+        for site in scene.cluster.sites.values():
+            scene.cluster._boot_workers(site)
+        scene.let(lambda: scene.rows("r1") == scene.rows("r2") == ["x+"])
+
+
+def test_a_second_server_of_a_replica_is_refused_and_ones_own_leftover_removed() -> None:
+    """C13."""
+    with Scene() as scene:
+        scene.boot()
+        address = ReplicaAddress("h1", 9009, 9000, "default", "t")
+        with pytest.raises(ReplicaIsAlreadyActive, match="is active in another process"):
+            scene.do(
+                "r1", lambda context: activate(context.replica(), "stranger", "1", address)
+            )
+        scene.do("r1", lambda context: activate(context.replica(), "r1", "again", address))
+
+
+def test_an_address_that_changed_is_written_at_activation() -> None:
+    """C16."""
+    with Scene() as scene:
+        scene.boot()
+        moved = ReplicaAddress("elsewhere", 9009, 9000, "default", "t")
+        scene.do("r1", lambda context: activate(context.replica(), "r1", "again", moved))
+        assert ReplicaAddress.decode(scene.nodes[TABLE.replica("r1").host].data) == moved
+
+
+def test_a_replica_name_that_is_taken_is_refused() -> None:
+    """C14. And leaves nothing behind."""
+    with Scene() as scene:
+        scene.boot()
+        before = scene.nodes.keys()
+        with pytest.raises(ReplicaAlreadyExists, match="already exists"):
+            scene.do(
+                "r2",
+                lambda context: create_replica(context.keeper(), definition_of("r1"), b"other"),
+            )
+        assert scene.nodes.keys() == before
+
+
+def test_what_an_attempt_that_died_has_staged_stops_nobody() -> None:
+    """Q14."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        disk = scene.cluster.sites["r2"].host.disk
+        disk.make_directory("tmp_fetch_a_0_0_0_0123456789abcdef0123456789abcdef")
+        scene.work("r2")
+        assert scene.rows("r2") == ["x"]
+
+
+def test_a_session_that_ends_gives_its_claims_back() -> None:
+    """C12. What it was about to publish is refused, and somebody else does it."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.pull("r2")
+        executing = TABLE.replica("r2").executing
+        held = scene.hold("r2", fetch_step, publishes)
+        assert len(scene.children(executing)) == 1
+        [session] = held.process.sessions
+        scene.world.expire(session)
+        assert scene.children(executing) == []
+        scene.work("r2")
+        scene.release(held)
+        assert scene.rows("r2") == ["x"]
+        assert scene.queue("r2") == []
