@@ -65,6 +65,7 @@ class Insertion:
     _committing: _Committing | None = None
     _parts: list[tuple[PartName, int]] = field(default_factory=list)
     _duplicates: list[tuple[str, str, int]] = field(default_factory=list)
+    _is_recorded: bool = False
 
     @classmethod
     def of(
@@ -117,6 +118,8 @@ class Insertion:
             if duplicate is not None:
                 self.abandon(replica.store)
                 return duplicate
+        if self._duplicates and self.identity.insert_id and not self._is_recorded:
+            self._record(replica)
         return self._result()
 
     def abandon(self, store: PartStore) -> None:
@@ -156,6 +159,21 @@ class Insertion:
             return None
         self._committed()
         return None
+
+    def _record(self, replica: Replica) -> None:
+        """The blocks that were left were there already, so no commit wrote the record: without it
+        a retry that is cut into other blocks would be another insert.
+        """
+        table, paths, text = replica.table, replica.paths, self.record.encode()
+        lost = not_lost_version(replica)
+        tagged = transactions.commit_insert(
+            table, paths, [], self.identity.insert_id, text, is_lost_version=lost
+        )
+        try:
+            replica.keeper.multi(tagged.ops)
+        except Refused as refused:
+            self._explain_commit(replica, tagged, refused)
+        self._is_recorded = True
 
     def _allocate(
         self, replica: Replica, batch: list[_Block]
@@ -270,6 +288,7 @@ class Insertion:
             for block, commit in self._committing.blocks
         ]
         del self._todo[: len(self._committing.blocks)]
+        self._is_recorded = self._is_recorded or self._committing.with_record
         self._committing = None
 
     # --- not knowing ---

@@ -138,6 +138,13 @@ def come_back(run: Run) -> None:
     run.world.now_s = max(run.world.now_s, run.cluster.sites["r2"].down_until_s)
 
 
+def come_back_to_inserts(run: Run) -> None:
+    """Somebody inserts at r2 all the while it clones."""
+    come_back(run)
+    for number in range(20, 26):
+        insert(run, number=number, at="r2")
+
+
 def mutate(run: Run) -> None:
     """Deletes the rows of the first insert in one partition, and changes others."""
     workload = Workload(run.cluster, run.ledger, SIZE)
@@ -207,6 +214,9 @@ SCENARIOS: dict[str, Scenario] = {
     "join and clone": Scenario("h2/server", only_r1, join_r2),
     "start over": Scenario("h1/server", three_inserts, start_over),
     "clone": Scenario("h2/server", fall_behind, come_back),
+    "clone beside inserts": Scenario(
+        "h2/server", fall_behind, come_back_to_inserts, switch=0.4
+    ),
     "insert": Scenario("h1/insert 0.1", boot, insert),
     "insert again elsewhere": Scenario("h2/insert 0.1", three_inserts, insert_first_again),
     "pull and fetch": Scenario("h2/fetch", boot, insert),

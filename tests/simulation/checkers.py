@@ -161,7 +161,7 @@ def inserts_are_whole(finished: Finished) -> None:
     """In all partitions or in none, acknowledged or not."""
     logged = finished.ledger.blocks
     for insert in finished.ledger.inserts:
-        there = [row in logged for row in insert.all_rows()]
+        there = [row in logged for row in insert.own_rows()]
         assert all(there) or not any(there), f"{insert} is in the log in part: {there}"
 
 
@@ -233,8 +233,9 @@ def reads_saw_whole_inserts(finished: Finished) -> None:
     for read in ledger.reads:
         rows = Counter(map(inserted_as, read.rows))
         for insert in ledger.inserts:
-            lasting = {rows[row] for row in insert.all_rows() if not ledger.is_changed(row)}
-            taken_here = ledger.taken_by.get(insert.all_rows()[0]) == read.replica
+            own = insert.own_rows()
+            lasting = {rows[row] for row in own if not ledger.is_changed(row)}
+            taken_here = bool(own) and ledger.taken_by.get(own[0]) == read.replica
             is_whole = len(lasting) < 2 or not taken_here
             is_once = all(rows[row] < 2 for row in insert.all_rows())
             seen = f"a read on {read.replica} saw {insert} so: {count_rows(insert, rows)}"

@@ -24,6 +24,8 @@ class ClientInsert:
     block_rows_max: int = 0
     """Rows per block; 0: cut at random."""
     answers: list[InsertResult] = field(default_factory=list)
+    shared: set[str] = field(default_factory=set)
+    """Rows that another insert has too, as a block of its own: who comes first inserts them."""
     attempts: int = 0
     is_over: bool = False
 
@@ -33,6 +35,9 @@ class ClientInsert:
 
     def all_rows(self) -> list[str]:
         return [row for rows in self.rows.values() for row in rows]
+
+    def own_rows(self) -> list[str]:
+        return [row for row in self.all_rows() if row not in self.shared]
 
     def __str__(self) -> str:
         return f"insert {self.number} of {sorted(self.rows)}"

@@ -161,8 +161,15 @@ class Scene:
 
 
 def inserting(*rows: str, token: str = "") -> Callable[[Context], InsertResult]:
+    return inserting_blocks(rows, token=token)
+
+
+def inserting_blocks(
+    *blocks: Sequence[str], token: str = ""
+) -> Callable[[Context], InsertResult]:
     def insert(context: Context) -> InsertResult:
-        staged = [stage_rows(context.store, "a", rows, created_s=int(context.clock.now_s()))]
+        now_s = int(context.clock.now_s())
+        staged = [stage_rows(context.store, "a", rows, created_s=now_s) for rows in blocks]
         return context.table().commit(staged, token=token)
 
     return insert

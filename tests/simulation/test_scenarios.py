@@ -18,6 +18,7 @@ from tests.simulation.scene import (
     commits,
     fetch_step,
     inserting,
+    inserting_blocks,
     locks,
     new_partition,
     publishes,
@@ -55,6 +56,20 @@ def test_two_replicas_that_commit_the_same_rows_at_once_insert_them_once() -> No
         scene.work("r1", "r2")
         assert scene.rows("r1") == scene.rows("r2") == ["x", "y"]
         assert [part for part in scene.parts("r1") if part.startswith("a_1_2_1")] == ["a_1_2_1"]
+
+
+def test_an_insert_whose_blocks_were_there_already_is_recorded_too() -> None:
+    """A retry of it that is cut into other blocks is answered, and inserts nothing."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x", "y")
+        both = scene.do("r1", inserting_blocks(["x", "y"], ["z"]))
+        assert (both.outcome, both.rows) == (Outcome.RESUMED, 1)
+        again = scene.do("r1", inserting_blocks(["z"]))
+        assert again.outcome is Outcome.DUPLICATE
+        cut = scene.do("r2", inserting_blocks(["x"], ["y"], ["z"]))
+        assert cut.outcome is Outcome.DUPLICATE
+        assert again.insert_id in scene.children(TABLE.inserts)
 
 
 def test_what_is_dropped_while_it_is_in_flight_is_cancelled() -> None:

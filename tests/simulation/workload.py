@@ -17,6 +17,7 @@ from tests.support.sim_rows import rows_on, stage_rows
 from tests.support.world import Host, World
 
 PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
+SHARES = 0.2  # of inserts without a token have a block of another one
 SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
 
 
@@ -127,8 +128,24 @@ class Workload:
             token=f"token {number}" if rng.random() < 0.4 else "",
             gives_up=rng.random() < 0.15,
         )
+        if rng.random() < SHARES and not insert.token:
+            self._share(insert)
         self._ledger.inserts.append(insert)
         return insert
+
+    def _share(self, insert: ClientInsert) -> None:
+        """One of its blocks is a block of an earlier insert: the ids of blocks keep it out."""
+        alone = [
+            (other, partition, rows)
+            for other in self._ledger.inserts
+            for partition, rows in other.rows.items()
+            if len(rows) == 1 and not other.token
+        ]
+        if alone:
+            other, partition, rows = self._rng.choice(alone)
+            insert.rows = dict(sorted({**insert.rows, partition: list(rows)}.items()))
+            other.shared.update(rows)
+            insert.shared.update(rows)
 
     def spawn_insert(self, insert: ClientInsert, *, at: Site) -> None:
         """One client with one insert, which asks at `at` first."""
