@@ -3,15 +3,22 @@
 import socket
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rmt_pipeline.catalog import Catalog, require_owner
+from rmt_pipeline.catalog import Catalog, CatalogVersion, require_owner
 from rmt_pipeline.config import Config, ServerConfig, expand, load_config
+from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.client import PartClient
 from rmt_pipeline.exchange.secret import exchange_secret
-from rmt_pipeline.protocol.errors import TableAlreadyExists, UserError
+from rmt_pipeline.protocol.errors import (
+    TableAlreadyExists,
+    UnknownDatabase,
+    UnknownTable,
+    UserError,
+)
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.create import create_replica
@@ -55,6 +62,7 @@ class ServerContext:
         self._keeper: KazooKeeper | None = None
         self._replicas: dict[str, Replica] = {}
         self._stores: dict[str, PartStore] = {}
+        self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
 
     @classmethod
     def open(
@@ -102,10 +110,21 @@ class ServerContext:
             self._keeper = keeper
             self._replicas.clear()
 
-    def peers(self) -> HttpPeers:
-        """To fetch parts from the other servers. The caller closes it."""
+    def peers(self, definition: TableDefinition) -> HttpPeers:
+        """To fetch parts of a table from the other servers. The caller closes it.
+
+        All its fetches share the table's `max_replicated_fetches_network_bandwidth`.
+        """
         secret = self.config.secret_of(self.server.name)
-        client = PartClient(secret or exchange_secret(self.keeper(), self.ids))
+
+        def limit() -> int:
+            settings = TableSettings.of(dict(self.current(definition).settings))
+            return settings.max_replicated_fetches_network_bandwidth
+
+        client = PartClient(
+            secret or exchange_secret(self.keeper(), self.ids),
+            bandwidth=Bandwidth(limit, self.clock),
+        )
         return HttpPeers(client)
 
     # --- tables ---
@@ -122,13 +141,31 @@ class ServerContext:
             definition,
             self.store(definition),
             replica=lambda: self.replica(definition),
+            current=lambda: self.current(definition),
             renew=self.close,
             clock=self.clock,
             ids=self.ids,
         )
 
+    def current(self, definition: TableDefinition) -> TableDefinition:
+        """What ALTERs have made of the table by now; a dropped one stays as it was."""
+        version = self.catalog.version()
+        name = definition.full_name
+        with self._lock:
+            known = self._definitions.get(name)
+        if known is None or known[0] != version:
+            try:
+                known = version, self.catalog.definition(definition.database, definition.name)
+            except (UnknownTable, UnknownDatabase):
+                return definition
+            with self._lock:
+                self._definitions[name] = known
+        return known[1] if known[1].uuid == definition.uuid else definition
+
     def replica(self, definition: TableDefinition) -> Replica:
+        """With the definition of now. Raises ZooKeeperUnreachable."""
         keeper = self.keeper()
+        definition = self.current(definition)
         with self._lock:
             known = self._replicas.get(definition.full_name)
             if known is not None and known.keeper is keeper and known.definition == definition:
@@ -142,6 +179,7 @@ class ServerContext:
                 settings=TableSettings.of(dict(definition.settings)),
                 worker=self._worker,
                 memory=Memory(),
+                update_definition=partial(self.catalog.update_table, definition),
             )
             self._replicas[definition.full_name] = replica
             return replica
@@ -184,7 +222,7 @@ class ServerContext:
                 return False
             raise TableAlreadyExists(f"table {definition.full_name} already exists")
         definition = replace(self.expanded(definition), uuid=self.ids.new_id())
-        create_replica(self.keeper(), definition, self._creator(definition))
+        definition = create_replica(self.keeper(), definition, self._creator(definition))
         self.catalog.add(definition)
         return True
 

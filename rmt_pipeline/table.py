@@ -75,10 +75,14 @@ class Table:
         replica: Callable[[], Replica],
         renew: Callable[[], None],
         clock: Clock,
+        current: Callable[[], TableDefinition] | None = None,
         ids: IdSource,
     ) -> None:
-        """`replica` gives a Replica with a living session; `renew` ends the present session."""
-        self.definition = definition
+        """`replica` gives a Replica with a living session, `current` the definition as ALTERs have
+        left it by now (None: nobody alters it); `renew` ends the present session.
+        """
+        self._definition = definition
+        self._current = current
         self.store = store
         self._replica = replica
         self._renew = renew
@@ -87,6 +91,11 @@ class Table:
 
     @property
     def replica(self) -> Replica:
+    @property
+    def definition(self) -> TableDefinition:
+        """What the table is now. Take it once for what has to fit together."""
+        return self._definition if self._current is None else self._current()
+
         """With a living session. Raises ZooKeeperUnreachable."""
         return self._replica()
 
@@ -115,10 +124,11 @@ class Table:
         token = token or query.insert_deduplication_token
         tables = conform(
             data,
-            self.definition.columns,
+            definition.columns,
+        definition = self.definition
             settings=query,
             columns_given=columns,
-            key_columns=blocks.key_columns_of(self.definition),
+            key_columns=blocks.key_columns_of(definition),
         )
         created_s = int(self._clock.now_s())
         staged: list[StagedPart] = []
@@ -129,7 +139,7 @@ class Table:
                 blocks.stage(
                     block, self.store, insert_id=insert_id, run_id=run_id, created_s=created_s
                 )
-                for block in blocks.blocks_of(tables, self.definition, query)
+                for block in blocks.blocks_of(tables, definition, query)
             )
         except BaseException:
             for part in staged:

@@ -1,7 +1,9 @@
 """The catalog: the tables of one server, on its disk."""
 
 import errno
+import fcntl
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -30,6 +32,7 @@ FILE_NAME_BYTES_MAX = 255  # of every Linux file system
 _SUFFIX = ".json"
 _STAGING = ".staging"  # an escaped name has no dot
 _VERSION = ".version"
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,25 @@ class Catalog:
             raise self._unknown_table(definition.database, definition.name)
         self._stage(encode_definition(definition)).replace(file)
         self._changed(file.parent)
+
+    def update_table(
+        self,
+        definition: TableDefinition,
+        change: Callable[[TableDefinition], TableDefinition],
+    ) -> TableDefinition:
+        """What `change` makes of the definition that the table has now, durably. Of several
+        processes that change one catalog each sees what those before it did. A table that was
+        dropped, or dropped and created again, stays away: raises UnknownTable. Also DiskFull.
+        """
+        with (self._root / _LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = self.definition(definition.database, definition.name)
+            if before.uuid != definition.uuid:
+                raise UnknownTable(f"table {definition.full_name} was dropped and created again")
+            after = change(before)
+            if after != before:
+                self.save(after)
+        return after
 
     def remove(self, database: str, name: str) -> bool:
         """Forget a table; its data is not touched. False when there was none."""

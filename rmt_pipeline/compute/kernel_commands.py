@@ -12,6 +12,7 @@ from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.kernel_direct import Condition, direct_condition
 from rmt_pipeline.expressions.check_commands import affected, cast_text
 from rmt_pipeline.expressions.commands import (
+    AlterColumn,
     Command,
     DeleteRows,
     UpdateColumns,
@@ -40,7 +41,8 @@ class _Step:
 
     condition: Expression
     direct: Condition | None
-    assigned: tuple[tuple[str, Expression], ...]
+    assigned: tuple[tuple[str, Expression | None], ...]
+    """None: the default of the column's type."""
     computed: tuple[str, ...]
     """MATERIALIZED columns that follow from the assigned ones."""
 
@@ -64,7 +66,7 @@ class Commands:
             self._compiled(command)
             for text in texts
             for command in parse_commands(text)
-            if in_partition(command, partition)
+            if in_partition(command, partition) and self._does_something(command)
         ]
         self.condition_columns = tuple(
             dict.fromkeys(name for step in self._steps for name in step.condition.columns_used)
@@ -80,11 +82,18 @@ class Commands:
         """Whether there is no command for this partition at all."""
         return not self._steps
 
+    def _does_something(self, command: Command) -> bool:
+        """Rows have the table's columns of now already: of an ALTER only CLEAR COLUMN is left, of
+        a column that there still is.
+        """
+        if not isinstance(command, AlterColumn):
+            return True
+        return command.clears and any(one.name == command.column for one in self._columns)
+
     def _compiled(self, command: Command) -> _Step:
-        condition = self._expression(f"if({command.condition}, 1, 0)")
-        direct = direct_condition(
-            self._expression(command.condition).node, _plain_types(self._columns)
-        )
+        text = "1" if isinstance(command, AlterColumn) else command.condition
+        condition = self._expression(f"if({text}, 1, 0)")
+        direct = direct_condition(self._expression(text).node, _plain_types(self._columns))
         match command:
             case DeleteRows():
                 return _Step(condition, direct, (), ())
@@ -100,6 +109,15 @@ class Commands:
                     for column in affected(name, self._columns)
                 )
                 return _Step(condition, direct, assigned, tuple(computed))
+            case AlterColumn():
+                return _Step(
+                    condition, direct, ((command.column, self._default_of(command.column)),), ()
+                )
+
+    def _default_of(self, name: str) -> Expression | None:
+        """What CLEAR COLUMN sets; None is the default of the type."""
+        [column] = [column for column in self._columns if column.name == name]
+        return self._expression(cast_text(column.default, column)) if column.default else None
 
     def _expression(self, text: str) -> Expression:
         # Whether `now()` may stand in a command was decided before it was written to the log.
@@ -140,11 +158,14 @@ class Commands:
         chosen = self._decoded(rows.filter(where))
         new = dict(
             zip(
-                (name for name, _ in step.assigned),
-                evaluate([expression for _, expression in step.assigned], chosen),
+                (name for name, expression in step.assigned if expression is not None),
+                evaluate([one for _, one in step.assigned if one is not None], chosen),
                 strict=True,
             )
         )
+        for name, expression in step.assigned:
+            if expression is None:
+                new[name] = _type_default(name, self._columns, chosen.num_rows)
         for name, values in new.items():
             chosen = _with_column(chosen, name, values)
         for name in step.computed:
@@ -172,6 +193,11 @@ def _where(step: _Step, rows: pa.Table) -> pa.Array:
         return pc.fill_null(step.direct(used), False).combine_chunks()
     [found] = evaluate([step.condition], used)
     return found.cast(pa.bool_())
+
+
+def _type_default(name: str, columns: Sequence[Column], rows: int) -> pa.Array:
+    [kind] = [parse_type(column.type) for column in columns if column.name == name]
+    return pa.repeat(pa.scalar(kind.default, kind.arrow), rows)
 
 
 @lru_cache(maxsize=100)

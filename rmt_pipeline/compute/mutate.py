@@ -27,6 +27,8 @@ from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
 from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult
+from rmt_pipeline.expressions.commands import AlterColumn, in_partition, parse_commands
+from rmt_pipeline.protocol.alter_history import is_current
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.store import layout
 from rmt_pipeline.system import Clock, IdSource
@@ -126,6 +128,7 @@ def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
     source = unit_source(job.source, job.definition)
     codec = job.source.manifest.ttl.codec
     shape = replace(shape_of(_as_merge(job)), rules=Plain(), expire_s=0, codec=codec)
+    rewrite = _has_old_columns(job)
     return [
         MutateUnit(
             merge=number,
@@ -136,10 +139,21 @@ def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
             verify=((source.part, file),),
             commands=job.commands,
             partition=job.source.manifest.partition_id,
+            rewrite=rewrite,
         )
         for ordinal, file in enumerate(source.files)
         if job.commands
     ]
+
+
+def _has_old_columns(job: MutateJob) -> bool:
+    """Whether an ALTER is among the commands, and the part is not yet as it says (spec §8.3)."""
+    manifest = job.source.manifest
+    return not is_current(job.definition, manifest.columns, manifest.metadata_version) and any(
+        isinstance(command, AlterColumn) and in_partition(command, manifest.partition_id)
+        for text in job.commands
+        for command in parse_commands(text)
+    )
 
 
 def _as_merge(job: MutateJob) -> MergeJob:

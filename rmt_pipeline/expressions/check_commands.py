@@ -1,12 +1,22 @@
 """What a mutation may not do is refused before it is in the log (spec §7.1, §16.8)."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rmt_pipeline.expressions.commands import Assignment, Command, DeleteRows
+import pyarrow as pa
+
+from rmt_pipeline.expressions.commands import (
+    AlterColumn,
+    Assignment,
+    Command,
+    DeleteRows,
+    PartitionId,
+)
+from rmt_pipeline.expressions.evaluate import evaluate
 from rmt_pipeline.expressions.translate import Expression, compile_expression
 from rmt_pipeline.expressions.types import quote_name
-from rmt_pipeline.protocol.errors import UnknownColumn, UserError
+from rmt_pipeline.protocol.errors import NotImplementedStatement, UnknownColumn, UserError
 from rmt_pipeline.protocol.table import Column, TableDefinition
 
 
@@ -18,6 +28,15 @@ class CannotUpdateColumn(UserError):
 
 class BadCondition(UserError):
     code = "ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER"
+
+
+class InvalidPartition(UserError):
+    """Text that can't be the id of a partition: no mutation of it would ever find one."""
+
+    code = "INVALID_PARTITION_VALUE"
+
+
+_PARTITION_ID = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +61,8 @@ def check_commands(
 ) -> None:
     """Raises a UserError that names the command, the column or function, and the reason.
 
-    Checked are columns, functions and types; whether each value can be computed shows when the
-    rows are read.
+    Checked are columns, functions, types and constants; whether each other value can be computed
+    shows when the rows are read.
     """
     stored = tuple(
         column
@@ -52,6 +71,13 @@ def check_commands(
     )
     rules = _Rules(definition, stored, allow_nondeterministic)
     for command in commands:
+        if isinstance(command, AlterColumn):
+            raise NotImplementedStatement(
+                f"{command} can't stand beside DELETE and UPDATE: it changes what the table is. "
+                "Say it in an ALTER of its own"
+            )
+        if isinstance(command.partition, PartitionId):
+            _check_partition(command.partition.id, command)
         condition = rules.compile(command.condition)
         if not condition.condition_sql:
             raise BadCondition(
@@ -62,6 +88,14 @@ def check_commands(
             continue
         for assignment in command.assignments:
             _check_assignment(assignment, rules)
+
+
+def _check_partition(partition: str, command: Command) -> None:
+    if _PARTITION_ID.fullmatch(partition) is None:
+        raise InvalidPartition(
+            f"{partition!r} can't be the id of a partition: ids are of letters, digits and '-', "
+            f"see system.parts.partition_id (in {command})"
+        )
 
 
 def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
@@ -88,7 +122,9 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
                 f"UPDATE {assignment}: the MATERIALIZED column {computed.name} is computed from "
                 f"{name}, and is {place}"
             )
-    rules.compile(cast_text(assignment.value, column))
+    value = rules.compile(cast_text(assignment.value, column))
+    if value.is_constant:  # it can be computed, or never
+        evaluate([value], pa.table({"": pa.nulls(1, pa.int8())}))
 
 
 def cast_text(value: str, column: Column) -> str:

@@ -4,7 +4,7 @@ What is written to the log is canonical, and a partition is named by its id ther
 it out needs no more than the text and the columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NoReturn, assert_never
@@ -32,6 +32,13 @@ _OTHERS = frozenset(
         *("MODIFY", "MOVE", "RENAME", "REPLACE", "RESET"),
     }
 )
+_ALTERS = (
+    ("CLEAR", "COLUMN"),
+    ("DROP", "COLUMN"),
+    ("MODIFY", "COLUMN"),
+    ("RENAME", "COLUMN"),
+)
+"""What an ALTER's mutation consists of. Whoever asks for a mutation of rows may not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,22 @@ class UpdateColumns:
         return f"UPDATE {assigned}{_in_partition(self.partition)} WHERE {self.condition}"
 
 
-Command = DeleteRows | UpdateColumns
+@dataclass(frozen=True, slots=True)
+class AlterColumn:
+    """The data part of an ALTER's command, in its words. Rows are rewritten with the columns that
+    the table has by then; only CLEAR COLUMN (`clears`) changes values beside that.
+    """
+
+    column: str
+    text: str
+    clears: bool = False
+    partition: Partition | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Command = DeleteRows | UpdateColumns | AlterColumn
 
 
 def _in_partition(partition: Partition | None) -> str:
@@ -127,6 +149,21 @@ def affected_partitions(commands: Sequence[Command]) -> list[str] | None:
     return sorted(ids)
 
 
+def names_used(command: Command, uses: Callable[[str], Collection[str]]) -> set[str]:
+    """The columns that a command reads or changes; `uses` are those of an expression."""
+    match command:
+        case DeleteRows():
+            return set(uses(command.condition))
+        case UpdateColumns():
+            values = (name for one in command.assignments for name in uses(one.value))
+            assigned = (one.column for one in command.assignments)
+            return {*uses(command.condition), *values, *assigned}
+        case AlterColumn():
+            return {command.column}
+        case _:
+            assert_never(command)
+
+
 def with_partition(command: Command, partition: Partition) -> Command:
     return replace(command, partition=partition)
 
@@ -145,6 +182,9 @@ def parse_commands(text: str) -> tuple[Command, ...]:
 
 
 def _command(cursor: Cursor) -> Command:
+    for alter in _ALTERS:
+        if cursor.take_words(*alter):
+            return _alter_column(cursor, alter[0])
     if cursor.current.upper in _OTHERS:
         words = f"{cursor.current.upper} {cursor.ahead().upper}".strip()
         raise NotImplementedStatement(
@@ -161,6 +201,20 @@ def _command(cursor: Cursor) -> Command:
     partition = _partition(cursor)
     cursor.expect_words("WHERE")
     return UpdateColumns(assignments, _condition(cursor), partition)
+
+
+def _alter_column(cursor: Cursor, verb: str) -> AlterColumn:
+    """As `protocol.alter_commands` writes them for the log."""
+    start = cursor.current.start
+    column = cursor.identifier()
+    partition = None
+    if verb == "CLEAR":
+        partition = _partition(cursor)
+    elif verb != "DROP":
+        _text_up_to(cursor, f"what becomes of {column}", words=())
+    end = cursor.tokens[cursor.place - 1].end
+    text = f"{verb} COLUMN {cursor.text[start:end]}"
+    return AlterColumn(column, text, verb == "CLEAR", partition)
 
 
 def _assignment(cursor: Cursor) -> Assignment:

@@ -8,7 +8,8 @@ One rule is narrower here. In the original an entry waits for every queued DROP_
 touches what it produces, and a DROP_PART for every queued REPLACE_RANGE that it touches; a
 replacement and a DROP_PART of one of its own new parts would then wait for each other. Here,
 between these two, the later one in the queue waits for the earlier: the order in which they
-were decided.
+were decided. One rule is added: an ALTER with a mutation waits for pieces of mutations that were
+decided before it, which in the original may run after it and fail.
 """
 
 from collections.abc import Callable
@@ -192,6 +193,21 @@ def _alter_is_next(question: Question) -> str | None:
     return None
 
 
+def _mutations_came_first(question: Question) -> str | None:
+    """An ALTER that changes what columns are called or hold waits for the pieces of mutations that
+    were decided before it: their commands name columns as they were.
+    """
+    assert isinstance(question.entry, AlterMetadata)
+    if not question.entry.have_mutation:
+        return None
+    for node, other in question.state.entries.items():
+        if node >= question.node:
+            return None
+        if isinstance(other, MutatePart) and other.alter_version == -1:
+            return f"{node}, which mutates {other.source}, was decided for the columns before"
+    return None
+
+
 def _alter_came_first(question: Question) -> str | None:
     """Rule 7: a mutation born from an ALTER runs on the metadata that this ALTER made."""
     assert isinstance(question.entry, MutatePart)
@@ -236,7 +252,7 @@ _RULES: dict[type[LogEntry], tuple[Rule, ...]] = {
     DropRange: (_produced_by_another, _no_overlapping_drop),
     DropPart: (_no_overlapping_drop, _replacement_came_first),
     ReplaceRange: (_produced_by_another, _replaces_after_drop_part, _no_overlapping_drop),
-    AlterMetadata: (_alter_is_next,),
+    AlterMetadata: (_alter_is_next, _mutations_came_first),
 }
 
 

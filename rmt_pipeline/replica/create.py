@@ -1,6 +1,10 @@
 """A table's nodes in ZooKeeper: made by the first replica, joined by the others (spec §11.1)."""
 
+from dataclasses import replace
+
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.alter_history import history_of
+from rmt_pipeline.protocol.alter_texts import same_columns, without_comments
 from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch, ReplicaAlreadyExists
 from rmt_pipeline.protocol.formats import (
     columns_text,
@@ -12,12 +16,16 @@ from rmt_pipeline.protocol.formats import (
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.drop import remove_leftovers
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.alter_transactions import alter_records
 from rmt_pipeline.zookeeper.keeper import Create, Keeper, Kind, Refused
 from rmt_pipeline.zookeeper.paths import TablePaths, ancestors
 
 
-def create_replica(keeper: Keeper, definition: TableDefinition, creator: bytes) -> None:
-    """Make the table if there is none, and this replica of it.
+def create_replica(
+    keeper: Keeper, definition: TableDefinition, creator: bytes
+) -> TableDefinition:
+    """Make the table if there is none, and this replica of it; the definition to remember, which
+    knows what ALTERs did before.
 
     `creator` identifies who creates: a repeated call after a lost answer finds its own pristine
     replica and is content. Raises MetadataMismatch, ReplicaAlreadyExists; nothing is left then.
@@ -30,9 +38,9 @@ def create_replica(keeper: Keeper, definition: TableDefinition, creator: bytes) 
                 remove_leftovers(keeper, table)
                 continue
             if _create_first(keeper, table, definition, creator):
-                return
-        elif _join(keeper, table, definition, creator):
-            return
+                return definition
+        elif (joined := _join(keeper, table, definition, creator)) is not None:
+            return joined
     raise Conflict(
         f"{table.root}: others created and dropped the table "
         f"{limits.CREATE_TABLE_ROUNDS_MAX} times while we tried; try again"
@@ -84,17 +92,19 @@ def _create_first(
 
 def _join(
     keeper: Keeper, table: TablePaths, definition: TableDefinition, creator: bytes
-) -> bool:
+) -> TableDefinition | None:
+    """None: the table changed while it was looked at; look again."""
     read = keeper.get_many([table.metadata, table.columns])
     if read[0] is None or read[1] is None:
-        return False
+        return None
     (metadata, metadata_stat), (columns, _) = read[0], read[1]
     check_structure(definition, metadata, columns, table.root)
+    joined = at_version(keeper, table, definition, metadata_stat.version)
     names, replicas = keeper.children_stat(table.replicas)
     replica = table.replica(definition.engine.replica)
     if replica.name in names:
         if _is_pristine(keeper, table, definition.engine.replica, creator):
-            return True
+            return joined
         raise ReplicaAlreadyExists(
             f"replica {replica.name!r} of {table.root} already exists; give this table another "
             "replica name in its ENGINE, or ATTACH it on the server that created it"
@@ -115,9 +125,19 @@ def _join(
         )
     except Refused as refused:
         if refused.kind in (Kind.BAD_VERSION, Kind.NODE_EXISTS, Kind.NO_NODE):
-            return False  # another replica came, or the last one went: look again
+            return None  # another replica came, or the last one went: look again
         raise
-    return True
+    return joined
+
+
+def at_version(
+    keeper: Keeper, table: TablePaths, definition: TableDefinition, version: int
+) -> TableDefinition:
+    """The same definition, known to be what ALTER `version` made; with the history before it."""
+    if version == 0:
+        return definition
+    history = history_of(alter_records(keeper, table, version))
+    return replace(definition, metadata_version=version, history=history)
 
 
 def check_structure(
@@ -132,8 +152,9 @@ def check_structure(
         )
     theirs = parse_columns(columns.decode())
     ours = parse_columns(columns_text(definition.columns))
-    if ours == theirs:
+    if same_columns(ours, theirs):
         return
+    ours, theirs = without_comments(ours), without_comments(theirs)
     for position, (our, their) in enumerate(zip(ours, theirs, strict=False), start=1):
         if our != their:
             raise MetadataMismatch(

@@ -33,6 +33,11 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import Facts, Plan, QueueView
 from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.replica.alter_apply import (
+    apply_alters,
+    structures_awaited,
+    unfinished_alters,
+)
 from rmt_pipeline.replica.backoff import Backoff, record_failure
 from rmt_pipeline.replica.fetch import Source, find_sources
 from rmt_pipeline.replica.finish import finish_entries
@@ -147,17 +152,20 @@ class Executor:
             if pool_of(entry) == self._pool and not self._backoff.waits(node, now_s)
         ]
         done: list[PartDone] = []
+        altered = apply_alters(replica, ready, self._backoff)
+        awaiting = {} if altered else structures_awaited(replica, ready)
+        ready = [] if altered else [one for one in ready if one[0] not in awaiting]
         tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], done))
         if tasks and self._claim(snapshot, tasks):
             done += self._run(tasks)
         waiting = [
             (node, reason)
-            for node, reason in plan.wait
+            for node, reason in (*awaiting.items(), *plan.wait)
             if pool_of(view.entries[node]) == self._pool
         ]
         return Step(
             done=tuple(done),
-            finished_without_work=len(plan.done),
+            finished_without_work=len(plan.done) + altered,
             waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
             next_retry_s=self._backoff.next_s(clock.monotonic_s()),
         )
@@ -190,6 +198,7 @@ class Executor:
             },
             merges_elsewhere=self._awaited(view),
         )
+            unfinished_alters=unfinished_alters(self._replica, view.entries),
 
     def _awaited(self, view: QueueView) -> dict[PartName, str]:
         unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)

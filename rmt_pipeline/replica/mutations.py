@@ -70,7 +70,7 @@ def create_mutation(
     """
     for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
         _, stat = replica.keeper.get(replica.table.mutations)
-        locks = _allocate(replica, partitions)
+        locks = allocate_numbers(replica, partitions)
         if locks is None:
             continue
         entry = MutationEntry(
@@ -94,7 +94,7 @@ def create_mutation(
                 raise
             continue
         finally:
-            _release(replica, list(locks.values()))
+            release_numbers(replica, list(locks.values()))
         return last_name(created[-1])
     raise Conflict(
         f"{replica}: others created mutations {limits.CREATE_TABLE_ROUNDS_MAX} times while we "
@@ -114,7 +114,9 @@ def _text(entry: MutationEntry) -> bytes:
     return text
 
 
-def _allocate(replica: Replica, partitions: Sequence[str] | None) -> dict[str, str] | None:
+def allocate_numbers(
+    replica: Replica, partitions: Sequence[str] | None
+) -> dict[str, str] | None:
     """A number in each partition that there is, or just in the one that is asked for. None when a
     partition appeared meanwhile (spec §16.8 U3).
 
@@ -144,7 +146,7 @@ def _allocate(replica: Replica, partitions: Sequence[str] | None) -> dict[str, s
                 transactions.lock_partitions(table, some, version=stat.version)
             )
         except Refused as refused:
-            _release(replica, list(locks.values()))
+            release_numbers(replica, list(locks.values()))
             if refused.kind is Kind.BAD_VERSION:
                 return None
             raise
@@ -152,7 +154,7 @@ def _allocate(replica: Replica, partitions: Sequence[str] | None) -> dict[str, s
     return locks
 
 
-def _release(replica: Replica, locks: Sequence[str]) -> None:
+def release_numbers(replica: Replica, locks: Sequence[str]) -> None:
     """Best effort: a lock that stays is gone with its session."""
     for batch in batches(transactions.release_locks(locks), bytes_max=limits.MULTI_BYTES_MAX):
         try:

@@ -7,6 +7,7 @@ from typing import Self
 from rmt_pipeline.protocol.entries import LogEntry, describe
 from rmt_pipeline.protocol.errors import TableIsReadOnly
 from rmt_pipeline.protocol.queue import Facts, QueueView
+from rmt_pipeline.replica.alter_apply import unfinished_alters
 from rmt_pipeline.replica.execute import POOLS, Pool, plan_of_pool, pool_of
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merges_awaited
@@ -56,7 +57,10 @@ def outlook(replica: Replica, watch: Watch | None = None) -> Outlook:
             f"{replica} is lost and is cloning another replica; its server finishes that"
         )
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
-    facts = Facts(merges_elsewhere=merges_awaited(replica, view.entries.values()))
+    facts = Facts(
+        merges_elsewhere=merges_awaited(replica, view.entries.values()),
+        unfinished_alters=unfinished_alters(replica, view.entries),
+    )
     plans = {pool: plan_of_pool(view, facts, pool) for pool in POOLS}
     done = tuple(node for node, _ in plans["fetch"].done)
     ready = {

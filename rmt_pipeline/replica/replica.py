@@ -1,5 +1,6 @@
 """One replica of one table, put together: where it is agreed, where its bytes are, who it is."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.formats import MutationEntry
@@ -65,8 +66,18 @@ class Memory:
 class Replica:
     """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
 
-    `worker` names this process in claims, for people.
+    `worker` names this process in claims, for people. An ALTER needs a new Replica too.
     """
+
+UpdateDefinition = Callable[[Callable[[TableDefinition], TableDefinition]], TableDefinition]
+"""Change the definition on this host's disk: what the given function makes of it. Atomic,
+durable; the answer is what it is now.
+"""
+
+
+def _no_catalog(_: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+    raise AssertionError("this replica was made without a catalog: nothing can be altered")
+
 
     definition: TableDefinition
     keeper: Keeper
@@ -83,6 +94,7 @@ class Replica:
 
     @property
     def table(self) -> TablePaths:
+    update_definition: UpdateDefinition = _no_catalog
         return TablePaths(self.definition.engine.zookeeper_path)
 
     @property

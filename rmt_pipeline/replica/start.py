@@ -7,14 +7,17 @@ Every step may be repeated. Whoever dies in between begins here again.
 
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.entries import AlterMetadata
 from rmt_pipeline.protocol.errors import ReplicaIsAlreadyActive, ReplicaRetired
 from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.replica.alter_apply import take_up
 from rmt_pipeline.replica.check import Recovered, recover_parts
 from rmt_pipeline.replica.clone import Cloned, clone_if_lost
 from rmt_pipeline.replica.create import check_structure
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, Kind, Refused
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +45,33 @@ def start(
 def _check_exists(replica: Replica) -> None:
     """The local definition must be what this replica last applied (spec §11.2)."""
     paths = replica.paths
-    host, metadata, columns = replica.keeper.get_many(
-        [paths.host, paths.metadata, paths.columns]
+    host, metadata, columns, version = replica.keeper.get_many(
+        [paths.host, paths.metadata, paths.columns, paths.metadata_version]
     )
     if host is None or metadata is None or columns is None:
         raise ReplicaRetired(
             f"{replica} has no nodes at {paths.root} in ZooKeeper: it was dropped, or ZooKeeper "
             "lost its data. DROP the table here and create it again to clone another replica"
         )
-    check_structure(replica.definition, metadata[0], columns[0], paths.root)
+    applied = 0 if version is None else int(version[0] or b"0")  # old versions had none
+    known = replica.definition.metadata_version
+    if known < applied:  # the catalog is of another time: a backup
+        replica.definition = take_up(
+            replica, metadata[0].decode(), columns[0].decode(), applied
+        )
+    elif known == applied or not _is_queued(replica, known):
+        check_structure(replica.definition, metadata[0], columns[0], paths.root)
+
+
+def _is_queued(replica: Replica, version: int) -> bool:
+    """Whether the ALTER that made the local definition is still to be finished: who carried it out
+    died between the disk and ZooKeeper, and it will be repeated (spec §8.2).
+    """
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    return any(
+        isinstance(entry, AlterMetadata) and entry.alter_version == version
+        for _, entry in snapshot.entries
+    )
 
 
 def activate(

@@ -7,7 +7,7 @@ outcome of a write is unknown they end it, and `is_active` must not end with it.
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmt_pipeline.compute.merge import SparkMerger
 from rmt_pipeline.compute.mutate import SparkMutator
@@ -46,8 +46,12 @@ def spark_sessions(config: SparkConfig) -> SparkSessions:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    definition: TableDefinition
+    """Which loop. An altered table keeps its loops: they look at its definition anew each time."""
+
+    name: str
+    uuid: str
     pool: Pool
+    definition: TableDefinition = field(compare=False)
 
 
 class _Loop:
@@ -103,7 +107,11 @@ class QueueLoops:
 
     def follow(self, tables: Sequence[TableDefinition]) -> None:
         """Work these tables and no others. Only for one thread."""
-        wanted = {_Key(table, pool) for table in tables for pool in self._pools}
+        wanted = {
+            _Key(table.full_name, table.uuid, pool, table)
+            for table in tables
+            for pool in self._pools
+        }
         for key in [key for key in self._loops if key not in wanted]:
             self._loops.pop(key).stop()
         for key in wanted - self._loops.keys():
@@ -137,7 +145,7 @@ def run_pool(
     Raises ZooKeeperUnreachable.
     """
     ids = RandomIds()
-    with closing(context.peers()) as peers:
+    with closing(context.peers(definition)) as peers:
         return work(
             lambda: context.replica(definition),
             Tools(peers, SparkMerger(sessions, ids), SparkMutator(sessions, ids)),

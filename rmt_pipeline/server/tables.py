@@ -8,6 +8,7 @@ Only the supervisor's thread changes anything here; HTTP threads read.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 from rmt_pipeline.catalog import Catalog
@@ -272,6 +273,7 @@ class Tables:
             ids=self.ids,
             settings=TableSettings.of(dict(definition.settings)),
             worker=f"server {self.identity.server}",
+            update_definition=partial(self.catalog.update_table, definition),
         )
 
 

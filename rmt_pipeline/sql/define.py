@@ -82,7 +82,7 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
         raise DuplicateColumn(f"column {twins[0]} is declared {names.count(twins[0])} times")
     # A default may use columns that are declared after it, but no other default's type.
     typed = tuple(_typed(column) for column in given if column.type)
-    columns = tuple(_column(column, typed) for column in given)
+    columns = tuple(column_of(column, typed) for column in given)
     if all(column.default_kind in ("ALIAS", "EPHEMERAL") for column in columns):
         raise UserError("a table has at least one column that is stored")
     computed = [c.name for c in columns if c.default and c.default_kind != "ALIAS"]
@@ -100,7 +100,8 @@ def _typed(column: ColumnSyntax) -> Column:
     return Column(column.name, data_type.text)
 
 
-def _column(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
+def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
+    """The column, checked; `typed` are those that its default may use. Its TTL is not looked at."""
     default, default_type = "", ""
     if column.default:
         compiled = compile_expression(column.default, typed)

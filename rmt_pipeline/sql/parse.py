@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.sql.cursor import Cursor
 from rmt_pipeline.sql.parse_alter import alter_rows, at_commands, delete_from, kill
+from rmt_pipeline.sql.parse_alter_table import alter_table, at_alter
 from rmt_pipeline.sql.parse_create import attach_table, create_table
 from rmt_pipeline.sql.parse_insert import insert
 from rmt_pipeline.sql.parse_show import describe, exists, show
@@ -42,15 +43,12 @@ _REFUSED_KINDS = frozenset(
     )
 )  # fmt: skip
 _ALTER_COMMANDS = (
-    "ADD COLUMN", "ADD CONSTRAINT", "ADD INDEX", "ADD PROJECTION", "APPLY DELETED MASK",
-    "ATTACH PART", "ATTACH PARTITION", "CLEAR COLUMN", "CLEAR INDEX", "COMMENT COLUMN",
-    "DETACH PART", "DETACH PARTITION", "DROP COLUMN", "DROP CONSTRAINT",
-    "DROP DETACHED PART", "DROP DETACHED PARTITION", "DROP INDEX", "DROP PART",
-    "DROP PARTITION", "FETCH PART", "FETCH PARTITION", "FORGET PARTITION", "FREEZE",
-    "MATERIALIZE COLUMN", "MATERIALIZE INDEX", "MATERIALIZE TTL", "MODIFY COLUMN",
-    "MODIFY COMMENT", "MODIFY ORDER BY", "MODIFY SAMPLE BY", "MODIFY SETTING", "MODIFY TTL",
-    "MOVE PART", "MOVE PARTITION", "REMOVE TTL", "RENAME COLUMN", "REPLACE PARTITION",
-    "RESET SETTING", "UNFREEZE",
+    "ADD CONSTRAINT", "ADD INDEX", "ADD PROJECTION", "APPLY DELETED MASK", "ATTACH PART",
+    "ATTACH PARTITION", "CLEAR INDEX", "CLEAR PROJECTION", "DETACH PART", "DETACH PARTITION",
+    "DROP CONSTRAINT", "DROP DETACHED PART", "DROP DETACHED PARTITION", "DROP INDEX", "DROP PART",
+    "DROP PARTITION", "DROP PROJECTION", "FETCH PART", "FETCH PARTITION", "FORGET PARTITION",
+    "FREEZE", "MATERIALIZE COLUMN", "MATERIALIZE INDEX", "MATERIALIZE TTL", "MODIFY SAMPLE BY",
+    "MOVE PART", "MOVE PARTITION", "REMOVE SAMPLE BY", "REPLACE PARTITION", "UNFREEZE",
 )  # fmt: skip
 
 
@@ -179,6 +177,8 @@ def _alter(cursor: Cursor) -> Statement:
     table = table_name(cursor)
     if at_commands(cursor):
         return alter_rows(cursor, table)
+    if at_alter(cursor):
+        return alter_table(cursor, table)
     for command in _ALTER_COMMANDS:
         if cursor.at(*command.split()):
             raise NotImplementedStatement(f"ALTER TABLE {table} {command} is not implemented")

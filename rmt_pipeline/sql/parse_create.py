@@ -86,17 +86,17 @@ def _engine(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
 
 def _partition_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
     cursor.expect("PARTITION", "BY")
-    return replace(syntax, partition_by=_key(cursor))
+    return replace(syntax, partition_by=key_expressions(cursor))
 
 
 def _order_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
     cursor.expect("ORDER", "BY")
-    return replace(syntax, order_by=_key(cursor))
+    return replace(syntax, order_by=key_expressions(cursor))
 
 
 def _primary_key(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
     cursor.expect("PRIMARY", "KEY")
-    return replace(syntax, primary_key=_key(cursor))
+    return replace(syntax, primary_key=key_expressions(cursor))
 
 
 def _sample_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
@@ -135,7 +135,7 @@ _CLAUSES: dict[str, Callable[[Cursor, TableSyntax], TableSyntax]] = {
 }
 
 
-def _key(cursor: Cursor) -> tuple[str, ...]:
+def key_expressions(cursor: Cursor) -> tuple[str, ...]:
     """A key's expressions: `a`, `(a, b)`, `tuple(a, b)`; none for `tuple()` and `()`."""
     start = cursor.token.start
     cursor.expression("an expression", _TABLE_CLAUSES)
@@ -143,7 +143,7 @@ def _key(cursor: Cursor) -> tuple[str, ...]:
 
 
 def key_list(source: str, start: int, stop: int) -> tuple[str, ...]:
-    """The expressions of a key given as text; see `_key`."""
+    """The expressions of a key given as text; see `key_expressions`."""
     whole = Cursor(source, start, stop)
     bare = not (whole.at_mark("(") or (whole.at("TUPLE") and whole.peek(1).text == "("))
     if not bare:
@@ -182,7 +182,7 @@ def _column(cursor: Cursor) -> ColumnSyntax:
     if cursor.at_mark("."):  # `n.a`, as columns of Nested types are named
         cursor.advance()
         name += "." + cursor.name("the name of a column")
-    column = ColumnSyntax(name, "" if cursor.token.upper in _DEFAULTS else _type(cursor))
+    column = ColumnSyntax(name, "" if cursor.token.upper in _DEFAULTS else column_type(cursor))
     if cursor.accept("NOT", "NULL"):
         column = replace(column, nullable=False)
     elif cursor.accept("NULL"):
@@ -213,7 +213,8 @@ def _element(cursor: Cursor) -> str | None:
     return None
 
 
-def _type(cursor: Cursor) -> str:
+def column_type(cursor: Cursor) -> str:
+    """The text of a type, with its arguments."""
     start = cursor.token.start
     cursor.name("the type of a column")
     while cursor.token.upper in _TYPE_ENDINGS:

@@ -21,13 +21,14 @@ def refuse_cluster(cursor: Cursor) -> None:
 
 def settings_list(cursor: Cursor) -> Settings:
     """`name = value, …`, after the word SETTINGS or SET."""
-    settings = [_setting(cursor)]
+    settings = [one_setting(cursor)]
     while cursor.accept_mark(","):
-        settings.append(_setting(cursor))
+        settings.append(one_setting(cursor))
     return tuple(settings)
 
 
-def _setting(cursor: Cursor) -> tuple[str, str]:
+def one_setting(cursor: Cursor) -> tuple[str, str]:
+    """`name = value`."""
     name = cursor.name("the name of a setting")
     cursor.expect_mark("=")
     sign = "-" if cursor.accept_mark("-") else ""

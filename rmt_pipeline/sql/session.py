@@ -20,6 +20,7 @@ from rmt_pipeline.sql.rows import Done, OutputOptions, Result
 from rmt_pipeline.sql.split import Piece
 from rmt_pipeline.sql.statements import (
     SYSTEM_DATABASE,
+    AlterTable,
     Answer,
     AttachTable,
     CreateDatabase,
@@ -173,6 +174,10 @@ class Session:
                 from rmt_pipeline.sql.session_alter import mutate_rows  # noqa: PLC0415
 
                 return mutate_rows(self, statement)
+            case AlterTable():
+                from rmt_pipeline.sql.session_alter_table import alter_table  # noqa: PLC0415
+
+                return alter_table(self, statement)
             case KillMutation():
                 from rmt_pipeline.sql.session_alter import kill_mutations  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
+from rmt_pipeline.replica.create import at_version
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.sql.rows import Done
 from rmt_pipeline.sql.statements import (
@@ -92,13 +93,16 @@ def attach_table(session: "Session", statement: AttachTable) -> Done:
     if statement.if_not_exists and server.catalog.has(definition.database, definition.name):
         return Done()
     engine = definition.engine
-    root = TablePaths(engine.zookeeper_path).replica(engine.replica).root
-    if server.keeper().exists(root) is None:
+    table = TablePaths(engine.zookeeper_path)
+    replica = table.replica(engine.replica)
+    [version] = server.keeper().get_many([replica.metadata_version])
+    if version is None:
         raise UnknownTable(
             f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach:"
             " CREATE TABLE makes one"
         )
-    server.catalog.add(definition)
+    applied = int(version[0] or b"0")
+    server.catalog.add(at_version(server.keeper(), table, definition, applied))
     return _wait_active(session, definition.database, definition.name)
 
 

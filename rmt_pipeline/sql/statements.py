@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from rmt_pipeline.protocol.alter_commands import AlterCommand, Place, Removable
 from rmt_pipeline.protocol.table import DefaultKind
 
 SYSTEM_DATABASE = "system"
@@ -292,6 +293,65 @@ class MutateRows:
 
 
 @dataclass(frozen=True, slots=True)
+class AddColumnSyntax:
+    column: ColumnSyntax
+    place: Place | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModifyColumnSyntax:
+    """`column.type` is empty when the type stays; `comment`, `codec`, `ttl` None when they do."""
+
+    column: ColumnSyntax
+    comment: str | None = None
+    codec: str | None = None
+    ttl: str | None = None
+    remove: Removable = ""
+    place: Place | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClearColumnSyntax:
+    column: str
+    partition: PartitionSyntax | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModifyKeySyntax:
+    """MODIFY ORDER BY, as typed."""
+
+    order_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModifyTtlSyntax:
+    ttl: str
+
+
+AlterSyntax = (
+    AddColumnSyntax
+    | ModifyColumnSyntax
+    | ClearColumnSyntax
+    | ModifyKeySyntax
+    | ModifyTtlSyntax
+    | AlterCommand
+)
+"""A command of ALTER as typed; those without types and expressions are what they will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """ALTER TABLE with commands that change what the table is (spec §8)."""
+
+    table: TableName
+    commands: tuple[AlterSyntax, ...]
+    settings: Settings = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KillMutation:
     """`condition` is over the columns of system.mutations. With TEST nothing is killed."""
 
@@ -329,3 +389,4 @@ Statement = (
     | KillMutation
     | SetSettings
 )
+    | AlterTable

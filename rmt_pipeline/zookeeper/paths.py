@@ -201,6 +201,15 @@ class TablePaths:
         return f"{self.root}/mutations/{mutation_id}"
 
     @property
+    def alters(self) -> str:
+        """What each ALTER did to the names of columns. Ours: its version orders ALTERs."""
+        return f"{self.root}/alters"
+
+    def alter(self, version: int) -> str:
+        """The ALTER that made this version of the metadata."""
+        return f"{self.root}/alters/{version:0{SEQUENCE_DIGITS}d}"
+
+    @property
     def alter_partition_version(self) -> str:
         return f"{self.root}/alter_partition_version"
 

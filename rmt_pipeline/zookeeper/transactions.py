@@ -345,6 +345,7 @@ def create_table(
         Create(f"{table.quorum}/last_part"),
         Create(f"{table.quorum}/failed_parts"),
         Create(table.mutations),
+        Create(table.alters),
         Create(table.alter_partition_version),
         Create(f"{table.root}/pinned_part_uuids"),
         Create(table.lost_part_count),

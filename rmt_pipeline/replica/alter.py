@@ -1,0 +1,384 @@
+"""ALTER TABLE, asked for: tried, written in one multi, and waited for (spec §8.1, §8.6).
+
+this replica has applied every ALTER before ──► commands on its definition ──► tried on the
+parts that are here ──► one multi: /metadata, /columns, the log entry, the mutation ──► waited
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.compute.convert import try_conversions
+from rmt_pipeline.expressions.commands import names_used, parse_commands
+from rmt_pipeline.expressions.translate import compile_expression
+from rmt_pipeline.protocol.alter import Altered, apply_alter
+from rmt_pipeline.protocol.alter_commands import (
+    AlterCommand,
+    ClearColumn,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+    alter_text,
+)
+from rmt_pipeline.protocol.alter_history import AlterRecord
+from rmt_pipeline.protocol.columns import columns_text
+from rmt_pipeline.protocol.entries import AlterMetadata, encode
+from rmt_pipeline.protocol.errors import (
+    MissingPart,
+    OutcomeUnknown,
+    TableIsReadOnly,
+    UserError,
+)
+from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.metadata import metadata_text
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.alter_check import check_altered
+from rmt_pipeline.replica.mutations import (
+    allocate_numbers,
+    load_mutations,
+    release_numbers,
+    status_of_mutations,
+)
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.request_mutation import wait_as_asked
+from rmt_pipeline.replica.wait import wait_for_entry
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.alter_transactions import (
+    AlterTexts,
+    AlterVersions,
+    alter_versions,
+    create_alters,
+    fence_alter,
+    submit_alter,
+)
+from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.paths import last_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
+
+ROUNDS_MAX = 20
+CATCH_UP_S = 10.0
+CATCH_UP_SLICE_S = 0.2
+
+Commands = Callable[[TableDefinition], Sequence[AlterCommand]]
+"""The commands that were asked for, checked against the columns of this definition."""
+
+
+class CannotAssignAlter(UserError):
+    """Other ALTERs were faster, or this replica is behind. Nothing was changed; try again."""
+
+    code = "CANNOT_ASSIGN_ALTER"
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """An ALTER that is in the log: its entry's path and text, and the id of its mutation, or ""."""
+
+    log_entry: str
+    data: bytes
+    mutation_id: str
+
+
+def request_alter(
+    living: Callable[[], Replica],
+    commands: Commands,
+    query: QuerySettings,
+    new_waker: Callable[[], Waker],
+) -> Submitted | None:
+    """ALTER the table on every replica, and wait as `alter_sync` says. None when there is nothing
+    that replicas have to agree on: settings and comments are each replica's own.
+
+    `living` gives a Replica with a living session and the definition of now. Raises a UserError
+    for what can't be altered or converted, and CannotAssignAlter: nothing was changed then;
+    Unfinished when waiting ended first; OutcomeUnknown.
+    """
+    for _ in range(ROUNDS_MAX):
+        replica, seen = _caught_up(living, new_waker())
+        before = replica.definition
+        altered = apply_alter(before, commands(before), columns_used)
+        if altered.changes_nothing(before):
+            return None
+        check_altered(altered.definition)
+        if altered.is_local:
+            replica.update_definition(
+                lambda now: apply_alter(now, commands(now), columns_used).definition
+            )
+            return None
+        _refuse_for_mutations(replica, altered)
+        _try_conversions(replica, altered)
+        submitted = _submit(replica, altered, commands(before), seen)
+        if submitted is not None:
+            _wait(living(), submitted, query, new_waker())
+            return submitted
+    raise CannotAssignAlter(
+        f"{living()}: other ALTERs or mutations came first {ROUNDS_MAX} times. Nothing was "
+        "changed; try again"
+    )
+
+
+def columns_used(text: str, columns: Sequence[Column]) -> Sequence[str]:
+    return compile_expression(text, columns, allow_nondeterministic=True).columns_used
+
+
+# --- before it is in the log ------------------------------------------------------------------
+
+
+def _caught_up(living: Callable[[], Replica], waker: Waker) -> tuple[Replica, AlterVersions]:
+    """This replica once it has applied every ALTER there is; then the next one is decided on what
+    the table is. Raises CannotAssignAlter when that takes too long.
+    """
+    replica = living()
+    clock = replica.clock
+    deadline_s = clock.monotonic_s() + CATCH_UP_S
+    while True:
+        seen = alter_versions(replica.keeper, replica.table, replica.paths)
+        if seen.alters is None:
+            _create_alters(replica)
+            continue
+        if seen.metadata == seen.applied == replica.definition.metadata_version:
+            return replica, seen
+        if clock.monotonic_s() >= deadline_s:
+            raise CannotAssignAlter(
+                f"{replica} has applied ALTER {seen.applied} of {seen.metadata}, and the next one "
+                "is decided on what the last one made. Nothing was changed; try again when "
+                "system.replication_queue has no ALTER_METADATA of the table any more"
+            )
+        waker.wait_s(CATCH_UP_SLICE_S)
+        replica = living()
+
+
+def _create_alters(replica: Replica) -> None:
+    """A table that was made before there was this node."""
+    try:
+        replica.keeper.multi(create_alters(replica.table))
+    except Refused as refused:
+        if refused.kind is not Kind.NODE_EXISTS:
+            raise
+
+
+def _refuse_for_mutations(replica: Replica, altered: Altered) -> None:
+    """A mutation names columns as they were when it was written. Once it is finished here, every
+    piece of it is in the log, and each replica carries those out before this ALTER (spec §8.1).
+    """
+    names = {name for command in altered.mutation if (name := _column_of(command))}
+    mutations = load_mutations(replica)
+    if not names or not mutations.entries:
+        return
+    columns = replica.definition.columns
+    for status in status_of_mutations(replica, mutations):
+        if status.is_done or status.entry.alter_version != -1:
+            continue
+        used = {
+            name
+            for command in parse_commands(status.entry.commands)
+            for name in names_used(command, lambda text: columns_used(text, columns))
+        }
+        if found := sorted(names & used):
+            raise UserError(
+                f"column {found[0]} of {replica} is used by the mutation {status.mutation_id} "
+                f"({status.entry.commands}), which is not finished: {status.waits_for}. ALTER it "
+                "afterwards, or end the mutation with KILL MUTATION"
+            )
+
+
+def _column_of(command: AlterCommand) -> str:
+    """The column whose name or type means something else after the command; "" if none does."""
+    match command:
+        case DropColumn() | RenameColumn() | ModifyColumn():
+            return command.column
+        case _:
+            return ""
+
+
+def _try_conversions(replica: Replica, altered: Altered) -> None:
+    """Every value that is here as the new type, before any replica has to do it."""
+    changed = [one.column for one in altered.mutation if isinstance(one, ModifyColumn)]
+    changed = _present_names(changed, altered)
+    if not changed:
+        return
+    for part in PartSet(active_parts(replica.keeper, replica.paths)):
+        try:
+            with replica.store.pin([part]):
+                try_conversions(
+                    str(part),
+                    replica.store.manifest(part),
+                    replica.store.files(part),
+                    altered.definition,
+                    changed,
+                )
+        except MissingPart:
+            continue  # merged away just now, or to be fetched again
+
+
+def _present_names(columns: Sequence[str], altered: Altered) -> list[str]:
+    """By the names that later commands of the ALTER gave them."""
+    names = []
+    for column in columns:
+        name = column
+        for command in altered.mutation:
+            if isinstance(command, RenameColumn) and command.column == name:
+                name = command.renamed_to
+        if altered.definition.column(name) is not None:
+            names.append(name)
+    return names
+
+
+# --- into the log -----------------------------------------------------------------------------
+
+
+def _submit(
+    replica: Replica,
+    altered: Altered,
+    commands: Sequence[AlterCommand],
+    seen: AlterVersions,
+) -> Submitted | None:
+    """None when something changed since it was decided: look again."""
+    locks: dict[str, str] = {}
+    if altered.mutation:
+        found = allocate_numbers(replica, _partitions(altered.mutation))
+        if found is None:
+            return None
+        locks = found
+    request_id = replica.ids.new_id()
+    texts = _texts(replica, altered, commands, request_id, locks)
+    try:
+        created = replica.keeper.multi(submit_alter(replica.table, replica.paths, texts, seen))
+    except Refused as refused:
+        release_numbers(replica, list(locks.values()))
+        if refused.path == replica.paths.is_active:
+            raise TableIsReadOnly(
+                f"{replica} is not active, so it takes no ALTER; start its server with `rmt serve`"
+            ) from refused
+        if refused.kind in (Kind.BAD_VERSION, Kind.NODE_EXISTS):
+            return None
+        raise
+    except OutcomeUnknown:
+        if not _landed(replica, seen, request_id):
+            release_numbers(replica, list(locks.values()))
+            return None
+        created = []
+    release_numbers(replica, list(locks.values()))
+    if not created:
+        return _find(replica, texts)
+    mutation_id = last_name(created[-1]) if texts.mutation is not None else ""
+    return Submitted(created[5], texts.entry, mutation_id)
+
+
+def _partitions(mutation: Sequence[AlterCommand]) -> list[str] | None:
+    """The ids that all commands name; None when one of them is for the whole table."""
+    ids: set[str] = set()
+    for command in mutation:
+        if not isinstance(command, ClearColumn) or command.partition_id is None:
+            return None
+        ids.add(command.partition_id)
+    return sorted(ids)
+
+
+def _texts(
+    replica: Replica,
+    altered: Altered,
+    commands: Sequence[AlterCommand],
+    request_id: str,
+    locks: dict[str, str],
+) -> AlterTexts:
+    now_s, definition = int(replica.clock.now_s()), altered.definition
+    metadata, columns = metadata_text(definition), columns_text(definition.columns)
+    entry = AlterMetadata(
+        create_time=now_s,
+        source_replica=replica.name,
+        alter_version=definition.metadata_version,
+        have_mutation=bool(altered.mutation),
+        columns_text=columns,
+        metadata_text=metadata,
+    )
+    record = AlterRecord(
+        created_s=now_s,
+        replica=replica.name,
+        request_id=request_id,
+        commands=alter_text(tuple(commands)),
+        changes=altered.changes,
+    )
+    mutation = None
+    if altered.mutation:
+        wanted = _partitions(altered.mutation)
+        numbers = {name: sequence_number(lock) for name, lock in locks.items()}
+        mutation = MutationEntry(
+            create_time=now_s,
+            source_replica=replica.name,
+            block_numbers=tuple(
+                sorted(pair for pair in numbers.items() if wanted is None or pair[0] in wanted)
+            ),
+            commands=alter_text(altered.mutation),
+            alter_version=definition.metadata_version,
+        ).encode()
+    return AlterTexts(
+        metadata.encode(), columns.encode(), record.encode(), encode(entry), mutation
+    )
+
+
+def _landed(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
+    """Whether a submission without answer is there; if not, it never will be. Numbers may be given
+    back only when that is known, so while it is not, the session ends.
+    """
+    keeper, table = replica.keeper, replica.table
+    try:
+        keeper.multi(fence_alter(table, seen))
+    except Refused:
+        keeper.sync(table.root)
+        [read] = keeper.get_many([table.alter(seen.metadata + 1)])
+        if read is None:
+            return False
+        return AlterRecord.decode(read[0], seen.metadata + 1).request_id == request_id
+    except OutcomeUnknown:
+        keeper.close()
+        raise OutcomeUnknown(
+            f"{replica}: whether the ALTER is in the log is not known, ZooKeeper did not answer. "
+            "DESCRIBE TABLE shows it once it is applied; say it again if it is not"
+        ) from None
+    return False
+
+
+def _find(replica: Replica, texts: AlterTexts) -> Submitted:
+    """Where the entry and the mutation of a submission are that landed without an answer."""
+    keeper, table = replica.keeper, replica.table
+    paths = [table.log_entry(name) for name in keeper.children(table.log)]
+    reads = keeper.get_many(paths)
+    log_entry = next(
+        (
+            path
+            for path, read in zip(paths, reads, strict=True)
+            if read is not None and read[0] == texts.entry
+        ),
+        paths[-1],
+    )
+    written = None if texts.mutation is None else MutationEntry.decode(texts.mutation)
+    ids = [one for one, entry in load_mutations(replica).entries.items() if entry == written]
+    return Submitted(log_entry, texts.entry, ids[0] if ids else "")
+
+
+# --- once it is in the log --------------------------------------------------------------------
+
+
+def _wait(replica: Replica, submitted: Submitted, query: QuerySettings, waker: Waker) -> None:
+    """`alter_sync`: 0 not at all, 1 for this replica, 2 for all, 3 for the active ones."""
+    if query.alter_sync == 0:
+        pull_log(replica)
+        return
+    names = [replica.name]
+    if query.alter_sync >= 2:
+        living = living_replicas(replica.keeper, replica.table)
+        names = sorted(
+            name for name, active in living.items() if active or query.alter_sync == 2
+        )
+    wait_for_entry(
+        replica,
+        names,
+        submitted.log_entry,
+        submitted.data,
+        timeout_s=query.receive_timeout,
+        inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
+        waker=waker,
+    )
+    if submitted.mutation_id:
+        wait_as_asked(replica, submitted.mutation_id, query, query.alter_sync, waker)

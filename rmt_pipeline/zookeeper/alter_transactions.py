@@ -1,0 +1,106 @@
+"""The multis and reads of ALTER (spec §8), as operations; nothing is sent here but reads."""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.alter_history import AlterRecord
+from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+
+
+@dataclass(frozen=True, slots=True)
+class AlterVersions:
+    """What the table's nodes were when an ALTER was decided, and what this replica has applied."""
+
+    metadata: int
+    columns: int
+    alters: int | None
+    """None: the table was made before there was this node."""
+    mutations: int
+    applied: int
+
+
+def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> AlterVersions:
+    """Raises ReplicaRetired when the table or the replica is gone."""
+    paths = [table.metadata, table.columns, table.alters, table.mutations]
+    metadata, columns, alters, mutations, applied = keeper.get_many(
+        [*paths, replica.metadata_version]
+    )
+    if metadata is None or columns is None or mutations is None or applied is None:
+        raise ReplicaRetired(f"{replica.root} is gone from ZooKeeper: the replica was dropped")
+    return AlterVersions(
+        metadata=metadata[1].version,
+        columns=columns[1].version,
+        alters=None if alters is None else alters[1].version,
+        mutations=mutations[1].version,
+        applied=int(applied[0] or b"0"),
+    )
+
+
+def alter_records(keeper: Keeper, table: TablePaths, version: int) -> list[AlterRecord]:
+    """What the ALTERs up to this version did, in their order."""
+    [names] = keeper.children_many([table.alters])
+    wanted = [number for number in map(int, names or ()) if number <= version]
+    reads = keeper.get_many([table.alter(number) for number in wanted])
+    return [
+        AlterRecord.decode(read[0], number)
+        for number, read in zip(wanted, reads, strict=True)
+        if read is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTexts:
+    """What an ALTER writes. `mutation` is the entry of its data part; None without one."""
+
+    metadata: bytes
+    columns: bytes
+    record: bytes
+    entry: bytes
+    mutation: bytes | None
+
+
+def submit_alter(
+    table: TablePaths, replica: ReplicaPaths, texts: AlterTexts, seen: AlterVersions
+) -> list[Op]:
+    """The next version of the table's structure, its record, its log entry, and the mutation of
+    its data, or none of them. The version of `metadata` says that this replica has applied every
+    ALTER before; that of `mutations` that no mutation came since they were looked at (§7.1, §8.1).
+    """
+    assert seen.alters is not None
+    ops: list[Op] = [
+        Check(replica.is_active),
+        SetData(table.metadata, texts.metadata, seen.metadata),
+        SetData(table.columns, texts.columns, seen.columns),
+        SetData(table.alters, b"", seen.alters),
+        Create(table.alter(seen.metadata + 1), texts.record),
+        Create(table.log_prefix, texts.entry, sequence=True),
+        SetData(table.mutations, b"", seen.mutations)
+        if texts.mutation is not None
+        else Check(table.mutations, seen.mutations),
+    ]
+    if texts.mutation is not None:
+        ops.append(Create(f"{table.mutations}/", texts.mutation, sequence=True))
+    return ops
+
+
+def fence_alter(table: TablePaths, seen: AlterVersions) -> list[Op]:
+    """Settles a submission without answer: only one of the two can still succeed."""
+    assert seen.alters is not None
+    return [SetData(table.alters, b"", seen.alters)]
+
+
+def create_alters(table: TablePaths) -> list[Op]:
+    return [Create(table.alters)]
+
+
+def applied_alter(
+    replica: ReplicaPaths, node: str, *, metadata: bytes, columns: bytes, version: int
+) -> list[Op]:
+    """This replica is at the new structure, and the queue entry is gone (spec §8.2)."""
+    return [
+        Delete(replica.queue_entry(node)),
+        SetData(replica.metadata, metadata),
+        SetData(replica.columns, columns),
+        SetData(replica.metadata_version, str(version).encode()),
+    ]
