@@ -73,9 +73,9 @@ class Table:
         store: PartStore,
         *,
         replica: Callable[[], Replica],
+        current: Callable[[], TableDefinition] | None = None,
         renew: Callable[[], None],
         clock: Clock,
-        current: Callable[[], TableDefinition] | None = None,
         ids: IdSource,
     ) -> None:
         """`replica` gives a Replica with a living session, `current` the definition as ALTERs have
@@ -90,12 +90,12 @@ class Table:
         self._ids = ids
 
     @property
-    def replica(self) -> Replica:
-    @property
     def definition(self) -> TableDefinition:
         """What the table is now. Take it once for what has to fit together."""
         return self._definition if self._current is None else self._current()
 
+    @property
+    def replica(self) -> Replica:
         """With a living session. Raises ZooKeeperUnreachable."""
         return self._replica()
 
@@ -122,10 +122,10 @@ class Table:
 
         query = _query_settings(settings)
         token = token or query.insert_deduplication_token
+        definition = self.definition
         tables = conform(
             data,
             definition.columns,
-        definition = self.definition
             settings=query,
             columns_given=columns,
             key_columns=blocks.key_columns_of(definition),

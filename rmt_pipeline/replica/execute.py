@@ -151,10 +151,10 @@ class Executor:
             for node, entry in plan.run
             if pool_of(entry) == self._pool and not self._backoff.waits(node, now_s)
         ]
-        done: list[PartDone] = []
         altered = apply_alters(replica, ready, self._backoff)
         awaiting = {} if altered else structures_awaited(replica, ready)
         ready = [] if altered else [one for one in ready if one[0] not in awaiting]
+        done: list[PartDone] = []
         tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], done))
         if tasks and self._claim(snapshot, tasks):
             done += self._run(tasks)
@@ -197,8 +197,8 @@ class Executor:
                 if self._replica.store.has(source)
             },
             merges_elsewhere=self._awaited(view),
-        )
             unfinished_alters=unfinished_alters(self._replica, view.entries),
+        )
 
     def _awaited(self, view: QueueView) -> dict[PartName, str]:
         unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)

@@ -62,13 +62,6 @@ class Memory:
     """Log entries per pull: starts at one and doubles, so that huge entries get through."""
 
 
-@dataclass(slots=True)
-class Replica:
-    """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
-
-    `worker` names this process in claims, for people. An ALTER needs a new Replica too.
-    """
-
 UpdateDefinition = Callable[[Callable[[TableDefinition], TableDefinition]], TableDefinition]
 """Change the definition on this host's disk: what the given function makes of it. Atomic,
 durable; the answer is what it is now.
@@ -79,6 +72,13 @@ def _no_catalog(_: Callable[[TableDefinition], TableDefinition]) -> TableDefinit
     raise AssertionError("this replica was made without a catalog: nothing can be altered")
 
 
+@dataclass(slots=True)
+class Replica:
+    """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
+
+    `worker` names this process in claims, for people. An ALTER needs a new Replica too.
+    """
+
     definition: TableDefinition
     keeper: Keeper
     store: PartStore
@@ -87,6 +87,7 @@ def _no_catalog(_: Callable[[TableDefinition], TableDefinition]) -> TableDefinit
     settings: TableSettings
     worker: str
     memory: Memory = field(default_factory=Memory)
+    update_definition: UpdateDefinition = _no_catalog
 
     @property
     def name(self) -> str:
@@ -94,7 +95,6 @@ def _no_catalog(_: Callable[[TableDefinition], TableDefinition]) -> TableDefinit
 
     @property
     def table(self) -> TablePaths:
-    update_definition: UpdateDefinition = _no_catalog
         return TablePaths(self.definition.engine.zookeeper_path)
 
     @property

@@ -386,7 +386,7 @@ Statement = (
     | SystemSyncReplica
     | SystemSwitch
     | MutateRows
+    | AlterTable
     | KillMutation
     | SetSettings
 )
-    | AlterTable
