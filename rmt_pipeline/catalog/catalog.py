@@ -209,7 +209,9 @@ class Catalog:
             fcntl.flock(lock, fcntl.LOCK_EX)
             before = self.definition(definition.database, definition.name)
             if before.uuid != definition.uuid:
-                raise UnknownTable(f"table {definition.full_name} was dropped and created again")
+                raise UnknownTable(
+                    f"table {definition.full_name} was dropped and created again"
+                )
             after = change(before)
             if after != before:
                 self.save(after)
