@@ -96,7 +96,7 @@ def _work(
             done.put(part)
 
     with (
-        closing(server.peers()) as peers,
+        closing(server.peers(table.definition)) as peers,
         ThreadPoolExecutor(1, thread_name_prefix="worker") as thread,
     ):
         working = thread.submit(

@@ -27,6 +27,8 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.execute import Pool
 from rmt_pipeline.replica.insert import Insertion
 from rmt_pipeline.replica.insert_result import InsertIdentity, InsertResult, retryable
+from rmt_pipeline.replica.insert_settings import require_supported
+from rmt_pipeline.replica.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations import kill_mutation
 from rmt_pipeline.replica.optimize import OptimizeRequest, optimize
 from rmt_pipeline.replica.pipeline import InsertPipeline
@@ -121,6 +123,7 @@ class Table:
         from rmt_pipeline.compute.inputs import conform  # noqa: PLC0415
 
         query = _query_settings(settings)
+        require_supported(query)
         token = token or query.insert_deduplication_token
         definition = self.definition
         tables = conform(
@@ -162,6 +165,7 @@ class Table:
         from rmt_pipeline.compute.spark_insert import stage_dataframe  # noqa: PLC0415
 
         query = _query_settings(settings)
+        require_supported(query)
         token = token or query.insert_deduplication_token
         throttle_insert(self._replica(), query)
         plan = StagePlan(

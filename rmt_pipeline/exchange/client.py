@@ -11,6 +11,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Protocol
 
 from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.connections import Connections, Peer, open_connection
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -57,13 +58,13 @@ def _never() -> bool:
 class PartClient:
     """Fetches parts with one secret. Safe for threads; one for each process is enough.
 
-    `limit_bytes_per_s` bounds each fetch; 0 is no limit. `is_cancelled` is asked before every
+    `bandwidth` is what all fetches share; None is no limit. `is_cancelled` is asked before every
     chunk.
     """
 
     secret: str = field(repr=False)
     timeouts: Timeouts = Timeouts()
-    limit_bytes_per_s: int = 0
+    bandwidth: Bandwidth | None = None
     is_cancelled: Callable[[], bool] = _never
     clock: Clock = field(default_factory=SystemClock)
     connections: Connections = field(default_factory=Connections)
@@ -162,7 +163,6 @@ class _Reader:
     def __init__(self, client: PartClient, response: HTTPResponse) -> None:
         self._client = client
         self._response = response
-        self._started_s = client.clock.monotonic_s()
         self._received = 0
 
     def require_success(self) -> None:
@@ -205,7 +205,7 @@ class _Reader:
                     f"{size} bytes took longer than {client.timeouts.receive_s:g} s to arrive"
                 )
         self._received += size
-        self._slow_down()
+        self._slow_down(size)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _arrived(self, size: int) -> bytes:
@@ -215,10 +215,8 @@ class _Reader:
         except (OSError, HTTPException) as error:
             raise Unavailable(f"broke off near byte {self._received}: {error!r}") from error
 
-    def _slow_down(self) -> None:
-        limit = self._client.limit_bytes_per_s
-        if limit:
-            due_s = self._started_s + self._received / limit
-            early_s = due_s - self._client.clock.monotonic_s()
-            if early_s > 0:
-                self._client.clock.sleep_s(early_s)
+    def _slow_down(self, size: int) -> None:
+        bandwidth = self._client.bandwidth
+        wait_s = bandwidth.wait_s(size) if bandwidth is not None else 0.0
+        if wait_s > 0:
+            self._client.clock.sleep_s(wait_s)

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
@@ -41,8 +42,16 @@ OnAnswer = Callable[[int, int], None]
 """Told the status and the bytes of each answer that was begun; from the event loop's thread."""
 
 
+BandwidthOf = Callable[[str], Bandwidth | None]
+"""What all answers of the replica with this ZooKeeper path share; None is no limit."""
+
+
 def _nobody(_status: int, _size: int) -> None:
     """Nobody counts."""
+
+
+def _any(_endpoint: str) -> None:
+    """No limit."""
 
 
 class Broken(Exception):
@@ -58,6 +67,7 @@ class Exchange:
     on_broken: OnBroken
     on_answer: OnAnswer = _nobody
     sends_max: int = SENDS_MAX
+    bandwidth_of: BandwidthOf = _any
     sends: int = field(default=0, init=False)
     """Answers being sent now. Touched by the event loop's thread only."""
 
@@ -83,6 +93,8 @@ class Exchange:
         except RmtError as error:
             return _refusal(503, str(error))
         else:
+            if not isinstance(outgoing, _Stream):
+                await self.slow_down(asked[0], len(outgoing.body))
             return outgoing
         finally:
             if not isinstance(outgoing, _Stream):  # a stream counts until it ends
@@ -129,6 +141,12 @@ class Exchange:
             return _Stream(self, (endpoint, part), pieces, size, held.pop_all())
         raise AssertionError("an ExitStack does not swallow")
 
+    async def slow_down(self, endpoint: str, size: int) -> None:
+        bandwidth = self.bandwidth_of(endpoint)
+        wait_s = 0.0 if bandwidth is None else bandwidth.wait_s(size)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
     def report(self, endpoint: str, part: PartName, error: Exception) -> None:
         corruption = error if isinstance(error, Corruption) else Corruption(str(error))
         self.on_broken(endpoint, part, corruption)
@@ -162,6 +180,7 @@ class _Stream(Response):
                 if gone.done():  # uvicorn swallows what is sent to nobody
                     return
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await self._exchange.slow_down(self._asked[0], len(piece))
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (Corruption, MissingPart, OSError) as error:
             await run_in_threadpool(self._exchange.report, *self._asked, error)
@@ -179,10 +198,11 @@ def exchange_app(
     *,
     on_answer: OnAnswer = _nobody,
     sends_max: int = SENDS_MAX,
+    bandwidth_of: BandwidthOf = _any,
 ) -> Starlette:
     """The ASGI application for `POST /`. `secret` is what peers must show."""
     assert secret, "an empty secret would let everybody in"
-    exchange = Exchange(find_store, secret, on_broken, on_answer, sends_max)
+    exchange = Exchange(find_store, secret, on_broken, on_answer, sends_max, bandwidth_of)
     return Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
 
 

@@ -35,17 +35,14 @@ class QuerySettings:
         "", "the insert's own name: same token, same insert, whatever the rows"
     )
     insert_quorum: str = setting(
-        "0", "replicas that must have the parts; 0 is off, auto is most"
-    )
-    insert_quorum_timeout: int = setting(600_000, "how long to wait for them", "Milliseconds")
-    insert_quorum_parallel: bool = setting(
-        default=True, description="many inserts may wait for their quorums at once"
+        "0", "replicas that must have the parts; below 2 is off, and here it must be"
     )
     insert_keeper_max_retries: int = setting(20, "tries when ZooKeeper is away")
     insert_keeper_retry_initial_backoff_ms: int = setting(100, "first pause", "Milliseconds")
     insert_keeper_retry_max_backoff_ms: int = setting(10_000, "longest pause", "Milliseconds")
     optimize_on_insert: bool = setting(
-        default=True, description="apply the engine's merge to each inserted block"
+        default=False,
+        description="apply the engine's merge to each inserted block; here it must be 0",
     )
     parts_to_delay_insert: int = setting(0, "instead of the table's; 0 is the table's")
     parts_to_throw_insert: int = setting(0, "instead of the table's; 0 is the table's")
@@ -55,9 +52,6 @@ class QuerySettings:
     do_not_merge_across_partitions_select_final: bool = setting(
         default=False, description="FINAL merges the rows of each partition by themselves"
     )
-    select_sequential_consistency: bool = setting(
-        default=False, description="read only what reached its quorum"
-    )
     max_threads: int = setting(0, "threads of one statement; 0 is the number of cores")
 
     # --- waiting
@@ -66,7 +60,6 @@ class QuerySettings:
     replication_wait_for_inactive_replica_timeout: int = setting(
         120, "how long to wait for an inactive replica; 0 not at all, below 0 forever", "Int64"
     )
-    lock_acquire_timeout: int = setting(120, "how long to wait for locks of others", "Seconds")
     receive_timeout: int = setting(300, "limit of SYSTEM SYNC REPLICA and of waits", "Seconds")
 
     # --- OPTIMIZE, ALTER
@@ -79,7 +72,6 @@ class QuerySettings:
     allow_nondeterministic_mutations: bool = setting(
         default=False, description="permit functions whose result differs between replicas"
     )
-    max_fetch_partition_retries_count: int = setting(5, "tries of FETCH PARTITION")
     dry_run: bool = setting(default=False, description="say what would happen, change nothing")
 
     # --- formats
@@ -96,7 +88,6 @@ class QuerySettings:
     input_format_csv_empty_as_default: bool = setting(
         default=True, description="an empty CSV value becomes the column's default"
     )
-    date_time_input_format: str = setting("basic", "how times are read: basic or best_effort")
     output_format_json_quote_64bit_integers: bool = setting(
         default=False, description="write 64-bit integers as strings in JSON"
     )

@@ -90,7 +90,6 @@ class TableSettings:
     min_age_to_force_merge_on_partition_only: bool = setting(
         default=False, description="and then only all parts of a partition"
     )
-    remove_empty_parts: bool = setting(default=True, description="drop parts with no rows")
 
     # --- running merges and mutations
     always_fetch_merged_part: bool = setting(
@@ -112,9 +111,6 @@ class TableSettings:
     replicated_max_mutations_in_one_entry: int = setting(10_000, "mutations per MUTATE_PART")
     max_postpone_time_for_failed_mutations_ms: int = setting(
         300_000, "longest pause between tries of a mutation that fails", "Milliseconds"
-    )
-    allow_experimental_replacing_merge_with_cleanup: bool = setting(
-        default=False, description="permit OPTIMIZE … FINAL CLEANUP"
     )
 
     # --- TTL

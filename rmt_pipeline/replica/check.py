@@ -2,7 +2,7 @@
 §11.2).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.entries import GetPart, encode, virtual_parts
@@ -88,10 +88,11 @@ def recover_parts(replica: Replica) -> Recovered:
     Raises TooManyUnexpectedParts.
     """
     disk = look_at_disk(replica)
-    detached: list[tuple[str, str]] = []
     settled = [part for part in disk.on_disk if part not in disk.in_flight]
-    local = list(_loadable(replica, settled, detached))
+    local, broken = _loadable(replica, settled)
     force = replica.keeper.exists(f"{replica.paths.flags}/force_restore_data") is not None
+    if not force:
+        _require_few_broken(replica, broken)
     plan = reconcile(
         local,
         disk.promised,
@@ -101,6 +102,9 @@ def recover_parts(replica: Replica) -> Recovered:
     )
     if plan.refusal is not None:
         raise TooManyUnexpectedParts(f"{replica}: {plan.refusal}")
+    detached = [
+        (replica.store.detach(part, "broken-on-start"), problem) for part, problem in broken
+    ]
     detached += [
         (replica.store.detach(one.part, "ignored"), one.reason) for one in plan.set_aside
     ]
@@ -122,14 +126,40 @@ def _created_s(replica: Replica, part: PartName) -> int:
 
 
 def _loadable(
-    replica: Replica, parts: Sequence[PartName], detached: list[tuple[str, str]]
-) -> Iterator[LocalPart]:
-    """Parts whose manifest can be read; the others are set aside as broken (spec §11.3)."""
+    replica: Replica, parts: Sequence[PartName]
+) -> tuple[list[LocalPart], list[tuple[PartName, str]]]:
+    """Parts whose manifest can be read; and those that are broken, with what is wrong with them
+    (spec §11.3).
+    """
+    loadable: list[LocalPart] = []
+    broken: list[tuple[PartName, str]] = []
     for part in parts:
         try:
-            yield LocalPart(part, replica.store.manifest(part).rows)
+            loadable.append(LocalPart(part, replica.store.manifest(part).rows))
         except Corruption as error:
-            detached.append((replica.store.detach(part, "broken-on-start"), str(error)))
+            broken.append((part, str(error)))
+    return loadable, broken
+
+
+def _require_few_broken(replica: Replica, broken: Sequence[tuple[PartName, str]]) -> None:
+    """Raises TooManyUnexpectedParts: many parts break at once when it is the disk that does."""
+    settings = replica.settings
+    size = sum(replica.store.size_on_disk(part) for part, _ in broken)
+    for found, name, limit, what in (
+        (len(broken), "max_suspicious_broken_parts", settings.max_suspicious_broken_parts, ""),
+        (
+            size,
+            "max_suspicious_broken_parts_bytes",
+            settings.max_suspicious_broken_parts_bytes,
+            f" of {size} bytes",
+        ),
+    ):
+        if found > limit:
+            raise TooManyUnexpectedParts(
+                f"{replica}: {len(broken)} parts{what} are broken, for instance {broken[0][0]} "
+                f"({broken[0][1]}); {name} is {limit}: is the disk failing? To start all the same, "
+                "set them aside and fetch them again, create the node flags/force_restore_data"
+            )
 
 
 def check_part(replica: Replica, part: PartName) -> str | None:

@@ -4,6 +4,7 @@ One thread for each pool of each table. They have a ZooKeeper session of their o
 outcome of a write is unknown they end it, and `is_active` must not end with it.
 """
 
+import random
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -19,6 +20,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.execute import PartDone, Pool
 from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
 from rmt_pipeline.server.log import get_log
+from rmt_pipeline.server.upkeep import UpkeepLoop
 from rmt_pipeline.system import EventWaker, RandomIds
 from rmt_pipeline.zookeeper.java import find_java
 
@@ -104,6 +106,9 @@ class QueueLoops:
         self._sessions = spark_sessions(config.spark)
         self._pools = tuple(pools)
         self._loops: dict[_Key, _Loop] = {}
+        clock = self._context.clock
+        self._upkeep = UpkeepLoop(self._context.replica, clock, random.Random())  # noqa: S311
+        self._upkeep.start()
 
     def follow(self, tables: Sequence[TableDefinition]) -> None:
         """Work these tables and no others. Only for one thread."""
@@ -116,11 +121,13 @@ class QueueLoops:
             self._loops.pop(key).stop()
         for key in wanted - self._loops.keys():
             self._loops[key] = _Loop(key, self._context, self._sessions)
+        self._upkeep.follow(tables)
 
     def stop(self) -> None:
         """Ends after the parts that are being made, at most two seconds later. Claims of what
         is then still running go with the session.
         """
+        self._upkeep.stop()
         loops = list(self._loops.values())
         self._loops.clear()
         for loop in loops:

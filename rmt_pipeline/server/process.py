@@ -6,11 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from types import FrameType
 
 from rmt_pipeline.catalog import Catalog, DirectoryLock, claim_data_directory, require_owner
 from rmt_pipeline.config import Config
+from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import Corruption, Unavailable
@@ -144,6 +146,7 @@ class _Process:
         self._switch = switch
         self._secret = config.secret_of(name) or exchange_secret(keeper, ids)
         self._counters = Counters()
+        self._sends: dict[str, Bandwidth] = {}
         self._tables = Tables(catalog, SystemClock(), ids, identity, switch.waker.wake)
         self._supervisor = Supervisor(
             self._tables,
@@ -158,7 +161,11 @@ class _Process:
     def run(self, listener: HttpListener, keeper: KazooKeeper) -> None:
         self.checks.start()
         exchange = exchange_app(
-            self._find_store, self._secret, self._broken, on_answer=self._answered
+            self._find_store,
+            self._secret,
+            self._broken,
+            on_answer=self._answered,
+            bandwidth_of=self._bandwidth_of,
         )
         listener.start(
             server_app(
@@ -177,6 +184,18 @@ class _Process:
         if self._switch.is_asked():
             raise Unavailable(f"server {self._server.name} is stopping")
         return self._tables.store_of(endpoint)
+
+    def _bandwidth_of(self, endpoint: str) -> Bandwidth:
+        """Of a replica that this server has, as its table's settings are at the moment."""
+        known = self._sends.get(endpoint)
+        if known is None:
+            known = Bandwidth(partial(self._send_limit, endpoint), SystemClock())
+            self._sends[endpoint] = known
+        return known
+
+    def _send_limit(self, endpoint: str) -> int:
+        replica = self._tables.replica_of(endpoint)
+        return 0 if replica is None else replica.settings.max_replicated_sends_network_bandwidth
 
     def _broken(self, endpoint: str, part: PartName, problem: Corruption) -> None:
         self._counters.parts_broken += 1

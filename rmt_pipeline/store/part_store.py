@@ -220,6 +220,11 @@ class PartStore:
             raise MissingPart(f"{self._shown(str(part))} has no file {name}")
         return self._disk.chunks(self._path(str(part), name))
 
+    def size_on_disk(self, part: PartName) -> int:
+        """Bytes of everything in the part's directory, whole or broken; 0 when it is gone."""
+        names = self._disk.list(self._path(str(part)))
+        return sum(self._disk.size(self._path(str(part), name)) or 0 for name in names)
+
     def verify(self, part: PartName) -> Manifest:
         """Read every byte. Raises MissingPart; Corruption naming file, expected and found."""
         manifest = self.manifest(part)

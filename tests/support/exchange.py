@@ -11,7 +11,7 @@ from typing import Self
 
 from rmt_pipeline.config import Address
 from rmt_pipeline.exchange import wire
-from rmt_pipeline.exchange.server import exchange_app
+from rmt_pipeline.exchange.server import BandwidthOf, exchange_app
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts import PartName
@@ -65,7 +65,13 @@ def address(port: int) -> ReplicaAddress:
 class Sender:
     """A real exchange server on a free port; `broken` is what it reported."""
 
-    def __init__(self, store: PartStore | None, *, sends_max: int = 64) -> None:
+    def __init__(
+        self,
+        store: PartStore | None,
+        *,
+        sends_max: int = 64,
+        bandwidth_of: BandwidthOf = lambda _: None,
+    ) -> None:
         self.broken: list[tuple[str, PartName, Corruption]] = []
         self.find: Callable[[str], PartStore | None] = {ENDPOINT: store}.get
         app = exchange_app(
@@ -73,6 +79,7 @@ class Sender:
             SECRET,
             lambda *what: self.broken.append(what),
             sends_max=sends_max,
+            bandwidth_of=bandwidth_of,
         )
         self._app = app
         self._listener = HttpListener(Address("127.0.0.1", 0), "[test] listen")

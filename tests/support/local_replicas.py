@@ -5,6 +5,7 @@ stands still. Nothing happens but what the test says, step by step.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from rmt_pipeline.compute.merge import LocalMerger
@@ -50,13 +51,18 @@ class StillClock:
         self.passed_s += seconds
 
 
-def definition_of(replica: str, columns: Sequence[Column] = (Column("n", "UInt64"),)) -> Any:
+def definition_of(
+    replica: str,
+    columns: Sequence[Column] = (Column("n", "UInt64"),),
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> TableDefinition:
     return TableDefinition(
         database="default",
         name="t",
         columns=tuple(columns),
         engine=Engine("MergeTree", ROOT, replica),
         order_by=("n",),
+        settings=tuple(settings.items()),
     )
 
 

@@ -31,7 +31,7 @@ class Site:
         """Both servers carry out whatever is left, without Dagster and without Spark."""
         for server in (self.r1, self.r2, self.r1):
             table = server.table(flights.TABLE.name)
-            with closing(server.peers()) as peers:
+            with closing(server.peers(table.definition)) as peers:
                 for pool in names.POOLS:
                     work(
                         lambda table=table: table.replica,

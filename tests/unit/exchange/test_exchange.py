@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.client import PartClient, Timeouts
 from rmt_pipeline.exchange.connections import Connections, Peer
 from rmt_pipeline.protocol.errors import (
@@ -355,11 +356,46 @@ class SlowClock:
 def test_a_limit_of_bytes_per_second_is_kept(source, target):
     put(source, PART, LARGE)
     clock = SlowClock()
-    client = PartClient(SECRET, limit_bytes_per_s=1_000_000, clock=clock)
+    limits = [1_000_000]
+    client = PartClient(SECRET, bandwidth=Bandwidth(lambda: limits[0], clock), clock=clock)
     with Sender(source) as sender:
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+        assert clock.now == pytest.approx(3.0, rel=0.01)
+        limits[0] = 0
         client.fetch(address(sender.port), ENDPOINT, PART, target)
     assert clock.now == pytest.approx(3.0, rel=0.01)
     client.connections.close()
+
+
+def test_those_who_share_a_bandwidth_wait_for_each_other():
+    clock = SlowClock()
+    shared = Bandwidth(lambda: 100, clock)
+    assert [shared.wait_s(50), shared.wait_s(50)] == [0.5, 1.0]
+    clock.now = 10
+    assert shared.wait_s(50) == 0.5
+
+
+@pytest.mark.parametrize("size", [3_000_000, 1000], ids=["in pieces", "at once"])
+def test_sends_keep_their_limit_too(source, target, client, size):
+    files = {"data-00000.parquet": b"a" * size}
+    put(source, PART, files)
+    sent: list[int] = []
+
+    class Counting(Bandwidth):
+        def wait_s(self, size: int) -> float:
+            sent.append(size)
+            return 0.001
+
+    asked: list[str] = []
+
+    def bandwidth_of(endpoint: str) -> Bandwidth:
+        asked.append(endpoint)
+        return Counting(lambda: 1, SlowClock())
+
+    with Sender(source, bandwidth_of=bandwidth_of) as sender:
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    assert set(asked) == {ENDPOINT}
+    assert sum(sent) == len(whole_answer(source.manifest(PART), files))
 
 
 def test_memory_does_not_grow_with_the_part(source, target, client):

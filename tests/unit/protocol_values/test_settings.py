@@ -40,7 +40,7 @@ def test_values_are_read_as_their_type() -> None:
             "old_parts_lifetime": "1",
             "max_bytes_to_merge_at_max_space_in_pool": "10Gi",
             "max_replicated_fetches_network_bandwidth": "5M",
-            "remove_empty_parts": "false",
+            "ttl_only_drop_parts": "false",
             "merge_selector_base": "2.5",
             "replicated_can_become_leader": True,
         }
@@ -48,7 +48,7 @@ def test_values_are_read_as_their_type() -> None:
     assert settings.old_parts_lifetime == 1
     assert settings.max_bytes_to_merge_at_max_space_in_pool == 10 * 1024**3
     assert settings.max_replicated_fetches_network_bandwidth == 5_000_000
-    assert settings.remove_empty_parts is False
+    assert settings.ttl_only_drop_parts is False
     assert settings.merge_selector_base == 2.5
     assert settings.replicated_can_become_leader is True
 
