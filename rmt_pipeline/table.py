@@ -329,14 +329,19 @@ class Table:
         (spec §7): the mutation's id.
 
         Waits as `mutations_sync` says. Raises a UserError before anything is written for what
-        the commands may not do; Unfinished when waiting ended first.
+        the commands may not do; Unfinished when waiting ended first; OutcomeUnknown when nobody
+        answered: `mutations` tells whether it is there.
         """
         from rmt_pipeline.expressions.commands import parse_commands  # noqa: PLC0415
         from rmt_pipeline.replica import request_mutation as request  # noqa: PLC0415  pyarrow
 
         query = _query_settings(settings)
         parsed = parse_commands(commands) if isinstance(commands, str) else commands
-        mutation_id = request.request_mutation(self.replica, parsed, query)
+        try:
+            mutation_id = request.request_mutation(self.replica, parsed, query)
+        except OutcomeUnknown:
+            self._renew()  # numbers that were taken hold up merges: end their session
+            raise
         request.wait_as_asked(
             self.replica, mutation_id, query, query.mutations_sync, EventWaker()
         )
@@ -348,9 +353,13 @@ class Table:
 
         return mutation_reports(self.replica)
 
-    def kill_mutation(self, mutation_id: str) -> None:
-        """KILL MUTATION (spec §7.8). Raises UnknownMutation."""
-        kill_mutation(self.replica, mutation_id)
+    def kill_mutation(self, mutation_id: str, *, wait_s: float = 0.0) -> Hold:
+        """KILL MUTATION (spec §7.8): it is gone, and where it has taken hold `wait_s` later.
+
+        Raises UnknownMutation, TableIsReadOnly.
+        """
+        entry = kill_mutation(self.replica, mutation_id)
+        return wait_for_hold(self.replica, entry, timeout_s=wait_s, waker=EventWaker())
 
     def work(
         self,

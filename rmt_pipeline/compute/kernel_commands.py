@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmt_pipeline.compute.defaults import DefaultExpressions
-from rmt_pipeline.compute.kernel_direct import Condition, direct_condition
+from rmt_pipeline.compute.kernel_direct import Bounds, Condition, direct_condition
 from rmt_pipeline.expressions.check_commands import affected, cast_text
 from rmt_pipeline.expressions.commands import (
     AlterColumn,
@@ -123,6 +123,17 @@ class Commands:
         # Whether `now()` may stand in a command was decided before it was written to the log.
         return compile_expression(text, self._columns, allow_nondeterministic=True)
 
+    @property
+    def are_direct(self) -> bool:
+        """Whether all conditions are computed without DuckDB."""
+        return all(step.direct is not None for step in self._steps)
+
+    def is_for_none(self, bounds: Bounds) -> bool:
+        """Whether certainly no command is for any row within the bounds."""
+        return all(
+            step.direct is not None and step.direct.is_for_none(bounds) for step in self._steps
+        )
+
     def match(self, rows: pa.Table) -> bool:
         """Whether any command is for any of these rows, which have the `condition_columns`.
 
@@ -179,6 +190,14 @@ class Commands:
         """Without dictionaries: what expressions are computed on."""
         known = [column for column in self._columns if column.name in rows.schema.names]
         return rows.select([column.name for column in known]).cast(arrow_schema(known))
+
+
+@lru_cache(maxsize=1000)
+def commands_of(
+    texts: tuple[str, ...], columns: tuple[Column, ...], partition: str
+) -> Commands:
+    """Compiled once for all parts of a partition. Raises UserError."""
+    return Commands(texts, columns, partition)
 
 
 def _where(step: _Step, rows: pa.Table) -> pa.Array:

@@ -2,18 +2,23 @@
 asks thousands of small parts whether it is for any of their rows.
 
 Comparisons of integer and String columns with a literal, joined by AND and OR. All else is None
-here, and DuckDB's; tests compare the two.
+here, and DuckDB's; tests compare the two. Of these, the least and greatest value of a column often
+tell without a look at the rows that none is meant.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmt_pipeline.expressions.nodes import Call, Literal, Name, Node
 
-Condition = Callable[[pa.Table], pa.ChunkedArray]
-"""True, false or NULL for each row."""
+Bounds = Callable[[str], tuple[Any, Any] | None]
+"""The least and greatest value of a column, as Python values; None where they are not known.
+NULL is neither, and no comparison is true of it.
+"""
 
 _COMPARISONS: Mapping[str, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedArray]] = {
     "equals": pc.equal,
@@ -23,7 +28,54 @@ _COMPARISONS: Mapping[str, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedArra
     "greater": pc.greater,
     "greaterOrEquals": pc.greater_equal,
 }
+_NONE_BETWEEN: Mapping[str, Callable[[Any, Any, Any], bool]] = {
+    "equals": lambda value, least, greatest: bool(value < least or value > greatest),
+    "notEquals": lambda value, least, greatest: bool(value == least == greatest),
+    "less": lambda value, least, _: bool(least >= value),
+    "lessOrEquals": lambda value, least, _: bool(least > value),
+    "greater": lambda value, _, greatest: bool(greatest <= value),
+    "greaterOrEquals": lambda value, _, greatest: bool(greatest < value),
+}
 _JOINS = {"and": pc.and_kleene, "or": pc.or_kleene}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`column function literal`."""
+
+    function: str
+    column: str
+    value: pa.Scalar
+
+    def __call__(self, rows: pa.Table) -> pa.ChunkedArray:
+        """True, false or NULL for each row."""
+        return _COMPARISONS[self.function](rows.column(self.column), self.value)
+
+    def is_for_none(self, bounds: Bounds) -> bool:
+        """Whether it is certainly true of no row within the bounds."""
+        known = bounds(self.column)
+        return known is not None and _NONE_BETWEEN[self.function](self.value.as_py(), *known)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """All parts (`and`), or any (`or`)."""
+
+    function: str
+    parts: tuple["Condition", ...]
+
+    def __call__(self, rows: pa.Table) -> pa.ChunkedArray:
+        result = self.parts[0](rows)
+        for part in self.parts[1:]:
+            result = _JOINS[self.function](result, part(rows))
+        return result
+
+    def is_for_none(self, bounds: Bounds) -> bool:
+        found = [part.is_for_none(bounds) for part in self.parts]
+        return any(found) if self.function == "and" else all(found)
+
+
+Condition = Comparison | Joined
 
 
 def direct_condition(node: Node, types: Mapping[str, pa.DataType]) -> Condition | None:
@@ -34,8 +86,8 @@ def direct_condition(node: Node, types: Mapping[str, pa.DataType]) -> Condition 
         return None
     if node.name in _JOINS and len(node.arguments) > 1:
         found = [direct_condition(each, types) for each in node.arguments]
-        parts = [each for each in found if each is not None]
-        return _joined(node.name, parts) if len(parts) == len(found) else None
+        parts = tuple(each for each in found if each is not None)
+        return Joined(node.name, parts) if len(parts) == len(found) else None
     if node.name not in _COMPARISONS or len(node.arguments) != 2:
         return None
     left, right = node.arguments
@@ -43,7 +95,7 @@ def direct_condition(node: Node, types: Mapping[str, pa.DataType]) -> Condition 
         return None
     [name] = left.parts
     value = _scalar(right, types.get(name))
-    return None if value is None else _compared(node.name, name, value)
+    return None if value is None else Comparison(node.name, name, value)
 
 
 def _scalar(literal: Literal, kind: pa.DataType | None) -> pa.Scalar | None:
@@ -59,20 +111,3 @@ def _scalar(literal: Literal, kind: pa.DataType | None) -> pa.Scalar | None:
         return pa.scalar(value, kind)
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
         return None  # no value of the column can be equal, but one may be less
-
-
-def _compared(function: str, name: str, value: pa.Scalar) -> Condition:
-    compare = _COMPARISONS[function]
-    return lambda rows: compare(rows.column(name), value)
-
-
-def _joined(function: str, parts: list[Condition]) -> Condition:
-    join = _JOINS[function]
-
-    def condition(rows: pa.Table) -> pa.ChunkedArray:
-        result = parts[0](rows)
-        for part in parts[1:]:
-            result = join(result, part(rows))
-        return result
-
-    return condition

@@ -6,13 +6,15 @@ from dataclasses import replace
 import pyarrow as pa
 
 from rmt_pipeline.compute.kernel import batch_rows_for
-from rmt_pipeline.compute.kernel_commands import Commands
+from rmt_pipeline.compute.kernel_commands import Commands, commands_of
 from rmt_pipeline.compute.kernel_conform import Conform
+from rmt_pipeline.compute.kernel_probe import probe
 from rmt_pipeline.compute.kernel_source import Reader
 from rmt_pipeline.compute.kernel_unit import verify_file
 from rmt_pipeline.compute.kernel_write import ResultWriter
 from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
 from rmt_pipeline.compute.progress import Progress, UnitProgress
+from rmt_pipeline.compute.stop import raise_if_stopped
 from rmt_pipeline.compute.units import Shape, WrittenFile
 from rmt_pipeline.store.row_hash import RowHashes, hash_table
 from rmt_pipeline.system import Clock
@@ -21,11 +23,11 @@ from rmt_pipeline.system import Clock
 def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
     """Make the unit's file, unless no command is for any of its rows.
 
-    Raises BrokenSource, DiskFull, UserError (a value that can't be computed); whatever is
-    raised, the file is to be thrown away with its directory.
+    Raises BrokenSource, DiskFull, UserError (a value that can't be computed), Conflict (it was
+    asked to stop); whatever is raised, the file is to be thrown away with its directory.
     """
     started_s = clock.monotonic_s()
-    commands = Commands(unit.commands, unit.shape.columns, unit.partition)
+    commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
     if not unit.rewrite and not _touches(unit, commands):
         return _done(unit, started_s, clock)
     for part, file in unit.verify:
@@ -35,6 +37,7 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
     progress = UnitProgress(unit.output, unit.ordinal)
     try:
         for table in _tables(unit, unit.shape):
+            raise_if_stopped(unit.output)
             applied = commands.apply(table)
             counts.add(table, applied.deleted)
             writer.add(applied.rows)
@@ -62,7 +65,7 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
 
 def try_rows(unit: MutateUnit) -> None:
     """The commands on the first rows of the unit's file. Raises as `run_mutation`."""
-    commands = Commands(unit.commands, unit.shape.columns, unit.partition)
+    commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
     for table in _tables(unit, unit.shape):
         commands.apply(table)
         return
@@ -114,12 +117,15 @@ def _done(
 
 def count_rows(unit: MutateUnit) -> int:
     """How many rows of the file some command is for. Raises as `run_mutation`."""
-    commands = Commands(unit.commands, unit.shape.columns, unit.partition)
+    commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
     return sum(commands.count(table) for table in _conditions(unit, commands))
 
 
 def _touches(unit: MutateUnit, commands: Commands) -> bool:
     """Whether any command is for a row of the file."""
+    known = probe(unit, commands)
+    if known is not None:
+        return known
     return any(commands.match(table) for table in _conditions(unit, commands))
 
 

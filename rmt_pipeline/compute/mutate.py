@@ -9,6 +9,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from rmt_pipeline.compute.kernel_task import try_unit
 from rmt_pipeline.compute.merge_job import MergeJob
@@ -26,10 +27,11 @@ from rmt_pipeline.compute.mutate_job import (
 from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
 from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.spark import SparkSessions, run_jobs
-from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult
+from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult, UnitSource
 from rmt_pipeline.expressions.commands import AlterColumn, in_partition, parse_commands
 from rmt_pipeline.protocol.alter_history import is_current
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.errors import Corruption, UserError
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store import layout
 from rmt_pipeline.system import Clock, IdSource
 
@@ -125,10 +127,15 @@ def rows_touched(job: MutateJob) -> int:
 
 
 def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
+    if not job.commands:
+        return []
     source = unit_source(job.source, job.definition)
-    codec = job.source.manifest.ttl.codec
-    shape = replace(shape_of(_as_merge(job)), rules=Plain(), expire_s=0, codec=codec)
+    shape, codec = _shape(job.definition), job.source.manifest.ttl.codec
+    if codec != shape.codec:
+        shape = replace(shape, codec=codec)
     rewrite = _has_old_columns(job)
+    if not rewrite and _is_for_none(job, source, shape):
+        return []
     return [
         MutateUnit(
             merge=number,
@@ -142,8 +149,30 @@ def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
             rewrite=rewrite,
         )
         for ordinal, file in enumerate(source.files)
-        if job.commands
     ]
+
+
+@lru_cache(maxsize=100)
+def _shape(definition: TableDefinition) -> Shape:
+    """What a mutation writes: what a merge of one part with nothing would, but for the rows that
+    engines and TTL take away.
+    """
+    return replace(
+        shape_of(MergeJob("", (), "", definition, 0)), rules=Plain(), expire_s=0, codec=""
+    )
+
+
+def _is_for_none(job: MutateJob, source: UnitSource, shape: Shape) -> bool:
+    """Whether the manifest alone tells that no command is for any row of the part."""
+    from rmt_pipeline.compute.kernel_commands import commands_of  # noqa: PLC0415  DuckDB
+    from rmt_pipeline.compute.kernel_probe import manifest_bounds  # noqa: PLC0415
+
+    manifest = job.source.manifest
+    try:
+        commands = commands_of(job.commands, shape.columns, manifest.partition_id)
+    except UserError:  # said by the unit, as the failure of this one part
+        return False
+    return commands.is_for_none(manifest_bounds(source, shape, manifest.key_bounds))
 
 
 def _has_old_columns(job: MutateJob) -> bool:

@@ -160,6 +160,10 @@ class TooManyParts(UserError):
     code = "TOO_MANY_PARTS"
 
 
+class TooManyMutations(UserError):
+    code = "TOO_MANY_MUTATIONS"
+
+
 class TooManyPartitions(UserError):
     code = "TOO_MANY_PARTS"
 

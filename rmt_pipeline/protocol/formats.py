@@ -5,6 +5,7 @@ Each kind is a value with `encode` and `decode`. Decoding raises Corruption and 
 The larger ones have modules of their own, and come out of here too.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
@@ -285,7 +286,10 @@ class MutationEntry:
 
     def version_in(self, partition: str) -> int | None:
         """The mutation's version in the partition; None when it does not concern it."""
-        return dict(self.block_numbers).get(partition)
+        at = bisect_left(self.block_numbers, (partition,))
+        if at == len(self.block_numbers) or self.block_numbers[at][0] != partition:
+            return None
+        return self.block_numbers[at][1]
 
     def encode(self) -> bytes:
         numbers = "".join(f"{partition}\t{n}\n" for partition, n in self.block_numbers)

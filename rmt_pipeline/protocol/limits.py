@@ -13,6 +13,7 @@ INSERT_BLOCKS_PER_MULTI_MAX = 500
 INSERT_BLOCK_BYTES_MAX = 1536  # the five operations that commit one block
 INSERT_RECORD_LINE_BYTES_MAX = 128  # a partition in an insert's record
 
+MUTATIONS_PER_MULTI_MAX = 500  # assigned to the log at once
 LOG_ENTRIES_PER_PULL_MAX = 100  # spec §3: 1, doubling to this
 ENTRIES_PER_STEP_MAX = 1000  # chosen in one look at the queue
 ENTRIES_PER_CLAIM_MAX = 64  # taken in one multi

@@ -102,7 +102,8 @@ class Mutations:
         """
         entry = self.entries[mutation_id]
         todo: set[PartName] = set()
-        for part in [*PartSet(parts), *_to_come(queue)]:
+        active = parts if isinstance(parts, PartSet) else PartSet(parts)
+        for part in [*active, *_to_come(queue)]:
             version = entry.version_in(part.partition)
             if version is not None and part.data_version < version:
                 todo.add(part)

@@ -109,6 +109,16 @@ class TableSettings:
         default=False, description="keep a merge's differing result in detached"
     )
     replicated_max_mutations_in_one_entry: int = setting(10_000, "mutations per MUTATE_PART")
+    number_of_mutations_to_delay: int = setting(
+        500, "unfinished mutations from which on new ones are slowed down; 0 is off"
+    )
+    number_of_mutations_to_throw: int = setting(
+        1000, "unfinished mutations from which on new ones fail; 0 is off"
+    )
+    min_delay_to_mutate_ms: int = setting(
+        10, "the shortest that a mutation is slowed down", "Milliseconds"
+    )
+    max_delay_to_mutate_ms: int = setting(1000, "the longest", "Milliseconds")
     max_postpone_time_for_failed_mutations_ms: int = setting(
         300_000, "longest pause between tries of a mutation that fails", "Milliseconds"
     )

@@ -12,7 +12,7 @@ from rmt_pipeline.protocol.log_entry import encode
 from rmt_pipeline.protocol.merge_predicate import MergePredicate, mergeable_runs
 from rmt_pipeline.protocol.merge_selector import MergeablePart, SelectorSettings, select_merge
 from rmt_pipeline.protocol.merge_ttl import TtlMerge, TtlPart, TtlSettings, select_ttl_merge
-from rmt_pipeline.protocol.mutations import Desired, Mutations
+from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.optimize import (
     CannotMerge,
     NothingToMerge,
@@ -20,7 +20,7 @@ from rmt_pipeline.protocol.optimize import (
     select_partition,
 )
 from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName, merged, mutated
+from rmt_pipeline.protocol.parts import PartName, merged
 from rmt_pipeline.protocol.queue import QueueView
 from rmt_pipeline.protocol.ttl import something_expired
 from rmt_pipeline.replica.mutations import load_mutations
@@ -218,56 +218,6 @@ def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothi
     if selected is None:
         return Nothing(f"no range of the {len(view.active)} active parts is worth merging now")
     return assign_merge(replica, view, [part.part for part in selected.parts])
-
-
-def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
-    """Entries for parts that a mutation has to change, as many as the queue takes (spec §6.1
-    item 6, §7.4), in one multi.
-    """
-    settings = replica.settings
-    view = merge_view(replica)
-    if view.queued >= settings.max_replicated_merges_in_queue:
-        return Nothing(f"{view.queued} merges and mutations are queued")
-    room = settings.max_replicated_mutations_in_queue - view.mutations_queued
-    if room <= 0:
-        return Nothing(
-            f"{view.mutations_queued} mutations are queued, max_replicated_mutations_in_queue is "
-            f"{settings.max_replicated_mutations_in_queue}"
-        )
-    create_time = int(replica.clock.now_s())
-    entries: list[MutatePart] = []
-    for part in view.active:
-        desired = view.mutations.desired(
-            part,
-            view.predicate.virtual,
-            in_one_entry_max=settings.replicated_max_mutations_in_one_entry,
-        )
-        if isinstance(desired, Desired) and part != view.predicate.quorum_part:
-            entries.append(
-                MutatePart(
-                    create_time=create_time,
-                    source_replica=replica.name,
-                    source=part,
-                    result=mutated(part, desired.version),
-                    alter_version=desired.alter_version,
-                )
-            )
-        if len(entries) >= min(room, limits.LOG_ENTRIES_PER_PULL_MAX):
-            break
-    if not entries:
-        return Nothing(f"no mutation is left to do for the {len(view.active)} active parts")
-    texts = [encode(entry) for entry in entries]
-    ops = transactions.assign(replica.table, replica.paths, texts, view.predicate.log_version)
-    try:
-        created = replica.keeper.multi(ops)[-len(texts) :]
-    except Refused as refused:
-        if refused.kind is Kind.BAD_VERSION:
-            return Nothing("another replica assigned something to the log first", changed=True)
-        raise
-    return [
-        Assigned(entry.result, (entry.source,), path, text)
-        for entry, path, text in zip(entries, created, texts, strict=True)
-    ]
 
 
 def choose_ttl_merge(

@@ -1,7 +1,9 @@
 """When an entry that failed may be tried again, and what people are told about it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rmt_pipeline.protocol.entries import LogEntry, MutatePart
 from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.replica.replica import Replica
@@ -19,19 +21,35 @@ class _Failure:
 
 @dataclass(slots=True)
 class Backoff:
-    """This process's failures by queue node. The wait doubles from 0.1 s to 60 s."""
+    """This process's failures by queue node. The wait doubles from 0.1 s to `longest_s`."""
 
     failures: dict[str, _Failure] = field(default_factory=dict)
+    mutations: frozenset[str] = frozenset()
+    """Ids that were there when mutations had failed, at the last look."""
 
-    def failed(self, node: str, now_s: float) -> int:
+    def failed(self, node: str, now_s: float, longest_s: float = RETRY_MAX_S) -> int:
         """Remember one more failure; how many there were."""
         tries = self.failures[node].tries + 1 if node in self.failures else 1
-        delay_s = min(RETRY_FIRST_S * 2 ** min(tries - 1, 20), RETRY_MAX_S)
+        delay_s = min(RETRY_FIRST_S * 2 ** min(tries - 1, 20), longest_s)
         self.failures[node] = _Failure(tries, now_s + delay_s)
         return tries
 
     def waits(self, node: str, now_s: float) -> bool:
         return node in self.failures and now_s < self.failures[node].not_before_s
+
+    def notice_kills(self, replica: Replica, entries: Mapping[str, LogEntry]) -> None:
+        """Mutations that failed are tried at once when one was killed: there is less to do.
+
+        `entries` are all that are queued.
+        """
+        failed = [node for node in self.failures if isinstance(entries[node], MutatePart)]
+        ids: frozenset[str] = frozenset()
+        if failed:
+            ids = frozenset(replica.keeper.children(replica.table.mutations))
+        if self.mutations - ids:
+            for node in failed:
+                del self.failures[node]
+        self.mutations = ids
 
     def keep_only(self, nodes: frozenset[str]) -> None:
         for node in [node for node in self.failures if node not in nodes]:
@@ -41,6 +59,14 @@ class Backoff:
         """Seconds until the first of them may be tried again; None when nothing failed."""
         waits = [failure.not_before_s - now_s for failure in self.failures.values()]
         return max(0.0, min(waits)) if waits else None
+
+
+def longest_wait_s(replica: Replica, entry: LogEntry) -> float:
+    """Between two tries of an entry that fails."""
+    if not isinstance(entry, MutatePart):
+        return RETRY_MAX_S
+    longest_ms = replica.settings.max_postpone_time_for_failed_mutations_ms
+    return max(longest_ms / 1000, RETRY_FIRST_S)
 
 
 def record_failure(

@@ -38,7 +38,7 @@ from rmt_pipeline.replica.alter_apply import (
     structures_awaited,
     unfinished_alters,
 )
-from rmt_pipeline.replica.backoff import Backoff, record_failure
+from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.fetch import Source, find_sources
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
@@ -143,6 +143,7 @@ class Executor:
             )
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
         self._backoff.keep_only(frozenset(view.entries))
+        self._backoff.notice_kills(replica, view.entries)
         plan = plan_of_pool(view, self._facts(view), self._pool)
         finish_entries(replica, [node for node, _ in plan.done])
         now_s = clock.monotonic_s()
@@ -340,7 +341,9 @@ class Executor:
     def _failed(
         self, node: str, entry: LogEntry, error: RmtError, *, release: bool
     ) -> PartDone:
-        tries = self._backoff.failed(node, self._replica.clock.monotonic_s())
+        tries = self._backoff.failed(
+            node, self._replica.clock.monotonic_s(), longest_wait_s(self._replica, entry)
+        )
         record_failure(self._replica, node, tries, str(error), release=release)
         return PartDone(part=_result(entry), kind=kind_name(entry), error=str(error))
 

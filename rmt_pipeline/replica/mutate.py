@@ -71,9 +71,12 @@ def mutate_here(
         jobs.append(job)
         stagings[job.result] = staging
     try:
-        with replica.store.pin([PartName.parse(job.source.name) for job in jobs]):
+        sources = [PartName.parse(job.source.name) for job in jobs]
+        kills = replica.memory.kills
+        with replica.store.pin(sources), kills.watching(replica.keeper, replica.table, jobs):
             for outcome in mutator.mutate(jobs):
                 staging = stagings.pop(outcome.job.result)
+                kills.ended(outcome.job)
                 yield PartName.parse(outcome.job.result), _staged(replica, outcome, staging)
                 if isinstance(outcome, MutateFailure) and outcome.part:
                     check_part(replica, PartName.parse(outcome.part))

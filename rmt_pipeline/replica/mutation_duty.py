@@ -5,7 +5,8 @@ note which ones are finished (spec §7.4, §7.6).
 import math
 
 from rmt_pipeline.protocol.mutations import Mutations
-from rmt_pipeline.replica.assign import Assigned, Nothing, assign_mutations
+from rmt_pipeline.replica.assign import Assigned, Nothing
+from rmt_pipeline.replica.assign_mutations import assign_mutations
 from rmt_pipeline.replica.mutations import finalize_mutations, load_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Watch

@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.formats import MutationEntry
 from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.retention import finished_mutations
 from rmt_pipeline.replica.pull_log import pull_log
@@ -56,7 +57,10 @@ def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
             known[mutation_id] = MutationEntry.decode(read[0])
     for gone in set(known) - set(ids):
         known.pop(gone, None)
-    return Mutations({one: known[one] for one in ids if one in known})
+        replica.memory.checked.pop(gone, None)
+    if replica.memory.loaded.entries.keys() != known.keys():
+        replica.memory.loaded = Mutations(dict(known))
+    return replica.memory.loaded
 
 
 def create_mutation(
@@ -171,23 +175,46 @@ def status_of_mutations(replica: Replica, mutations: Mutations) -> list[Mutation
     [pointer_read] = keeper.get_many([replica.paths.mutation_pointer])
     pointer = pointer_read[0].decode() if pointer_read is not None else ""
     open_ids = [one for one in mutations.entries if one > pointer]
-    partitions = sorted(
-        {partition for one in open_ids for partition, _ in mutations.entries[one].block_numbers}
-    )
     committing: Mapping[str, frozenset[int]] = {}
     todo: dict[str, tuple[PartName, ...]] = {}
     if open_ids:
-        committing = committing_blocks(keeper, replica.table, partitions)
+        committing = _in_flight(replica, mutations, open_ids)
         pull_log(replica)
         snapshot = queue_snapshot(keeper, replica.paths, replica.memory.entries)
-        queue = [entry for _, entry in snapshot.entries]
-        todo = {
-            one: tuple(mutations.parts_to_do(one, snapshot.parts, queue)) for one in open_ids
-        }
+        queue, active = [entry for _, entry in snapshot.entries], PartSet(snapshot.parts)
+        todo = {one: tuple(mutations.parts_to_do(one, active, queue)) for one in open_ids}
     return [
         _status(mutations, one, todo.get(one, ()), committing, is_open=one > pointer)
         for one in mutations.entries
     ]
+
+
+def _in_flight(
+    replica: Replica, mutations: Mutations, ids: Sequence[str]
+) -> dict[str, frozenset[int]]:
+    """Numbers in flight, of the partitions where one may still be smaller than the mutations'.
+
+    Numbers only grow: where none was smaller once, none ever will be (spec §7.6).
+    """
+    checked = replica.memory.checked
+    partitions = sorted(
+        {
+            partition
+            for one in ids
+            for partition, _ in mutations.entries[one].block_numbers
+            if partition not in checked.get(one, ())
+        }
+    )
+    committing = committing_blocks(replica.keeper, replica.table, partitions)
+    for one in ids:
+        passed = {
+            partition
+            for partition, version in mutations.entries[one].block_numbers
+            if partition in committing
+            and min(committing[partition], default=version) >= version
+        }
+        checked.setdefault(one, set()).update(passed)
+    return committing
 
 
 def status_by_pointer(replica: Replica, mutations: Mutations) -> list[MutationStatus]:

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.size_limits import SizeLimits
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.kills import Kills
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Keeper
@@ -58,6 +60,11 @@ class Memory:
     """Results of merges that came out differently here: fetched from who published them."""
     mutations: dict[str, MutationEntry] = field(default_factory=dict)
     """Mutations read before, by id: an entry never changes."""
+    loaded: Mutations = field(default_factory=lambda: Mutations({}))
+    """All of them together, as they were loaded last."""
+    checked: dict[str, set[str]] = field(default_factory=dict)
+    """By mutation, the partitions in which no smaller number was in flight: none comes any more."""
+    kills: Kills = field(default_factory=Kills)
     pull_batch: int = 1
     """Log entries per pull: starts at one and doubles, so that huge entries get through."""
 

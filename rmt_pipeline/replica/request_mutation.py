@@ -9,7 +9,7 @@ from rmt_pipeline.compute.mutate_job import MutateJob
 from rmt_pipeline.expressions.check_commands import check_commands
 from rmt_pipeline.expressions.commands import Command, affected_partitions, commands_text
 from rmt_pipeline.protocol.entries import MutatePart
-from rmt_pipeline.protocol.errors import MissingPart, TableIsReadOnly
+from rmt_pipeline.protocol.errors import MissingPart, TableIsReadOnly, TooManyMutations
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
@@ -55,7 +55,8 @@ def request_mutation(
 ) -> str:
     """Write a mutation that can work; its id. The others are refused, and nothing is changed.
 
-    Raises UserError for what the commands may not do or can't compute, TableIsReadOnly.
+    Raises UserError for what the commands may not do or can't compute, TooManyMutations,
+    TableIsReadOnly.
     """
     check_commands(
         commands,
@@ -66,9 +67,35 @@ def request_mutation(
         raise TableIsReadOnly(
             f"{replica} is not active, so it takes no mutations; start its server with `rmt serve`"
         )
+    throttle_mutation(replica)
     partitions = affected_partitions(commands)
     _try(replica, commands, partitions)
     return create_mutation(replica, commands_text(tuple(commands)), partitions)
+
+
+def throttle_mutation(replica: Replica) -> None:
+    """Sleep while this replica has `number_of_mutations_to_delay` unfinished mutations or more,
+    the longer the more they are (spec §7.1 item 0).
+
+    Raises TooManyMutations from `number_of_mutations_to_throw` on.
+    """
+    settings = replica.settings
+    delay, throw = settings.number_of_mutations_to_delay, settings.number_of_mutations_to_throw
+    if not delay and not throw:
+        return
+    ids = replica.keeper.children(replica.table.mutations)
+    [pointer] = replica.keeper.get_many([replica.paths.mutation_pointer])
+    unfinished = sum(one > (pointer[0].decode() if pointer else "") for one in ids)
+    if throw and unfinished >= throw:
+        raise TooManyMutations(
+            f"{replica} has {unfinished} unfinished mutations, number_of_mutations_to_throw is "
+            f"{throw}: wait until some are done (rmt mutations, system.mutations), KILL those that "
+            "fail, or put several commands into one ALTER"
+        )
+    if delay and unfinished >= delay:
+        share = min(1.0, (unfinished - delay) / max(throw - delay, 1))
+        least_ms, most_ms = settings.min_delay_to_mutate_ms, settings.max_delay_to_mutate_ms
+        replica.clock.sleep_s((least_ms + (most_ms - least_ms) * share) / 1000)
 
 
 def _try(

@@ -48,10 +48,12 @@ def kill(cursor: Cursor) -> KillMutation:
         raise cursor.expected("a condition on columns of system.mutations")
     condition = cursor.source[start:stop]
     is_test = cursor.accept("TEST")
-    if not is_test:
-        cursor.accept("SYNC")
-        cursor.accept("ASYNC")
-    return KillMutation(condition, is_test, answer_tail(cursor))
+    sync = None
+    if cursor.accept("SYNC"):
+        sync = True
+    elif cursor.accept("ASYNC"):
+        sync = False
+    return KillMutation(condition, is_test, sync, answer_tail(cursor))
 
 
 def _at_kill_tail(cursor: Cursor) -> bool:

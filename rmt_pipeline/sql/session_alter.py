@@ -25,6 +25,9 @@ _KILLED: Columns = (
     ("mutation_id", "String"),
     ("command", "String"),
 )
+_ANSWERED: Columns = (*_KILLED, ("took_hold", "String"))
+KILL_WAIT_S = 5.0
+"""What KILL without SYNC or ASYNC waits for replicas to stop."""
 
 
 _PLANNED: Columns = (
@@ -64,7 +67,9 @@ def _is_set(setting: str, session: "Session", statement: MutateRows) -> bool:
 def kill_mutations(session: "Session", statement: KillMutation) -> Result:
     """Every mutation of system.mutations for which the condition is true (spec §7.8).
 
-    With TEST they are only shown. Raises what a SELECT raises.
+    With TEST they are only shown. `kill_status` is `finished` once no replica that is active has
+    anything queued for it, else `waiting`; `took_hold` says when that was, on each. Raises what a
+    SELECT raises; TableIsReadOnly.
     """
     from rmt_pipeline.sql.select import select  # noqa: PLC0415  slow
 
@@ -82,17 +87,27 @@ def kill_mutations(session: "Session", statement: KillMutation) -> Result:
         return Done(
             f"no mutation was killed: system.mutations has none WHERE {statement.condition}"
         )
+    wait_s = KILL_WAIT_S
+    if statement.sync is not None:
+        wait_s = session.query_settings().receive_timeout if statement.sync else 0.0
+    killed: dict[tuple[str, str, str], tuple[str, str]] = {}
     rows = []
     for database, table, mutation_id, command in mutations:
-        status = "" if statement.is_test else _kill(session, database, table, mutation_id)
-        rows.append((status, database, table, mutation_id, command))
-    return rows_of(_KILLED, rows, statement.answer.format)
+        one = (database, table, mutation_id)
+        if one not in killed:  # a mutation of several commands is several rows
+            killed[one] = ("", "") if statement.is_test else _kill(session, *one, wait_s)
+        status, took_hold = killed[one]
+        rows.append((status, *one, command, took_hold))
+    return rows_of(_ANSWERED, rows, statement.answer.format)
 
 
-def _kill(session: "Session", database: str, table: str, mutation_id: str) -> str:
-    """Another client may have been faster; a mutation of several commands is several rows."""
+def _kill(
+    session: "Session", database: str, table: str, mutation_id: str, wait_s: float
+) -> tuple[str, str]:
+    """Status, and when it took hold where. Another client may have been faster."""
     try:
-        session.server.table(table, database).kill_mutation(mutation_id)
+        found = session.server.table(table, database)
+        hold = found.kill_mutation(mutation_id, wait_s=wait_s)
     except (UnknownMutation, UnknownTable):
-        return "not_found"
-    return "finished"
+        return "not_found", ""
+    return "waiting" if hold.not_yet else "finished", hold.words()

@@ -353,10 +353,14 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class KillMutation:
-    """`condition` is over the columns of system.mutations. With TEST nothing is killed."""
+    """`condition` is over the columns of system.mutations. With TEST nothing is killed.
+
+    `sync`: wait until it took hold (SYNC, True), don't (ASYNC, False), or a little (None).
+    """
 
     condition: str
     is_test: bool = False
+    sync: bool | None = None
     answer: Answer = field(default=Answer())
 
 

@@ -114,6 +114,17 @@ def _learn(
             known.entries.pop(name, None)
 
 
+def queued_entries(
+    keeper: Keeper, replica: ReplicaPaths, known: KnownEntries
+) -> tuple[LogEntry, ...]:
+    """What a replica, also another one, has queued. Raises ReplicaRetired when it was dropped."""
+    [names] = keeper.children_many([replica.queue])
+    if names is None:
+        raise _gone(replica)
+    _learn(keeper, replica, names, known)
+    return tuple(known.entries[name] for name in names if name in known.entries)
+
+
 def active_parts(keeper: Keeper, replica: ReplicaPaths) -> tuple[PartName, ...]:
     """Every part that the replica promises, covered ones included."""
     return tuple(PartName.parse(name) for name in keeper.children(replica.parts))

@@ -7,7 +7,7 @@ import pytest
 
 from assets import flights, mutations, names
 from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.assign import assign_mutations
+from rmt_pipeline.replica.assign_mutations import assign_mutations
 from rmt_pipeline.replica.execute import PartDone
 from rmt_pipeline.replica.mutations import finalize_mutations, load_mutations
 from rmt_pipeline.table import Table

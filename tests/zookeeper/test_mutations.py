@@ -3,10 +3,19 @@
 from collections.abc import Iterator
 
 import pytest
+from typer.testing import CliRunner
 
+from rmt_pipeline import cli
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import BadValue, TableIsReadOnly, Unfinished, UserError
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    TableIsReadOnly,
+    Unfinished,
+    UnknownTable,
+    UserError,
+)
+from rmt_pipeline.replica.mutation_progress import mutation_progress
 from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation
 from rmt_pipeline.sql.session import Session
 from rmt_pipeline.table import Table
@@ -46,6 +55,14 @@ def tables(config, client, chroot) -> Iterator[tuple[Table, Table]]:
         yield one.table(name), two.table(name)
     for replica in ("r1", "r2"):
         client.execute(replica, f"DROP TABLE {name} SYNC")
+
+
+def rmt_mutations(config, *arguments: str) -> list[str]:
+    """Lines of `rmt mutations …`; its error is raised."""
+    done = CliRunner().invoke(cli.app, ["--config", str(config.path), "mutations", *arguments])
+    if done.exception is not None:
+        raise done.exception
+    return done.output.splitlines()
 
 
 def rows(table: Table) -> list[tuple[int, str, str]]:
@@ -146,6 +163,16 @@ def test_a_mutation_that_fails_later_says_why_and_can_be_killed(config, client, 
         f" FROM system.mutations WHERE table = '{name}' AND NOT is_done",
     )
     assert line == f"1\t0\t{report.failure.part}\t1"
+    [progress] = [each for each in mutation_progress(one.replica) if not each.is_done]
+    assert (progress.parts_done, progress.parts_to_do) == (1, 1)
+    assert (progress.rows_done, progress.rows_to_do) == (1, 1)
+    assert progress.rows_per_s > 0
+    lines = rmt_mutations(config, name, "--server", "r1")
+    assert lines[0].startswith(f"default.{name} on r1: 1 unfinished, ")
+    assert lines[1] == f"  {report.status.mutation_id} {change}"
+    assert lines[2].startswith("    1 of 2 parts done, 1 to do (")
+    assert f"{report.failure.part} failed " in lines[3]
+    assert "no number" in lines[3]
     [killed] = client.execute("r2", f"KILL MUTATION WHERE table = '{name}' AND NOT is_done")
     assert killed.split("\t")[:4] == ["finished", "default", name, report.status.mutation_id]
     for table in (one, two):
@@ -201,6 +228,40 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(client, tables):
     }
     assert one.mutations() == []
     assert len(rows(one)) == 11
+
+
+def test_the_command_line_plans_a_mutation_and_does_nothing(config, tables):
+    one, _ = tables
+    name = one.definition.name
+    one.insert([{"id": n, "v": "x", "p": "ab"[n % 2]} for n in range(10)])
+    [a] = [part for part in one.parts() if part.manifest.partition == "a"]
+    [title, first, second] = rmt_mutations(config, "plan", name, "DELETE WHERE id = 4")
+    size = a.manifest.bytes_on_disk
+    assert title == (
+        f"default.{name} on r1: 1 of 10 rows match; 1 of 2 parts would be rewritten, "
+        f"{size} bytes; the others only renamed"
+    )
+    assert first == (
+        f"  partition {a.name.partition}: 1 of 5 rows match; 1 of 1 parts, {size} bytes"
+    )
+    assert second.endswith(": 0 of 5 rows match; 0 of 1 parts, 0 bytes")
+    in_partition = rmt_mutations(config, "plan", name, "DELETE IN PARTITION 'b' WHERE 1")
+    assert in_partition[0].startswith(f"default.{name} on r1: 5 of 5 rows match")
+    assert one.mutations() == []
+    assert rmt_mutations(config, name)[0] == f"default.{name} on r1: 0 unfinished, 0 finished"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("nowhere",), UnknownTable, "there is no table default.nowhere on r1, r2"),
+        (("--server", "r3"), UserError, "there is no server 'r3'"),
+        (("plan", "nowhere", "DELETE WHERE 1"), UnknownTable, "no table default.nowhere"),
+    ],
+)
+def test_the_command_line_names_what_there_is_not(config, arguments, error, message):
+    with pytest.raises(error, match=message):
+        rmt_mutations(config, *arguments)
 
 
 def test_killing_nothing_says_so(config):

@@ -52,7 +52,8 @@ from rmt_pipeline.sql.statements import Answer, KillMutation, MutateRows, TableN
             "KILL MUTATION WHERE database IN ('a', 'b') TEST FORMAT TSV",
             KillMutation("database IN ('a', 'b')", is_test=True, answer=Answer("TSV")),
         ),
-        ("KILL MUTATION WHERE test SYNC", KillMutation("test")),
+        ("KILL MUTATION WHERE test SYNC", KillMutation("test", sync=True)),
+        ("KILL MUTATION WHERE test ASYNC", KillMutation("test", sync=False)),
     ],
 )
 def test_a_statement_says_what_was_asked(text, statement):

@@ -1,0 +1,181 @@
+"""Propose pieces of mutations to the table: MUTATE_PART entries, part by part (spec §6.1, §7.4)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.entries import LogEntry, MergeParts, MutatePart
+from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.formats import QuorumEntry
+from rmt_pipeline.protocol.log_entry import encode
+from rmt_pipeline.protocol.mutations import Desired, Mutations
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.parts import PartName, mutated
+from rmt_pipeline.replica.assign import Assigned, Nothing, view_of
+from rmt_pipeline.replica.mutations import load_mutations
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import batches
+from rmt_pipeline.zookeeper.keeper import Create, Kind, Refused
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+
+FAILING_NOT_COUNTED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What may be mutated now. `running`: merges and mutations that workers are at. `failing`: of
+    the queued mutations those that failed before and are tried again.
+    """
+
+    active: PartSet
+    virtual: PartSet
+    mutations: Mutations
+    quorum_part: PartName | None
+    log_version: int
+    queued: int
+    mutations_queued: int
+    failing: int
+    running: int
+
+
+def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
+    """Entries for parts that a mutation has to change, as many as the queue takes.
+
+    One look at the table serves for all of them: each multi asserts that the log has the version
+    that the one before left it with, so nobody has assigned anything in between.
+    """
+    view = _look(replica)
+    room = _room(replica, view)
+    if isinstance(room, Nothing):
+        return room
+    entries = list(_entries(replica, view, room))
+    if not entries:
+        return Nothing(f"no mutation is left to do for the {len(view.active)} active parts")
+    assigned: list[Assigned] = []
+    ops = [Create(replica.table.log_prefix, encode(entry), sequence=True) for entry in entries]
+    for batch in batches(
+        ops,
+        bytes_max=limits.MULTI_BYTES_MAX,
+        ops_max=limits.MUTATIONS_PER_MULTI_MAX,
+        bytes_before=2 * limits.OP_BYTES_OVERHEAD,
+    ):
+        texts = [op.data for op in batch if isinstance(op, Create)]
+        paths = _write(replica, texts, view.log_version)
+        if paths is None:
+            return assigned or Nothing(
+                "another replica assigned something to the log first", changed=True
+            )
+        view = replace(view, log_version=view.log_version + 1)
+        assigned += [
+            Assigned(entry.result, (entry.source,), path, text)
+            for entry, path, text in zip(entries[len(assigned) :], paths, texts, strict=False)
+        ]
+    return assigned
+
+
+def _look(replica: Replica) -> _View:
+    """Mutations first, then the log: what is assigned afterwards bumps the log's version. Numbers
+    in flight need no look, since a part is mutated by itself, and to have loaded a mutation is to
+    have loaded every smaller one (spec §7.4).
+    """
+    keeper, memory = replica.keeper, replica.memory
+    quorum, *_ = keeper.get_many([replica.table.quorum_status])
+    mutations = load_mutations(replica)
+    memory.pointer = None  # a clone moves it back; then what we remember says nothing
+    pulled = pull_log(replica)
+    snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
+    entries = dict(snapshot.entries)
+    return _View(
+        active=PartSet(snapshot.parts),
+        virtual=view_of(snapshot).virtual,
+        mutations=mutations,
+        quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
+        log_version=pulled.log_version,
+        queued=sum(isinstance(one, MergeParts | MutatePart) for one in entries.values()),
+        mutations_queued=sum(isinstance(one, MutatePart) for one in entries.values()),
+        failing=_failing(replica, entries),
+        running=sum(
+            isinstance(entries.get(node), MergeParts | MutatePart) for node in snapshot.claims
+        ),
+    )
+
+
+def _failing(replica: Replica, entries: Mapping[str, LogEntry]) -> int:
+    queued = [node for node, entry in entries.items() if isinstance(entry, MutatePart)]
+    tried = replica.keeper.children(replica.paths.attempts) if queued else []
+    return len(set(queued) & set(tried))
+
+
+def _room(replica: Replica, view: _View) -> int | Nothing:
+    """How many more mutations the queue takes. Some that fail again and again do not count: else
+    they would keep all other parts from being mutated.
+    """
+    settings = replica.settings
+    if view.queued >= settings.max_replicated_merges_in_queue:
+        return Nothing(
+            f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
+            f"{settings.max_replicated_merges_in_queue}"
+        )
+    counted = view.mutations_queued - min(view.failing, FAILING_NOT_COUNTED_MAX)
+    if counted >= settings.max_replicated_mutations_in_queue:
+        return Nothing(
+            f"{view.mutations_queued} mutations are queued ({view.failing} of them failing), "
+            f"max_replicated_mutations_in_queue is {settings.max_replicated_mutations_in_queue}"
+        )
+    return min(
+        settings.max_replicated_merges_in_queue - view.queued,
+        settings.max_replicated_mutations_in_queue - counted,
+    )
+
+
+def _entries(replica: Replica, view: _View, room: int) -> Iterator[MutatePart]:
+    """The first `room` parts that need a mutation and that the pool has room for."""
+    settings, create_time = replica.settings, int(replica.clock.now_s())
+    bytes_max = replica.size_limits().mutation_bytes_max(
+        used=view.running, slots=limits.MERGES_MAX
+    )
+    alters = frozenset(
+        one for one, entry in view.mutations.entries.items() if entry.alter_version != -1
+    )
+    for part in view.active:
+        if room == 0:
+            return
+        desired = view.mutations.desired(
+            part,
+            view.virtual,
+            unfinished_alters=alters,
+            in_one_entry_max=settings.replicated_max_mutations_in_one_entry,
+        )
+        if not isinstance(desired, Desired) or part == view.quorum_part:
+            continue
+        if _size(replica, part) > bytes_max:
+            continue
+        room -= 1
+        yield MutatePart(
+            create_time=create_time,
+            source_replica=replica.name,
+            source=part,
+            result=mutated(part, desired.version),
+            alter_version=desired.alter_version,
+        )
+
+
+def _size(replica: Replica, part: PartName) -> int:
+    """Bytes; 0 of a part that is not here: another replica mutates it."""
+    try:
+        return replica.store.manifest(part).bytes_on_disk
+    except MissingPart:
+        return 0
+
+
+def _write(replica: Replica, texts: Sequence[bytes], log_version: int) -> list[str] | None:
+    """The paths of the new log entries; None when the log has another version by now."""
+    ops = transactions.assign(replica.table, replica.paths, texts, log_version)
+    try:
+        return replica.keeper.multi(ops)[-len(texts) :]
+    except Refused as refused:
+        if refused.kind is Kind.BAD_VERSION:
+            return None
+        raise

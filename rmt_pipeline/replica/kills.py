@@ -1,0 +1,70 @@
+"""Which running jobs carry out which mutation, so that a kill stops them (spec §7.8)."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rmt_pipeline.compute.mutate_job import MutateJob
+from rmt_pipeline.compute.stop import ask_to_stop, forget_stop
+from rmt_pipeline.zookeeper.keeper import Keeper
+from rmt_pipeline.zookeeper.paths import TablePaths
+
+WATCHED_PER_JOB_MAX = 64
+"""A kill of one of more mutations than that is noticed before the part is published."""
+
+
+class Kills:
+    """Of one session. Thread-safe: watches are called from another thread.
+
+    A mutation's node is watched once, when its first job starts. When it goes, or the session
+    ends (then nothing of it can be published either), the jobs that run are asked to stop.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, set[str]] = {}
+        self._watched: set[str] = set()
+
+    @contextmanager
+    def watching(
+        self, keeper: Keeper, table: TablePaths, jobs: Sequence[MutateJob]
+    ) -> Iterator[None]:
+        """While this is open, a kill of one of their mutations stops the jobs."""
+        try:
+            for job in jobs:
+                for mutation in _watched(job):
+                    with self._lock:
+                        self._running.setdefault(mutation, set()).add(job.staging)
+                    self._watch(keeper, table, mutation)
+            yield
+        finally:
+            for job in jobs:
+                self.ended(job)
+
+    def ended(self, job: MutateJob) -> None:
+        """Nothing runs for this job any more: its directory is left alone. Idempotent."""
+        with self._lock:
+            for mutation in _watched(job):
+                self._running.get(mutation, set()).discard(job.staging)
+            forget_stop(job.staging)
+
+    def _watch(self, keeper: Keeper, table: TablePaths, mutation: str) -> None:
+        if mutation in self._watched:
+            return
+        self._watched.add(mutation)
+        if keeper.exists(table.mutation(mutation), lambda: self._gone(mutation)) is None:
+            self._gone(mutation)
+
+    def _gone(self, mutation: str) -> None:
+        with self._lock:
+            self._watched.discard(mutation)
+            for staging in self._running.get(mutation, ()):
+                ask_to_stop(
+                    staging,
+                    f"mutation {mutation} was killed, or our session with ZooKeeper ended, while "
+                    "this part was mutated; what was made is thrown away",
+                )
+
+
+def _watched(job: MutateJob) -> Iterable[str]:
+    return job.mutations[-WATCHED_PER_JOB_MAX:]
