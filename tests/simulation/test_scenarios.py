@@ -2,31 +2,28 @@
 
 import pytest
 
+from rmt_pipeline.protocol.entries import AlterMetadata, encode
 from rmt_pipeline.protocol.errors import Corruption, ReplicaAlreadyExists
-from rmt_pipeline.protocol.formats import MutationEntry, ReplicaAddress
+from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.records import Attempts
-from rmt_pipeline.replica.assign import Assigned, Nothing, assign_merge, merge_view
-from rmt_pipeline.replica.check import check_part, look_at_disk
+from rmt_pipeline.replica.assign import (
+    Assigned,
+)
+from rmt_pipeline.replica.check import UNANNOUNCED_S, check_part, look_at_disk, recover_parts
+from rmt_pipeline.replica.clone import clone_if_lost
 from rmt_pipeline.replica.create import create_replica
 from rmt_pipeline.replica.insert_result import InsertCancelled, Outcome
-from rmt_pipeline.replica.mutations import create_mutation, kill_mutation, load_mutations
-from rmt_pipeline.replica.mutations import status_of_mutations as status
 from rmt_pipeline.replica.start import ReplicaIsAlreadyActive, activate
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.simulation.scene import (
     Scene,
     commits,
     fetch_step,
     inserting,
     inserting_blocks,
-    locks,
-    new_partition,
     publishes,
-    writes_mutation,
 )
 from tests.support.cluster import TABLE, definition_of
-
-DELETE = "DELETE WHERE startsWith(row, 'x')"
 
 
 def test_an_insert_appears_in_the_log_the_ids_and_the_parts_at_once() -> None:
@@ -203,107 +200,6 @@ def test_a_broken_part_is_fetched_again_and_its_sources_stay_away() -> None:
         assert [name for name in disk.list("detached") if "a_0_1_1" in name] != []
 
 
-def test_of_two_merges_from_the_same_state_one_is_assigned() -> None:
-    """M3."""
-    with Scene() as scene:
-        scene.boot()
-        for row in "xyz":
-            scene.insert("r1", row)
-        scene.work("r1", "r2")
-        view = scene.do("r1", lambda context: merge_view(context.replica()))
-        theirs = scene.do("r2", lambda context: merge_view(context.replica()))
-        parts = view.active.in_partition("a")
-        first = scene.do("r1", lambda context: assign_merge(context.replica(), view, parts[:2]))
-        second = scene.do(
-            "r2", lambda context: assign_merge(context.replica(), theirs, parts[1:])
-        )
-        assert isinstance(first, Assigned)
-        assert second == Nothing("another replica assigned something to the log first", True)
-
-
-def test_optimizing_nothing_and_one_part() -> None:
-    """M10."""
-    with Scene() as scene:
-        scene.boot()
-        assert isinstance(scene.merge("r1"), Nothing)
-        scene.insert("r1", "x")
-        scene.work("r1")
-        assigned = scene.merge("r1")
-        assert isinstance(assigned, Assigned)
-        assert str(assigned.result) == "a_0_0_1"
-
-
-def test_rows_in_flight_before_a_mutation_are_mutated_and_later_ones_are_not() -> None:
-    """U1, U2."""
-    with Scene() as scene:
-        scene.boot()
-        held = scene.hold("r1", inserting("x1"), commits)
-        mutation = scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
-        scene.insert("r2", "x2")
-        scene.work("r1", "r2")
-        [one] = scene.do(
-            "r2", lambda context: status(context.replica(), load_mutations(context.replica()))
-        )
-        assert not one.is_done
-        assert "block 0" in one.waits_for
-        scene.release(held)
-        scene.run.ledger.mutations[mutation] = MutationEntry.decode(
-            scene.nodes[TABLE.mutation(mutation)].data
-        )
-        scene.cluster.workers = 1
-        for site in scene.cluster.sites.values():
-            scene.cluster._boot_workers(site)
-        scene.let(lambda: scene.rows("r1") == scene.rows("r2") == ["x2"])
-
-
-def test_a_partition_that_appears_while_a_mutation_is_created_is_in_it() -> None:
-    """U3."""
-    with Scene() as scene:
-        scene.boot()
-        scene.insert("r1", "x")
-        held = scene.hold(
-            "r1", lambda context: create_mutation(context.replica(), DELETE), locks
-        )
-        scene.do("r2", lambda context: context.keeper().multi(new_partition()))
-        mutation = scene.release(held)
-        entry = MutationEntry.decode(scene.nodes[TABLE.mutation(mutation)].data)
-        assert [partition for partition, _ in entry.block_numbers] == ["a", "b"]
-
-
-def test_of_two_mutations_at_once_ids_and_numbers_grow_together() -> None:
-    """U3, P29."""
-    with Scene() as scene:
-        scene.boot()
-        scene.insert("r1", "x")
-        held = scene.hold(
-            "r1", lambda context: create_mutation(context.replica(), DELETE), writes_mutation
-        )
-        other = scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
-        mine = scene.release(held)
-        numbers = [
-            MutationEntry.decode(scene.nodes[TABLE.mutation(name)].data).version_in("a")
-            for name in sorted((mine, other))
-        ]
-        assert mine > other
-        assert numbers == sorted(numbers)
-
-
-def test_a_killed_mutation_lets_the_next_one_through() -> None:
-    """U5. Parts carry its version although nothing was done."""
-    with Scene() as scene:
-        scene.boot()
-        scene.insert("r1", "x")
-        scene.work("r1", "r2")
-        first = scene.do("r1", lambda context: create_mutation(context.replica(), DELETE))
-        scene.do("r1", lambda context: kill_mutation(context.replica(), first))
-        update = "UPDATE row = concat(row, '+') WHERE startsWith(row, 'x')"
-        scene.do("r1", lambda context: create_mutation(context.replica(), update))
-        scene.cluster.workers = 1
-        for site in scene.cluster.sites.values():
-            scene.cluster._boot_workers(site)
-        scene.let(lambda: scene.rows("r1") == scene.rows("r2") == ["x+"])
-
-
 def test_a_second_server_of_a_replica_is_refused_and_ones_own_leftover_removed() -> None:
     """C13."""
     with Scene() as scene:
@@ -365,3 +261,69 @@ def test_a_session_that_ends_gives_its_claims_back() -> None:
         scene.release(held)
         assert scene.rows("r2") == ["x"]
         assert scene.queue("r2") == []
+
+
+def test_a_batch_of_huge_entries_is_pulled_one_by_one() -> None:
+    """Q4. ZooKeeper takes no multi above 1 MB; the fake one asserts it."""
+    with Scene() as scene:
+        scene.boot()
+        huge = [
+            encode(
+                AlterMetadata(
+                    version, False, "x" * 400_000, "", source_replica="r1", create_time=version
+                )
+            )
+            for version in range(1, 7)
+        ]
+        for entry in huge:
+            log_it = Create(TABLE.log_prefix, entry, sequence=True)
+            scene.do("r1", lambda context, op=log_it: context.keeper().multi([op]))
+        assert scene.pull("r2") == len(huge)
+        queue = TABLE.replica("r2").queue
+        assert [scene.nodes[f"{queue}/{name}"].data for name in scene.queue("r2")] == huge
+
+
+def test_a_young_part_that_nobody_promised_is_left_alone() -> None:
+    """F10. Its insert may still find out that it landed; an old one is set aside."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.cluster.sites["r1"].host.disk.copy("a_0_0_0", "a_9_9_0")
+        scene.do("r1", lambda context: recover_parts(context.replica()))
+        assert "a_9_9_0" in scene.on_disk("r1")
+        scene.world.now_s += UNANNOUNCED_S + 60
+        scene.do("r1", lambda context: recover_parts(context.replica()))
+        assert "a_9_9_0" not in scene.on_disk("r1")
+
+
+def test_a_part_that_only_the_lost_replica_has_stays() -> None:
+    """C6. Whom it clones still wants to fetch it."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.pull("r2")
+        lost = SetData(TABLE.replica("r1").is_lost, b"1")
+        scene.do("r1", lambda context: context.keeper().multi([lost]))
+        cloned = scene.do("r1", lambda context: clone_if_lost(context.replica()))
+        assert cloned is not None
+        assert cloned.detached == ()
+        scene.work("r2")
+        assert scene.rows("r2") == scene.rows("r1") == ["x"]
+
+
+def test_a_part_that_its_source_does_not_know_is_set_aside_by_a_clone() -> None:
+    """C5. It may hold rows that were dropped while the replica was lost."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1", "r2")
+        dropped = Delete(TABLE.replica("r1").part("a_0_0_0"))
+        scene.do("r1", lambda context: context.keeper().multi([dropped]))
+        lost = SetData(TABLE.replica("r2").is_lost, b"1")
+        scene.do("r2", lambda context: context.keeper().multi([lost]))
+        cloned = scene.do("r2", lambda context: clone_if_lost(context.replica()))
+        assert cloned is not None
+        assert [str(part) for part in cloned.detached] == ["a_0_0_0"]
+        assert scene.parts("r2") == ["a_1_1_0"]
+        assert "a_0_0_0" not in scene.on_disk("r2")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.assign import Assigned, optimize_partition, select_and_assign
 from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation, kill_mutation
@@ -234,15 +235,28 @@ class Workload:
             self._world.sleep_s(self._rng.uniform(0.0, 1.0))
             if self._world.is_calm:
                 return
-            if number and self._rng.random() < 0.3:
+            self.spawn_mutation(self._drawn_change(number), at=self._somewhere())
+            if self._rng.random() < 0.4:
+                self._until_some_part_has_it()
                 self._cluster.spawn(self._somewhere(), "kill", self.kill_newest)
-            else:
-                self.spawn_mutation(self._drawn_change(number), at=self._somewhere())
+
+    def _until_some_part_has_it(self) -> None:
+        """The worst moment for a kill: some parts are mutated already and some are not."""
+        nodes = self._world.zookeeper.nodes
+        for _ in range(100):
+            newest = max(self._ledger.mutations, default=None)
+            versions = dict(self._ledger.mutations[newest].block_numbers) if newest else {}
+            for site in self._cluster.sites.values():
+                node = nodes.get(TABLE.replica(site.replica).parts)
+                parts = map(PartName.parse, node.children if node else ())
+                if any(part.mutation == versions.get(part.partition, -1) for part in parts):
+                    return
+            self._world.sleep_s(0.01)
 
     def _drawn_change(self, number: int) -> Change:
-        """Of one insert, of its rows in one partition, or of a tenth of all inserts."""
+        """Of one insert, of its rows in one partition, of some inserts, or of all."""
         insert = f"{self._rng.randint(0, len(self._ledger.inserts) + 1):03}"
-        prefix = self._rng.choice((insert, f"{insert}.a", insert[:2]))
+        prefix = self._rng.choice((insert, f"{insert}.a", insert[:2], "0"))
         return Change(prefix, self._rng.choice(("", f"{SUFFIX}{number}")))
 
     def spawn_mutation(self, change: Change, *, at: Site) -> None:
