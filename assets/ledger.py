@@ -33,6 +33,8 @@ _SCHEMA = dg.TableSchema(
         dg.TableColumn("kind", "string"),
         dg.TableColumn("rows", "int"),
         dg.TableColumn("bytes", "int"),
+        dg.TableColumn("rows_in", "int", description="Of the parts that it was made of here"),
+        dg.TableColumn("bytes_in", "int"),
         dg.TableColumn("level", "int", description="How often its rows have been merged"),
         dg.TableColumn("lag_ms", "float", description="From its log entry until it was here"),
         dg.TableColumn("seconds", "float", description="Time of the work itself"),
@@ -100,6 +102,8 @@ def parts_table(done: Sequence[PartDone]) -> dg.TableMetadataValue:
                 "kind": part.kind,
                 "rows": part.rows,
                 "bytes": part.size_bytes,
+                "rows_in": part.rows_in,
+                "bytes_in": part.bytes_in,
                 "level": part.part.level,
                 "lag_ms": round(part.lag_s * 1000, 1),
                 "seconds": round(part.seconds, 3),
@@ -125,6 +129,15 @@ def parts_metadata(made: Sequence[PartDone]) -> Metadata:
         "parts": parts_table(made),
         **{f"parts {kind}": count for kind, count in sorted(counts.items())},
     }
+    merges = [part for part in made if part.kind == "MERGE_PARTS"]
+    if merges:
+        metadata |= {
+            "merge rows in": sum(part.rows_in for part in merges),
+            "merge rows out": sum(part.rows for part in merges),
+            "merge bytes in": sum(part.bytes_in for part in merges),
+            "merge bytes out": sum(part.size_bytes for part in merges),
+            "merge seconds max": round(max(part.seconds for part in merges), 3),
+        }
     if lags_ms:
         metadata["fetch lag p50 ms"] = round(median(lags_ms), 1)
         metadata["fetch lag max ms"] = round(max(lags_ms), 1)
@@ -139,7 +152,11 @@ def _sources(sources: Sequence[PartName]) -> str:
 
 
 def failures_metadata(failed: Sequence[PartDone]) -> Metadata:
-    return {"failures": len(failed), "parts": parts_table(failed)}
+    metadata: Metadata = {"failures": len(failed), "parts": parts_table(failed)}
+    differing = sum(part.differs for part in failed)
+    if differing:  # thrown away, and the other replica's fetched
+        metadata["results that differ from another replica's"] = differing
+    return metadata
 
 
 def _split(done: Sequence[PartDone]) -> Iterator[Sequence[PartDone]]:

@@ -130,5 +130,9 @@ def _words(summary: WorkSummary) -> str:
         f"{summary.parts} parts with {summary.rows} rows, {summary.failures} failures, "
         f"{summary.assigned} merges assigned; ended: {summary.stopped}"
     )
+    if summary.differed:
+        done += (
+            f"; {summary.differed} results differed from another replica's, which is fetched"
+        )
     waiting = "; ".join(f"{node} waits: {reason}" for node, reason in summary.waiting)
     return f"{done}. {waiting}" if waiting else done

@@ -46,6 +46,10 @@ def spark_sessions(config: SparkConfig) -> SparkSessions:
     )
 
 
+def _nobody(_differing: int) -> None:
+    """Nobody counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
     """Which loop. An altered table keeps its loops: they look at its definition anew each time."""
@@ -59,10 +63,17 @@ class _Key:
 class _Loop:
     """One pool of one table, until `stop`."""
 
-    def __init__(self, key: _Key, context: ServerContext, sessions: SparkSessions) -> None:
+    def __init__(
+        self,
+        key: _Key,
+        context: ServerContext,
+        sessions: SparkSessions,
+        on_flush: Callable[[Flush], None],
+    ) -> None:
         self._key = key
         self._context = context
         self._sessions = sessions
+        self._on_flush = on_flush
         self._stop = threading.Event()
         self._waker = EventWaker()
         name = f"rmt-{key.pool}-{key.definition.name}"
@@ -87,6 +98,7 @@ class _Loop:
                     waker=self._waker,
                     linger_s=None,
                     should_stop=self._stop.is_set,
+                    on_flush=self._on_flush,
                 )
             except RmtError as error:
                 log.warning("work paused", **self._about(), reason=str(error))
@@ -101,7 +113,18 @@ class _Loop:
 class QueueLoops:
     """The loops of all active tables; what `supervisor.WorkLoops` asks for."""
 
-    def __init__(self, config: Config, server: str, pools: Sequence[Pool]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        server: str,
+        pools: Sequence[Pool],
+        on_differing: Callable[[int], None] = _nobody,
+    ) -> None:
+        """`on_differing` is told how many results were not what another replica has published;
+        from one thread at a time.
+        """
+        self._on_differing = on_differing
+        self._counting = threading.Lock()
         self._context = ServerContext.open(config, server, purpose="worker")
         self._sessions = spark_sessions(config.spark)
         self._pools = tuple(pools)
@@ -120,7 +143,7 @@ class QueueLoops:
         for key in [key for key in self._loops if key not in wanted]:
             self._loops.pop(key).stop()
         for key in wanted - self._loops.keys():
-            self._loops[key] = _Loop(key, self._context, self._sessions)
+            self._loops[key] = _Loop(key, self._context, self._sessions, self._flushed)
         self._upkeep.follow(tables)
 
     def stop(self) -> None:
@@ -136,36 +159,16 @@ class QueueLoops:
             loop.join(JOIN_S / len(loops))
         self._context.close()
 
-
-def run_pool(
-    context: ServerContext,
-    definition: TableDefinition,
-    pool: Pool,
-    sessions: SparkSessions,
-    *,
-    waker: EventWaker,
-    linger_s: float | None,
-    should_stop: Callable[[], bool],
-) -> WorkSummary:
-    """Work one pool until it was idle for `linger_s`; None: until `should_stop`.
-
-    Raises ZooKeeperUnreachable.
-    """
-    ids = RandomIds()
-    with closing(context.peers(definition)) as peers:
-        return work(
-            lambda: context.replica(definition),
-            Tools(peers, SparkMerger(sessions, ids), SparkMutator(sessions, ids)),
-            pool,
-            waker=waker,
-            linger_s=linger_s,
-            select=pool == "merge",
-            on_flush=_log_flush,
-            should_stop=should_stop,
-        )
+    def _flushed(self, flush: Flush) -> None:
+        log_flush(flush)
+        differing = sum(done.differs for done in flush.parts)
+        if differing:
+            with self._counting:
+                self._on_differing(differing)
 
 
-def _log_flush(flush: Flush) -> None:
+def log_flush(flush: Flush) -> None:
+    """A line for what was made, one for each failure."""
     for done in flush.parts:
         if done.error:
             log.warning("entry failed", table=flush.table, **_about(done), error=done.error)
@@ -188,3 +191,32 @@ def _about(done: PartDone) -> dict[str, object]:
     if not done.error:
         about |= {"rows": done.rows, "lag_s": round(done.lag_s, 3)}
     return about
+
+
+def run_pool(
+    context: ServerContext,
+    definition: TableDefinition,
+    pool: Pool,
+    sessions: SparkSessions,
+    *,
+    waker: EventWaker,
+    linger_s: float | None,
+    should_stop: Callable[[], bool],
+    on_flush: Callable[[Flush], None] = log_flush,
+) -> WorkSummary:
+    """Work one pool until it was idle for `linger_s`; None: until `should_stop`.
+
+    Raises ZooKeeperUnreachable.
+    """
+    ids = RandomIds()
+    with closing(context.peers(definition)) as peers:
+        return work(
+            lambda: context.replica(definition),
+            Tools(peers, SparkMerger(sessions, ids), SparkMutator(sessions, ids)),
+            pool,
+            waker=waker,
+            linger_s=linger_s,
+            select=pool == "merge",
+            on_flush=on_flush,
+            should_stop=should_stop,
+        )

@@ -115,14 +115,15 @@ def serve_until(
         opened.callback(DirectoryLock(server.data, name).release)
         listener = HttpListener(server.listen_address, f"[servers.{name}] listen")
         opened.callback(listener.stop)
-        loops = _work_loops(config, name) if work else None
+        counters = Counters()
+        loops = _work_loops(config, name, counters) if work else None
         if loops is not None:
             opened.callback(loops.stop)
         patience_s = connect_timeout_s or config.zookeeper.connect_timeout_s
         keeper = _session(config, switch, patience_s)
         if keeper is not None:
             opened.callback(keeper.close)
-            process = _Process(config, name, switch, loops, keeper)
+            process = _Process(config, name, switch, loops, keeper, counters=counters)
             opened.callback(process.checks.stop)
             process.run(listener, keeper)
 
@@ -137,6 +138,8 @@ class _Process:
         switch: StopSwitch,
         loops: WorkLoops | None,
         keeper: KazooKeeper,
+        *,
+        counters: Counters,
     ) -> None:
         server, ids = config.server(name), RandomIds()
         who = claim_data_directory(server.data, name, cluster_id(keeper, ids), ids)
@@ -145,7 +148,7 @@ class _Process:
         self._server = server
         self._switch = switch
         self._secret = config.secret_of(name) or exchange_secret(keeper, ids)
-        self._counters = Counters()
+        self._counters = counters
         self._sends: dict[str, Bandwidth] = {}
         self._tables = Tables(catalog, SystemClock(), ids, identity, switch.waker.wake)
         self._supervisor = Supervisor(
@@ -212,11 +215,14 @@ class _Process:
         return server_status(self._server.name, self._supervisor.keeper, self._tables)
 
 
-def _work_loops(config: Config, name: str) -> WorkLoops:
+def _work_loops(config: Config, name: str, counters: Counters) -> WorkLoops:
     # Only who merges pays for pyarrow and DuckDB: an idle server needs a quarter of the memory.
     from rmt_pipeline.server.loops import QueueLoops  # noqa: PLC0415
 
-    return QueueLoops(config, name, ("fetch", "merge"))
+    def differing(count: int) -> None:
+        counters.parts_differing += count
+
+    return QueueLoops(config, name, ("fetch", "merge"), differing)
 
 
 def _session(

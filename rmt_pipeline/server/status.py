@@ -21,6 +21,7 @@ class Counters:
     bytes_sent: int = 0
     sends_refused: int = 0
     parts_broken: int = 0
+    parts_differing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,11 @@ class ServerCollector(Collector):
             ("rmt_sent_bytes", "Bytes of parts sent to peers", counters.bytes_sent),
             ("rmt_sends_refused", "Requests for parts refused", counters.sends_refused),
             ("rmt_parts_broken", "Parts found broken while sent", counters.parts_broken),
+            (
+                "rmt_parts_differing",
+                "Merges and mutations here (--work) whose result another replica has differently",
+                counters.parts_differing,
+            ),
         ):
             yield CounterMetricFamily(name, text, value=value)
         labels = ["database", "table", "replica"]

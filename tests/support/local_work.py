@@ -1,7 +1,8 @@
 """Queues worked in threads of the test, by the production loop, merging in this process."""
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rmt_pipeline.compute.merge import LocalMerger
@@ -71,3 +72,11 @@ def working(
         assert not any(thread.is_alive() for thread in threads), "a loop did not end"
     if errors:
         raise errors[0]
+
+
+def until(condition: Callable[[], object], *, within_s: float = 120.0) -> None:
+    """Wait for it; an error when it takes too long, whatever the machine is busy with."""
+    deadline_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {within_s:g} s"
+        time.sleep(0.05)
