@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.entries import decode, kind_name
-from rmt_pipeline.protocol.errors import CannotAssignOptimize
+from rmt_pipeline.protocol.errors import CannotAssignOptimize, UserError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.replica.assign import Assigned, Nothing, optimize_partition, select_and_assign
@@ -14,6 +14,13 @@ from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
 
 QUEUE_WAITS_MAX = 10
+PARTITIONS_SHOWN_MAX = 10
+
+
+class UnknownPartition(UserError):
+    """A partition that never had a row on any replica."""
+
+    code = "INVALID_PARTITION_VALUE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,11 @@ def optimize(
     """The parts that the assigned merges make. Waits as `alter_sync` says.
 
     `living` gives a Replica with a living session. Raises CannotAssignOptimize with the reason if
-    nothing was assigned and `optimize_throw_if_noop` is set; Unfinished when waiting ended first.
+    nothing was assigned and `optimize_throw_if_noop` is set; UnknownPartition; Unfinished when
+    waiting ended first.
     """
+    if wanted.partition is not None:
+        _require_known(living(), wanted.partition)
     if wanted.partition is None and not wanted.final:
         outcomes = [select_and_assign(living(), aggressive=True)]
     else:
@@ -49,6 +59,23 @@ def optimize(
     for one in assigned:
         _wait(living(), one, query, new_waker())
     return [one.result for one in assigned]
+
+
+def _require_known(replica: Replica, partition: str) -> None:
+    """A partition has a node from its first block on, for good. Raises UnknownPartition."""
+    if not replica.definition.partition_by:
+        return
+    if replica.keeper.exists(replica.table.partition(partition)) is not None:
+        return
+    known = sorted(replica.keeper.children(replica.table.block_numbers))
+    there_are = ", ".join(known[:PARTITIONS_SHOWN_MAX]) or "none yet"
+    more = f" and {len(known) - PARTITIONS_SHOWN_MAX} more" * (
+        len(known) > PARTITIONS_SHOWN_MAX
+    )
+    raise UnknownPartition(
+        f"{replica.definition.full_name} has no partition with the id {partition}; there are: "
+        f"{there_are}{more}"
+    )
 
 
 def _all(replica: Replica) -> list[str]:

@@ -11,6 +11,7 @@ from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.protocol.entries import GetPart, MergeParts
 from rmt_pipeline.protocol.errors import (
     BadValue,
+    CannotAssignOptimize,
     DuplicateColumn,
     RmtError,
     TableAlreadyExists,
@@ -62,6 +63,48 @@ def ask(session: Session, query: str) -> list[str]:
 
 def everything(session: Session) -> list[str]:
     return ask(session, "SELECT a, s FROM t ORDER BY a, s")
+
+
+# --- OPTIMIZE of what is not there ---
+
+
+@pytest.fixture
+def partitioned(session) -> Iterator[Session]:
+    """With a table `p` of two partitions as well."""
+    session.execute(
+        "CREATE TABLE p (a Int64) ENGINE = ReplicatedMergeTree PARTITION BY a % 10 ORDER BY a"
+    )
+    session.execute("INSERT INTO p VALUES (1), (2)")
+    yield session
+    session.execute("DROP TABLE p SYNC")
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        ("nowhere", UnknownTable, "nowhere"),
+        (
+            "p PARTITION 3",
+            UserError,
+            "default.p has no partition with the id 3; there are: 1, 2",
+        ),
+        ("p PARTITION ID 'x' FINAL", UserError, "has no partition with the id x"),
+        ("p PARTITION 'three'", BadValue, "three"),
+        ("p PART 'all_0_0_0'", UserError, "PART"),
+        ("p FINAL DEDUPLICATE BY b", UnknownColumn, "default.p has a"),
+        ("t PARTITION 1", UserError, "PARTITION"),
+    ],
+)
+def test_an_optimize_of_what_is_not_there_is_an_error(partitioned, what, error, message):
+    with pytest.raises(error, match=message):
+        partitioned.execute(f"OPTIMIZE TABLE {what}")
+
+
+def test_an_optimize_that_finds_nothing_is_none(partitioned):
+    partitioned.execute("OPTIMIZE TABLE t FINAL")
+    partitioned.execute("OPTIMIZE TABLE t PARTITION tuple()")
+    with pytest.raises(CannotAssignOptimize, match="only part of the partition"):
+        partitioned.execute("OPTIMIZE TABLE p PARTITION 1 SETTINGS optimize_throw_if_noop = 1")
 
 
 # --- what goes in comes out ---
