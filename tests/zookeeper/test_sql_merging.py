@@ -1,4 +1,4 @@
-"""SELECT … FINAL on a running server: what merging everything would leave, and nothing changed."""
+"""What merges do, on running servers: SELECT … FINAL shows it, and TTL asks for it."""
 
 import os
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.protocol.errors import IncorrectData, NotImplementedStatement
 from rmt_pipeline.sql.final_relation import ABANDONED_S
 from rmt_pipeline.sql.session import Session
+from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper
-from tests.golden.cluster import running_servers
+from tests.golden.cluster import REPLICAS, running_servers
 from tests.zookeeper.test_sql_session import ask
 
 pytestmark = pytest.mark.zookeeper
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.zookeeper
 def config(
     zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Config]:
-    with running_servers(tmp_path_factory.mktemp("final"), zookeeper_server.hosts) as file:
+    with running_servers(tmp_path_factory.mktemp("merging"), zookeeper_server.hosts) as file:
         yield load_config(file)
 
 
@@ -119,3 +120,53 @@ def test_merged_files_go_with_the_answer_and_those_of_dead_processes_later(sessi
     os.utime(left, (0, session.server.clock.now_s() - ABANDONED_S - 60))
     ask(session, "SELECT k FROM r FINAL")
     assert list(spill.glob("final_*")) == []
+
+
+# --- TTL ---
+
+WAIT_S_MAX = 120.0
+
+CREATE = """
+CREATE TABLE t (k Int64, d DateTime, secret String DEFAULT 'gone' TTL d + INTERVAL 1 YEAR)
+ENGINE = ReplicatedMergeTree ORDER BY k
+TTL d + INTERVAL 10 YEAR DELETE WHERE k > 0, d + INTERVAL 2 YEAR RECOMPRESS CODEC(NONE)
+SETTINGS merge_selecting_sleep_ms = 100, max_merge_selecting_sleep_ms = 200
+"""
+TTL = "d + toIntervalYear(10) WHERE k > 0, d + toIntervalYear(2) RECOMPRESS CODEC(NONE)"
+
+
+@pytest.fixture
+def sessions(config: Config) -> Iterator[list[Session]]:
+    opened = [Session.open(config, name) for name in REPLICAS]
+    for session in opened:
+        session.execute(CREATE)
+    yield opened
+    for session in opened:
+        session.execute("DROP TABLE t SYNC")
+        session.close()
+
+
+def test_rows_and_values_expire_on_every_replica(sessions):
+    """P20. Nobody asks for it: a leader sees that it is due."""
+    r1, r2 = sessions
+    [definition] = ask(r1, "SHOW CREATE TABLE t")
+    assert f"\\nTTL {TTL}" in definition
+    assert "TTL d + toIntervalYear(1)" in definition
+    root = r1.server.catalog.definition("default", "t").engine.zookeeper_path
+    node = f"SELECT value FROM system.zookeeper WHERE path = '{root}' AND name = 'metadata'"
+    [metadata] = ask(r1, node)
+    assert f"\\nttl: {TTL}\\n" in metadata
+    r1.execute(
+        "INSERT INTO t VALUES (-1, '2001-01-01 00:00:00', 'x'), (1, '2001-01-01 00:00:00', 'x'),"
+        " (2, '2020-01-01 00:00:00', 'x'), (3, '2090-01-01 00:00:00', 'x')"
+    )
+    for session in (r1, r2):
+        await_rows(session, ["-1\tgone", "2\tgone", "3\tx"])
+
+
+def await_rows(session: Session, wanted: list[str]) -> None:
+    clock = SystemClock()
+    deadline_s = clock.monotonic_s() + WAIT_S_MAX
+    while (found := ask(session, "SELECT k, secret FROM t ORDER BY k")) != wanted:
+        assert clock.monotonic_s() < deadline_s, found
+        clock.sleep_s(0.2)
