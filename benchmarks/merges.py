@@ -1,6 +1,6 @@
 """Merges: our kernel against others', one large merge, many small ones, memory, engines.
 
-    python benchmarks/merges.py [kernels] [large] [small] [engines] [memory]
+    python -m benchmarks.merges [selection] [kernels] [large] [small] [engines] [memory]
 
 All of them by default. Ratios are within one run: all contenders take turns on the same files.
 `large`, `small`, `engines` and `memory` go through a Spark Connect server with two cores, warm.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ from rmt_pipeline.compute.spark import SparkSessions  # noqa: E402
 from rmt_pipeline.compute.spark_options import import_path  # noqa: E402
 from rmt_pipeline.compute.spark_server import ConnectServer  # noqa: E402
 from rmt_pipeline.compute.units import Unit  # noqa: E402
+from rmt_pipeline.protocol.merge_selector import (  # noqa: E402
+    MergeablePart,
+    SelectorSettings,
+    select_merge,
+)
+from rmt_pipeline.protocol.parts import PartName  # noqa: E402
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind, TableDefinition  # noqa: E402
 from rmt_pipeline.store.checksums import hash_hex  # noqa: E402
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile  # noqa: E402
@@ -52,6 +59,7 @@ from rmt_pipeline.zookeeper.java import find_java  # noqa: E402
 
 ROUNDS = 5
 CORES = 2
+SELECTION_PARTS = 10_000
 COLUMNS = (
     Column("id", "Int64"),
     Column("time", "DateTime64(6)"),
@@ -266,6 +274,35 @@ def worked(action: Callable[[], Any]) -> float:
     return time.process_time() - started_s
 
 
+# Choosing
+
+
+def selection() -> None:
+    """Which merge is worth it, in one partition of 10,000 parts."""
+    random = np.random.default_rng(1)
+    sizes = {
+        "all as inserted": random.integers(10_000, 20_000, SELECTION_PARTS),
+        "of every size": np.exp(random.uniform(8, 25, SELECTION_PARTS)).astype(np.int64),
+        "ever smaller": np.geomspace(10**11, 10**4, SELECTION_PARTS).astype(np.int64),
+        "nothing to merge": 10 ** np.resize([11, 4], SELECTION_PARTS),
+    }
+    title(
+        f"Selection over {SELECTION_PARTS:,} parts of one partition",
+        "sizes", "ms", "parts chosen", "goal", "met",
+    )  # fmt: skip
+    for name, bytes_of_parts in sizes.items():
+        run_of_parts = [
+            MergeablePart(
+                PartName("all", number, number, 0), int(size), SELECTION_PARTS - number
+            )
+            for number, size in enumerate(bytes_of_parts)
+        ]
+        select = partial(select_merge, [run_of_parts], SelectorSettings(), 150 * 2**30)
+        found = select()
+        ms = 1000 * statistics.median(timed(select) for _ in range(ROUNDS))
+        line(name, ms, len(found.parts) if found else 0, "< 50", verdict(ms < 50))
+
+
 # Spark
 
 
@@ -410,9 +447,11 @@ def main(chosen: set[str]) -> None:
     )
     root = Path(tempfile.mkdtemp(prefix="rmt-bench-"))
     try:
+        if "selection" in chosen:
+            selection()
         if "kernels" in chosen:
             kernels(root)
-        if not chosen - {"kernels"}:
+        if not chosen - {"selection", "kernels"}:
             return
         java_home = find_java().env["JAVA_HOME"]
         log = root / "connect.log"
@@ -435,4 +474,4 @@ def main(chosen: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(set(sys.argv[1:]) or {"kernels", "large", "small", "engines", "memory"})
+    main(set(sys.argv[1:]) or {"selection", "kernels", "large", "small", "engines", "memory"})
