@@ -1,0 +1,289 @@
+"""Rows come, parts merge and are mutated, all at once, on two servers that are killed now and then.
+
+What is left is what a model in pandas says; and no insert was ever refused because of the rest.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rmt_pipeline.config import Config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.sql.session_upkeep import partition_id_of
+from rmt_pipeline.sql.statements import PartitionByValue
+from rmt_pipeline.system import SystemClock
+from rmt_pipeline.table import Table
+from tests.support.serving import config_at, create
+
+pytestmark = pytest.mark.zookeeper
+
+ROOT = Path(__file__).parents[2]
+REPLICAS = ("r1", "r2")
+PARTITIONS = "abc"
+INSERTS_EACH, ROWS_EACH, MUTATIONS, KILLS = 30, 20, 10, 3
+SETTINGS = (("merge_selecting_sleep_ms", "200"), ("max_replicated_mutations_in_queue", "8"))
+CALM_S_MAX = 120.0
+
+
+def definition(root: str, replica: str) -> TableDefinition:
+    return TableDefinition(
+        database="default",
+        name="t",
+        columns=(Column("id", "Int64"), Column("v", "Int64"), Column("p", "String")),
+        engine=Engine("MergeTree", root, replica),
+        order_by=("id",),
+        partition_by=("p",),
+        settings=SETTINGS,
+    )
+
+
+class Server:
+    """One server's process, which is killed and started again."""
+
+    def __init__(self, config: Config, name: str, log: Path) -> None:
+        assert config.path is not None
+        self._command = [
+            sys.executable,
+            "-m",
+            "tests.support.local_server",
+            str(config.path),
+            name,
+        ]
+        self._log = log.open("ab")
+        self._start()
+
+    def _start(self) -> None:
+        path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
+        self._process = subprocess.Popen(
+            self._command,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def kill(self) -> None:
+        assert self._process.poll() is None, "it ended by itself"
+        self._process.kill()
+        self._process.wait()
+        self._start()
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mutation, as a statement and as what it does to a frame with id, v, p."""
+
+    text: str
+    apply: Callable[[pd.DataFrame], pd.DataFrame]
+
+
+def drawn_change(rng: random.Random) -> Change:
+    divisor, rest, more = rng.randint(3, 9), rng.randint(0, 2), rng.randint(1, 99)
+    if rng.random() < 0.4:
+        return Change(
+            f"DELETE WHERE id % {divisor} = {rest} AND v > {more}",
+            lambda rows: rows[~((rows.id % divisor == rest) & (rows.v > more))],
+        )
+    if rng.random() < 0.3:
+        partition = rng.choice(PARTITIONS)
+        return Change(
+            f"UPDATE v = v * 2 WHERE p = '{partition}' AND id % {divisor} = {rest}",
+            lambda rows: rows.assign(
+                v=rows.v.where(
+                    ~((rows.p == partition) & (rows.id % divisor == rest)), rows.v * 2
+                )
+            ),
+        )
+    return Change(
+        f"UPDATE v = v + {more} WHERE id % {divisor} = {rest}",
+        lambda rows: rows.assign(v=rows.v.where(rows.id % divisor != rest, rows.v + more)),
+    )
+
+
+@dataclass
+class History:
+    """What was asked for and answered. Appended to by several threads."""
+
+    inserted: list[tuple[pd.DataFrame, InsertResult]] = field(default_factory=list)
+    changes: dict[str, Change] = field(default_factory=dict)
+    refusals: list[str] = field(default_factory=list)
+
+
+def patiently(history: History, action: Callable[[], None]) -> None:
+    """Again while the server is away because it was killed. Every other refusal is noted."""
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + CALM_S_MAX
+    while True:
+        try:
+            return action()
+        except TableIsReadOnly:
+            assert clock.monotonic_s() < until_s, "the server never came back"
+            clock.sleep_s(0.1)
+        except RmtError as error:
+            history.refusals.append(f"{error.code}: {error}")
+            raise
+
+
+def insert_some(table: Table, name: str, seed: int, history: History) -> None:
+    rng = random.Random(seed)
+    for number in range(INSERTS_EACH):
+        first = REPLICAS.index(name) * 1_000_000 + number * ROWS_EACH
+        rows = pd.DataFrame(
+            {
+                "id": range(first, first + ROWS_EACH),
+                "v": [rng.randint(0, 100) for _ in range(ROWS_EACH)],
+                "p": [rng.choice(PARTITIONS) for _ in range(ROWS_EACH)],
+            }
+        )
+
+        def insert(rows: pd.DataFrame = rows, token: str = f"{name} {number}") -> None:
+            history.inserted.append((rows, table.insert(rows, token=token)))
+
+        patiently(history, insert)
+        SystemClock().sleep_s(rng.uniform(0, 0.2))
+
+
+def change_some(tables: list[Table], seed: int, history: History) -> None:
+    rng = random.Random(seed)
+    for _ in range(MUTATIONS):
+        table, change = rng.choice(tables), drawn_change(rng)
+
+        def mutate(table: Table = table, change: Change = change) -> None:
+            history.changes[table.mutate(change.text)] = change
+
+        patiently(history, mutate)
+        if rng.random() < 0.4:
+            patiently(history, lambda table=table: optimize(table))
+        SystemClock().sleep_s(rng.uniform(0, 0.8))
+
+
+def optimize(table: Table) -> None:
+    table.optimize(settings={"alter_sync": 0})
+
+
+@pytest.fixture
+def site(tmp_path, zookeeper_server, chroot) -> Iterator[tuple[list[Table], list[Server]]]:
+    config = config_at(tmp_path, zookeeper_server.hosts)
+    with ExitStack() as opened:
+        tables = []
+        for name in REPLICAS:
+            context = opened.enter_context(ServerContext.open(config, name))
+            create(config, context.keeper(), definition(f"{chroot}/t", name), name)
+            tables.append(context.table("t"))
+        servers = []
+        for name in REPLICAS:
+            servers.append(Server(config, name, tmp_path / f"{name}.log"))
+            opened.callback(servers[-1].stop)
+        yield tables, servers
+
+
+def as_the_model_says(history: History, tables: list[Table]) -> pd.DataFrame:
+    """Each row sees the mutations whose number in its partition is greater than its block's."""
+    frames = []
+    for rows, result in history.inserted:
+        names = [*result.parts, *(PartName.parse(part) for _, part in result.duplicates)]
+        blocks = {name.partition: name.block_min for name in names}
+        ids = {p: _partition_id(tables[0], p) for p in PARTITIONS}
+        frames.append(rows.assign(block=[blocks[ids[p]] for p in rows.p]))
+    rows = pd.concat(frames, ignore_index=True)
+    reports = {one.status.mutation_id: one.status.entry for one in tables[0].mutations()}
+    assert reports.keys() == history.changes.keys()
+    for mutation, change in sorted(history.changes.items()):
+        numbers = {
+            p: reports[mutation].version_in(_partition_id(tables[0], p)) for p in PARTITIONS
+        }
+        version = rows.p.map(lambda p, numbers=numbers: numbers[p] or 0)
+        before = rows.block < version
+        rows = pd.concat([change.apply(rows[before]), rows[~before]], ignore_index=True)
+    return rows[["id", "v", "p"]].sort_values("id", ignore_index=True)
+
+
+def _partition_id(table: Table, value: str) -> str:
+    return partition_id_of(PartitionByValue(f"'{value}'"), table.definition)
+
+
+def what_it_holds(table: Table) -> pd.DataFrame:
+    rows = table.dataset().to_table().to_pandas()
+    return rows[["id", "v", "p"]].sort_values("id", ignore_index=True)
+
+
+def until_calm(tables: list[Table]) -> None:
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + CALM_S_MAX
+    for table in tables:
+        while True:
+            with suppress(TableIsReadOnly):
+                table.sync()
+                if all(one.status.is_done for one in table.mutations()):
+                    break
+            assert clock.monotonic_s() < until_s, [
+                one.status.waits_for for one in table.mutations() if not one.status.is_done
+            ]
+            clock.sleep_s(0.1)
+
+
+def test_everything_at_once_ends_as_the_model_says(site):
+    """P29, P31."""
+    seed = int(os.environ.get("RMT_SEED", random.SystemRandom().randint(0, 2**32)))
+    print(f"RMT_SEED={seed}")
+    rng = random.Random(seed)
+    tables, servers = site
+    history = History()
+    errors: list[BaseException] = []
+
+    def noting(target: Callable[..., None], *arguments: object) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                target(*arguments)
+            except BaseException as error:
+                errors.append(error)
+                raise
+
+        return run
+
+    work = [
+        *(
+            noting(insert_some, table, name, rng.random(), history)
+            for table, name in zip(tables, REPLICAS, strict=True)
+        ),
+        noting(change_some, tables, rng.random(), history),
+    ]
+    threads = [threading.Thread(target=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for _ in range(KILLS):
+        SystemClock().sleep_s(rng.uniform(0.5, 2.0))
+        rng.choice(servers).kill()
+    for thread in threads:
+        thread.join(CALM_S_MAX)
+        assert not thread.is_alive()
+    assert history.refusals == []
+    assert errors == []
+    until_calm(tables)
+    expected = as_the_model_says(history, tables)
+    for table in tables:
+        pd.testing.assert_frame_equal(what_it_holds(table), expected, check_dtype=False)
+    assert any(part.name.level > 0 for part in tables[0].parts()), "nothing was merged"
