@@ -235,7 +235,7 @@ def kernels(root: Path) -> None:
     files = files_of(sources)
     target = str(root / "kernel.parquet")
     job = MergeJob("all_1_10_1", tuple(sources), str(root), table_of(), 1)
-    unit_sources = tuple(unit_source(source) for source in sources)
+    unit_sources = tuple(unit_source(source, table_of()) for source in sources)
 
     def ours() -> None:
         Path(target).unlink(missing_ok=True)

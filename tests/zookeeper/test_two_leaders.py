@@ -1,0 +1,109 @@
+"""Both replicas lead: they assign merges at once, and a thousand inserts end as the same parts."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from rmt_pipeline.config import Config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.entries import MergeParts
+from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.table import Table
+from tests.support.local_work import until, working
+from tests.support.serving import Served, config_at, create, definition_of
+
+pytestmark = pytest.mark.zookeeper
+
+INSERTS, ROWS_EACH, PARTITIONS = 1000, 5, 2
+SETTINGS = (("merge_selecting_sleep_ms", "20"), ("max_merge_selecting_sleep_ms", "100"))
+
+
+@pytest.fixture
+def config(tmp_path, zookeeper_server) -> Config:
+    return config_at(tmp_path, zookeeper_server.hosts, session_timeout_s=10.0)
+
+
+@pytest.fixture
+def tables(config, chroot) -> Iterator[tuple[Table, Table]]:
+    """The table on r1 and on r2, whose servers run; each worked by its own loops, both leading."""
+    with ExitStack() as opened:
+        found = []
+        for name in ("r1", "r2"):
+            client, worker = (
+                opened.enter_context(ServerContext.open(config, name)) for _ in range(2)
+            )
+            definition = replace(
+                definition_of(f"{chroot}/t", name),
+                columns=(Column("p", "UInt8"), Column("n", "UInt64")),
+                partition_by=("p",),
+                settings=SETTINGS,
+            )
+            create(config, client.keeper(), definition, name)
+            served = opened.enter_context(Served(config, name))
+            served.until(served.is_active)
+            opened.enter_context(working(worker, definition))
+            found.append(client.table("t"))
+        yield found[0], found[1]
+
+
+def insert_all(tables: tuple[Table, Table]) -> None:
+    """Half of the inserts on each replica, several under way at once."""
+    with tables[0].pipeline(4) as one, tables[1].pipeline(4) as two:
+        for number in range(INSERTS):
+            first = number * ROWS_EACH
+            rows = [{"p": number % PARTITIONS, "n": first + row} for row in range(ROWS_EACH)]
+            (one, two)[number // PARTITIONS % 2].insert(rows)
+
+
+def active(table: Table) -> dict[str, int]:
+    """The active parts and their row hashes."""
+    return {str(part.name): part.manifest.row_hash for part in table.parts()}
+
+
+def is_at_rest(tables: tuple[Table, Table]) -> bool:
+    """Nothing queued anywhere, and both replicas have the same parts."""
+    for table in tables:
+        table.sync(timeout_s=120)
+    queued = [table.replica.keeper.children(table.replica.paths.queue) for table in tables]
+    return not any(queued) and active(tables[0]) == active(tables[1])
+
+
+def promised(table: Table) -> list[PartName]:
+    """Every part that is or was, and is not cleaned up yet: active ones and covered ones."""
+    replica = table.replica
+    return [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
+
+
+def merges_by_leader(table: Table) -> dict[str, int]:
+    replica = table.replica
+    names = replica.keeper.children(replica.table.log)
+    found: dict[str, int] = {}
+    for read in replica.keeper.get_many([f"{replica.table.log}/{name}" for name in names]):
+        entry = decode(read[0], ctime_s=0)
+        if isinstance(entry, MergeParts):
+            found[entry.source_replica] = found.get(entry.source_replica, 0) + 1
+    return found
+
+
+def test_both_lead_and_end_with_the_same_parts(tables):
+    """P13, P15. Equal row hashes, every row once, no two parts that overlap."""
+    insert_all(tables)
+    until(lambda: is_at_rest(tables))
+
+    one, two = (active(table) for table in tables)
+    assert one == two
+    assert len(one) < INSERTS / 10, "merges kept up"
+    for table in tables:
+        parts = promised(table)
+        for first, second in itertools.combinations(parts, 2):
+            assert first.disjoint(second) or first.contains(second) or second.contains(first)
+        assert {str(part) for part in PartSet(parts)} == set(one)
+        found = table.dataset().to_table(columns=["n"]).column("n").to_pylist()
+        assert sorted(found) == list(range(INSERTS * ROWS_EACH)), "every row once"
+    assert merges_by_leader(tables[0]).keys() == {"r1", "r2"}
