@@ -188,12 +188,9 @@ class PartStore:
         """When a staging directory changed last (seconds since the epoch), and its absolute path;
         None when it is gone.
         """
-        modified_s = self._disk.modified_s(self._path(name))
-        return (
-            None
-            if modified_s is None
-            else (modified_s, self._disk.local_path(self._path(name)))
-        )
+        path = self._path(name)
+        modified_s = self._disk.modified_s(path)
+        return None if modified_s is None else (modified_s, self._disk.local_path(path))
 
     def detached(self) -> list[str]:
         """Names in `detached/`, sorted; `layout.parse_detached` reads them."""
