@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from rmt_pipeline.replica.request_mutation import MutationReport
 
 SNAPSHOT_ROUNDS_MAX = 20  # a part may be merged away and removed while it is being pinned
-OPTIMIZE_QUEUE_WAITS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,15 +283,21 @@ class Table:
 
     def dataset(self) -> "pyarrow.dataset.Dataset":
         """The active parts as a pyarrow Dataset with the table's schema."""
-        from rmt_pipeline.store.parquet import open_dataset  # noqa: PLC0415
+        from rmt_pipeline.compute.read_parts import dataset_of, part_files  # noqa: PLC0415
 
-        return open_dataset(self.files(), self.definition.columns)
+        definition = self.definition
+        with self.snapshot() as snapshot:
+            return dataset_of(part_files(self.store, snapshot.parts, definition), definition)
 
     def spark(self, session: Any) -> Any:
         """The active parts as a DataFrame of `session`."""
-        from rmt_pipeline.compute.spark import read_files  # noqa: PLC0415
+        from rmt_pipeline.compute.read_parts import part_files  # noqa: PLC0415
+        from rmt_pipeline.compute.spark import read_parts  # noqa: PLC0415
 
-        return read_files(session, self.files(), self.definition.columns)
+        definition = self.definition
+        with self.snapshot() as snapshot:
+            parts = part_files(self.store, snapshot.parts, definition)
+            return read_parts(session, parts, definition)
 
     # --- upkeep ---
 

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rmt_pipeline.compute.kernel_task import pack, run_tasks, unpack
@@ -25,7 +26,12 @@ from rmt_pipeline.compute.spark_options import (
     python_environment,
 )
 from rmt_pipeline.compute.units import Unit, UnitFailed, UnitResult
+from rmt_pipeline.protocol.alter_history import stored_columns
 from rmt_pipeline.protocol.errors import RmtError, Unavailable
+from rmt_pipeline.protocol.table import TableDefinition
+
+if TYPE_CHECKING:
+    from rmt_pipeline.compute.read_parts import PartFiles
 
 CONNECT_TIMEOUT_S = 5.0
 JOBS_AT_ONCE_MAX = 4
@@ -253,13 +259,25 @@ def cancel(sessions: SparkSessions, tag: str) -> None:
     sessions.get().interruptTag(tag)
 
 
-def read_files(session: Any, files: Sequence[str], columns: Sequence[Any]) -> Any:
-    """A DataFrame of these Parquet files with these columns (`protocol.table.Column`)."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+def read_parts(session: Any, parts: "Sequence[PartFiles]", definition: TableDefinition) -> Any:
+    """A DataFrame of these parts with the table's columns of now. Files that have just these
+    columns are Spark's own to read; rows of others are converted in tasks.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: PLC0415
 
+    from rmt_pipeline.compute.read_parts import converted_batches  # noqa: PLC0415
     from rmt_pipeline.expressions.types import arrow_schema  # noqa: PLC0415
 
+    columns = stored_columns(definition)
     schema = from_arrow_schema(arrow_schema(columns))
-    if not files:
+    files = [path for part in parts if part.constants == () for path in part.paths]
+    sources = [part.source for part in parts if part.constants != ()]
+    if not files and not sources:
         return session.createDataFrame([], schema)
-    return session.read.schema(schema).parquet(*files)
+    frame = session.read.schema(schema).parquet(*files) if files else None
+    if sources:
+        numbers = session.range(0, len(sources), 1, len(sources))
+        convert = partial(converted_batches, sources, columns, to_arrow_schema(schema))
+        converted = numbers.mapInArrow(convert, schema)
+        frame = converted if frame is None else frame.unionAll(converted)
+    return frame
