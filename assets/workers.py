@@ -14,12 +14,16 @@ from pydantic import Field
 
 from assets import names
 from assets.ledger import Recorder
+from assets.merges import explained_metadata
 from resources.engine import EngineResource, table_named
 from resources.spark import SparkResource
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.execute import PartDone
+from rmt_pipeline.replica.explain import explain_merges
 from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.table import Table
 
 LINGER_S = 8.0
 """Longer than a sensor's tick (5 s) and a launch (3 s): a steady stream stays in the run."""
@@ -57,6 +61,8 @@ def worker_job(server: str, pool: names.Pool) -> dg.JobDefinition:
     ) -> None:
         with engine.server(server, purpose=f"run {context.run_id[:8]}") as opened:
             summary = _work(context, config, opened, pool, spark)
+            if pool == "merge":
+                explain(context, table_named(opened, config.table))
         context.log.info(_words(summary))
 
     @dg.job(
@@ -119,6 +125,14 @@ def _work(
             wait([working])
             recorder.parts(_taken(done))
         return working.result()
+
+
+def explain(context: dg.OpExecutionContext, table: Table) -> None:
+    """What is worth merging now and what is not, for whoever looks at the run."""
+    try:
+        context.add_output_metadata(explained_metadata(explain_merges(table.replica)))
+    except RmtError as error:  # the work is done; it needs no explanation to count
+        context.log.warning("merges could not be explained: %s", error)
 
 
 def _taken(done: SimpleQueue[PartDone]) -> list[PartDone]:

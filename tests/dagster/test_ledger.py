@@ -1,10 +1,16 @@
 """What Dagster is told about parts."""
 
-import dagster as dg
+from pathlib import Path
 
-from assets import ledger
+import dagster as dg
+import pytest
+
+from assets import ledger, workers
+from assets.merges import explained_metadata
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.execute import PartDone
+from rmt_pipeline.replica.explain import Explained, ExplainedRange
+from tests.support.local_replicas import Replicas
 
 
 def part(number: int, *, kind: str = "FETCH", rows: int = 10, lag_s: float = 0.02) -> PartDone:
@@ -62,6 +68,24 @@ def test_a_merge_says_what_went_in_and_what_came_out() -> None:
     assert not any(name.startswith("merge ") for name in ledger.parts_metadata([part(8)]))
 
 
+def test_a_run_says_what_is_worth_merging() -> None:
+    ranges = (
+        ExplainedRange("a", ("a_0_0_0", "a_1_1_0"), 20, 12.345, ""),
+        ExplainedRange("a", tuple(f"a_{n}_{n}_0" for n in range(4)), 40, 50.0, "unbalanced"),
+        ExplainedRange("a", ("a_3_3_0", "a_5_5_0"), 0, None, "block 4 is being inserted"),
+    )
+    metadata = explained_metadata(Explained(ranges, "1000 merges are queued"))
+    assert metadata["merge limit"] == "1000 merges are queued"
+    table = metadata["merge ranges"]
+    assert isinstance(table, dg.TableMetadataValue)
+    assert [tuple(record.data.values()) for record in table.records] == [
+        ("a", "a_0_0_0 a_1_1_0", 20, 12.3, "may be merged"),
+        ("a", "4 parts a_0_0_0 … a_3_3_0", 40, 50.0, "unbalanced"),
+        ("a", "a_3_3_0 a_5_5_0", 0, 0.0, "block 4 is being inserted"),
+    ]
+    assert "merge limit" not in explained_metadata(Explained(ranges, ""))
+
+
 def test_results_that_differ_are_counted() -> None:
     name = "results that differ from another replica's"
     failed = [
@@ -77,3 +101,27 @@ def test_the_sources_of_a_large_merge_are_a_range() -> None:
     merged = PartDone(part=PartName("201301", 0, 30, 1), kind="MERGE_PARTS", sources=sources)
     [row] = ledger.parts_table([merged]).records
     assert row.data["sources"] == "31 parts, 201301_0_0_0 … 201301_30_30_0"
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["explained", "dropped"])
+def test_a_worker_s_run_ends_with_what_is_worth_merging(tmp_path: Path, is_there: bool) -> None:
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        for value in range(2):
+            replicas.insert("r1", value)
+        if not is_there:
+            replicas["r1"].keeper.close()
+
+        @dg.op
+        def works(context: dg.OpExecutionContext) -> None:
+            workers.explain(context, replicas.table("r1"))
+
+        @dg.job
+        def job() -> None:
+            works()
+
+        result = job.execute_in_process()
+    [output] = result.filter_events(lambda event: event.is_successful_output)
+    found = output.step_output_data.metadata.get("merge ranges")
+    assert (found is not None) is is_there
+    if found is not None:
+        assert [record.data["parts"] for record in found.records] == ["all_0_0_0 all_1_1_0"]
