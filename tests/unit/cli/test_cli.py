@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rmt_pipeline import cli
+from rmt_pipeline import cli, cli_merges
 from rmt_pipeline.cli_up import procfile, services
 from rmt_pipeline.config import load_config
 
@@ -102,6 +102,25 @@ def test_sql_needs_no_server_when_there_is_one(rmt, sql_calls, config_file):
     config_file.write_text("[servers.only]\ndata = 'd'\nlisten = 'h:1'\n")
     rmt("sql", "SELECT 1")
     assert [call[1] for call in sql_calls] == ["only"]
+
+
+def test_merges_hands_on_its_options(rmt, monkeypatch):
+    calls = []
+
+    def run(config, server, table, *, watch):
+        calls.append((sorted(config.servers), server, table, watch))
+        return 0
+
+    monkeypatch.setattr(cli_merges, "run_merges", run)
+    rmt("merges")
+    rmt("merges", "db.t", "--server", "r2", "--watch")
+    assert calls == [(["r1", "r2"], None, None, False), (["r1", "r2"], "r2", "db.t", True)]
+
+
+def test_merges_of_an_unknown_server_are_an_error(rmt):
+    status, _, err = rmt("merges", "--server", "r3")
+    assert status == 1
+    assert "there is no server 'r3'" in err
 
 
 def test_a_setting_without_a_value_is_refused(rmt, sql_calls):
