@@ -6,12 +6,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 SEEDS  ?= 1000
+FIRST  ?= 1
+MINUTES ?= 10
 LANES  := tidy unit property contract crash simulation zookeeper spark dagster golden
 
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format simulate bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test lint format simulate mutants fuzz soak bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +60,17 @@ format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-simulate: $(READY) ## SEEDS=n seeds of the protocol's simulation
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+simulate: $(READY) ## SEEDS=n seeds of the protocol's simulation, from FIRST=k on
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
+
+mutants: $(READY) ## plant every bug of docs/proof.md: each must be noticed
+	$(BIN)/python -m tests.mutants
+
+fuzz: $(READY) ## MINUTES=n of any bytes for every decoder
+	$(BIN)/python -m tests.property.fuzz --minutes $(MINUTES)
+
+soak: $(READY) ## MINUTES=n of real servers and a real ZooKeeper that are killed while clients insert
+	$(BIN)/python -m tests.soak --minutes $(MINUTES)
 
 bench: $(READY) ## the benchmarks; each prints its table
 	@for file in $$(grep -l __main__ benchmarks/*.py); do \

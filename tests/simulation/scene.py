@@ -198,3 +198,7 @@ def new_partition() -> list[Op]:
 
 def fetch_step(context: Context) -> Step:
     return Executor(context.replica(), context.tools(), "fetch").step(None)
+
+
+def moves_pointer(op: Op) -> bool:
+    return isinstance(op, SetData) and op.path.endswith("/log_pointer")

@@ -1,9 +1,16 @@
 """Scenarios of spec §16 that need several replicas, with the production actions."""
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 
 from rmt_pipeline.protocol.entries import AlterMetadata, encode
-from rmt_pipeline.protocol.errors import Corruption, ReplicaAlreadyExists
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    OutcomeUnknown,
+    ReplicaAlreadyExists,
+    TableIsReadOnly,
+)
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.replica.assign import (
@@ -12,18 +19,22 @@ from rmt_pipeline.replica.assign import (
 from rmt_pipeline.replica.check import UNANNOUNCED_S, check_part, look_at_disk, recover_parts
 from rmt_pipeline.replica.clone import clone_if_lost
 from rmt_pipeline.replica.create import create_replica
+from rmt_pipeline.replica.execute import Executor, Step
 from rmt_pipeline.replica.insert_result import InsertCancelled, Outcome
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.start import ReplicaIsAlreadyActive, activate
-from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.simulation.scene import (
     Scene,
     commits,
     fetch_step,
     inserting,
     inserting_blocks,
+    moves_pointer,
     publishes,
 )
-from tests.support.cluster import TABLE, definition_of
+from tests.support.cluster import TABLE, Context, SimWaker, definition_of
+from tests.support.fake_peers import FakePeers
 
 
 def test_an_insert_appears_in_the_log_the_ids_and_the_parts_at_once() -> None:
@@ -102,8 +113,9 @@ def test_an_entry_is_pulled_once_however_many_pull() -> None:
         scene.boot()
         for row in "xyz":
             scene.insert("r1", row)
+        held = scene.hold("r2", lambda context: pull_log(context.replica()), moves_pointer)
         assert scene.pull("r2") == 3
-        assert scene.pull("r2") == 0
+        assert scene.release(held).entries == 0
         assert len(scene.queue("r2")) == 3
         assert scene.nodes[TABLE.replica("r2").log_pointer].data == b"3"
 
@@ -327,3 +339,77 @@ def test_a_part_that_its_source_does_not_know_is_set_aside_by_a_clone() -> None:
         assert [str(part) for part in cloned.detached] == ["a_0_0_0"]
         assert scene.parts("r2") == ["a_1_1_0"]
         assert "a_0_0_0" not in scene.on_disk("r2")
+
+
+def test_a_worker_whose_session_ended_removes_nothing_that_was_published_since() -> None:
+    """P10, C12."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.pull("r2")
+        waker, arrived = SimWaker(scene.world), []
+
+        def slow_step(context: Context) -> Step:
+            tools = context.tools()
+
+            def fetch(*args: object) -> Iterator[object]:
+                for found in FakePeers.fetch(tools.peers, *args):
+                    arrived.append(found)
+                    waker.wait_s(1e6)
+                    yield found
+
+            tools.peers.fetch = fetch
+            return Executor(context.replica(), tools, "fetch").step(None)
+
+        process = scene.cluster.spawn(scene.cluster.sites["r2"], "slow", slow_step)
+        scene.let(lambda: bool(arrived))
+        [session] = process.sessions
+        scene.world.expire(session)
+        scene.work("r2")
+        waker.wake()
+        scene.let(lambda: not process.is_alive)
+        assert scene.parts("r2") == ["a_0_0_0"]
+        assert scene.rows("r2") == ["x"]
+
+
+def test_what_was_published_without_an_answer_is_left_for_the_next_one() -> None:
+    """P10. When the claim is given back, somebody else may be about to promise the same bytes."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.pull("r2")
+
+        def unlucky_step(context: Context) -> Step:
+            keeper = context.keeper()
+            multi = keeper.multi
+
+            def without_answer(ops: Sequence[Op]) -> list[str]:
+                if any(map(publishes, ops)):
+                    raise OutcomeUnknown("the request is lost")
+                done = multi(ops)
+                if isinstance(ops[0], Delete) and "/executing/" in ops[0].path:
+                    scene.cluster.workers = 1
+                    scene.cluster._boot_workers(scene.cluster.sites["r2"])
+                    scene.world.sleep_s(5.0)
+                return done
+
+            keeper.multi = without_answer
+            return Executor(context.replica(), context.tools(), "fetch").step(None)
+
+        with pytest.raises(OutcomeUnknown):
+            scene.do("r2", unlucky_step)
+        assert scene.parts("r2") == ["a_0_0_0"]
+        assert scene.rows("r2") == ["x"]
+
+
+def test_a_replica_that_was_marked_lost_takes_no_insert() -> None:
+    """C5. A clone would set aside what its source does not know."""
+    with Scene() as scene:
+        scene.boot()
+        held = scene.hold("r2", inserting("x"), commits)
+        lost = SetData(TABLE.replica("r2").is_lost, b"1")
+        scene.do("r1", lambda context: context.keeper().multi([lost]))
+        assert scene.release(held) is None
+        [(_, error)] = scene.world.ended_by
+        assert isinstance(error, TableIsReadOnly)
+        assert scene.children(TABLE.log) == []

@@ -90,12 +90,12 @@ class Recorder:
     """Appends to a client's file. What is written survives the death of the client."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file.open("a", encoding="utf-8")
+        self._file = file
 
     def write(self, event: Insert | Read) -> None:
         kind = "insert" if isinstance(event, Insert) else "read"
-        self._file.write(json.dumps({"kind": kind, **asdict(event)}) + "\n")
-        self._file.flush()
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, **asdict(event)}) + "\n")
 
 
 def read_histories(files: Iterable[Path]) -> tuple[list[Insert], list[Read]]:

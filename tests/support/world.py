@@ -73,9 +73,13 @@ class Process:
     locks: list[FakeLock] = field(default_factory=list)
     tasks: list["Task"] = field(default_factory=list)
     on_end: list[Callable[[], None]] = field(default_factory=list)
+    label: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.label = f"{self.host.name}/{self.name}"
 
     def __str__(self) -> str:
-        return f"{self.host.name}/{self.name}"
+        return self.label
 
     def spawn(self, run: Callable[[], None]) -> "Task":
         return self.world.add_task(self, run)
@@ -155,9 +159,10 @@ class World:
 
     def _next_task(self) -> Task | None:
         while True:
-            self._fire_timers()
+            if self._timers and self._timers[0][0] <= self.now_s:
+                self._fire_timers()
             while self._ready:
-                position = self.rng.randrange(len(self._ready))
+                position = int(self.rng.random() * len(self._ready))
                 task = self._ready[position]
                 self._ready[position] = self._ready[-1]
                 self._ready.pop()
@@ -272,15 +277,17 @@ class World:
 
         `late` remembers a write for later; `partly` does what a death in the middle leaves.
         """
-        self._require_alive(process)
+        if not process.is_alive:
+            raise Killed
+        label = process.label
         self._burst += 1
         if self.rng.random() < self.schedule.switch or self._burst > BURST_MAX:
             self.pause()
         self.steps += 1
         self.now_s += EFFECT_S
-        fault = self.schedule.fault(kind, str(process))
+        fault = self.schedule.fault(kind, label)
         if fault is not None:
-            self.note(str(process), fault.value, f"{what} {where}")
+            self.note(label, fault.value, f"{what} {where}")
             if fault is Fault.KILL_DURING and partly is not None:
                 partly(self.rng)
             self._strike(fault, process, session)
@@ -288,11 +295,11 @@ class World:
         try:
             result = act()
         except RmtError as error:
-            self.trace.append((self.now_s, str(process), f"{what}: {error}", where))
+            self.trace.append((self.now_s, label, f"{what}: {error}", where))
             if fault is Fault.LOSE_ANSWER:
                 raise OutcomeUnknown(f"no answer to {what} {where}") from None
             raise
-        self.trace.append((self.now_s, str(process), what, where))
+        self.trace.append((self.now_s, label, what, where))
         if fault is Fault.KILL_AFTER:
             self._die(process)
         if fault is Fault.LOSE_ANSWER:

@@ -1,0 +1,1 @@
+"""Planted bugs, and whether the tests notice them: `make mutants`."""

@@ -1,0 +1,226 @@
+"""Planted bugs of one line each, in a copy of the tree, for the tests of one narrow lane."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("rmt_pipeline", "tests", "docs", "pyproject.toml")
+TIMEOUT_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class LineMutant:
+    """In `file`, `line` is written as `wrong`; `noticed_by` are the tests that must fail."""
+
+    name: str
+    file: str
+    line: str
+    wrong: str
+    noticed_by: str
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the line still stands in the file, once."""
+        return (ROOT / self.file).read_text().count(self.line) == 1
+
+
+PROTOCOL = "rmt_pipeline/protocol"
+VALUES = "tests/unit/protocol_values tests/property/test_values.py"
+UPKEEP = "tests/unit/protocol_upkeep"
+MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
+MUTATIONS = "tests/unit/protocol_mutations tests/property/test_mutations.py"
+
+MUTANTS: tuple[LineMutant, ...] = (
+    LineMutant(
+        "parts: one without a greater level contains",
+        f"{PROTOCOL}/parts.py",
+        "                or self.level > other.level\n",
+        "                or self.level >= other.level\n",
+        VALUES,
+    ),
+    LineMutant(
+        "parts: mutations do not count in containing",
+        f"{PROTOCOL}/parts.py",
+        "            and self.mutation >= other.mutation\n",
+        "",
+        VALUES,
+    ),
+    LineMutant(
+        "parts: neighbours overlap",
+        f"{PROTOCOL}/parts.py",
+        "            or self.block_min > other.block_max\n",
+        "            or self.block_min >= other.block_max\n",
+        VALUES,
+    ),
+    LineMutant(
+        "parts: a drop range includes its delimiter",
+        f"{PROTOCOL}/parts.py",
+        "PartName(partition, 0, delimiter - 1,",
+        "PartName(partition, 0, delimiter,",
+        VALUES,
+    ),
+    LineMutant(
+        "parts: a merge keeps the level",
+        f"{PROTOCOL}/parts.py",
+        "max(part.level for part in sources) + 1,",
+        "max(part.level for part in sources),",
+        VALUES,
+    ),
+    LineMutant(
+        "part set: what is covered stays",
+        f"{PROTOCOL}/part_set.py",
+        "        members[low:high] = [part]\n",
+        "        members[low:low] = [part]\n",
+        VALUES,
+    ),
+    LineMutant(
+        "retention: an active replica that is slow is lost",
+        f"{PROTOCOL}/retention.py",
+        "elif replica.is_active or replica.is_lost is None or",
+        "elif replica.is_lost is None or",
+        UPKEEP,
+    ),
+    LineMutant(
+        "retention: the entry that is needed next goes",
+        f"{PROTOCOL}/retention.py",
+        "if number < first_needed)",
+        "if number <= first_needed)",
+        UPKEEP,
+    ),
+    LineMutant(
+        "retention: who was taken for lost may come back",
+        f"{PROTOCOL}/retention.py",
+        "check_hosts=tuple((replica.name, replica.host_version) for replica in gone),",
+        "check_hosts=(),",
+        UPKEEP,
+    ),
+    LineMutant(
+        "retention: ids stay beyond their age",
+        f"{PROTOCOL}/retention.py",
+        "        if created_ms[name] < now_ms - window_seconds * 1000:\n            break\n",
+        "",
+        UPKEEP,
+    ),
+    LineMutant(
+        "retention: a part that is read goes",
+        f"{PROTOCOL}/retention.py",
+        "    if old.readers:\n",
+        "    if old.readers < 0:\n",
+        UPKEEP,
+    ),
+    LineMutant(
+        "reconcile: a covered promise is fetched",
+        f"{PROTOCOL}/reconcile.py",
+        "part for part in expected if here.containing(part) is None",
+        "part for part in names if part not in by_name",
+        UPKEEP,
+    ),
+    LineMutant(
+        "reconcile: never too much that is unknown",
+        f"{PROTOCOL}/reconcile.py",
+        "if not force and wrong_rows > wrong_rows_ratio_max * all_rows:",
+        "if not force and wrong_rows < 0:",
+        UPKEEP,
+    ),
+    LineMutant(
+        "interpret: a lock that is gone is a gone table",
+        f"{PROTOCOL}/interpret.py",
+        '        case "no node", Purpose.UNLOCK, int(index):\n',
+        '        case "other", Purpose.UNLOCK, int(index):\n',
+        "tests/unit/protocol_insert",
+    ),
+    LineMutant(
+        "interpret: no answer to the question is a no",
+        f"{PROTOCOL}/interpret.py",
+        "        return StillUnknown()\n",
+        "        return NotCommitted()\n",
+        "tests/unit/protocol_insert",
+    ),
+    LineMutant(
+        "predicate: a part that waits for its quorum",
+        f"{PROTOCOL}/merge_predicate.py",
+        "if part == self.quorum_part or part in self.parallel_quorum_parts:",
+        "if part in self.parallel_quorum_parts:",
+        MERGES,
+    ),
+    LineMutant(
+        "predicate: a part that is going to be dropped",
+        f"{PROTOCOL}/merge_predicate.py",
+        "        if covering.is_drop_range:\n",
+        "        if covering is part:\n",
+        MERGES,
+    ),
+    LineMutant(
+        "selector: larger than allowed",
+        f"{PROTOCOL}/merge_selector.py",
+        "        if size > self._bytes_max:\n",
+        "        if size > self._bytes_max * 2:\n",
+        MERGES,
+    ),
+    LineMutant(
+        "selector: unbalanced ranges",
+        f"{PROTOCOL}/merge_selector.py",
+        "        if ratio >= needed:\n",
+        "        if ratio >= needed / 2:\n",
+        MERGES,
+    ),
+    LineMutant(
+        "mutations: rows of its own number",
+        f"{PROTOCOL}/mutations.py",
+        "if source.data_version < number <= version",
+        "if source.data_version <= number <= version",
+        MUTATIONS,
+    ),
+    LineMutant(
+        "wire: a name may lead elsewhere",
+        "rmt_pipeline/exchange/wire.py",
+        '_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)',
+        '_NAME = re.compile(r"[A-Za-z0-9._/-]+", re.ASCII)',
+        "tests/unit/exchange",
+    ),
+    LineMutant(
+        "part names: leading zeros",
+        f"{PROTOCOL}/parts.py",
+        "        return part if str(part) == text else None",
+        "        return part",
+        VALUES,
+    ),
+)
+
+
+def notice(mutant: LineMutant) -> str:
+    """The first test that failed; "" when none did."""
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(
+                    source, copy / name, ignore=shutil.ignore_patterns("__pycache__")
+                )
+            else:
+                shutil.copy(source, copy / name)
+        file = copy / mutant.file
+        text = file.read_text()
+        assert text.count(mutant.line) == 1, f"{mutant.name}: the line is gone: {mutant.line}"
+        file.write_text(text.replace(mutant.line, mutant.wrong))
+        return _first_failure(copy, mutant.noticed_by.split())
+
+
+def _first_failure(tree: Path, tests: list[str]) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    failed = [line for line in ended.stdout.splitlines() if line.startswith("FAILED")]
+    if ended.returncode == 1 and failed:
+        return failed[0].removeprefix("FAILED ").split(" - ")[0].split("[")[0]
+    return ""

@@ -1,0 +1,258 @@
+"""How bugs are planted: each takes a MonkeyPatch and makes the production code a little wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rmt_pipeline.protocol import merge_predicate, queue, queue_rules
+from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.replica import (
+    assign,
+    fetch,
+    insert,
+    publish,
+)
+from rmt_pipeline.replica.insert import Insertion
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.zookeeper import snapshot, transactions
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.transactions import Tagged
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def without(multi: str, unwanted: Callable[[Op], bool]) -> Plant:
+    """A multi that lacks some of its operations."""
+    whole = getattr(transactions, multi)
+
+    def partial(*args: Any, **kwargs: Any) -> Any:
+        made = whole(*args, **kwargs)
+        if isinstance(made, Tagged):
+            kept = [
+                pair for pair in zip(made.ops, made.tags, strict=True) if not unwanted(pair[0])
+            ]
+            return Tagged(tuple(op for op, _ in kept), tuple(tag for _, tag in kept))
+        return [op for op in made if not unwanted(op)]
+
+    return lambda patch: patch.setattr(transactions, multi, partial)
+
+
+def with_arguments(module: Any, name: str, change: Callable[..., tuple[Any, Any]]) -> Plant:
+    """A function that is called with other arguments."""
+    right = getattr(module, name)
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = change(args, kwargs)
+        return right(*args, **kwargs)
+
+    return lambda patch: patch.setattr(module, name, wrong)
+
+
+def instead(target: Any, name: str, wrong: Any) -> Plant:
+    return lambda patch: patch.setattr(target, name, wrong)
+
+
+def creates(part_of_path: str) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, Create) and part_of_path in op.path
+
+
+def checks(part_of_path: str) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, Check) and part_of_path in op.path
+
+
+def deletes(part_of_path: str) -> Callable[[Op], bool]:
+    return lambda op: isinstance(op, Delete) and part_of_path in op.path
+
+
+def any_version(multi: str, part_of_path: str) -> Plant:
+    """A multi whose compare-and-set on a node compares nothing."""
+    whole = getattr(transactions, multi)
+
+    def loose(op: Op) -> Op:
+        if isinstance(op, (SetData, Check)) and part_of_path in op.path:
+            return replace(op, version=-1)
+        return op
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        made = whole(*args, **kwargs)
+        if isinstance(made, Tagged):
+            return replace(made, ops=tuple(map(loose, made.ops)))
+        return list(map(loose, made))
+
+    return lambda patch: patch.setattr(transactions, multi, wrong)
+
+
+# --- insert ---
+
+
+def unknown_is_failure(patch: pytest.MonkeyPatch) -> None:
+    right = Insertion._commit_batch
+
+    def wrong(self: Insertion, replica: Any, batch: Any, **kwargs: Any) -> Any:
+        try:
+            return right(self, replica, batch, **kwargs)
+        except OutcomeUnknown:
+            if self._committing is not None:
+                self._withdraw(replica)
+            raise
+
+    patch.setattr(Insertion, "_commit_batch", wrong)
+
+
+def unknown_is_success(patch: pytest.MonkeyPatch) -> None:
+    right = Insertion._commit_batch
+
+    def wrong(self: Insertion, replica: Any, batch: Any, **kwargs: Any) -> Any:
+        try:
+            return right(self, replica, batch, **kwargs)
+        except OutcomeUnknown:
+            if self._committing is None:
+                raise
+            self._committed()
+            return None
+
+    patch.setattr(Insertion, "_commit_batch", wrong)
+
+
+def absence_is_proof(patch: pytest.MonkeyPatch) -> None:
+    """Reads, finds nothing, and concludes that nothing will come."""
+
+    def wrong(self: Insertion, replica: Any) -> None:
+        if self._committing is None:
+            return
+        parts = [replica.paths.part(commit.part) for _, commit in self._committing.blocks]
+        if any(stat is not None for stat in replica.keeper.exists_many(parts)):
+            self._committed()
+        else:
+            self._withdraw(replica)
+
+    patch.setattr(Insertion, "_settle", wrong)
+
+
+def zookeeper_before_disk(patch: pytest.MonkeyPatch) -> None:
+    right = PartStore.publish_all
+    waiting: list[Any] = []
+
+    def later(self: PartStore, pairs: Any) -> None:
+        waiting.append((self, pairs))
+
+    commit = Insertion._committed
+
+    def now(self: Insertion) -> None:
+        while waiting:
+            right(*waiting.pop())
+        commit(self)
+
+    patch.setattr(PartStore, "publish_all", later)
+    patch.setattr(
+        PartStore, "publish", lambda self, staged, part: right(self, [(staged, part)])
+    )
+    patch.setattr(Insertion, "_committed", now)
+
+
+def settled_as(outcome: object) -> Plant:
+    return instead(insert.meaning, "settle", lambda evidence: outcome)
+
+
+# --- assigning ---
+
+
+def log_before_locks(patch: pytest.MonkeyPatch) -> None:
+    """The predicate's second and third reads, swapped: the locks are listed last."""
+    snapshots, locks = assign.queue_snapshot, assign.committing_blocks
+    found: dict[str, frozenset[int]] = {}
+    asked: list[Any] = []
+
+    def later(keeper: Any, table: Any, partitions: Any) -> Any:
+        found.clear()
+        asked[:] = [(keeper, table, partitions)]
+        return found
+
+    def first(*args: Any) -> Any:
+        snapshot = snapshots(*args)
+        if asked:
+            found.update(locks(*asked.pop()))
+        return snapshot
+
+    patch.setattr(assign, "committing_blocks", later)
+    patch.setattr(assign, "queue_snapshot", first)
+
+
+def predicate_without(rule: str) -> Plant:
+    return instead(merge_predicate.MergePredicate, rule, lambda self, left, right: None)
+
+
+def unpulled_is_merged(patch: pytest.MonkeyPatch) -> None:
+    """What is promised may be merged again, and what was not pulled too."""
+    patch.setattr(merge_predicate.MergePredicate, "may_merge_one", lambda self, part: None)
+
+
+# --- following ---
+
+
+def pointer_off_by(distance: int) -> Plant:
+    def change(args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return args, {**kwargs, "pointer": kwargs["pointer"] + distance}
+
+    return with_arguments(transactions, "pull", change)
+
+
+def only_the_exact_part(patch: pytest.MonkeyPatch) -> None:
+    right = fetch._search
+
+    def wrong(replica: Any, part: Any) -> Any:
+        found = right(replica, part)
+        exact = isinstance(found, fetch.Source) and found.part == part
+        return found if exact else fetch.NoReplicaHasPart(f"nobody has {part}")
+
+    patch.setattr(fetch, "_search", wrong)
+
+
+def claims_of_what_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """The race that two workers of one pool found: a claim that ends while it is read."""
+    without("claim", checks("/queue/"))(patch)
+    patch.setattr(snapshot, "_just_ended", lambda entry: snapshot.Claim("nobody", ()))
+
+
+def leftovers_go_unasked(patch: pytest.MonkeyPatch) -> None:
+    def wrong(replica: Any, node: str, part: Any, staged: Any) -> None:
+        if replica.store.has(part):
+            replica.store.remove(part)
+        replica.store.publish(staged, part)
+
+    patch.setattr(publish, "_onto_disk", wrong)
+
+
+def unanswered_publication_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    right = publish.landed
+
+    def wrong(replica: Any, node: str, part: Any) -> bool:
+        landed = right(replica, node, part)
+        if not landed:
+            replica.store.remove(part)
+        return landed
+
+    patch.setattr(publish, "landed", wrong)
+
+
+def no_covered_entry_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    right = queue.QueueView.plan
+
+    def wrong(self: Any, facts: Any, limit: int) -> Any:
+        return replace(right(self, facts, limit), done=())
+
+    patch.setattr(queue.QueueView, "plan", wrong)
+
+
+def rule_is_ignored(rule: str) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        ignored = getattr(queue_rules, rule)
+        rules = {
+            kind: tuple(one for one in those if one is not ignored)
+            for kind, those in queue_rules._RULES.items()
+        }
+        patch.setattr(queue_rules, "_RULES", rules)
+
+    return plant

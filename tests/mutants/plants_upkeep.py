@@ -1,0 +1,271 @@
+"""Planted bugs of start, clone, clean-up and mutations, and of bytes; see `plants`."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.entries import MergeParts
+from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.part_set import PartSet
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
+from rmt_pipeline.replica import (
+    check,
+    clean_up,
+    clone,
+    execute,
+    mutations,
+)
+from rmt_pipeline.replica import start as start_action
+from rmt_pipeline.replica.finish import finish_entries
+from rmt_pipeline.replica.insert import Insertion
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.zookeeper import snapshot, transactions
+from rmt_pipeline.zookeeper.keeper import Create, Refused, SetData
+from rmt_pipeline.zookeeper.transactions import Tagged
+from tests.mutants.plants import Plant
+from tests.support import sim_rows
+
+# --- start, clone, clean up ---
+
+
+def missing_is_not_fetched(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(check, "refetch", lambda replica, part: True)
+
+
+def listed_is_all_there_is(patch: pytest.MonkeyPatch) -> None:
+    """What was published since the disk was listed counts as missing."""
+    right = check.look_at_disk
+
+    def wrong(replica: Any) -> Any:
+        listed = tuple(replica.store.parts())
+        found = right(replica)
+        return replace(found, on_disk=tuple(one for one in found.on_disk if one in listed))
+
+    patch.setattr(check, "look_at_disk", wrong)
+
+
+def everything_unknown_is_set_aside(patch: pytest.MonkeyPatch) -> None:
+    right = check.look_at_disk
+    wrong = lambda replica: replace(right(replica), in_flight=frozenset())  # noqa: E731
+    patch.setattr(check, "look_at_disk", wrong)
+    patch.setattr(clean_up, "look_at_disk", wrong)
+
+
+def clone_lists_parts_first(patch: pytest.MonkeyPatch) -> None:
+    right = clone._copy_pointer
+    listed: list[Any] = []
+
+    def early(replica: Any, source: Any) -> Any:
+        listed[:] = [replica.keeper.children(source.paths.parts)]
+        return right(replica, source)
+
+    original = clone._clone
+
+    def wrong(replica: Any, source: Any) -> Any:
+        keeper = replica.keeper
+        children = keeper.children
+
+        def stale(path: str, watch: Any = None) -> list[str]:
+            if path == source.paths.parts and listed:
+                return list(listed.pop())
+            return children(path, watch)
+
+        keeper.children = stale
+        try:
+            return original(replica, source)
+        finally:
+            del keeper.children
+
+    patch.setattr(clone, "_copy_pointer", early)
+    patch.setattr(clone, "_clone", wrong)
+
+
+def clone_keeps_everything(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(clone, "_leave", lambda replica, known, source: ())
+
+
+def clone_is_done_too_early(patch: pytest.MonkeyPatch) -> None:
+    right = clone._fill_queue
+
+    def wrong(replica: Any, source: Any, entries: Any) -> None:
+        replica.keeper.multi([SetData(replica.paths.is_lost, b"0")])
+        right(replica, source, entries)
+
+    patch.setattr(clone, "_fill_queue", wrong)
+
+
+def clone_forgets_the_queue(patch: pytest.MonkeyPatch) -> None:
+    right = clone._fill_queue
+    patch.setattr(
+        clone,
+        "_fill_queue",
+        lambda replica, source, entries: right(
+            replica, source, [entry for entry in entries if b"\nmerge\n" not in entry]
+        ),
+    )
+
+
+def never_cloned(patch: pytest.MonkeyPatch) -> None:
+    def wrong(replica: Any) -> None:
+        replica.keeper.multi([SetData(replica.paths.is_lost, b"0")])
+
+    patch.setattr(start_action, "clone_if_lost", wrong)
+
+
+def active_replicas_do_not_pin(patch: pytest.MonkeyPatch) -> None:
+    def wrong(entries: Any, replicas: Any, **kwargs: Any) -> LogTrim:
+        return LogTrim(remove=tuple(entries[:-1]))
+
+    patch.setattr(clean_up, "trim_log", wrong)
+
+
+def disk_before_zookeeper_on_removal(patch: pytest.MonkeyPatch) -> None:
+    right = clean_up._remove_parts
+
+    def wrong(replica: Any, parts: Any, leftovers: Any) -> Any:
+        replica.store.remove_all(parts)
+        return right(replica, parts, leftovers)
+
+    patch.setattr(clean_up, "_remove_parts", wrong)
+
+
+def uncovered_parts_are_old(patch: pytest.MonkeyPatch) -> None:
+    right = clean_up._old_parts
+
+    def wrong(replica: Any) -> Any:
+        found = right(replica)
+        active = PartSet(
+            clean_up.PartName.parse(name)
+            for name in replica.keeper.children(replica.paths.parts)
+        )
+        return replace(found, remove=(*found.remove, *list(active)[:1]))
+
+    patch.setattr(clean_up, "_old_parts", wrong)
+
+
+def found_and_left_alone(patch: pytest.MonkeyPatch) -> None:
+    """What nobody promises stays where it is."""
+    patch.setattr(check, "reconcile", without_set_aside(check.reconcile))
+    patch.setattr(clean_up, "_unpromised", lambda replica: ((), ()))
+
+
+def without_set_aside(right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: replace(right(*args, **kwargs), set_aside=())
+
+
+def one_block_per_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(limits, "INSERT_BLOCKS_PER_MULTI_MAX", 1)
+
+
+# --- mutations ---
+
+
+def all_but_the_newest(ids: Any, pointers: Any, *, keep: int) -> MutationRetention:
+    return MutationRetention(tuple(sorted(ids)[:-1]), "")
+
+
+def mutated_again(patch: pytest.MonkeyPatch) -> None:
+    """What a part has seen already is done to it once more."""
+
+    def wrong(self: Mutations, source: PartName, version: int) -> list[Any]:
+        return [
+            (mutation_id, self.entries[mutation_id])
+            for number, mutation_id in self._by_partition.get(source.partition, [])
+            if source.block_min < number <= version
+        ]
+
+    patch.setattr(Mutations, "between", wrong)
+
+
+def numbers_given_back_first(patch: pytest.MonkeyPatch) -> None:
+    """The numbers are not held until the mutation is there."""
+    right = mutations.allocate_numbers
+
+    def wrong(replica: Any, partitions: Any) -> Any:
+        locks = right(replica, partitions)
+        if locks:
+            mutations.release_numbers(replica, list(locks.values()))
+        return locks
+
+    patch.setattr(mutations, "allocate_numbers", wrong)
+
+
+# --- bytes ---
+
+
+def merge_makes(wrong: Callable[[list[str]], list[str]]) -> Plant:
+    """Rows that are hashed as they are written: nobody can tell by the manifest."""
+    return lambda patch: patch.setattr(
+        sim_rows.SimMerger, "merged", staticmethod(lambda rows: sorted(wrong(rows)))
+    )
+
+
+def wrong_row_hash(patch: pytest.MonkeyPatch) -> None:
+    right = sim_rows.manifest_of
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        manifest = right(*args, **kwargs)
+        return replace(manifest, row_hash=manifest.row_hash ^ bool(manifest.sources))
+
+    patch.setattr(sim_rows, "manifest_of", wrong)
+
+
+def nothing_is_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartStore, "_make_safe", lambda self, parts: None)
+
+
+def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartStore, "_sync_names", lambda self, directory="": None)
+
+
+def merges_are_skipped_on_r2(patch: pytest.MonkeyPatch) -> None:
+    right = execute.Executor.step
+
+    def wrong(self: Any, watch: Any) -> Any:
+        replica = self._replica
+        if replica.name == "r2":
+            seen = snapshot.queue_snapshot(
+                replica.keeper, replica.paths, replica.memory.entries
+            )
+            nodes = [node for node, entry in seen.entries if isinstance(entry, MergeParts)]
+            finish_entries(replica, nodes)
+        return right(self, watch)
+
+    patch.setattr(execute.Executor, "step", wrong)
+
+
+def not_ephemeral(patch: pytest.MonkeyPatch) -> None:
+    right = transactions.allocate_blocks
+
+    def wrong(*args: Any, **kwargs: Any) -> Tagged:
+        made = right(*args, **kwargs)
+        ops = (
+            replace(op, ephemeral=False) if isinstance(op, Create) else op for op in made.ops
+        )
+        return replace(made, ops=tuple(ops))
+
+    patch.setattr(transactions, "allocate_blocks", wrong)
+
+
+def answer_of_one_row_more(patch: pytest.MonkeyPatch) -> None:
+    right = Insertion._result
+    patch.setattr(
+        Insertion, "_result", lambda self: replace(right(self), rows=right(self).rows + 1)
+    )
+
+
+def ignored_refusal(patch: pytest.MonkeyPatch) -> None:
+    """A claim that was refused counts as taken."""
+    right = execute.Executor._claim
+
+    def wrong(self: Any, seen: Any, tasks: Any) -> bool:
+        with contextlib.suppress(Refused):
+            right(self, seen, tasks)
+        return True
+
+    patch.setattr(execute.Executor, "_claim", wrong)

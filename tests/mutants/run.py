@@ -1,0 +1,144 @@
+"""Plants each bug of the table and looks whether anybody notices: `python -m tests.mutants`."""
+
+import argparse
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.crash.scenarios import SCENARIOS
+from tests.crash.test_crash_points import count_of, must_survive
+from tests.mutants import lines
+from tests.mutants.table import MUTANTS, Mutant
+from tests.simulation import run as simulation
+from tests.simulation import test_scenarios, test_scenarios_merges
+from tests.simulation.watchman import Watchman
+from tests.support.fast import remembering
+from tests.support.schedule import Fault, Strike, Swarm
+
+SEEDS_MAX = 150
+TESTS = {**vars(test_scenarios), **vars(test_scenarios_merges)}
+CHECKS = ("checkers.py", "watchman.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Who noticed a mutant: `where` is a seed or a crash point, `check` the function that did."""
+
+    where: str
+    check: str
+    words: str
+    seed: int = 0
+
+    @property
+    def row(self) -> str:
+        """For the table in docs/proof.md."""
+        return f"| {self.where} | `{self.check}`"
+
+
+@contextlib.contextmanager
+def planted(mutant: Mutant, *, without_check: str = "") -> Iterator[None]:
+    """The production code with this bug, the tests perhaps without one check."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.plant(patch)
+        if hasattr(Watchman, without_check):
+            patch.setattr(Watchman, without_check, lambda *_: None)
+        elif without_check:
+            kept = [one for one in simulation.CHECKERS if one.__name__ != without_check]
+            patch.setattr(simulation, "CHECKERS", tuple(kept))
+            for name in ("nothing_is_left_behind", "on_disk_is_promised"):
+                if name == without_check:
+                    patch.setattr(simulation, name, lambda _: None)
+        yield
+
+
+def notice(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Notice | None:
+    """The first who notices; None when nobody does."""
+    with planted(mutant):
+        if mutant.test:
+            return _in_test(mutant.test)
+        if mutant.scenario:
+            return _in_scenario(mutant.scenario)
+        for seed in dict.fromkeys([mutant.seed or 1, *range(1, seeds_max + 1)]):
+            found = at_seed(seed)
+            if found is not None:
+                return found
+    return None
+
+
+def at_seed(seed: int) -> Notice | None:
+    failure = simulation.failure_of(Swarm(seed))
+    return None if failure is None else _notice(f"seed {seed}", failure[0], seed)
+
+
+def _in_test(name: str) -> Notice | None:
+    try:
+        TESTS[name]()
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  it was noticed
+        return _notice(name, error)
+    return None
+
+
+def _in_scenario(name: str) -> Notice | None:
+    scenario = SCENARIOS[name]
+    with remembering():
+        for how in Fault:
+            at = -1
+            try:
+                for at in range(count_of(scenario, how)):
+                    must_survive(scenario, Strike(how, at=at, owner=scenario.owner))
+            except Exception as error:  # noqa: BLE001  whatever it is, it was noticed
+                return _notice(f"{name}, {how} {at}", error)
+    return None
+
+
+def _notice(where: str, error: BaseException, seed: int = 0) -> Notice:
+    """Assertions of the production code notice too: then the check is where they stand."""
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    frames = traceback.extract_tb(first.__traceback__)
+    checks = [frame.name for frame in frames if frame.filename.endswith(CHECKS)]
+    check = checks[-1] if checks else frames[-1].name
+    words = (str(error) or repr(error)).splitlines()[0][:120]
+    return Notice(where, check, words, seed)
+
+
+def is_the_only_one(mutant: Mutant) -> bool:
+    """Whether nobody notices at the mutant's seed once `only_by` does not look."""
+    with planted(mutant, without_check=mutant.only_by):
+        return at_seed(mutant.seed) is None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; none: all")
+    parser.add_argument("--seeds", type=int, default=SEEDS_MAX)
+    options = parser.parse_args()
+    unlike = 0
+    print("| planted bug | where | noticed by |\n|---|---|---|", flush=True)
+    for mutant in _chosen(MUTANTS, options.names):
+        found = notice(mutant, seeds_max=options.seeds)
+        said = found.row if found else "| nobody | nobody"
+        if found and mutant.only_by:
+            is_alone = found.check == mutant.only_by and is_the_only_one(mutant)
+            said += ", only" if is_alone else f", NOT ONLY {mutant.only_by}"
+            unlike += not is_alone
+        unlike += found is None
+        print(f"| {mutant.name} {said} |", flush=True)
+    for line in _chosen(lines.MUTANTS, options.names):
+        test = lines.notice(line)
+        unlike += not test
+        print(
+            f"| {line.name} | `{test.split('::')[0]}` | `{test.split('::')[-1]}` |", flush=True
+        )
+    print(f"{unlike} are not noticed as they should be", file=sys.stderr)
+    return 1 if unlike else 0
+
+
+def _chosen(mutants: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    return [one for one in mutants if not names or any(name in one.name for name in names)]

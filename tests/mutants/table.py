@@ -1,0 +1,187 @@
+"""The planted bugs that the simulation or a crash scenario must notice, by what they break."""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.interpret import Committed, NotCommitted
+from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.replica import clean_up, mutations, publish, pull_log
+from tests.mutants import plants
+from tests.mutants import plants_upkeep as upkeep
+from tests.mutants.plants import Plant
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`seed`: where the simulation noticed it first, so that it is asked there first. For those
+    that no seed finds soon, `scenario` is a crash scenario that notices it, or `test` one of
+    `test_scenarios`. `only_by`: the one check without which nobody would notice it at its seed.
+    """
+
+    name: str
+    plant: Plant
+    seed: int = 0
+    scenario: str = ""
+    test: str = ""
+    only_by: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    # insert
+    Mutant(
+        "insert: no block id in the commit",
+        plants.without("commit_insert", plants.creates("/blocks/")),
+    ),
+    Mutant(
+        "insert: no record in the commit",
+        plants.without("commit_insert", plants.creates("/inserts/")),
+    ),
+    Mutant(
+        "insert: no log entry in the commit",
+        plants.without("commit_insert", plants.creates("/log/")),
+    ),
+    Mutant(
+        "insert: no part node in the commit",
+        plants.without("commit_insert", plants.creates("/parts/")),
+    ),
+    Mutant(
+        "insert: locks not in the commit",
+        plants.without("commit_insert", plants.deletes("/block-")),
+    ),
+    Mutant(
+        "insert: a lost replica takes it",
+        plants.without("commit_insert", plants.checks("/is_lost")),
+        test="test_a_replica_that_was_marked_lost_takes_no_insert",
+    ),
+    Mutant("insert: unknown taken for failure", plants.unknown_is_failure),
+    Mutant("insert: unknown taken for success", plants.unknown_is_success),
+    Mutant("insert: absence in a read taken for proof", plants.absence_is_proof),
+    Mutant("insert: settled as committed, always", plants.settled_as(Committed())),
+    Mutant("insert: settled as not committed, always", plants.settled_as(NotCommitted())),
+    Mutant("insert: ZooKeeper told before the disk", plants.zookeeper_before_disk),
+    Mutant("insert: one part in each commit", upkeep.one_block_per_commit),
+    Mutant("insert: locks outlive their session", upkeep.not_ephemeral),
+    Mutant("insert: the answer counts a row too many", upkeep.answer_of_one_row_more),
+    # following
+    Mutant("pull: pointer one too small", plants.pointer_off_by(-1)),
+    Mutant("pull: pointer one too large", plants.pointer_off_by(1)),
+    Mutant(
+        "pull: pointer's version not checked",
+        plants.any_version("pull", "/log_pointer"),
+        test="test_an_entry_is_pulled_once_however_many_pull",
+    ),
+    Mutant(
+        "pull: an old pointer is a hole",
+        plants.instead(pull_log, "_pointer_moved", lambda *_: False),
+    ),
+    Mutant(
+        "claim: version of executing not checked", plants.any_version("claim", "/executing")
+    ),
+    Mutant("claim: entries that are gone", plants.claims_of_what_is_gone),
+    Mutant("claim: a refusal is ignored", upkeep.ignored_refusal),
+    Mutant(
+        "publish: claim stays", plants.without("publish_part", plants.deletes("/executing/"))
+    ),
+    Mutant(
+        "publish: part node missing",
+        plants.without("publish_part", plants.creates("/r1/parts/")),
+    ),
+    Mutant(
+        "publish: leftovers removed unasked",
+        plants.leftovers_go_unasked,
+        test="test_a_worker_whose_session_ended_removes_nothing_that_was_published_since",
+    ),
+    Mutant(
+        "publish: unanswered one withdrawn",
+        plants.unanswered_publication_is_withdrawn,
+        test="test_what_was_published_without_an_answer_is_left_for_the_next_one",
+    ),
+    Mutant("fetch: only the exact part", plants.only_the_exact_part),
+    Mutant("queue: covered entries not skipped", plants.no_covered_entry_is_skipped),
+    Mutant("queue: overlapping work at once", plants.rule_is_ignored("_produced_by_another")),
+    Mutant("follow: r2 takes merges for done", upkeep.merges_are_skipped_on_r2),
+    # assigning
+    Mutant("assign: version of the log not checked", plants.any_version("assign", "/log")),
+    Mutant(
+        "predicate: locks read after the log",
+        plants.log_before_locks,
+        test="test_a_block_that_commits_between_the_reads_of_the_predicate_is_seen",
+    ),
+    Mutant("predicate: blocks in flight ignored", plants.predicate_without("_block_between")),
+    Mutant("predicate: parts in between ignored", plants.predicate_without("_part_between")),
+    Mutant("predicate: promised parts merged again", plants.unpulled_is_merged),
+    # start, clone, clean up
+    Mutant("start: missing parts not fetched", upkeep.missing_is_not_fetched),
+    Mutant("start: the disk listed once", upkeep.listed_is_all_there_is),
+    Mutant("start: work in progress set aside", upkeep.everything_unknown_is_set_aside),
+    Mutant("clone: parts listed before the queue", upkeep.clone_lists_parts_first),
+    Mutant(
+        "clone: keeps what the source does not know",
+        upkeep.clone_keeps_everything,
+        test="test_a_part_that_its_source_does_not_know_is_set_aside_by_a_clone",
+    ),
+    Mutant(
+        "clone: not lost before the queue is filled",
+        upkeep.clone_is_done_too_early,
+        scenario="clone",
+    ),
+    Mutant("clone: merges of the source forgotten", upkeep.clone_forgets_the_queue),
+    Mutant("clone: never", upkeep.never_cloned),
+    Mutant("clean up: active replicas do not pin the log", upkeep.active_replicas_do_not_pin),
+    Mutant("clean up: disk before ZooKeeper", upkeep.disk_before_zookeeper_on_removal),
+    Mutant("clean up: an active part taken for old", upkeep.uncovered_parts_are_old),
+    Mutant(
+        "clean up: attempts never forgotten",
+        plants.instead(clean_up, "_finished_attempts", lambda replica: ()),
+    ),
+    Mutant("upkeep: what nobody promises stays", upkeep.found_and_left_alone),
+    # mutations
+    Mutant("mutate: done once more", upkeep.mutated_again),
+    Mutant(
+        "mutate: numbers not held until it is there",
+        upkeep.numbers_given_back_first,
+        test="test_no_merge_spans_the_number_of_a_mutation_that_is_being_written",
+    ),
+    Mutant(
+        "mutate: version of mutations not checked",
+        plants.any_version("create_mutation", "/mutations"),
+        test="test_of_two_mutations_at_once_ids_and_numbers_grow_together",
+    ),
+    Mutant(
+        "mutate: a new partition is not noticed",
+        plants.without("lock_partitions", plants.checks("/block_numbers")),
+        test="test_a_partition_that_appears_while_a_mutation_is_created_is_in_it",
+    ),
+    Mutant(
+        "mutate: done before it is", plants.instead(Mutations, "parts_to_do", lambda *_: [])
+    ),
+    Mutant(
+        "mutate: blocks in flight are not waited for",
+        plants.instead(Mutations, "blocked_by", lambda *_: None),
+        test="test_rows_in_flight_before_a_mutation_are_mutated_and_later_ones_are_not",
+    ),
+    Mutant(
+        "predicate: mutations in between ignored",
+        plants.predicate_without("_mutation_between"),
+    ),
+    Mutant(
+        "clean up: mutations nobody has finished",
+        plants.instead(mutations, "finished_mutations", upkeep.all_but_the_newest),
+    ),
+    # bytes
+    Mutant(
+        "merge: a row is lost",
+        upkeep.merge_makes(lambda rows: rows[:-1] if len(rows) > 2 else rows),
+    ),
+    Mutant("merge: a row is invented", upkeep.merge_makes(lambda rows: [*rows, "stranger"])),
+    Mutant("merge: a row is doubled", upkeep.merge_makes(lambda rows: [*rows, rows[0]])),
+    Mutant(
+        "publish: not compared with the others",
+        plants.instead(publish, "_compare_with_others", lambda *_: []),
+    ),
+    Mutant("merge: a wrong row hash", upkeep.wrong_row_hash),
+    Mutant("store: bytes not synced", upkeep.nothing_is_synced),
+    Mutant("store: names not synced", upkeep.names_are_not_synced),
+)
