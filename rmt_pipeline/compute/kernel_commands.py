@@ -1,5 +1,6 @@
 """Commands carried out on rows in memory. Knows no files."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -239,8 +240,17 @@ def _replaced(column: pa.ChunkedArray, where: pa.Array, values: pa.Array) -> pa.
     """`column` with `values` where `where` is true."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    with contextlib.suppress(pa.ArrowNotImplementedError):  # nested values
+        return pc.replace_with_mask(_one_chunk(column), where, values)
     whole = pa.chunked_array([*column.chunks, values], column.type).combine_chunks()
     chosen = where.to_numpy(zero_copy_only=False)
     places = np.arange(len(column), dtype=np.int64)
     places[chosen] = len(column) + np.arange(len(values))
     return whole.take(pa.array(places))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)

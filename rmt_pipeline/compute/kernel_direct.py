@@ -1,15 +1,16 @@
 """Conditions so common that DuckDB's fixed cost, some milliseconds, is worth avoiding: a mutation
 asks thousands of small parts whether it is for any of their rows.
 
-Comparisons of integer and String columns with a literal, joined by AND and OR. All else is None
-here, and DuckDB's; tests compare the two. Of these, the least and greatest value of a column often
-tell without a look at the rows that none is meant.
+Comparisons of integer and String columns, and of remainders of integers, with a literal, joined by
+AND and OR; IN with literals. All else is None here, and DuckDB's; tests compare the two. Of most,
+the least and greatest value of a column often tell without a look at the rows that none is meant.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,24 +37,31 @@ _NONE_BETWEEN: Mapping[str, Callable[[Any, Any, Any], bool]] = {
     "greater": lambda value, _, greatest: bool(greatest <= value),
     "greaterOrEquals": lambda value, _, greatest: bool(greatest < value),
 }
+IN_MAX = 20
+"""More literals than that are DuckDB's, which looks them up."""
+
 _JOINS = {"and": pc.and_kleene, "or": pc.or_kleene}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`column function literal`."""
+    """`column function literal`, or `column % modulus function literal`."""
 
     function: str
     column: str
     value: pa.Scalar
+    modulus: int = 0
 
     def __call__(self, rows: pa.Table) -> pa.ChunkedArray:
         """True, false or NULL for each row."""
-        return _COMPARISONS[self.function](rows.column(self.column), self.value)
+        values = rows.column(self.column)
+        if self.modulus:
+            values = _remainders(values, self.modulus)
+        return _COMPARISONS[self.function](values, self.value)
 
     def is_for_none(self, bounds: Bounds) -> bool:
         """Whether it is certainly true of no row within the bounds."""
-        known = bounds(self.column)
+        known = None if self.modulus else bounds(self.column)
         return known is not None and _NONE_BETWEEN[self.function](self.value.as_py(), *known)
 
 
@@ -88,14 +96,50 @@ def direct_condition(node: Node, types: Mapping[str, pa.DataType]) -> Condition 
         found = [direct_condition(each, types) for each in node.arguments]
         parts = tuple(each for each in found if each is not None)
         return Joined(node.name, parts) if len(parts) == len(found) else None
-    if node.name not in _COMPARISONS or len(node.arguments) != 2:
+    if len(node.arguments) != 2:
         return None
     left, right = node.arguments
-    if not isinstance(left, Name) or not isinstance(right, Literal) or len(left.parts) != 1:
+    if node.name == "in" and isinstance(right, Call) and right.name == "tuple":
+        equal = [_comparison("equals", left, each, types) for each in right.arguments]
+        meant = tuple(each for each in equal if each is not None)
+        return Joined("or", meant) if 0 < len(meant) == len(equal) <= IN_MAX else None
+    return _comparison(node.name, left, right, types)
+
+
+def _comparison(
+    function: str, left: Node, right: Node, types: Mapping[str, pa.DataType]
+) -> Comparison | None:
+    if function not in _COMPARISONS or not isinstance(right, Literal):
+        return None
+    modulus = 0
+    if isinstance(left, Call) and left.name == "modulo" and len(left.arguments) == 2:
+        left, divisor = left.arguments
+        if not isinstance(divisor, Literal) or type(divisor.value) is not int:
+            return None
+        modulus = divisor.value
+        if modulus <= 0:
+            return None
+    if not isinstance(left, Name) or len(left.parts) != 1:
         return None
     [name] = left.parts
-    value = _scalar(right, types.get(name))
-    return None if value is None else Comparison(node.name, name, value)
+    kind = types.get(name)
+    value = _scalar(right, kind)
+    if value is None or (modulus and _scalar(Literal(modulus), kind) is None):
+        return None
+    return Comparison(function, name, value, modulus)
+
+
+def _remainders(values: pa.ChunkedArray, modulus: int) -> pa.ChunkedArray:
+    """With the sign of the dividend, as in the original."""
+    chunks = []
+    for chunk in values.chunks:
+        nulls = None
+        if chunk.null_count:
+            nulls = chunk.is_null().to_numpy(zero_copy_only=False)
+            chunk = chunk.fill_null(0)  # noqa: PLW2901  the rest is for either
+        numbers = chunk.to_numpy()
+        chunks.append(pa.array(np.fmod(numbers, numbers.dtype.type(modulus)), mask=nulls))
+    return pa.chunked_array(chunks, values.type)
 
 
 def _scalar(literal: Literal, kind: pa.DataType | None) -> pa.Scalar | None:
