@@ -81,6 +81,7 @@ def answer(session: Session, statement: str) -> list[list[str]]:
 
 
 def test_a_killed_mutation_stops_where_it_is_and_leaves_the_rows(config, table, running):
+    """P36."""
     with (
         ServerContext.open(config, "r1", purpose="worker") as own,
         working(own, table.definition) as done,
