@@ -184,7 +184,7 @@ class _Alter:
         self._added.discard(column.name)
         if column.default_kind not in _NOT_STORED:
             self._changes.append(change)
-            self._mutation.append(command)
+            self._mutation.append(replace(command, if_exists=False))
 
     def _clear(self, command: ClearColumn) -> None:
         if self._may_be_gone(command.column, "CLEAR", if_exists=command.if_exists):
@@ -193,7 +193,7 @@ class _Alter:
         self._refuse_inputs(command.column, "cleared")
         self._refuse_not_stored(command.column, "CLEAR")
         self._is_local = False
-        self._mutation.append(command)
+        self._mutation.append(replace(command, if_exists=False))
 
     def _modify(self, command: ModifyColumn) -> None:
         if self._may_be_gone(command.column, "MODIFY", if_exists=command.if_exists):

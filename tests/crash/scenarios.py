@@ -5,8 +5,10 @@ the places where a fault may strike.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from rmt_pipeline.protocol.alter_commands import AlterCommand
 from rmt_pipeline.replica.assign import optimize_partition
 from rmt_pipeline.replica.drop import drop_replica, remove_leftovers
+from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.checkers import what_is_left, what_is_missing
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert
 from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build
@@ -208,6 +210,20 @@ def drop_and_create_again(run: Run) -> None:
     run.cluster.boot("r1")
 
 
+def alter_at_r1(*commands: AlterCommand) -> Callable[[Run], None]:
+    def spawn(run: Run) -> None:
+        run.cluster.spawn(run.cluster.sites["r1"], "alter", alter(*commands))
+
+    return spawn
+
+
+def widened(run: Run) -> None:
+    """A table that has a column more than when its rows were inserted."""
+    one_insert(run)
+    alter_at_r1(add_column("x"))(run)
+    assert rest(run)
+
+
 SCENARIOS: dict[str, Scenario] = {
     "create": Scenario("h1/server", lambda run: None, lambda run: run.cluster.boot("r1", "r2")),
     "join and clone": Scenario("h2/server", only_r1, join_r2),
@@ -225,6 +241,13 @@ SCENARIOS: dict[str, Scenario] = {
     "mutate": Scenario("h1/merge", one_insert, mutate),
     "mutate on the follower": Scenario("h2/merge", one_insert, mutate),
     "kill a mutation": Scenario("h1/kill", mutating, kill),
+    "alter": Scenario("h1/alter", one_insert, alter_at_r1(add_column("x"))),
+    "alter with a mutation": Scenario("h1/alter", widened, alter_at_r1(drop_column("x"))),
+    "take up an ALTER": Scenario("h2/fetch", one_insert, alter_at_r1(add_column("x"))),
+    "two take up an ALTER": Scenario(
+        "h2/fetch", widened, alter_at_r1(drop_column("x")), workers=2, switch=0.4
+    ),
+    "rewrite for an ALTER": Scenario("h2/merge", widened, alter_at_r1(drop_column("x"))),
     "clean up": Scenario("h1/clean up", merged, clean),
     "clean up after mutations": Scenario("h1/clean up", mutated, clean),
     "drop a replica": Scenario("h2/drop", three_inserts, drop_r2),

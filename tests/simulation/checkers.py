@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.columns import columns_text
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.protocol.formats import PartHeader
 from rmt_pipeline.protocol.log_entry import decode
@@ -270,12 +271,31 @@ def inserts_are_recorded(finished: Finished) -> None:
             assert record.rows == len(insert.all_rows()), f"{insert}: {record}"
 
 
+def structures_agree(finished: Finished) -> None:
+    """P34. Every replica has applied every ALTER, on disk and in ZooKeeper."""
+    shared = finished.nodes[TABLE.metadata], finished.nodes[TABLE.columns]
+    for site in finished.sites:
+        paths, definition = paths_of(site), site.definition
+        assert definition is not None
+        mine = finished.nodes[paths.metadata], finished.nodes[paths.columns]
+        for ours, theirs in zip(mine, shared, strict=True):
+            assert ours.data == theirs.data, f"{site.replica} has {ours.data!r}"
+        version = shared[0].version
+        applied = int(finished.nodes[paths.metadata_version].data)
+        assert applied == definition.metadata_version == version, (
+            f"{site.replica} has ALTER {applied} in ZooKeeper, {definition.metadata_version} on "
+            f"its disk, of {version}"
+        )
+        assert columns_text(definition.columns).encode() == shared[1].data
+
+
 CHECKERS: tuple[Callable[[Finished], None], ...] = (
     replicas_agree_on_parts,
     replicas_hold_the_same_rows,
     each_row_is_what_the_log_makes_of_it,
     inserts_are_whole,
     mutations_are_finished,
+    structures_agree,
     no_other_rows_are_there,
     answers_were_true,
     promised_is_on_disk,

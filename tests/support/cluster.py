@@ -28,6 +28,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.fake_peers import FakePeers
+from tests.support.schedule import Kind
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_keeper import SimKeeper
 from tests.support.sim_mutator import SimMutator
@@ -112,6 +113,8 @@ class Site:
     is_serving: bool = False
     outside: PartStore | None = None
     """The parts as peers and checkers read them."""
+    definition: TableDefinition | None = None
+    """What the catalog on its disk says; None before the table is made."""
 
 
 class Context:
@@ -121,11 +124,26 @@ class Context:
         self.process = process
         self.site = site
         self.clock = SimClock(process)
-        self.definition = definition_of(site.replica)
         self.store = PartStore(SimDisk(process), ids=cluster.world)
         self._cluster = cluster
         self._keeper: SimKeeper | None = None
         self._replica: Replica | None = None
+
+    @property
+    def definition(self) -> TableDefinition:
+        return self.site.definition or definition_of(self.site.replica)
+
+    def update_definition(
+        self, change: Callable[[TableDefinition], TableDefinition]
+    ) -> TableDefinition:
+        """The real catalog's is tested with crashes of its own: here it is one effect."""
+
+        def save() -> TableDefinition:
+            self.site.definition = change(self.definition)
+            return self.site.definition
+
+        world = self._cluster.world
+        return world.effect(self.process, Kind.DISK, "save", "the definition", save)
 
     def keeper(self) -> SimKeeper:
         if self._keeper is None or self._keeper.is_retired:
@@ -135,9 +153,10 @@ class Context:
 
     def replica(self) -> Replica:
         keeper = self.keeper()
-        if self._replica is None or self._replica.keeper is not keeper:
+        known, definition = self._replica, self.definition
+        if known is None or known.keeper is not keeper or known.definition != definition:
             self._replica = Replica(
-                definition=self.definition,
+                definition=definition,
                 keeper=keeper,
                 store=self.store,
                 clock=self.clock,
@@ -145,7 +164,9 @@ class Context:
                 settings=TableSettings.of(SETTINGS),
                 worker=str(self.process),
                 memory=Memory(),
+                update_definition=self.update_definition,
             )
+        assert self._replica is not None
         return self._replica
 
     def close(self) -> None:
@@ -158,6 +179,7 @@ class Context:
             self.definition,
             self.store,
             replica=self.replica,
+            current=lambda: self.definition,
             renew=self.close,
             clock=self.clock,
             ids=self._cluster.world,
@@ -268,7 +290,8 @@ class Cluster:
         while not site.is_created:
             creator = f"default.t|{site.replica}".encode()
             try:
-                create_replica(context.keeper(), context.definition, creator)
+                definition = definition_of(site.replica)
+                site.definition = create_replica(context.keeper(), definition, creator)
                 site.is_created = True
                 self._boot_workers(site)
             except (Unavailable, OutcomeUnknown, ReplicaRetired, Conflict):

@@ -1,13 +1,15 @@
 """ALTER TABLE on two real servers over a real ZooKeeper, asked for from this process (spec §8)."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.table import Table
-from tests.golden.cluster import InProcess, running_servers
+from tests.golden.cluster import InProcess, StatementFailed, running_servers
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
@@ -96,3 +98,175 @@ def test_columns_come_and_go_on_both_replicas_and_old_parts_read_as_new_ones(pai
             assert [name for name, _ in part.manifest.columns] == ["id", "x", "v", "p"]
     pair.sql("r2", "OPTIMIZE TABLE {t} FINAL SETTINGS alter_sync = 2")
     assert pair.everywhere("SELECT * FROM {t} ORDER BY id") == expected
+
+
+def stale(pair: Pair) -> Table:
+    """r1's table in a process that never looks at the catalog again: as it is now, for good."""
+    server = ServerContext.open(pair.config, "r1")
+    definition = server.catalog.definition("default", pair.name)
+    return Table(
+        definition,
+        server.store(definition),
+        replica=lambda: server.replica(definition),
+        renew=server.close,
+        clock=server.clock,
+        ids=server.ids,
+    )
+
+
+def test_a_block_of_an_older_structure_is_taken_and_read_right(pair):
+    """P33, P35: an insert that began before the ALTERs and is committed after them."""
+    old = stale(pair)
+    pair.sql(
+        "r2",
+        "ALTER TABLE {t} RENAME COLUMN v TO w, ADD COLUMN v Int32 DEFAULT 7"
+        " SETTINGS alter_sync = 2",
+    )
+    old.insert([{"id": 1, "v": "old", "p": "a"}])
+    pair.one.insert([{"id": 2, "w": "new", "v": 8, "p": "a"}])
+    expected = ["1\told\ta\t7", "2\tnew\ta\t8"]
+    query = "SELECT id, w, p, v FROM {t} ORDER BY id"
+    assert pair.everywhere(query) == expected
+    assert [part.manifest.metadata_version for part in pair.two.parts()] == [0, 1]
+    rows = sorted(pair.two.dataset().to_table().to_pylist(), key=lambda row: row["id"])
+    assert [(row["w"], row["v"]) for row in rows] == [("old", 7), ("new", 8)]
+    pair.sql(
+        "r1",
+        "ALTER TABLE {t} UPDATE w = concat(w, '!') WHERE v = 7 SETTINGS mutations_sync = 2",
+    )
+    pair.sql("r1", "OPTIMIZE TABLE {t} FINAL SETTINGS alter_sync = 2")
+    assert pair.everywhere(query) == ["1\told!\ta\t7", "2\tnew\ta\t8"]
+    [part] = pair.two.parts()
+    assert part.manifest.metadata_version == 1
+
+
+def test_alters_of_two_replicas_at_once_have_one_order_and_no_insert_is_refused(pair):
+    """P34, P35, spec §16.8 U8."""
+    failures: list[BaseException] = []
+    finished = threading.Event()
+
+    def alter(server: str, prefix: str) -> None:
+        try:
+            for number in range(3):
+                pair.sql(
+                    server, f"ALTER TABLE {{t}} ADD COLUMN {prefix}{number} Int32 DEFAULT id"
+                )
+            pair.sql(server, f"ALTER TABLE {{t}} RENAME COLUMN {prefix}0 TO {prefix}9")
+        except BaseException as error:  # noqa: BLE001  shown by the test
+            failures.append(error)
+
+    def insert() -> None:
+        try:
+            number = 0
+            while not finished.is_set():
+                number += 1
+                pair.one.insert([{"id": number, "v": "v", "p": "a"}])
+            pair.one.insert([{"id": 0, "v": str(number), "p": "b"}])
+        except BaseException as error:  # noqa: BLE001  shown by the test
+            failures.append(error)
+
+    inserter = threading.Thread(target=insert)
+    threads = [threading.Thread(target=alter, args=one) for one in (("r1", "x"), ("r2", "y"))]
+    for thread in (inserter, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    finished.set()
+    inserter.join()
+    assert failures == []
+    columns = pair.everywhere(
+        "SELECT name FROM system.columns WHERE table = '{t}' ORDER BY position"
+    )
+    assert columns[:3] == ["id", "v", "p"]
+    assert sorted(columns[3:]) == ["x1", "x2", "x9", "y1", "y2", "y9"]
+    [count] = pair.sql("r2", "SELECT v FROM {t} WHERE p = 'b'")
+    sums = pair.everywhere("SELECT count(), min(x9 = id), min(y9 = id), min(y2 = id) FROM {t}")
+    assert sums == [f"{int(count) + 1}\t1\t1\t1"]
+    versions = {table.definition.metadata_version for table in (pair.one, pair.two)}
+    assert versions == {8}
+
+
+def test_what_can_not_be_converted_is_named_and_the_table_stays_as_it_was(pair):
+    """P35."""
+    pair.sql("r1", "INSERT INTO {t} VALUES (1, '10', 'a'), (2, 'ten', 'b')")
+    [bad] = [part.name for part in pair.one.parts() if part.manifest.partition == "b"]
+    with pytest.raises(StatementFailed) as failed:
+        pair.sql("r1", "ALTER TABLE {t} MODIFY COLUMN v Int32")
+    assert isinstance(failed.value.cause, BadValue)
+    assert f"part {bad}: column v has the value 'ten'" in str(failed.value)
+    assert described(pair.sql("r1", "DESCRIBE {t}"))[1] == "v String"
+    assert pair.one.definition.metadata_version == 0
+    assert pair.one.mutations() == []
+
+
+def test_a_column_that_an_unfinished_mutation_uses_stays_until_that_ends(pair):
+    """P35."""
+    pair.sql("r1", "INSERT INTO {t} VALUES (1, '1', 'a')")
+    pair.sql("r1", "INSERT INTO {t} VALUES (2, '2', 'b')")
+    first, last = pair.one.parts()
+    value = {one.manifest.partition: one.name for one in (first, last)}
+    # The commands are tried on the first part only; the last one fails for ever.
+    change = (
+        f"UPDATE v = toString(intDiv(1, {2 if value['b'] == last.name else 1} - id)) WHERE 1"
+    )
+    pair.sql("r1", "ALTER TABLE {t} " + change)
+    with pytest.raises(StatementFailed, match="used by the mutation 0000000000") as failed:
+        pair.sql("r1", "ALTER TABLE {t} DROP COLUMN v")
+    assert isinstance(failed.value.cause, UserError)
+    pair.sql("r1", "ALTER TABLE {t} ADD COLUMN w String DEFAULT v")
+    pair.sql("r1", "KILL MUTATION WHERE table = '{t}'")
+    pair.sql("r1", "ALTER TABLE {t} DROP COLUMN w, DROP COLUMN v SETTINGS alter_sync = 2")
+    assert pair.everywhere("SELECT * FROM {t} ORDER BY id") == ["1\ta", "2\tb"]
+
+
+def test_settings_and_comments_are_of_one_replica_and_do_not_keep_it_from_starting(pair):
+    pair.sql(
+        "r1", "ALTER TABLE {t} MODIFY SETTING old_parts_lifetime = 77, COMMENT COLUMN v 'hey'"
+    )
+    assert "old_parts_lifetime = 77" in pair.sql("r1", "SHOW CREATE TABLE {t}")[0]
+    assert "old_parts_lifetime" not in pair.sql("r2", "SHOW CREATE TABLE {t}")[0]
+    assert pair.sql("r1", "DESCRIBE {t}")[1].split("\t")[4] == "hey"
+    assert pair.sql("r2", "DESCRIBE {t}")[1].split("\t")[4] == ""
+    pair.sql("r2", "ALTER TABLE {t} ADD COLUMN x Int8 SETTINGS alter_sync = 2")
+    assert "old_parts_lifetime = 77" in pair.sql("r1", "SHOW CREATE TABLE {t}")[0]
+
+
+def test_a_column_is_cleared_in_one_partition(pair):
+    pair.sql("r1", "INSERT INTO {t} VALUES (1, 'x', 'a'), (2, 'y', 'b')")
+    pair.sql("r2", "ALTER TABLE {t} CLEAR COLUMN v IN PARTITION 'b' SETTINGS alter_sync = 2")
+    assert pair.everywhere("SELECT id, v FROM {t} ORDER BY id") == ["1\tx", "2\t"]
+    [b] = [part.name.partition for part in pair.one.parts() if part.manifest.partition == "b"]
+    assert pair.sql("r1", "SELECT command FROM system.mutations WHERE table = '{t}'") == [
+        f"CLEAR COLUMN v IN PARTITION ID \\'{b}\\'"
+    ]
+
+
+def test_a_replica_that_joins_later_takes_over_the_structure_and_what_came_before(
+    config, chroot
+):
+    """P33, P34: with a part that no ALTER has rewritten."""
+    client = InProcess(config)
+    name = chroot.strip("/").replace("-", "_") + "_late"
+    path = f"{chroot}/{name}"
+    client.execute("r1", CREATE.format(name=name, path=path))
+    with ServerContext.open(config, "r1") as one, ServerContext.open(config, "r2") as two:
+        pair = Pair(config, client, name, one.table(name), one.table(name))
+        old = stale(pair)
+        pair.sql("r1", "ALTER TABLE {t} RENAME COLUMN v TO w, ADD COLUMN x DEFAULT id * 2")
+        old.insert([{"id": 1, "v": "old", "p": "a"}])
+        with pytest.raises(
+            StatementFailed, match="column 2 is `v` String here, `w` String there"
+        ):
+            client.execute("r2", CREATE.format(name=name, path=path))
+        client.execute(
+            "r2",
+            CREATE.format(name=name, path=path).replace(
+                "v String, p String", "w String, p String, x Int64 DEFAULT id * 2"
+            ),
+        )
+        pair.two = two.table(name)
+        assert pair.everywhere("SELECT * FROM {t}") == ["1\told\ta\t2"]
+        assert pair.two.definition.history == pair.one.definition.history
+    for replica in ("r1", "r2"):
+        client.execute(replica, f"DROP TABLE {name} SYNC")
+    client.close()

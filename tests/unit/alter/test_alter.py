@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmt_pipeline.expressions.commands import parse_commands
 from rmt_pipeline.protocol.alter import Altered
 from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.errors import RmtError
@@ -98,6 +99,13 @@ def test_if_exists_and_if_not_exists_change_nothing_then() -> None:
         " RENAME COLUMN IF EXISTS zz TO z, MODIFY COLUMN IF EXISTS zz Int8"
     )
     assert altered.changes_nothing(TABLE)
+
+
+def test_what_replicas_have_to_do_says_no_if_exists() -> None:
+    altered = alter("DROP COLUMN IF EXISTS n, CLEAR COLUMN IF EXISTS m")
+    texts = list(map(str, altered.mutation))
+    assert texts == ["DROP COLUMN n", "CLEAR COLUMN m"]
+    assert [str(parse_commands(text)[0]) for text in texts] == texts
 
 
 def test_the_sorting_key_grows_by_a_new_column_and_the_primary_key_stays() -> None:

@@ -267,6 +267,19 @@ def test_an_alter_waits_for_the_data_of_the_one_before() -> None:
     assert reason(queue(alter(2)), 0, facts) is None
 
 
+def test_an_alter_of_data_waits_for_mutations_that_were_decided_before_it() -> None:
+    """P34: their commands name the columns as they were."""
+    before = mutate("0_0_0", "0_0_0_5")
+    view = queue(before, alter(3, have_mutation=True), here="0_0_0")
+    assert reason(view, 1) == (
+        "queue-0000000000, which mutates all_0_0_0, was decided for the columns before"
+    )
+    assert reason(queue(before, alter(3), here="0_0_0"), 1) is None
+    assert reason(queue(alter(3, have_mutation=True), before, here="0_0_0"), 0) is None
+    mine = mutate("0_0_0", "0_0_0_5", 2)
+    assert reason(queue(mine, alter(3, have_mutation=True), here="0_0_0"), 1) is None
+
+
 def test_an_alters_mutation_waits_for_its_metadata() -> None:
     """P17."""
     view = queue(alter(2), mutate("0_0_0", "0_0_0_5", 2), MUTATION, here="0_0_0")
