@@ -158,7 +158,7 @@ MUTANTS: tuple[LineMutant, ...] = (
         "selector: larger than allowed",
         f"{PROTOCOL}/merge_selector.py",
         "        if size > self._bytes_max:\n",
-        "        if size > self._bytes_max * 2:\n",
+        "        if size < 0:\n",
         MERGES,
     ),
     LineMutant(

@@ -10,13 +10,14 @@ from rmt_pipeline.protocol import merge_predicate, queue, queue_rules
 from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.replica import (
     assign,
+    execute,
     fetch,
     insert,
     publish,
 )
 from rmt_pipeline.replica.insert import Insertion
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper import snapshot, transactions
+from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.transactions import Tagged
 
@@ -213,7 +214,14 @@ def only_the_exact_part(patch: pytest.MonkeyPatch) -> None:
 def claims_of_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     """The race that two workers of one pool found: a claim that ends while it is read."""
     without("claim", checks("/queue/"))(patch)
-    patch.setattr(snapshot, "_just_ended", lambda entry: snapshot.Claim("nobody", ()))
+    right = execute.queue_snapshot
+
+    def wrong(*args: Any) -> Any:
+        seen = right(*args)
+        kept = {node: one for node, one in seen.claims.items() if "just" not in one.worker}
+        return replace(seen, claims=kept)
+
+    patch.setattr(execute, "queue_snapshot", wrong)
 
 
 def leftovers_go_unasked(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline import table
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.entries import MergeParts
 from rmt_pipeline.protocol.mutations import Mutations
@@ -160,6 +161,10 @@ def without_set_aside(right: Callable[..., Any]) -> Callable[..., Any]:
 
 def one_block_per_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(limits, "INSERT_BLOCKS_PER_MULTI_MAX", 1)
+
+
+def covered_parts_are_read_too(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(table, "PartSet", sorted)
 
 
 # --- mutations ---

@@ -77,9 +77,15 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.instead(pull_log, "_pointer_moved", lambda *_: False),
     ),
     Mutant(
-        "claim: version of executing not checked", plants.any_version("claim", "/executing")
+        "claim: version of executing not checked",
+        plants.any_version("claim", "/executing"),
+        test="test_two_workers_that_saw_the_same_claims_do_not_both_take_what_overlaps",
     ),
-    Mutant("claim: entries that are gone", plants.claims_of_what_is_gone),
+    Mutant(
+        "claim: entries that are gone",
+        plants.claims_of_what_is_gone,
+        test="test_an_entry_whose_claim_ended_while_it_was_read_is_not_taken_again",
+    ),
     Mutant("claim: a refusal is ignored", upkeep.ignored_refusal),
     Mutant(
         "publish: claim stays", plants.without("publish_part", plants.deletes("/executing/"))
@@ -102,6 +108,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("queue: covered entries not skipped", plants.no_covered_entry_is_skipped),
     Mutant("queue: overlapping work at once", plants.rule_is_ignored("_produced_by_another")),
     Mutant("follow: r2 takes merges for done", upkeep.merges_are_skipped_on_r2),
+    Mutant("read: covered parts too", upkeep.covered_parts_are_read_too),
     # assigning
     Mutant("assign: version of the log not checked", plants.any_version("assign", "/log")),
     Mutant(
@@ -116,7 +123,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("start: missing parts not fetched", upkeep.missing_is_not_fetched),
     Mutant("start: the disk listed once", upkeep.listed_is_all_there_is),
     Mutant("start: work in progress set aside", upkeep.everything_unknown_is_set_aside),
-    Mutant("clone: parts listed before the queue", upkeep.clone_lists_parts_first),
+    Mutant(
+        "clone: parts listed before the queue",
+        upkeep.clone_lists_parts_first,
+        test="test_what_the_source_of_a_clone_does_meanwhile_is_missing_from_nothing",
+    ),
     Mutant(
         "clone: keeps what the source does not know",
         upkeep.clone_keeps_everything,
@@ -165,6 +176,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "predicate: mutations in between ignored",
         plants.predicate_without("_mutation_between"),
+        test="test_no_merge_spans_the_number_of_a_mutation_that_is_being_written",
     ),
     Mutant(
         "clean up: mutations nobody has finished",

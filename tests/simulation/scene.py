@@ -202,3 +202,7 @@ def fetch_step(context: Context) -> Step:
 
 def moves_pointer(op: Op) -> bool:
     return isinstance(op, SetData) and op.path.endswith("/log_pointer")
+
+
+def claims(op: Op) -> bool:
+    return isinstance(op, Create) and "/executing/" in op.path

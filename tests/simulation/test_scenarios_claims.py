@@ -1,0 +1,110 @@
+"""Scenarios about claims and clones: what may happen between the reads of who decides."""
+
+from collections.abc import Sequence
+
+from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.clone import clone_if_lost
+from rmt_pipeline.replica.execute import Executor, Step
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from tests.simulation.scene import Scene, claims, fetch_step, publishes
+from tests.support.cluster import TABLE, Context
+
+
+def test_two_workers_that_saw_the_same_claims_do_not_both_take_what_overlaps() -> None:
+    """P10, Q5. Both entries are fetched as the one part that contains them."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1")
+        scene.merge("r1")
+        scene.work("r1")
+        for part in ("a_0_0_0", "a_1_1_0"):
+            gone = Delete(TABLE.replica("r1").part(part))
+            scene.do("r1", lambda context, op=gone: context.keeper().multi([op]))
+        scene.pull("r2")
+        first = scene.queue("r2")[0]
+        one = scene.hold("r2", fetch_step, claims)
+
+        def all_but_the_first(context: Context) -> Step:
+            executor = Executor(context.replica(), context.tools(), "fetch")
+            executor._backoff.failed(first, context.clock.monotonic_s())
+            return executor.step(None)
+
+        two = scene.hold("r2", all_but_the_first, publishes)
+        assert len(scene.children(TABLE.replica("r2").executing)) == 1
+        assert scene.release(one).done == ()
+        scene.release(two)
+        scene.work("r2")
+        assert scene.parts("r2") == ["a_0_1_1"]
+        assert scene.queue("r2") == []
+
+
+def test_an_entry_whose_claim_ended_while_it_was_read_is_not_taken_again() -> None:
+    """P9, P10. Its claim was listed before, its part is listed after."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.pull("r2")
+        held = scene.hold("r2", fetch_step, publishes)
+
+        def late(context: Context) -> Step:
+            keeper = context.keeper()
+            get_many = keeper.get_many
+
+            def slow(paths: Sequence[str]) -> object:
+                if any("/executing/" in path for path in paths) and held.process.is_alive:
+                    held.waker.wake()
+                    scene.world.sleep_s(1.0)
+                return get_many(paths)
+
+            keeper.get_many = slow  # type: ignore[method-assign]
+            return Executor(context.replica(), context.tools(), "fetch").step(None)
+
+        assert scene.do("r2", late).done == ()
+        assert scene.parts("r2") == ["a_0_0_0"]
+
+
+def test_what_the_source_of_a_clone_does_meanwhile_is_missing_from_nothing() -> None:
+    """C4. It merges between the two listings; sources that are gone do not come back."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1", "r2")
+        scene.merge("r1")
+        scene.pull("r1")
+        lost = SetData(TABLE.replica("r2").is_lost, b"1")
+        scene.do("r2", lambda context: context.keeper().multi([lost]))
+        for part in scene.parts("r2"):
+            gone = Delete(TABLE.replica("r2").part(part))
+            scene.do("r2", lambda context, op=gone: context.keeper().multi([op]))
+        source = TABLE.replica("r1")
+
+        def clone(context: Context) -> None:
+            keeper = context.keeper()
+            children, merged = keeper.children, []
+
+            def asked(path: str, *args: object) -> list[str]:
+                found = children(path, *args)
+                if path in (source.queue, source.parts) and not merged:
+                    merged.append(path)
+                    scene.cluster.spawn(scene.cluster.sites["r1"], "merge", merge_and_forget)
+                    scene.world.sleep_s(30.0)
+                return found
+
+            keeper.children = asked  # type: ignore[method-assign]
+            clone_if_lost(context.replica())
+
+        scene.do("r2", clone)
+        assert scene.parts("r1") == ["a_0_1_1"]
+        scene.work("r2")
+        assert scene.parts("r2") == ["a_0_1_1"]
+        assert scene.queue("r2") == []
+
+
+def merge_and_forget(context: Context) -> None:
+    """The entry that is queued, and then the parts that it covers."""
+    Executor(context.replica(), context.tools(), "merge").step(None)
+    context.clock.sleep_s(20.0)
+    carry_out(context.replica(), plan_clean_up(context.replica()))
