@@ -23,13 +23,15 @@ import fcntl
 import os
 import resource
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 from rmt_pipeline.protocol.errors import DiskFull
 
 CHUNK_BYTES = 1 << 20
+_FSYNCS_AT_ONCE = 8
 REMOVERS_MAX = 1000  # rounds of remove_tree; each is one collision with another remover
 
 
@@ -62,6 +64,13 @@ class Disk(Protocol):
 
     def fsync_directory(self, path: str) -> None:
         """The names in this directory survive a crash of the host from now on."""
+        ...
+
+    def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """Directories and the names of files in them: all of it survives a crash of the host.
+
+        A directory or file that is not there is left out. Raises DiskFull.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -198,6 +207,16 @@ class LocalDisk:
     def fsync_directory(self, path: str) -> None:
         _sync(self.local_path(path), os.O_RDONLY | os.O_DIRECTORY)
 
+    def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """Many at a time: the file system writes its journal once for those that wait together."""
+        if len(trees) < _FSYNCS_AT_ONCE:
+            for tree in trees:
+                fsync_tree(self, *tree)
+            return
+        with ThreadPoolExecutor(_FSYNCS_AT_ONCE, thread_name_prefix="fsync") as pool:
+            for done in [pool.submit(fsync_tree, self, *tree) for tree in trees]:
+                done.result()
+
     def rename(self, source: str, target: str) -> None:
         # The kernel refuses a target that is a directory with something in it; the test before
         # is for an empty one, or a file. A part always has something in it.
@@ -267,6 +286,14 @@ class LocalDisk:
             pass
         lock.release()
         return None
+
+
+def fsync_tree(disk: Disk, directory: str, names: Sequence[str]) -> None:
+    """The files first, then their names. What is not there is left out."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in names:
+            disk.fsync(f"{directory}/{name}")
+        disk.fsync_directory(directory)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -14,6 +14,7 @@ is kept for people. Several processes of one host use one store at once.
 import contextlib
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
 from rmt_pipeline.protocol.parts import PartName
@@ -77,7 +78,7 @@ class PartStore:
         staging = self.begin(kind, hint)
         try:
             self._link_files(part, staging.directory, [file.name for file in manifest.files])
-            return staging.seal(manifest)
+            return replace(staging.seal(manifest), is_clone=True)
         except BaseException:
             staging.abandon()
             raise
@@ -109,13 +110,15 @@ class PartStore:
         """Every byte and every name within the staged directories survives a crash."""
         if not self._durable:
             return
-        for staged in parts:
-            with contextlib.suppress(FileNotFoundError):  # published before: done
-                for name in [*(file.name for file in staged.manifest.files), layout.MANIFEST]:
-                    self._disk.fsync(self._path(staged.directory, name))
-        for staged in parts:
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.fsync_directory(self._path(staged.directory))
+        self._disk.fsync_trees(  # what was published before is not there, and is done
+            [
+                (
+                    self._path(staged.directory),
+                    staged.names_to_sync(),
+                )
+                for staged in parts
+            ]
+        )
 
     def _publish_one(self, staged: StagedPart, part: PartName) -> None:
         assert staged.manifest.partition_id == part.partition

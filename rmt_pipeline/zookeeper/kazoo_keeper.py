@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from kazoo.client import KazooClient, TransactionRequest
+from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
@@ -35,7 +35,9 @@ from kazoo.exceptions import (
     ZookeeperError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol import serialization
 from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.system import Clock
@@ -238,8 +240,8 @@ class KazooKeeper:
             f"a multi of {len(ops)} operations and {size} bytes: ZooKeeper takes 1 MiB"
         )
         transaction = self._client.transaction()
-        for op in ops:
-            _add(transaction, op)
+        acl = self._client.default_acl or OPEN_ACL_UNSAFE
+        transaction.operations.extend(_requests(ops, self._client.chroot, acl))
         return transaction.commit_async()
 
     def _outcome_of_write(self, pending: Any, ops: Sequence[Op]) -> list[str] | Exception:
@@ -328,21 +330,28 @@ def _refusal(results: Sequence[Any], ops: Sequence[Op]) -> Exception | None:
     return None
 
 
-def _add(transaction: TransactionRequest, op: Op) -> None:
-    match op:
-        case Create():
-            transaction.create(op.path, op.data, None, op.ephemeral, op.sequence)
-            if op.path.endswith("/"):
-                # A sequence below a node, with nothing before its digits (`T/mutations/`): kazoo
-                # would take the slash away, and number the node's siblings.
-                operation = transaction.operations.pop()
-                transaction.operations.append(operation._replace(path=operation.path + "/"))
-        case Delete():
-            transaction.delete(op.path, op.version)
-        case SetData():
-            transaction.set_data(op.path, op.data, op.version)
-        case Check():
-            transaction.check(op.path, op.version)
+def _requests(ops: Sequence[Op], chroot: str, acl: Any) -> list[Any]:
+    """What kazoo sends for these operations.
+
+    Its own `TransactionRequest.create` and so on make each path normal again, ours are, and that
+    takes longer than all the rest. It would also take the last slash away from a sequence below a
+    node with nothing before its digits (`T/mutations/`), and number the node's siblings.
+    """
+    root = chroot.rstrip("/")
+    found: list[Any] = []
+    for op in ops:
+        path = root + op.path if op.path != "/" else root or "/"
+        match op:
+            case Create():
+                flags = op.ephemeral | op.sequence << 1
+                found.append(serialization.Create(path, op.data, acl, flags))
+            case Delete():
+                found.append(serialization.Delete(path, op.version))
+            case SetData():
+                found.append(serialization.SetData(path, op.data, op.version))
+            case Check():
+                found.append(serialization.CheckVersion(path, op.version))
+    return found
 
 
 def _size(op: Op) -> int:

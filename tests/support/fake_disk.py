@@ -11,10 +11,11 @@ synced.
 import errno
 import io
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.errors import DiskFull
+from rmt_pipeline.store.disk import fsync_tree
 
 CHUNK_BYTES = 1 << 20
 FREE_BYTES = 1 << 40
@@ -171,6 +172,10 @@ class FakeDisk:
         if not isinstance(node, _Directory):
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self._keep_changes_of(node)
+
+    def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
+        for tree in trees:
+            fsync_tree(self, *tree)
 
     def rename(self, source: str, target: str) -> None:
         old_directory, old = self._parent(source)

@@ -1,9 +1,10 @@
 """A host's disk as one of its processes sees it: each change is an effect of the world."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from rmt_pipeline.store.disk import fsync_tree
 from tests.support.fake_disk import FakeDisk, FakeLock
 from tests.support.schedule import Kind
 from tests.support.world import Process
@@ -47,6 +48,10 @@ class SimDisk:
 
     def fsync_directory(self, path: str) -> None:
         self._change("fsync directory", path, lambda: self._disk.fsync_directory(path))
+
+    def fsync_trees(self, trees: Sequence[tuple[str, Sequence[str]]]) -> None:
+        for tree in trees:
+            fsync_tree(self, *tree)
 
     def rename(self, source: str, target: str) -> None:
         self._change("rename", f"{source} {target}", lambda: self._disk.rename(source, target))
