@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.kernel_direct import Bounds, Condition, direct_condition
@@ -143,12 +144,12 @@ class Commands:
         """
         return any(pc.any(_where(step, rows)).as_py() for step in self._steps)
 
-    def count(self, rows: pa.Table) -> int:
-        """For how many of these rows some command is, each looked at alone."""
+    def meant(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """For which of these rows some command is, each looked at alone. Raises BadValue."""
         found = np.zeros(rows.num_rows, dtype=np.bool_)
         for step in self._steps:
             found |= _where(step, rows).to_numpy(zero_copy_only=False)
-        return int(found.sum())
+        return found
 
     def apply(self, rows: pa.Table) -> Applied:
         """All commands on `rows`, which have all columns. Raises BadValue for a value that can't

@@ -1,6 +1,6 @@
 """Runs one unit of a mutation from file to file. Knows no Spark and no replica."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
 from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.stop import raise_if_stopped
 from rmt_pipeline.compute.units import Shape, WrittenFile
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.store.row_hash import RowHashes, hash_table
 from rmt_pipeline.system import Clock
 
@@ -29,7 +30,7 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
     started_s = clock.monotonic_s()
     commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
     if not unit.rewrite and not _touches(unit, commands):
-        return _done(unit, started_s, clock)
+        return _done(unit, clock.monotonic_s() - started_s)
     for part, file in unit.verify:
         verify_file(part, file)
     counts = _Counts(unit.shape)
@@ -53,7 +54,7 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
     except BaseException:
         writer.abandon()
         raise
-    done = _done(unit, started_s, clock, written, writer)
+    done = _done(unit, clock.monotonic_s() - started_s, written, writer)
     return replace(
         done,
         rows_in=counts.rows_in,
@@ -88,10 +89,14 @@ class _Counts:
             self.deleted += hash_table(gone.select(self._names), start_position=start)
 
 
+def nothing_done(unit: MutateUnit) -> MutateUnitDone:
+    """Of a unit that is known to have no row that any command is for."""
+    return _done(unit, 0.0)
+
+
 def _done(
     unit: MutateUnit,
-    started_s: float,
-    clock: Clock,
+    seconds: float,
     written: WrittenFile | None = None,
     writer: ResultWriter | None = None,
 ) -> MutateUnitDone:
@@ -109,7 +114,7 @@ def _done(
         content_hash=hashes.content_hash,
         key_bounds=tuple((name, *found) for name, found in bounds.items()),
         warnings=(),
-        seconds=clock.monotonic_s() - started_s,
+        seconds=seconds,
         ttl=() if writer is None else writer.ttl,
         touched=writer is not None,
     )
@@ -118,7 +123,7 @@ def _done(
 def count_rows(unit: MutateUnit) -> int:
     """How many rows of the file some command is for. Raises as `run_mutation`."""
     commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
-    return sum(commands.count(table) for table in _conditions(unit, commands))
+    return sum(int(commands.meant(table).sum()) for table in condition_rows(unit, commands))
 
 
 def _touches(unit: MutateUnit, commands: Commands) -> bool:
@@ -126,18 +131,31 @@ def _touches(unit: MutateUnit, commands: Commands) -> bool:
     known = probe(unit, commands)
     if known is not None:
         return known
-    return any(commands.match(table) for table in _conditions(unit, commands))
+    return any(commands.match(table) for table in condition_rows(unit, commands))
 
 
-def _conditions(unit: MutateUnit, commands: Commands) -> Iterator[pa.Table]:
-    """The file's rows with no more than the columns of conditions, if there is any command."""
+def condition_rows(unit: MutateUnit, commands: Commands) -> Iterator[pa.Table]:
+    """The file's rows with no more than the columns of conditions, if there is any command.
+    Raises BrokenSource.
+    """
     columns = tuple(
         column for column in unit.shape.columns if column.name in commands.condition_columns
     )
     # A condition without columns still wants to know how many rows there are.
     columns = columns or unit.shape.columns[:1]
+    needed = unit.shape.columns if _has_computed(unit, columns) else columns
     if not commands.is_empty:
-        yield from _tables(unit, replace(unit.shape, columns=columns, key=(), bounded=()))
+        for table in _tables(unit, replace(unit.shape, columns=needed, key=(), bounded=())):
+            yield table.select([column.name for column in columns])
+
+
+def _has_computed(unit: MutateUnit, columns: Sequence[Column]) -> bool:
+    """Whether the part lacks one of these columns and it is computed, from any others."""
+    [source] = unit.sources
+    if source.stored is None:
+        return False
+    there = {one.column for one in source.stored}
+    return any(column.default and column.name not in there for column in columns)
 
 
 def _tables(unit: MutateUnit, shape: Shape) -> Iterator[pa.Table]:

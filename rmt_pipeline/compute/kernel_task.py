@@ -37,6 +37,25 @@ def try_unit(unit: Unit, clock: Clock) -> UnitResult:
         return UnitFailed(unit.merge, unit.ordinal, "RmtError", message)
 
 
+def try_units(units: Sequence[Unit], clock: Clock) -> Iterator[UnitResult]:
+    """What became of each, in order. Those of mutations that have nothing to do are told apart
+    together, where that is cheaper.
+    """
+    mutations = [unit for unit in units if isinstance(unit, MutateUnit)]
+    nothing: frozenset[tuple[int, int]] = frozenset()
+    if len(mutations) > 1:
+        from rmt_pipeline.compute.kernel_together import untouched  # noqa: PLC0415  DuckDB
+
+        nothing = untouched(mutations)
+    for unit in units:
+        if isinstance(unit, MutateUnit) and (unit.merge, unit.ordinal) in nothing:
+            from rmt_pipeline.compute.kernel_mutate import nothing_done  # noqa: PLC0415
+
+            yield nothing_done(unit)
+        else:
+            yield try_unit(unit, clock)
+
+
 def pack(tasks: Sequence[Sequence[Unit]]) -> list[bytes]:
     """The units of each task as bytes for `run_tasks`."""
     return [pickle.dumps(tuple(units)) for units in tasks]
@@ -53,8 +72,9 @@ def run_tasks(
     clock = SystemClock()
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            for unit in pickle.loads(packed[number]):  # noqa: S301  our own driver's bytes
-                result = pickle.dumps(try_unit(unit, clock))
+            units = pickle.loads(packed[number])  # noqa: S301  our own driver's bytes
+            for done in try_units(units, clock):
+                result = pickle.dumps(done)
                 yield pa.record_batch([pa.array([result], pa.binary())], schema=RESULT_SCHEMA)
 
 

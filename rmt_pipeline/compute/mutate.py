@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from rmt_pipeline.compute.kernel_task import try_unit
+from rmt_pipeline.compute.kernel_task import try_units
 from rmt_pipeline.compute.merge_job import MergeJob
 from rmt_pipeline.compute.merge_plan import shape_of, tasks_of, unit_source
 from rmt_pipeline.compute.merge_result import MODULUS, added_up, column_sums, error_of
@@ -37,6 +37,9 @@ from rmt_pipeline.system import Clock, IdSource
 
 __all__ = ["LocalMutator", "Mutator", "SparkMutator"]
 
+LOCAL_JOBS_MAX = 64
+"""Of small parts, looked at together."""
+
 _Run = Callable[[Sequence[Sequence[Unit]]], Generator[UnitResult, None, None]]
 
 
@@ -47,13 +50,11 @@ class LocalMutator:
         self._clock = clock
 
     def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
-        for job in jobs:
-            yield from _outcomes([job], self._run)
+        for start in range(0, len(jobs), LOCAL_JOBS_MAX):
+            yield from _outcomes(jobs[start : start + LOCAL_JOBS_MAX], self._run)
 
     def _run(self, parts: Sequence[Sequence[Unit]]) -> Generator[UnitResult, None, None]:
-        for units in parts:
-            for unit in units:
-                yield try_unit(unit, self._clock)
+        yield from try_units([unit for units in parts for unit in units], self._clock)
 
 
 class SparkMutator:
