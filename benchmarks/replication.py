@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from benchmarks.clickhouse import ClickHouse, executable
@@ -35,13 +35,21 @@ def paced(count: int, rate: float, action: Callable[[int], object]) -> float:
     return count / (time.perf_counter() - start)
 
 
-def delays_ms(keeper: Keeper, table: TablePaths, leader: str, follower: str) -> list[int]:
-    """Of the parts that both have, how much later the follower had each."""
+def delays_ms(
+    keeper: Keeper,
+    table: TablePaths,
+    leader: str,
+    follower: str,
+    *,
+    without: Collection[str] = (),
+) -> list[int]:
+    """Of the parts that both have, how much later the follower had each; ascending."""
     first, second = table.replica(leader), table.replica(follower)
     deadline = time.monotonic() + SETTLE_S
     while keeper.children(second.queue) and time.monotonic() < deadline:
         time.sleep(0.1)
     names = sorted(set(keeper.children(first.parts)) & set(keeper.children(second.parts)))
+    names = [name for name in names if name not in without]
     ours = keeper.exists_many([first.part(name) for name in names])
     theirs = keeper.exists_many([second.part(name) for name in names])
     return sorted(
