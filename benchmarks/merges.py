@@ -42,11 +42,13 @@ from rmt_pipeline.compute.spark import SparkSessions  # noqa: E402
 from rmt_pipeline.compute.spark_options import import_path  # noqa: E402
 from rmt_pipeline.compute.spark_server import ConnectServer  # noqa: E402
 from rmt_pipeline.compute.units import Unit  # noqa: E402
+from rmt_pipeline.protocol.merge_predicate import MergePredicate, mergeable_runs  # noqa: E402
 from rmt_pipeline.protocol.merge_selector import (  # noqa: E402
     MergeablePart,
     SelectorSettings,
     select_merge,
 )
+from rmt_pipeline.protocol.part_set import PartSet  # noqa: E402
 from rmt_pipeline.protocol.parts import PartName  # noqa: E402
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind, TableDefinition  # noqa: E402
 from rmt_pipeline.store.checksums import hash_hex  # noqa: E402
@@ -301,6 +303,14 @@ def selection() -> None:
         found = select()
         ms = 1000 * statistics.median(timed(select) for _ in range(ROUNDS))
         line(name, ms, len(found.parts) if found else 0, "< 50", verdict(ms < 50))
+    names = [PartName("all", number, number, 0) for number in range(SELECTION_PARTS)]
+    predicate = MergePredicate(
+        PartSet(names), {"all": frozenset()}, PartSet(names), {}, None, 0
+    )
+    ms = 1000 * statistics.median(
+        timed(lambda: mergeable_runs(predicate, PartSet(names))) for _ in range(ROUNDS)
+    )
+    line("before it, which may be merged", ms, "", "", "")
 
 
 # Spark

@@ -118,12 +118,13 @@ class MergePredicate:
 
     def _part_between(self, left: PartName, right: PartName) -> Refusal | None:
         hole = gap(left, right)
-        between = self.virtual.intersecting(hole) if hole is not None else []
-        if not between:
+        if hole is None or not (between := self.virtual.intersecting(hole)):
             return None
         return Refusal(f"{between[0]}, between {left} and {right}, exists or will exist")
 
     def _mutation_between(self, left: PartName, right: PartName) -> Refusal | None:
+        if not self.mutations.get(left.partition):
+            return None
         mine, theirs = self.mutation_version(left), self.mutation_version(right)
         if mine == theirs:
             return None

@@ -75,6 +75,8 @@ class PartSet:
 
     def containing(self, part: PartName) -> PartName | None:
         """The member that makes `part` obsolete, or `part` itself when it is a member."""
+        if part in self:
+            return part
         for member in self.intersecting(part):
             if member.contains(part):
                 return member
@@ -147,9 +149,12 @@ class PartSet:
     def __contains__(self, part: object) -> bool:
         if not isinstance(part, PartName):
             return False
-        firsts = self._firsts.get(part.partition, [])
+        firsts = self._firsts.get(part.partition, ())
         index = bisect_left(firsts, part.block_min)
-        return index < len(firsts) and self._members[part.partition][index] == part
+        if index == len(firsts):
+            return False
+        member = self._members[part.partition][index]
+        return member is part or member == part
 
     def __iter__(self) -> Iterator[PartName]:
         for partition in self.partitions():
