@@ -23,27 +23,40 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.alter_transactions import alter_records, applied_alter
 from rmt_pipeline.zookeeper.keeper import Kind, Refused
 
+Entries = Sequence[tuple[str, LogEntry]]
+"""Queue nodes and their entries."""
 
-def apply_alters(
-    replica: Replica, ready: Sequence[tuple[str, LogEntry]], backoff: Backoff
-) -> int:
-    """Carry out the ALTERs among queue entries that may run; how many were done. After one, what
-    follows needs a Replica with the new definition.
+
+def alters_first(
+    replica: Replica, ready: Entries, backoff: Backoff
+) -> tuple[int, list[tuple[str, LogEntry]], dict[str, str]]:
+    """Carry out the ALTERs among entries that may run: how many were done, the entries that are
+    left for now, and by queue node why others have to wait. After an ALTER nothing is left: the
+    rest needs a Replica with the new definition.
     """
     done = 0
+    others: list[tuple[str, LogEntry]] = []
     for node, entry in ready:
-        if not isinstance(entry, AlterMetadata):
-            continue
-        try:
-            apply_alter_metadata(replica, node, entry)
-        except (OutcomeUnknown, ReplicaRetired):
-            raise
-        except RmtError as error:
-            tries = backoff.failed(node, replica.clock.monotonic_s())
-            record_failure(replica, node, tries, str(error), release=False)
+        if isinstance(entry, AlterMetadata):
+            done += _applied(replica, node, entry, backoff)
         else:
-            done += 1
-    return done
+            others.append((node, entry))
+    if done:
+        return done, [], {}
+    awaiting = structures_awaited(replica, others)
+    return 0, [one for one in others if one[0] not in awaiting], awaiting
+
+
+def _applied(replica: Replica, node: str, entry: AlterMetadata, backoff: Backoff) -> bool:
+    try:
+        apply_alter_metadata(replica, node, entry)
+    except (OutcomeUnknown, ReplicaRetired):
+        raise
+    except RmtError as error:
+        tries = backoff.failed(node, replica.clock.monotonic_s())
+        record_failure(replica, node, tries, str(error), release=False)
+        return False
+    return True
 
 
 def apply_alter_metadata(replica: Replica, node: str, entry: AlterMetadata) -> None:
@@ -102,9 +115,7 @@ def unfinished_alters(replica: Replica, entries: Mapping[str, LogEntry]) -> froz
     )
 
 
-def structures_awaited(
-    replica: Replica, entries: Sequence[tuple[str, LogEntry]]
-) -> dict[str, str]:
+def structures_awaited(replica: Replica, entries: Entries) -> dict[str, str]:
     """By queue node: why a merge or mutation can't be made yet with the structure that this process
     knows. A source was written with a newer one, or a command may name what only a newer one has
     (spec §16.8 U9).

@@ -33,11 +33,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import Facts, Plan, QueueView
 from rmt_pipeline.protocol.records import Claim
-from rmt_pipeline.replica.alter_apply import (
-    apply_alters,
-    structures_awaited,
-    unfinished_alters,
-)
+from rmt_pipeline.replica.alter_apply import alters_first, unfinished_alters
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.fetch import Source, find_sources
 from rmt_pipeline.replica.finish import finish_entries
@@ -152,9 +148,7 @@ class Executor:
             for node, entry in plan.run
             if pool_of(entry) == self._pool and not self._backoff.waits(node, now_s)
         ]
-        altered = apply_alters(replica, ready, self._backoff)
-        awaiting = {} if altered else structures_awaited(replica, ready)
-        ready = [] if altered else [one for one in ready if one[0] not in awaiting]
+        altered, ready, awaiting = alters_first(replica, ready, self._backoff)
         done: list[PartDone] = []
         tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], done))
         if tasks and self._claim(snapshot, tasks):

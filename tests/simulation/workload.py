@@ -12,6 +12,7 @@ from rmt_pipeline.replica.assign import Assigned, optimize_partition, select_and
 from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation, kill_mutation
 from rmt_pipeline.store.staging import StagedPart
+from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.sim_rows import rows_on, stage_rows
@@ -39,6 +40,7 @@ class Size:
     """How often a machine is switched off for longer than its place in the log is kept."""
     losses: int = 0
     """How often the last host's disk loses a part."""
+    alters: int = 0
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -54,6 +56,7 @@ class Size:
             mutations=rng.choice((0, 0, 1, 4)),
             outages=rng.choice((0, 0, 2)),
             losses=rng.choice((0, 0, 3)),
+            alters=rng.choice((0, 0, 3)),
         )
 
 
@@ -78,6 +81,8 @@ class Workload:
         self._spawn("time", self._set_clocks)
         if self._size.mutations:
             self._spawn("statements", self._mutate_some)
+        if self._size.alters:
+            self._spawn("alters", self._alter_some)
         if self._size.outages + self._size.losses:
             self._spawn("misfortune", self._have_bad_luck)
         for site in list(self._cluster.sites.values())[
@@ -239,6 +244,16 @@ class Workload:
             if self._rng.random() < 0.4:
                 self._until_some_part_has_it()
                 self._cluster.spawn(self._somewhere(), "kill", self.kill_newest)
+
+    def _alter_some(self) -> None:
+        """Columns come and go, on any replica, one at a time or several at once."""
+        for _ in range(self._size.alters):
+            self._world.sleep_s(self._rng.uniform(0.0, 1.0))
+            if self._world.is_calm:
+                return
+            change = self._rng.choice((add_column, add_column, drop_column))
+            command = change(self._rng.choice("xy"))
+            self._cluster.spawn(self._somewhere(), "alter", alter(command))
 
     def _until_some_part_has_it(self) -> None:
         """The worst moment for a kill: some parts are mutated already and some are not."""

@@ -8,8 +8,10 @@ are the production code, unmodified.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rmt_pipeline.protocol.columns import parse_columns
 from rmt_pipeline.protocol.errors import (
     Conflict,
+    MetadataMismatch,
     OutcomeUnknown,
     ReplicaRetired,
     RmtError,
@@ -290,11 +292,11 @@ class Cluster:
         while not site.is_created:
             creator = f"default.t|{site.replica}".encode()
             try:
-                definition = definition_of(site.replica)
+                definition = self._wanted(site)
                 site.definition = create_replica(context.keeper(), definition, creator)
                 site.is_created = True
                 self._boot_workers(site)
-            except (Unavailable, OutcomeUnknown, ReplicaRetired, Conflict):
+            except (Unavailable, OutcomeUnknown, ReplicaRetired, Conflict, MetadataMismatch):
                 context.close()
                 context.clock.sleep_s(0.1)
         while True:
@@ -317,6 +319,14 @@ class Cluster:
             site.is_serving = False
             context.close()
             context.clock.sleep_s(0.1)
+
+    def _wanted(self, site: Site) -> TableDefinition:
+        """What CREATE TABLE says there: the columns that the table has, if there is one."""
+        definition = definition_of(site.replica)
+        columns = self.world.zookeeper.nodes.get(TABLE.columns)
+        if columns is None:
+            return definition
+        return definition.with_columns(parse_columns(columns.data.decode()))
 
     @staticmethod
     def _served(site: Site) -> None:

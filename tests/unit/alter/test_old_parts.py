@@ -123,6 +123,16 @@ def test_a_condition_on_a_column_that_the_part_lacks_is_on_its_default(
     assert [row[3] for row in written(outcome)] == [0, 5, 5]
 
 
+def test_a_condition_on_a_column_that_is_computed_from_others(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    now = NOW["defaults in a chain"]
+    assert isinstance(mutate(old, now, tmp_path / "a", "DELETE WHERE y > 77"), Untouched)
+    outcome = mutate(old, now, tmp_path / "b", "DELETE WHERE y = 50 AND id < 3")
+    assert isinstance(outcome, MutateDone)
+    assert [row[0] for row in written(outcome)] == [1, 3]
+
+
 @pytest.mark.parametrize(
     ("default", "expected"), [("", ["", "", ""]), ("toString(id)", ["1", "2", "3"])]
 )
