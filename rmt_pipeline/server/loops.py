@@ -26,6 +26,7 @@ from rmt_pipeline.zookeeper.java import find_java
 
 RETRY_S = 2.0
 JOIN_S = 2.0
+UPKEEP_JOIN_S = 0.5
 
 log = get_log("worker")
 
@@ -157,6 +158,7 @@ class QueueLoops:
             loop.stop()
         for loop in loops:
             loop.join(JOIN_S / len(loops))
+        self._upkeep.join(UPKEEP_JOIN_S)
         self._context.close()
 
     def _flushed(self, flush: Flush) -> None:

@@ -56,8 +56,12 @@ class UpkeepLoop:
         self._tables = tuple(tables)
 
     def stop(self) -> None:
-        """Does not wait: a clean-up may be cut anywhere."""
+        """Nothing is begun any more. What is under way may be cut anywhere."""
         self._stop.set()
+
+    def join(self, timeout_s: float) -> None:
+        """After `stop`: wait for what is under way, so long at most."""
+        self._thread.join(timeout_s)
 
     def look(self) -> None:
         """Clean the tables whose turn it is. Never raises RmtError."""
