@@ -7,7 +7,6 @@ Every step may be repeated. Whoever dies in between begins here again.
 
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.entries import AlterMetadata
 from rmt_pipeline.protocol.errors import ReplicaIsAlreadyActive, ReplicaRetired
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.replica.alter_apply import take_up
@@ -17,7 +16,6 @@ from rmt_pipeline.replica.create import check_structure
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, Kind, Refused
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +57,17 @@ def _check_exists(replica: Replica) -> None:
         replica.definition = take_up(
             replica, metadata[0].decode(), columns[0].decode(), applied
         )
-    elif known == applied or not _is_queued(replica, known):
+    elif known == applied or not _was_altered(replica, known):
         check_structure(replica.definition, metadata[0], columns[0], paths.root)
 
 
-def _is_queued(replica: Replica, version: int) -> bool:
-    """Whether the ALTER that made the local definition is still to be finished: who carried it out
-    died between the disk and ZooKeeper, and it will be repeated (spec §8.2).
+def _was_altered(replica: Replica, version: int) -> bool:
+    """Whether the table had the ALTER that made the local definition. Who carried it out here died
+    between the disk and ZooKeeper: it is repeated, from the queue, or from another replica's if
+    this one has to clone it (spec §8.2).
     """
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
-    return any(
-        isinstance(entry, AlterMetadata) and entry.alter_version == version
-        for _, entry in snapshot.entries
-    )
+    stat = replica.keeper.exists(replica.table.metadata)
+    return stat is not None and stat.version >= version
 
 
 def activate(
