@@ -16,11 +16,13 @@ INSERT_RECORD_LINE_BYTES_MAX = 128  # a partition in an insert's record
 MUTATIONS_PER_MULTI_MAX = 500  # assigned to the log at once
 LOG_ENTRIES_PER_PULL_MAX = 100  # spec §3: 1, doubling to this
 ENTRIES_PER_STEP_MAX = 1000  # chosen in one look at the queue
-ENTRIES_PER_CLAIM_MAX = 64  # taken in one multi
+ENTRIES_PER_CLAIM_MAX = 512  # taken in one multi
 CLAIM_BYTES_MAX = 1024  # but a REPLACE_RANGE's, which names all its parts
 
 FETCHES_MAX = 16  # at the same time, of one replica (background_fetches_pool_size)
 MERGES_MAX = 32  # merges and mutations (background_pool_size 16, times 2)
+SMALL_MUTATION_BYTES = 1 << 20  # of a part that is mutated together with many others
+SMALL_MUTATIONS_PER_SLOT = 64
 
 CREATE_TABLE_ROUNDS_MAX = 1000
 PUBLISH_ROUNDS_MAX = 10
@@ -39,3 +41,4 @@ assert ENTRIES_PER_CLAIM_MAX * (CLAIM_BYTES_MAX + OP_BYTES_OVERHEAD) <= MULTI_BY
 assert ENTRIES_PER_CLAIM_MAX <= ENTRIES_PER_STEP_MAX
 assert FETCHES_MAX <= ENTRIES_PER_CLAIM_MAX, "one claim can fill the slots"
 assert MERGES_MAX <= ENTRIES_PER_CLAIM_MAX
+assert ENTRIES_PER_CLAIM_MAX < MERGES_MAX * SMALL_MUTATIONS_PER_SLOT

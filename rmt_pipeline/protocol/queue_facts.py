@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.entries import (
     MutatePart,
 )
 from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.size_limits import SizeLimits
+from rmt_pipeline.protocol.size_limits import UNLIMITED_BYTES, SizeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Facts:
 
     * `fetches_blocked`, `merges_blocked`, `ttl_merges_blocked`: stopped by SYSTEM STOP …;
     * `fetches_throttled`: the bandwidth of fetches is used up for now;
-    * `*_busy` of `*_max`: slots taken. Merges and mutations share theirs;
+    * `*_busy` of `*_max`: slots taken. Merges and mutations share theirs, see `slots_of`;
     * `sizes`: bytes on disk of the parts here; one that is not here counts 0;
     * `broken_parts`: parts whose broken copy is not cleaned up yet;
     * `failed_mutations_wait_s`: sources whose mutation failed lately, and for how long to wait;
@@ -64,7 +64,7 @@ class Facts:
     fetches_busy: int = 0
     fetches_max: int = FETCHES_MAX
     merges_blocked: bool = False
-    merges_busy: int = 0
+    merges_busy: float = 0
     merges_max: int = MERGES_MAX
     size_limits: SizeLimits = field(default_factory=SizeLimits)
     sizes: Mapping[PartName, int] = field(default_factory=dict)
@@ -89,6 +89,22 @@ class Facts:
                     ttl_merges_busy=self.ttl_merges_busy + ttl,
                 )
             case MutatePart():
-                return replace(self, merges_busy=self.merges_busy + 1)
+                return replace(self, merges_busy=self.merges_busy + slots_of(entry, self.sizes))
             case _:
                 return self
+
+
+def slots_of(entry: LogEntry, sizes: Mapping[PartName, int]) -> float:
+    """How many slots of the pool for merges and mutations it takes. Small parts are mutated
+    together, as one job, so that a mutation of thousands of them does not take thousands of
+    turns; the original, which gives each a slot, has no parts of so little cost as a hard link.
+    """
+    match entry:
+        case MutatePart() if (
+            sizes.get(entry.source, UNLIMITED_BYTES) <= limits.SMALL_MUTATION_BYTES
+        ):
+            return 1 / limits.SMALL_MUTATIONS_PER_SLOT
+        case MergeParts() | MutatePart():
+            return 1
+        case _:
+            return 0

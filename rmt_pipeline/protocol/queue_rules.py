@@ -171,7 +171,7 @@ def _too_large(question: Question, bytes_max: int) -> str | None:
     if size_bytes <= bytes_max and bytes_max > 0:
         return None
     return (
-        f"its sources have {size_bytes} bytes, and with {facts.merges_busy} of "
+        f"its sources have {size_bytes} bytes, and with {facts.merges_busy:g} of "
         f"{facts.merges_max} slots taken at most {bytes_max} may start"
     )
 

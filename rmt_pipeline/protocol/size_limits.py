@@ -27,7 +27,7 @@ class SizeLimits:
     mutate_above_free: int = 20
     disk_free_bytes: int = UNLIMITED_BYTES
 
-    def merge_bytes_max(self, *, used: int, slots: int) -> int:
+    def merge_bytes_max(self, *, used: float, slots: int) -> int:
         """The largest sum of source sizes while `used` of `slots` are taken; 0 when
         none is free.
         """
@@ -41,13 +41,13 @@ class SizeLimits:
             by_pool = int(_interpolate_exponentially(low, high, free / self.lower_below_free))
         return min(by_pool, int(self.disk_free_bytes / MERGE_SPACE_FACTOR))
 
-    def any_size(self, *, used: int, slots: int) -> bool:
+    def any_size(self, *, used: float, slots: int) -> bool:
         """Whether the pool is idle enough for merges of any size: somebody may have asked for a
         larger one than we would choose, and it has to run some time (spec §4.6 rule 5f).
         """
         return self.merge_bytes_max(used=used, slots=slots) >= self.at_max_space_bytes
 
-    def mutation_bytes_max(self, *, used: int, slots: int) -> int:
+    def mutation_bytes_max(self, *, used: float, slots: int) -> int:
         """The largest source of a mutation; 0 when the pool is too busy for one."""
         if used >= slots or (used > 1 and slots - used < self.mutate_above_free):
             return 0

@@ -1,16 +1,16 @@
 """Propose pieces of mutations to the table: MUTATE_PART entries, part by part (spec §6.1, §7.4)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.entries import LogEntry, MergeParts, MutatePart
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.entries import MergeParts, MutatePart
 from rmt_pipeline.protocol.formats import QuorumEntry
 from rmt_pipeline.protocol.log_entry import encode
 from rmt_pipeline.protocol.mutations import Desired, Mutations
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName, mutated
+from rmt_pipeline.protocol.queue_facts import slots_of
 from rmt_pipeline.replica.assign import Assigned, Nothing, view_of
 from rmt_pipeline.replica.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
@@ -25,8 +25,9 @@ FAILING_NOT_COUNTED_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What may be mutated now. `running`: merges and mutations that workers are at. `failing`: of
-    the queued mutations those that failed before and are tried again.
+    """What may be mutated now. Merges and mutations are counted in slots, as `slots_of` says.
+    `running` ones are those that workers are at; `failing` of the queued mutations those that
+    failed before and are tried again.
     """
 
     active: PartSet
@@ -34,10 +35,10 @@ class _View:
     mutations: Mutations
     quorum_part: PartName | None
     log_version: int
-    queued: int
-    mutations_queued: int
-    failing: int
-    running: int
+    queued: float
+    mutations_queued: float
+    failing: float
+    running: float
 
 
 def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
@@ -86,42 +87,48 @@ def _look(replica: Replica) -> _View:
     memory.pointer = None  # a clone moves it back; then what we remember says nothing
     pulled = pull_log(replica)
     snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
-    entries = dict(snapshot.entries)
+    entries = {
+        node: entry
+        for node, entry in snapshot.entries
+        if isinstance(entry, MergeParts | MutatePart)
+    }
+    slots = {node: slots_of(entry, _sizes(replica, entry)) for node, entry in entries.items()}
+    tried = set(keeper.children(replica.paths.attempts)) if entries else set()
+    mutating = {node for node, entry in entries.items() if isinstance(entry, MutatePart)}
     return _View(
         active=PartSet(snapshot.parts),
         virtual=view_of(snapshot).virtual,
         mutations=mutations,
         quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
         log_version=pulled.log_version,
-        queued=sum(isinstance(one, MergeParts | MutatePart) for one in entries.values()),
-        mutations_queued=sum(isinstance(one, MutatePart) for one in entries.values()),
-        failing=_failing(replica, entries),
-        running=sum(
-            isinstance(entries.get(node), MergeParts | MutatePart) for node in snapshot.claims
-        ),
+        queued=sum(slots.values()),
+        mutations_queued=sum(slots[node] for node in mutating),
+        failing=sum(slots[node] for node in mutating & tried),
+        running=sum(slots.get(node, 0) for node in snapshot.claims),
     )
 
 
-def _failing(replica: Replica, entries: Mapping[str, LogEntry]) -> int:
-    queued = [node for node, entry in entries.items() if isinstance(entry, MutatePart)]
-    tried = replica.keeper.children(replica.paths.attempts) if queued else []
-    return len(set(queued) & set(tried))
+def _sizes(replica: Replica, entry: MergeParts | MutatePart) -> dict[PartName, int]:
+    """Of the source of a mutation, if it is here."""
+    if not isinstance(entry, MutatePart) or not replica.store.has(entry.source):
+        return {}
+    return {entry.source: replica.store.manifest(entry.source).bytes_on_disk}
 
 
-def _room(replica: Replica, view: _View) -> int | Nothing:
+def _room(replica: Replica, view: _View) -> float | Nothing:
     """How many more mutations the queue takes. Some that fail again and again do not count: else
     they would keep all other parts from being mutated.
     """
     settings = replica.settings
     if view.queued >= settings.max_replicated_merges_in_queue:
         return Nothing(
-            f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
+            f"{view.queued:g} merges and mutations are queued, max_replicated_merges_in_queue is "
             f"{settings.max_replicated_merges_in_queue}"
         )
     counted = view.mutations_queued - min(view.failing, FAILING_NOT_COUNTED_MAX)
     if counted >= settings.max_replicated_mutations_in_queue:
         return Nothing(
-            f"{view.mutations_queued} mutations are queued ({view.failing} of them failing), "
+            f"{view.mutations_queued:g} mutations are queued ({view.failing:g} of them failing), "
             f"max_replicated_mutations_in_queue is {settings.max_replicated_mutations_in_queue}"
         )
     return min(
@@ -130,8 +137,8 @@ def _room(replica: Replica, view: _View) -> int | Nothing:
     )
 
 
-def _entries(replica: Replica, view: _View, room: int) -> Iterator[MutatePart]:
-    """The first `room` parts that need a mutation and that the pool has room for."""
+def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]:
+    """The first parts that need a mutation, up to `room` slots, and that the pool can take."""
     settings, create_time = replica.settings, int(replica.clock.now_s())
     bytes_max = replica.size_limits().mutation_bytes_max(
         used=view.running, slots=limits.MERGES_MAX
@@ -140,7 +147,7 @@ def _entries(replica: Replica, view: _View, room: int) -> Iterator[MutatePart]:
         one for one, entry in view.mutations.entries.items() if entry.alter_version != -1
     )
     for part in view.active:
-        if room == 0:
+        if room <= 0:
             return
         desired = view.mutations.desired(
             part,
@@ -150,24 +157,17 @@ def _entries(replica: Replica, view: _View, room: int) -> Iterator[MutatePart]:
         )
         if not isinstance(desired, Desired) or part == view.quorum_part:
             continue
-        if _size(replica, part) > bytes_max:
-            continue
-        room -= 1
-        yield MutatePart(
+        entry = MutatePart(
             create_time=create_time,
             source_replica=replica.name,
             source=part,
             result=mutated(part, desired.version),
             alter_version=desired.alter_version,
         )
-
-
-def _size(replica: Replica, part: PartName) -> int:
-    """Bytes; 0 of a part that is not here: another replica mutates it."""
-    try:
-        return replica.store.manifest(part).bytes_on_disk
-    except MissingPart:
-        return 0
+        sizes = _sizes(replica, entry)
+        if sizes.get(part, 0) <= bytes_max:  # one that is not here another replica mutates
+            room -= slots_of(entry, sizes)
+            yield entry
 
 
 def _write(replica: Replica, texts: Sequence[bytes], log_version: int) -> list[str] | None:

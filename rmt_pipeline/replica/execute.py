@@ -3,7 +3,7 @@
 Any number of processes may do this for one replica at once: claims keep them apart (design §4).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -32,6 +32,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import Facts, Plan, QueueView
+from rmt_pipeline.protocol.queue_facts import slots_of
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.replica.alter_apply import alters_first, unfinished_alters
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
@@ -41,6 +42,7 @@ from rmt_pipeline.replica.merge import FetchResult, MergeHere, fetch_or_merge, m
 from rmt_pipeline.replica.mutate import MutateHere, fetch_or_mutate, mutate_here
 from rmt_pipeline.replica.peers import Peers
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
+from rmt_pipeline.replica.publish_batch import Ready, publish_batch
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.store.staging import StagedPart
@@ -175,10 +177,15 @@ class Executor:
             if source in view.current
         }
         claimed = [view.entries[node] for node in view.claims if node in view.entries]
+        sizes = {
+            source: self._replica.store.manifest(source).bytes_on_disk
+            for source in sources
+            if self._replica.store.has(source)
+        }
         return Facts(
             fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in claimed),
             fetches_max=limits.FETCHES_MAX,
-            merges_busy=sum(isinstance(entry, MergeParts | MutatePart) for entry in claimed),
+            merges_busy=sum(slots_of(entry, sizes) for entry in claimed),
             merges_max=limits.MERGES_MAX,
             ttl_merges_busy=sum(
                 isinstance(entry, MergeParts) and entry.merge_type != MERGE_REGULAR
@@ -186,11 +193,7 @@ class Executor:
             ),
             ttl_merges_max=self._replica.settings.max_number_of_merges_with_ttl_in_pool,
             size_limits=self._replica.size_limits(),
-            sizes={
-                source: self._replica.store.manifest(source).bytes_on_disk
-                for source in sources
-                if self._replica.store.has(source)
-            },
+            sizes=sizes,
             merges_elsewhere=self._awaited(view),
             unfinished_alters=unfinished_alters(self._replica, view.entries),
         )
@@ -279,23 +282,46 @@ class Executor:
         mutations = [task.how for task in tasks if isinstance(task.how, MutateHere)]
         if mutations:
             with closing(mutate_here(replica, self._tools.mutator, mutations)) as results:
-                for part, outcome in results:
-                    yield self._arrived(made[part], outcome, clock.monotonic_s() - started_s)
+                yield from self._mutated(made, results, started_s)
+
+    def _mutated(
+        self,
+        made: Mapping[PartName, _Task],
+        results: Iterable[tuple[PartName, StagedPart | RmtError]],
+        started_s: float,
+    ) -> Iterator[PartDone]:
+        """As `_arrived`, but that parts which only got another name are published together."""
+        clock = self._replica.clock
+        clones: list[Ready] = []
+        for part, outcome in results:
+            if isinstance(outcome, StagedPart) and outcome.is_clone:
+                clones.append(Ready(made[part].node, part, outcome))
+            else:
+                yield self._arrived(made[part], outcome, clock.monotonic_s() - started_s)
+        for one, published in publish_batch(self._replica, clones) if clones else ():
+            seconds = clock.monotonic_s() - started_s
+            yield self._told(made[one.part], published, seconds)
 
     def _arrived(self, task: _Task, outcome: StagedPart | RmtError, seconds: float) -> PartDone:
         """Publish what was fetched or made; or give the entry back with the reason."""
         if isinstance(outcome, RmtError):
             return self._failed(task.node, task.entry, outcome, release=True)
         try:
-            published = self._publish(task, outcome)
-        except PartDiffers as error:
-            self._replica.memory.fetch_instead.add(task.part)
-            failed = self._failed(task.node, task.entry, error, release=True)
-            return replace(failed, differs=True)
+            published: Published | RmtError = self._publish(task, outcome)
         except RmtError as error:
             if isinstance(error, _ENDS_THE_STEP):
                 raise
-            return self._failed(task.node, task.entry, error, release=True)
+            published = error
+        return self._told(task, published, seconds)
+
+    def _told(self, task: _Task, published: Published | RmtError, seconds: float) -> PartDone:
+        """What became of a task; what could not be published is given back."""
+        if isinstance(published, PartDiffers):
+            self._replica.memory.fetch_instead.add(task.part)
+            failed = self._failed(task.node, task.entry, published, release=True)
+            return replace(failed, differs=True)
+        if isinstance(published, RmtError):
+            return self._failed(task.node, task.entry, published, release=True)
         rows_in, bytes_in = self._taken_in(task)
         return PartDone(
             part=published.part,

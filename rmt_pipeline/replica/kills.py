@@ -24,6 +24,7 @@ class Kills:
         self._lock = threading.Lock()
         self._running: dict[str, set[str]] = {}
         self._watched: set[str] = set()
+        self._asked: set[str] = set()
 
     @contextmanager
     def watching(
@@ -46,7 +47,9 @@ class Kills:
         with self._lock:
             for mutation in _watched(job):
                 self._running.get(mutation, set()).discard(job.staging)
-            forget_stop(job.staging)
+            if job.staging in self._asked:
+                self._asked.discard(job.staging)
+                forget_stop(job.staging)
 
     def _watch(self, keeper: Keeper, table: TablePaths, mutation: str) -> None:
         if mutation in self._watched:
@@ -59,6 +62,7 @@ class Kills:
         with self._lock:
             self._watched.discard(mutation)
             for staging in self._running.get(mutation, ()):
+                self._asked.add(staging)
                 ask_to_stop(
                     staging,
                     f"mutation {mutation} was killed, or our session with ZooKeeper ended, while "

@@ -79,7 +79,7 @@ def publish(
                 f"{replica}: {part} was made, but its queue entry {node} is gone ({refused})"
             ) from refused
         except OutcomeUnknown:
-            if not _landed(replica, node, part):
+            if not landed(replica, node, part):
                 raise  # our claim is given back: the directory is the next one's who claims
         return Published(part, staged.manifest.rows, staged.manifest.bytes_on_disk)
     _discard(replica, staged)
@@ -153,7 +153,7 @@ def _is_as_good(replica: Replica, part: PartName, staged: StagedPart) -> bool:
     return found.header().difference(staged.manifest.header()) is None
 
 
-def _landed(replica: Replica, node: str, part: PartName) -> bool:
+def landed(replica: Replica, node: str, part: PartName) -> bool:
     """Settles a publication without answer. Both multis delete the claim: one of them can't."""
     try:
         replica.keeper.multi(transactions.release_claim(replica.paths, node))

@@ -20,6 +20,12 @@ class StagedPart:
     directory: str
     """Name within the table's directory."""
     manifest: Manifest
+    is_clone: bool = False
+    """Its data files are a published part's, so they are safe already."""
+
+    def names_to_sync(self) -> list[str]:
+        files = () if self.is_clone else self.manifest.files
+        return [*(file.name for file in files), layout.MANIFEST]
 
 
 class Staging:

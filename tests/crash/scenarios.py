@@ -153,6 +153,12 @@ def mutate(run: Run) -> None:
         workload.spawn_mutation(change, at=run.cluster.sites["r1"])
 
 
+def mutate_nothing(run: Run) -> None:
+    """No row is meant: every part only gets its new name, all of them together."""
+    workload = Workload(run.cluster, run.ledger, SIZE)
+    workload.spawn_mutation(Change("999"), at=run.cluster.sites["r1"])
+
+
 def mutated(run: Run) -> None:
     one_insert(run)
     for _ in range(2):
@@ -239,6 +245,7 @@ SCENARIOS: dict[str, Scenario] = {
     "two merge": Scenario("h2/merge", three_inserts, assign, workers=2, switch=0.4),
     "create mutations": Scenario("h1/mutate", one_insert, mutate),
     "mutate": Scenario("h1/merge", one_insert, mutate),
+    "mutate nothing": Scenario("h1/merge", one_insert, mutate_nothing),
     "mutate on the follower": Scenario("h2/merge", one_insert, mutate),
     "kill a mutation": Scenario("h1/kill", mutating, kill),
     "alter": Scenario("h1/alter", one_insert, alter_at_r1(add_column("x"))),

@@ -211,6 +211,13 @@ def queued(replica: Replica) -> list[str]:
     return [str(one.result) for one in entries if isinstance(one, MergeParts | MutatePart)]
 
 
+@pytest.fixture
+def no_part_is_small(monkeypatch) -> None:
+    """Each takes a turn of its own."""
+    monkeypatch.setattr(limits, "SMALL_MUTATION_BYTES", -1)
+
+
+@pytest.mark.usefixtures("no_part_is_small")
 def test_no_more_entries_are_assigned_than_the_queue_takes(table):
     for number in range(5):
         table.insert([{"n": number}])
@@ -227,6 +234,17 @@ def test_no_more_entries_are_assigned_than_the_queue_takes(table):
     assert queued(replica) == parts[:3]
 
 
+def test_small_parts_are_many_in_one_turn(table, monkeypatch):
+    monkeypatch.setattr(limits, "SMALL_MUTATIONS_PER_SLOT", 2)
+    for number in range(5):
+        table.insert([{"n": number}])
+    create_mutation(table.replica, "DELETE WHERE n = 7")
+    assigned = assign_mutations(having(table.replica, max_replicated_mutations_in_queue=2))
+    assert isinstance(assigned, list)
+    assert len(assigned) == 4
+
+
+@pytest.mark.usefixtures("no_part_is_small")
 def test_entries_that_fail_do_not_keep_others_from_being_assigned(table):
     for number in range(5):
         table.insert([{"n": number}])

@@ -117,7 +117,7 @@ def check(disk: FakeDisk, certain: Acknowledged) -> None:
 
 
 def test_the_scenario_has_effects_to_die_at() -> None:
-    assert EFFECTS_IN_SCENARIO > 40
+    assert EFFECTS_IN_SCENARIO > 30
 
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])

@@ -1,0 +1,100 @@
+"""Many parts that became this replica's at once: one sync of the disk, one multi (spec §5.4).
+
+For clones, which cost a hard link each: publishing them one by one would take longer than making
+them. Whatever is not plain (another replica has the part already, a directory of that name is
+there, an entry is gone) is left to `publish`, part by part; that may follow any failure here.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, RmtError
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica.publish import Published, landed, publish
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Op, Refused
+from rmt_pipeline.zookeeper.paths import ReplicaPaths
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A staged part for the claimed queue entry `node`."""
+
+    node: str
+    part: PartName
+    staged: StagedPart
+
+
+def publish_batch(
+    replica: Replica, ready: Sequence[Ready]
+) -> Iterator[tuple[Ready, Published | RmtError]]:
+    """What became of each. Raises OutcomeUnknown and ReplicaRetired as `publish` does; what was
+    not answered for by then stays for the next attempt.
+    """
+    others = [
+        replica.table.replica(name)
+        for name in replica.keeper.children(replica.table.replicas)
+        if name != replica.name
+    ]
+    plain = _plain(replica, others, ready)
+    together = {one.part for one in plain} if _publish_plain(replica, others, plain) else set()
+    for one in ready:
+        if one.part in together:
+            manifest = one.staged.manifest
+            yield one, Published(one.part, manifest.rows, manifest.bytes_on_disk)
+            continue
+        try:
+            yield one, publish(replica, one.node, one.part, one.staged)
+        except (OutcomeUnknown, ReplicaRetired):
+            raise
+        except RmtError as error:
+            yield one, error
+
+
+def _plain(
+    replica: Replica, others: Sequence[ReplicaPaths], ready: Sequence[Ready]
+) -> list[Ready]:
+    """Those that no replica has, and whose name is free on the disk."""
+    paths = [other.part(one.part) for one in ready for other in others]
+    taken = {
+        path
+        for path, stat in zip(paths, replica.keeper.exists_many(paths), strict=True)
+        if stat is not None
+    }
+    return [
+        one
+        for one in ready
+        if not any(other.part(one.part) in taken for other in others)
+        and not replica.store.has(one.part)
+    ]
+
+
+def _publish_plain(
+    replica: Replica, others: Sequence[ReplicaPaths], plain: Sequence[Ready]
+) -> bool:
+    """Whether all of them are published. Otherwise none is promised."""
+    if len(plain) < 2:
+        return False
+    ops: list[Op] = []
+    for one in plain:
+        ops += transactions.publish_part(
+            replica.paths,
+            one.node,
+            one.part,
+            one.staged.manifest.header().encode(),
+            nobody_has=[other.part(one.part) for other in others],
+        )
+    try:
+        replica.store.publish_all([(one.staged, one.part) for one in plain])
+    except RmtError:
+        return False
+    try:
+        replica.keeper.multi(ops)
+    except Refused:
+        return False
+    except OutcomeUnknown:
+        if not landed(replica, plain[0].node, plain[0].part):
+            raise  # all or nothing: so is what the first one tells
+    return True
