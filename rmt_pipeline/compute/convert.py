@@ -50,9 +50,11 @@ def _always_fits(stored: str, kind: str) -> bool:
 
 def _convert(array: pa.Array, stored: Column, kind: str, part: str) -> None:
     try:
-        converted(array, stored, kind, part)
+        _converted(array, stored, kind, part)
     except BadValue as error:
-        value = column_values(_one_bad(array, stored, kind, part))[0]
+        if len(array) > 1:  # which one of them?
+            _convert(_one_bad(array, stored, kind, part), stored, kind, part)
+        [value] = column_values(array)
         raise BadValue(
             f"part {part}: column {stored.name} has the value {value!r}, which can't become "
             f"{kind}: {error.__cause__ or error}. The table stays as it was; UPDATE or DELETE such "
@@ -60,12 +62,24 @@ def _convert(array: pa.Array, stored: Column, kind: str, part: str) -> None:
         ) from error
 
 
+def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
+    """Raises BadValue. The original's CAST lets integers wrap; here their values must stay."""
+    values = converted(array, stored, kind, part)
+    before, after = parse_type(stored.type), parse_type(kind)
+    if before.is_integer and after.is_integer and not (before.wide_bytes or after.wide_bytes):
+        try:
+            array.cast(after.arrow)
+        except pa.ArrowInvalid:
+            became = column_values(values)[0]
+            raise BadValue(f"it would become {became}") from None
+
+
 def _one_bad(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
     """A slice of one value that can't be converted, of an array that has one."""
     while len(array) > 1:
         half = array.slice(0, len(array) // 2)
         try:
-            converted(half, stored, kind, part)
+            _converted(half, stored, kind, part)
             array = array.slice(len(array) // 2)
         except BadValue:
             array = half

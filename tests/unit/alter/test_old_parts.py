@@ -19,8 +19,9 @@ from rmt_pipeline.expressions.translate import translate_query
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.table_relation import PartFiles, relation_over
+from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.system import SystemClock
-from tests.support.merging import CREATED_S
+from tests.support.merging import CREATED_S, sorted_table, write_part
 from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, OnePart, altered, part_of
 
 
@@ -92,6 +93,41 @@ def test_parts_of_several_versions_merge(case: str, old: SourcePart, tmp_path: P
     [merged] = LocalMerger(SystemClock()).merge([job])
     assert isinstance(merged, MergeDone), merged
     assert written(merged) == [row for row in EXPECTED[case] for _ in range(2)]
+
+
+def test_integers_do_not_wrap_when_their_type_changes(tmp_path: Path) -> None:
+    """P35."""
+    part = part_of(tmp_path, "all_4_4_0", [{"id": 1, "a": "", "b": n} for n in (5, None, 300)])
+    files = [f"{part.directory}/{file.name}" for file in part.manifest.files]
+
+    def attempt(kind: str) -> None:
+        table = altered(BEFORE.columns[1], Column("b", kind))
+        try_conversions(part.name, part.manifest, files, table, ["b"])
+
+    attempt("Nullable(Int16)")
+    with pytest.raises(BadValue, match=r"b has the value 300, .* it would become 44"):
+        attempt("Nullable(UInt8)")
+
+
+def test_parts_without_a_new_column_of_the_sorting_key_merge_in_its_order(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    columns = (*BEFORE.columns[1:], Column("o", "Int32"))
+    now = replace(altered(*columns), order_by=("id", "o"), primary_key=("id",))
+    rows = [{"id": number, "a": "new", "b": None, "o": 2 - number} for number in (1, 2, 3)]
+    new = write_part(tmp_path, "all_1_1_0", sorted_table(rows, now))
+    kinds = tuple(PartColumn(column.name, column.type) for column in now.columns)
+    new = replace(new, manifest=replace(new.manifest, columns=kinds, metadata_version=5))
+    staging = tmp_path / "merged"
+    staging.mkdir()
+    job = MergeJob("all_0_1_1", (old, new), str(staging), now, CREATED_S)
+    [merged] = LocalMerger(SystemClock()).merge([job])
+    assert isinstance(merged, MergeDone), merged
+    found = [(row[0], row[1], row[3]) for row in written(merged)]
+    assert found == [
+        *((1, "10", 0), (1, "new", 1), (2, "-20", 0), (2, "new", 0)),
+        *((3, "new", -1), (3, "30", 0)),
+    ]
 
 
 def test_a_part_that_is_as_the_table_is_now_is_not_rewritten(
