@@ -16,7 +16,12 @@ from rmt_pipeline.expressions.commands import (
 from rmt_pipeline.expressions.evaluate import evaluate
 from rmt_pipeline.expressions.translate import Expression, compile_expression
 from rmt_pipeline.expressions.types import quote_name
-from rmt_pipeline.protocol.errors import NotImplementedStatement, UnknownColumn, UserError
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    NotImplementedStatement,
+    UnknownColumn,
+    UserError,
+)
 from rmt_pipeline.protocol.table import Column, TableDefinition
 
 
@@ -124,7 +129,10 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
             )
     value = rules.compile(cast_text(assignment.value, column))
     if value.is_constant:  # it can be computed, or never
-        evaluate([value], pa.table({"": pa.nulls(1, pa.int8())}))
+        try:
+            evaluate([value], pa.table({"": pa.nulls(1, pa.int8())}))
+        except UserError as problem:
+            raise BadValue(f"UPDATE {assignment}: {problem}") from problem
 
 
 def cast_text(value: str, column: Column) -> str:

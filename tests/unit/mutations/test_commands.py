@@ -153,7 +153,14 @@ def test_what_can_work_is_let_through(text):
         ("UPDATE m = 1 WHERE 1", "CANNOT_UPDATE_COLUMN", "m is MATERIALIZED.*always n \\+ 1"),
         ("UPDATE a = 1 WHERE 1", "CANNOT_UPDATE_COLUMN", "a is ALIAS"),
         ("UPDATE n = [1] WHERE 1", None, "cannot become a number"),
+        ("UPDATE n = 'x' WHERE 1", "CANNOT_PARSE_TEXT", "UPDATE n = 'x': .*read x as Int32"),
+        ("UPDATE n = NULL WHERE 1", "CANNOT_PARSE_TEXT", "UPDATE n = NULL: .*not Nullable"),
+        ("UPDATE n = 1 / 0 WHERE 1", "CANNOT_PARSE_TEXT", "out of range"),
         ("DELETE WHERE id IN (SELECT 1)", "NOT_IMPLEMENTED", "subquery"),
+        ("DELETE WHERE count() > 1", "ILLEGAL_TYPE_OF_ARGUMENT", "aggregate function"),
+        ("DELETE IN PARTITION ID 'a/b' WHERE 1", "INVALID_PARTITION_VALUE", "letters, digits"),
+        ("DELETE IN PARTITION ID '' WHERE 1", "INVALID_PARTITION_VALUE", "can't be the id"),
+        ("UPDATE n = 1 IN PARTITION ID 'a_b' WHERE 1", "INVALID_PARTITION_VALUE", "'a_b'"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(text, code, words):
