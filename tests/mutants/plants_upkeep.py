@@ -9,12 +9,12 @@ import pytest
 
 from rmt_pipeline import table
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.entries import MergeParts
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
 from rmt_pipeline.replica import (
+    alter_apply,
     check,
     clean_up,
     clone,
@@ -22,11 +22,10 @@ from rmt_pipeline.replica import (
     mutations,
 )
 from rmt_pipeline.replica import start as start_action
-from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.insert import Insertion
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper import snapshot, transactions
-from rmt_pipeline.zookeeper.keeper import Create, Refused, SetData
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Create, Op, Refused, SetData
 from rmt_pipeline.zookeeper.transactions import Tagged
 from tests.mutants.plants import Plant
 from tests.support import sim_rows
@@ -187,6 +186,16 @@ def mutated_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mutations, "between", wrong)
 
 
+def altered_without(unwanted: Callable[[Op], bool]) -> Plant:
+    """Some of an ALTER is not noted as applied."""
+    right = alter_apply.applied_alter
+
+    def wrong(*args: Any, **kwargs: Any) -> list[Op]:
+        return [op for op in right(*args, **kwargs) if not unwanted(op)]
+
+    return lambda patch: patch.setattr(alter_apply, "applied_alter", wrong)
+
+
 def numbers_given_back_first(patch: pytest.MonkeyPatch) -> None:
     """The numbers are not held until the mutation is there."""
     right = mutations.allocate_numbers
@@ -210,6 +219,16 @@ def merge_makes(wrong: Callable[[list[str]], list[str]]) -> Plant:
     )
 
 
+def hidden_by_merges(plant: Plant) -> Plant:
+    """Merges deduplicate, as those of other engines do: a second copy does not stay."""
+
+    def both(patch: pytest.MonkeyPatch) -> None:
+        plant(patch)
+        merge_makes(lambda rows: list(set(rows)))(patch)
+
+    return both
+
+
 def wrong_row_hash(patch: pytest.MonkeyPatch) -> None:
     right = sim_rows.manifest_of
 
@@ -228,20 +247,15 @@ def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartStore, "_sync_names", lambda self, directory="": None)
 
 
-def merges_are_skipped_on_r2(patch: pytest.MonkeyPatch) -> None:
-    right = execute.Executor.step
+def merges_have_another_level_on_r2(patch: pytest.MonkeyPatch) -> None:
+    right = execute.publish
 
-    def wrong(self: Any, watch: Any) -> Any:
-        replica = self._replica
-        if replica.name == "r2":
-            seen = snapshot.queue_snapshot(
-                replica.keeper, replica.paths, replica.memory.entries
-            )
-            nodes = [node for node, entry in seen.entries if isinstance(entry, MergeParts)]
-            finish_entries(replica, nodes)
-        return right(self, watch)
+    def wrong(replica: Any, node: str, part: PartName, staged: Any, **how: Any) -> Any:
+        if replica.name == "r2" and part.level:
+            part = replace(part, level=part.level + 1)
+        return right(replica, node, part, staged, **how)
 
-    patch.setattr(execute.Executor, "step", wrong)
+    patch.setattr(execute, "publish", wrong)
 
 
 def not_ephemeral(patch: pytest.MonkeyPatch) -> None:

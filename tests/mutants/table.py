@@ -35,8 +35,16 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.without("commit_insert", plants.creates("/blocks/")),
     ),
     Mutant(
+        "insert: no block id, hidden by merges",
+        upkeep.hidden_by_merges(plants.without("commit_insert", plants.creates("/blocks/"))),
+        seed=77,
+        only_by="each_row_is_logged_once",
+    ),
+    Mutant(
         "insert: no record in the commit",
         plants.without("commit_insert", plants.creates("/inserts/")),
+        seed=1,
+        only_by="inserts_are_recorded",
     ),
     Mutant(
         "insert: no log entry in the commit",
@@ -61,9 +69,24 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("insert: settled as committed, always", plants.settled_as(Committed())),
     Mutant("insert: settled as not committed, always", plants.settled_as(NotCommitted())),
     Mutant("insert: ZooKeeper told before the disk", plants.zookeeper_before_disk),
-    Mutant("insert: one part in each commit", upkeep.one_block_per_commit),
-    Mutant("insert: locks outlive their session", upkeep.not_ephemeral),
-    Mutant("insert: the answer counts a row too many", upkeep.answer_of_one_row_more),
+    Mutant(
+        "insert: one part in each commit",
+        upkeep.one_block_per_commit,
+        seed=1,
+        only_by="inserts_are_whole",
+    ),
+    Mutant(
+        "insert: locks outlive their session",
+        upkeep.not_ephemeral,
+        seed=6,
+        only_by="locks_are_gone",
+    ),
+    Mutant(
+        "insert: the answer counts a row too many",
+        upkeep.answer_of_one_row_more,
+        seed=1,
+        only_by="answers_were_true",
+    ),
     # following
     Mutant("pull: pointer one too small", plants.pointer_off_by(-1)),
     Mutant("pull: pointer one too large", plants.pointer_off_by(1)),
@@ -75,6 +98,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "pull: an old pointer is a hole",
         plants.instead(pull_log, "_pointer_moved", lambda *_: False),
+        seed=17,
+        only_by="nobody_saw_corruption",
     ),
     Mutant(
         "claim: version of executing not checked",
@@ -106,9 +131,24 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("fetch: only the exact part", plants.only_the_exact_part),
     Mutant("queue: covered entries not skipped", plants.no_covered_entry_is_skipped),
-    Mutant("queue: overlapping work at once", plants.rule_is_ignored("_produced_by_another")),
-    Mutant("follow: r2 takes merges for done", upkeep.merges_are_skipped_on_r2),
-    Mutant("read: covered parts too", upkeep.covered_parts_are_read_too),
+    Mutant(
+        "queue: overlapping work at once",
+        plants.rule_is_ignored("_produced_by_another"),
+        seed=3,
+        only_by="claims_never_overlap",
+    ),
+    Mutant(
+        "follow: merges have another level on r2",
+        upkeep.merges_have_another_level_on_r2,
+        seed=2,
+        only_by="replicas_agree_on_parts",
+    ),
+    Mutant(
+        "read: covered parts too",
+        upkeep.covered_parts_are_read_too,
+        seed=5,
+        only_by="reads_saw_whole_inserts",
+    ),
     # assigning
     Mutant("assign: version of the log not checked", plants.any_version("assign", "/log")),
     Mutant(
@@ -120,7 +160,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("predicate: parts in between ignored", plants.predicate_without("_part_between")),
     Mutant("predicate: promised parts merged again", plants.unpulled_is_merged),
     # start, clone, clean up
-    Mutant("start: missing parts not fetched", upkeep.missing_is_not_fetched),
+    Mutant(
+        "start: missing parts not fetched",
+        upkeep.missing_is_not_fetched,
+        seed=7,
+        only_by="promised_is_on_disk",
+    ),
     Mutant("start: the disk listed once", upkeep.listed_is_all_there_is),
     Mutant("start: work in progress set aside", upkeep.everything_unknown_is_set_aside),
     Mutant(
@@ -141,13 +186,25 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("clone: merges of the source forgotten", upkeep.clone_forgets_the_queue),
     Mutant("clone: never", upkeep.never_cloned),
     Mutant("clean up: active replicas do not pin the log", upkeep.active_replicas_do_not_pin),
-    Mutant("clean up: disk before ZooKeeper", upkeep.disk_before_zookeeper_on_removal),
+    Mutant(
+        "clean up: disk before ZooKeeper",
+        upkeep.disk_before_zookeeper_on_removal,
+        seed=1,
+        only_by="nothing_promised_leaves_the_disk",
+    ),
     Mutant("clean up: an active part taken for old", upkeep.uncovered_parts_are_old),
     Mutant(
         "clean up: attempts never forgotten",
         plants.instead(clean_up, "_finished_attempts", lambda replica: ()),
+        seed=2,
+        only_by="nothing_is_left_behind",
     ),
-    Mutant("upkeep: what nobody promises stays", upkeep.found_and_left_alone),
+    Mutant(
+        "upkeep: what nobody promises stays",
+        upkeep.found_and_left_alone,
+        seed=1,
+        only_by="on_disk_is_promised",
+    ),
     # mutations
     Mutant("mutate: done once more", upkeep.mutated_again),
     Mutant(
@@ -166,7 +223,10 @@ MUTANTS: tuple[Mutant, ...] = (
         test="test_a_partition_that_appears_while_a_mutation_is_created_is_in_it",
     ),
     Mutant(
-        "mutate: done before it is", plants.instead(Mutations, "parts_to_do", lambda *_: [])
+        "mutate: done before it is",
+        plants.instead(Mutations, "parts_to_do", lambda *_: []),
+        seed=9,
+        only_by="mutations_are_finished",
     ),
     Mutant(
         "mutate: blocks in flight are not waited for",
@@ -182,18 +242,44 @@ MUTANTS: tuple[Mutant, ...] = (
         "clean up: mutations nobody has finished",
         plants.instead(mutations, "finished_mutations", upkeep.all_but_the_newest),
     ),
+    Mutant(
+        "alter: the columns are not noted as applied",
+        upkeep.altered_without(lambda op: op.path.endswith("/columns")),
+    ),
+    Mutant(
+        "alter: the version is not noted as applied",
+        upkeep.altered_without(lambda op: op.path.endswith("/metadata_version")),
+        seed=4,
+        only_by="structures_agree",
+    ),
     # bytes
     Mutant(
         "merge: a row is lost",
         upkeep.merge_makes(lambda rows: rows[:-1] if len(rows) > 2 else rows),
+        seed=1,
+        only_by="each_row_is_what_the_log_makes_of_it",
     ),
-    Mutant("merge: a row is invented", upkeep.merge_makes(lambda rows: [*rows, "stranger"])),
+    Mutant(
+        "merge: a row is invented",
+        upkeep.merge_makes(lambda rows: [*rows, "stranger"]),
+        seed=1,
+        only_by="no_other_rows_are_there",
+    ),
     Mutant("merge: a row is doubled", upkeep.merge_makes(lambda rows: [*rows, rows[0]])),
     Mutant(
         "publish: not compared with the others",
         plants.instead(publish, "_compare_with_others", lambda *_: []),
+        seed=17,
+        only_by="replicas_hold_the_same_rows",
     ),
-    Mutant("merge: a wrong row hash", upkeep.wrong_row_hash),
-    Mutant("store: bytes not synced", upkeep.nothing_is_synced),
+    Mutant(
+        "merge: a wrong row hash", upkeep.wrong_row_hash, seed=1, only_by="rows_are_conserved"
+    ),
+    Mutant(
+        "store: bytes not synced",
+        upkeep.nothing_is_synced,
+        seed=1,
+        only_by="part_is_whole_before_it_is_announced",
+    ),
     Mutant("store: names not synced", upkeep.names_are_not_synced),
 )

@@ -3,7 +3,7 @@
 Each check raises AssertionError naming its promise and what breaks it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.entries import GetPart
@@ -106,13 +106,15 @@ class Watchman:
     def _logged(self, path: str, node: Node) -> None:
         entry = decode(node.data)
         if isinstance(entry, GetPart):
-            self.each_row_is_logged_once(path, entry)
+            site = self.cluster.sites[entry.source_replica]
+            rows = rows_on(site.host.disk, entry.part)
+            self.each_row_is_logged_once(path, entry.part, rows)
+            for row in rows:
+                self.ledger.taken_by[row] = entry.source_replica
+                self.ledger.blocks.setdefault(row, entry.part)
 
-    def each_row_is_logged_once(self, path: str, entry: GetPart) -> None:
+    def each_row_is_logged_once(self, path: str, part: PartName, rows: Sequence[str]) -> None:
         """G4, by the log: merges could hide a second copy, the log can't."""
-        site = self.cluster.sites[entry.source_replica]
-        for row in rows_on(site.host.disk, entry.part):
+        for row in rows:
             earlier = self.rows_logged.setdefault(row, path)
-            assert earlier == path, f"{row} is in {earlier}, and now in {path}: {entry.part}"
-            self.ledger.taken_by[row] = entry.source_replica
-            self.ledger.blocks[row] = entry.part
+            assert earlier == path, f"{row} is in {earlier}, and now in {path}: {part}"

@@ -1,0 +1,60 @@
+"""Planted bugs: their table is right, and a few are planted here. `make mutants` plants all."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.crash.scenarios import SCENARIOS
+from tests.mutants import lines, table
+from tests.mutants.run import alone, notice
+from tests.mutants.table import Mutant
+from tests.simulation import run
+from tests.simulation.watchman import Watchman
+
+PROOF = Path(__file__).parents[2] / "docs" / "proof.md"
+CHECKS = {
+    *(checker.__name__ for checker in run.CHECKERS),
+    "nothing_is_left_behind",
+    "on_disk_is_promised",
+    *(name for name in vars(Watchman) if not name.startswith("_")),
+} - {"cluster", "ledger", "recorded", "rows_logged"}
+QUICK_SEED_MAX = 5
+ALONE = [mutant for mutant in table.MUTANTS if mutant.only_by]
+QUICK = [mutant for mutant in ALONE if mutant.seed <= QUICK_SEED_MAX]  # make mutants: all
+SOON = [mutant for mutant in table.MUTANTS if mutant.test]  # a step or two each
+
+
+@pytest.mark.parametrize("mutant", SOON, ids=str)
+def test_a_planted_bug_is_noticed(mutant: Mutant) -> None:
+    assert notice(mutant) is not None
+
+
+@pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.only_by)
+def test_each_check_has_a_bug_that_only_it_notices(mutant: Mutant) -> None:
+    assert alone(mutant) is not None
+
+
+def test_no_check_is_without_such_a_bug() -> None:
+    """Parts that overlap end in a queue that can't go on, too: the check only says so at once."""
+    assert {mutant.only_by for mutant in ALONE} == CHECKS - {"parts_never_overlap"}
+
+
+def test_nobody_notices_a_change_that_changes_nothing() -> None:
+    """The canary: what `make mutants` must be able to say."""
+    assert notice(Mutant("nothing", lambda patch: None, seed=1), seeds_max=2) is None
+
+
+def test_the_lines_that_are_planted_stand_in_their_files() -> None:
+    assert [mutant.name for mutant in lines.MUTANTS if not mutant.is_there] == []
+
+
+def test_the_scenarios_that_notice_bugs_exist() -> None:
+    assert {mutant.scenario for mutant in table.MUTANTS} - {""} <= SCENARIOS.keys()
+
+
+def test_the_table_in_the_docs_has_every_bug_once() -> None:
+    names = [mutant.name for mutant in (*table.MUTANTS, *lines.MUTANTS)]
+    assert len(names) == len(set(names)) >= 40
+    shown = re.findall(r"^\| ([a-z ]+: [^|]+?) \|", PROOF.read_text(), re.MULTILINE)
+    assert sorted(shown) == sorted(names)
