@@ -254,6 +254,16 @@ def no_covered_entry_is_skipped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(queue.QueueView, "plan", wrong)
 
 
+def waits_name_others(patch: pytest.MonkeyPatch) -> None:
+    right = queue.reason_to_wait
+
+    def wrong(question: Any) -> str | None:
+        reason = right(question)
+        return None if reason is None else reason.replace("queue-0", "queue-9")
+
+    patch.setattr(queue, "reason_to_wait", wrong)
+
+
 def rule_is_ignored(rule: str) -> Plant:
     def plant(patch: pytest.MonkeyPatch) -> None:
         ignored = getattr(queue_rules, rule)

@@ -149,6 +149,12 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=5,
         only_by="reads_saw_whole_inserts",
     ),
+    Mutant(
+        "queue: a wait names another entry",
+        plants.waits_name_others,
+        seed=1,
+        only_by="waits_are_for_what_is_there",
+    ),
     # assigning
     Mutant("assign: version of the log not checked", plants.any_version("assign", "/log")),
     Mutant(

@@ -3,14 +3,16 @@
 Each check raises AssertionError naming its promise and what breaks it.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.entries import GetPart
+from rmt_pipeline.protocol.entries import GetPart, virtual_parts
 from rmt_pipeline.protocol.formats import MutationEntry
 from rmt_pipeline.protocol.log_entry import decode
 from rmt_pipeline.protocol.part_set import Intersects, PartSet
 from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.queue import Facts, QueueView
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from tests.simulation.checkers import outside_store, paths_of, show
@@ -66,7 +68,9 @@ class Watchman:
             if parent.endswith("/parts"):
                 self._promised(parent.split("/")[-2], PartName.parse(name))
             elif parent.endswith("/executing"):
-                self.claims_never_overlap(TABLE.replica(parent.split("/")[-2]), name)
+                paths = TABLE.replica(parent.split("/")[-2])
+                self.claims_never_overlap(paths, name)
+                self.waits_are_for_what_is_there(paths)
 
     def _promised(self, replica: str, part: PartName) -> None:
         site = self.cluster.sites[replica]
@@ -97,6 +101,32 @@ class Watchman:
             assert all(one.disjoint(two) for one in mine for two in parts), (
                 f"{paths.root}: {node} claims {show(list(mine))}, {other} {show(list(parts))}"
             )
+
+    def waits_are_for_what_is_there(self, paths: ReplicaPaths) -> None:
+        """Every reason to wait names entries that are carried out or come first, and parts that
+        somebody is about to make or has.
+        """
+        nodes = self.cluster.world.zookeeper.nodes
+        if nodes[paths.is_lost].data == b"1":
+            return
+        queue = sorted(nodes[paths.queue].children)
+        entries = [(node, decode(nodes[paths.queue_entry(node)].data)) for node in queue]
+        claims = {
+            node: Claim.decode(nodes[paths.claim(node)].data)
+            for node in nodes[paths.executing].children
+        }
+        parts = [PartName.parse(name) for name in nodes[paths.parts].children]
+        plan = QueueView(entries, claims, parts).plan(Facts(), len(entries))
+        running = {*claims, *(node for node, _ in plan.run)}
+        named = {str(part) for _, entry in entries for part in virtual_parts(entry)}
+        named |= {str(part) for claim in claims.values() for part in claim.parts}
+        named |= {str(part) for part in parts}
+        for node, reason in plan.wait:
+            for other in re.findall(r"queue-\d+", reason):
+                is_there = other in (running if "producing" in reason else queue)
+                assert is_there, f"{paths.root}/{node} waits in vain: {reason}"
+            for part in re.findall(r"\b[a-z]_\d+_\d+_\d+(?:_\d+)?\b", reason):
+                assert part in named, f"{paths.root}/{node} waits for no part: {reason}"
 
     def parts_never_overlap(self, part: PartName) -> None:
         """G1, over all replicas and all times."""
