@@ -134,6 +134,24 @@ def converted_rows(source: UnitSource, columns: Sequence[Column]) -> Iterator[pa
         yield conform.table(batch, source.part, reader.types)
 
 
+def signed_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The columns' types for programs that know no unsigned integers: as wide as all values need,
+    which is how Spark reads them from Parquet.
+    """
+    fields = arrow_schema(columns)
+    return pa.schema([field.with_type(_signed(field.type)) for field in fields])
+
+
+def _signed(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_signed(kind.value_type)))
+    if pa.types.is_uint64(kind):
+        return pa.decimal128(20, 0)
+    if pa.types.is_unsigned_integer(kind):
+        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}[kind.bit_width]
+    return kind
+
+
 def converted_batches(
     sources: Sequence[UnitSource],
     columns: Sequence[Column],

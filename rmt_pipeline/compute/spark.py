@@ -265,11 +265,10 @@ def read_parts(session: Any, parts: "Sequence[PartFiles]", definition: TableDefi
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: PLC0415
 
-    from rmt_pipeline.compute.read_parts import converted_batches  # noqa: PLC0415
-    from rmt_pipeline.expressions.types import arrow_schema  # noqa: PLC0415
+    from rmt_pipeline.compute.read_parts import converted_batches, signed_schema  # noqa: PLC0415
 
     columns = stored_columns(definition)
-    schema = from_arrow_schema(arrow_schema(columns))
+    schema = from_arrow_schema(signed_schema(columns))
     files = [path for part in parts if part.constants == () for path in part.paths]
     sources = [part.source for part in parts if part.constants != ()]
     if not files and not sources:

@@ -38,6 +38,9 @@ _NOT_STORED = frozenset({"ALIAS", "EPHEMERAL"})
 Uses = Callable[[str, Sequence[Column]], Collection[str]]
 """The names of the columns that an expression uses."""
 
+Rename = Callable[[str, str, str], str]
+"""An expression after a column was renamed: its text, the column's name, the new one."""
+
 
 class ColumnNotFound(UserError):
     """An ALTER names a column that the table does not have."""
@@ -73,13 +76,13 @@ class Altered:
 
 
 def apply_alter(
-    definition: TableDefinition, commands: Sequence[AlterCommand], uses: Uses
+    definition: TableDefinition, commands: Sequence[AlterCommand], uses: Uses, rename: Rename
 ) -> Altered:
     """The table after the commands, one after the other: each sees what those before it did.
 
     Raises a UserError that names the column or setting and the remedy.
     """
-    alter = _Alter(definition, uses)
+    alter = _Alter(definition, uses, rename)
     for command in commands:
         alter.apply(command)
     return alter.result()
@@ -88,9 +91,10 @@ def apply_alter(
 class _Alter:
     """The definition on its way from one command to the next."""
 
-    def __init__(self, definition: TableDefinition, uses: Uses) -> None:
+    def __init__(self, definition: TableDefinition, uses: Uses, rename: Rename) -> None:
         self._before = definition
         self._uses = uses
+        self._rename_in = rename
         self._now = definition
         self._version = definition.metadata_version + 1
         self._changes: list[ColumnChange] = []
@@ -169,10 +173,18 @@ class _Alter:
                 f"{self._now.full_name} has a column of that name already"
             )
         self._refuse_key(command.column, "RENAME")
-        self._refuse_inputs(command.column, "renamed")
         column = self._column(command.column)
-        renamed = replace(column, name=command.renamed_to)
-        self._put([renamed if one is column else one for one in self._now.columns])
+        users = self._users(command.column)
+        self._put(
+            [
+                replace(one, name=command.renamed_to)
+                if one is column
+                else replace(one, default=self._rename_in(one.default, *command.names))
+                if one in users
+                else one
+                for one in self._now.columns
+            ]
+        )
         change = ColumnChange(self._version, command.column, command.renamed_to)
         self._changed(command, column, change)
 
@@ -324,16 +336,21 @@ class _Alter:
                 "Create another table with the columns that you want, and INSERT … SELECT"
             )
 
+    def _users(self, name: str) -> list[Column]:
+        """The columns that are computed from it."""
+        columns = self._now.columns
+        return [
+            one
+            for one in columns
+            if one.name != name and one.default and name in self._uses(one.default, columns)
+        ]
+
     def _refuse_inputs(self, name: str, done: str) -> None:
-        """Columns that are computed from it would be left without."""
-        for column in self._now.columns:
-            if column.name == name or not column.default:
-                continue
-            if name in self._uses(column.default, self._now.columns):
-                raise IllegalColumn(
-                    f"column {name} can't be {done}: column {column.name} is "
-                    f"{column.default_kind} {column.default}. DROP or MODIFY {column.name} first"
-                )
+        for column in self._users(name):
+            raise IllegalColumn(
+                f"column {name} can't be {done}: column {column.name} is "
+                f"{column.default_kind} {column.default}. DROP or MODIFY {column.name} first"
+            )
 
     def _refuse_not_stored(self, name: str, verb: str) -> None:
         kind = self._column(name).default_kind

@@ -75,6 +75,11 @@ class RenameColumn:
     renamed_to: str
     if_exists: bool = False
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Before and after."""
+        return self.column, self.renamed_to
+
     def __str__(self) -> str:
         names = f"{name_text(self.column)} TO {name_text(self.renamed_to)}"
         return f"RENAME COLUMN {_exists(self.if_exists)}{names}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.compute.convert import try_conversions
 from rmt_pipeline.expressions.commands import names_used, parse_commands
+from rmt_pipeline.expressions.rename import with_renamed
 from rmt_pipeline.expressions.translate import compile_expression
 from rmt_pipeline.protocol.alter import Altered, apply_alter
 from rmt_pipeline.protocol.alter_commands import (
@@ -96,13 +97,15 @@ def request_alter(
     for _ in range(ROUNDS_MAX):
         replica, seen = _caught_up(living, new_waker())
         before = replica.definition
-        altered = apply_alter(before, commands(before), columns_used)
+        altered = apply_alter(before, commands(before), columns_used, with_renamed)
         if altered.changes_nothing(before):
             return None
         check_altered(altered.definition)
         if altered.is_local:
             replica.update_definition(
-                lambda now: apply_alter(now, commands(now), columns_used).definition
+                lambda now: (
+                    apply_alter(now, commands(now), columns_used, with_renamed).definition
+                )
             )
             return None
         _refuse_for_mutations(replica, altered)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rmt_pipeline.expressions.rename import with_renamed
 from rmt_pipeline.expressions.translate import compile_expression
 from rmt_pipeline.expressions.ttl import parse_column_ttl, parse_table_ttl, ttl_text
 from rmt_pipeline.protocol.alter import apply_alter, place_of
@@ -48,7 +49,7 @@ def alter_commands(
         command = _command(syntax, now)
         commands.append(command)
         if isinstance(command, AddColumn | DropColumn | RenameColumn | ModifyColumn):
-            now = apply_alter(now, [command], columns_used).definition
+            now = apply_alter(now, [command], columns_used, with_renamed).definition
     return commands
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rmt_pipeline.expressions.rename import with_renamed
 from rmt_pipeline.protocol.alter import Altered, apply_alter
 from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
@@ -66,7 +67,8 @@ def alter(
     table = replace(table, columns=columns)
     statement = parse(f"ALTER TABLE t {text}")
     assert isinstance(statement, AlterTable)
-    altered = apply_alter(table, alter_commands(statement.commands, table), columns_used)
+    commands = alter_commands(statement.commands, table)
+    altered = apply_alter(table, commands, columns_used, with_renamed)
     check_altered(altered.definition)
     return altered
 
