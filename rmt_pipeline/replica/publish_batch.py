@@ -8,12 +8,14 @@ there, an entry is gone) is left to `publish`, part by part; that may follow any
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, RmtError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.publish import Published, landed, publish
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import Op, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
@@ -38,8 +40,10 @@ def publish_batch(
         for name in replica.keeper.children(replica.table.replicas)
         if name != replica.name
     ]
-    plain = _plain(replica, others, ready)
-    together = {one.part for one in plain} if _publish_plain(replica, others, plain) else set()
+    together: set[PartName] = set()
+    for some in _cut(replica, others, _plain(replica, others, ready)):
+        if _publish_plain(replica, others, some):
+            together |= {one.part for one in some}
     for one in ready:
         if one.part in together:
             manifest = one.staged.manifest
@@ -71,21 +75,37 @@ def _plain(
     ]
 
 
+def _cut(
+    replica: Replica, others: Sequence[ReplicaPaths], plain: Sequence[Ready]
+) -> Iterator[Sequence[Ready]]:
+    """So that each multi fits into a packet."""
+    start, size = 0, 0
+    for at, one in enumerate(plain):
+        more = sum(op_bytes(op) for op in _ops(replica, others, one))
+        if size + more > limits.MULTI_BYTES_MAX and at > start:
+            yield plain[start:at]
+            start, size = at, 0
+        size += more
+    yield plain[start:]
+
+
+def _ops(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> list[Op]:
+    return transactions.publish_part(
+        replica.paths,
+        one.node,
+        one.part,
+        one.staged.manifest.header().encode(),
+        nobody_has=[other.part(one.part) for other in others],
+    )
+
+
 def _publish_plain(
     replica: Replica, others: Sequence[ReplicaPaths], plain: Sequence[Ready]
 ) -> bool:
     """Whether all of them are published. Otherwise none is promised."""
     if len(plain) < 2:
         return False
-    ops: list[Op] = []
-    for one in plain:
-        ops += transactions.publish_part(
-            replica.paths,
-            one.node,
-            one.part,
-            one.staged.manifest.header().encode(),
-            nobody_has=[other.part(one.part) for other in others],
-        )
+    ops = [op for one in plain for op in _ops(replica, others, one)]
     try:
         replica.store.publish_all([(one.staged, one.part) for one in plain])
     except RmtError:

@@ -1,11 +1,13 @@
 """How many mutations there may be, and of how many partitions and parts one may be."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
 
+from rmt_pipeline.compute.merge import LocalMerger
+from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.expressions.commands import parse_commands
@@ -17,6 +19,7 @@ from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.protocol.settings import QuerySettings, TableSettings
 from rmt_pipeline.replica.assign import Nothing
 from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.execute import Executor, Tools
 from rmt_pipeline.replica.mutations import (
     create_mutation,
     finalize_mutations,
@@ -293,3 +296,33 @@ def test_many_entries_are_written_in_few_multis(table, monkeypatch):
     assert [count for count in keeper.multis if count > 2][-3:] == [5, 5, 3]
     assert len({one.log_entry for one in assigned}) == 7
     assert queued(replica) == [str(one.result) for one in assigned]
+
+
+@pytest.mark.parametrize(("bytes_max", "multis"), [(limits.MULTI_BYTES_MAX, 1), (3000, 2)])
+def test_parts_that_only_get_another_name_are_published_together(
+    config, table, monkeypatch, bytes_max, multis
+):
+    """P31."""
+    for number in range(6):
+        table.insert([{"n": number}])
+    create_mutation(table.replica, "DELETE WHERE n = 7")
+    assigned = assign_mutations(table.replica)
+    assert isinstance(assigned, list)
+    pull_log(table.replica)
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", bytes_max)
+    keeper = Counting(table.replica.keeper)
+    replica = replace(table.replica, keeper=keeper, memory=Memory())
+    clock = SystemClock()
+    with (
+        ServerContext.open(config, "r1") as context,
+        closing(context.peers(table.definition)) as peers,
+    ):
+        tools = Tools(peers, LocalMerger(clock), LocalMutator(clock))
+        step = Executor(replica, tools, "merge").step(None)
+    assert [done.error for done in step.done] == [""] * 6
+    _own_inserts, claim, *published = keeper.multis
+    assert claim == 2 + 2 * 6
+    assert sum(published) == 3 * 6
+    assert len(published) == multis
+    assert [part.name for part in table.parts()] == [one.result for one in assigned]
+    assert table.store.staged() == []
