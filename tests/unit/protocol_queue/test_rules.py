@@ -246,6 +246,18 @@ def test_a_mutation_needs_free_slots_and_disk() -> None:
     assert "at most 90 may start" in (reason(queue(MUTATION, here=HERE), 0, full) or "")
 
 
+def test_mutations_of_small_parts_share_a_slot_and_others_do_not() -> None:
+    """P19."""
+    entries = [mutate(f"{n}_{n}_0", f"{n}_{n}_0_700") for n in range(600)]
+    here = " ".join(f"{n}_{n}_0" for n in range(600))
+    small = {part(f"{n}_{n}_0"): MIB for n in range(600)}
+    view = queue(*entries, here=here)
+    assert len(view.runnable(Facts(sizes=small), 600)) == 600
+    large = dict.fromkeys(small, MIB + 1)
+    assert len(view.runnable(Facts(sizes=large), 600)) == 13, "20 of 32 slots are to be free"
+    assert len(view.runnable(Facts(), 600)) == 13, "parts whose size is not known are not small"
+
+
 # --- rules 6 and 7 ---------------------------------------------------------------------------
 
 
