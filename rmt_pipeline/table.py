@@ -26,7 +26,7 @@ from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.execute import Pool
 from rmt_pipeline.replica.insert import Insertion
-from rmt_pipeline.replica.insert_result import InsertIdentity, InsertResult, retryable
+from rmt_pipeline.replica.insert_result import InsertResult, identity_of, retryable, with_rows
 from rmt_pipeline.replica.insert_settings import require_supported
 from rmt_pipeline.replica.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations import kill_mutation
@@ -194,7 +194,9 @@ class Table:
     ) -> InsertResult:
         """Commit parts that are staged in this table's store as one insert (design §5)."""
         query = settings or QuerySettings()
-        identity = self._identity(staged, token, query)
+        window = self._replica().settings.replicated_deduplication_window
+        identity = identity_of(staged, token, query, window)
+        staged = with_rows(staged, self.store)
         insertion = Insertion.of(staged, identity, replica=self._replica(), run_id=run_id)
         backoff_ms = query.insert_keeper_retry_initial_backoff_ms
         for retries_left in reversed(range(query.insert_keeper_max_retries + 1)):
@@ -213,18 +215,6 @@ class Table:
             self._clock.sleep_s(backoff_ms / 1000)
             backoff_ms = min(backoff_ms * 2, query.insert_keeper_retry_max_backoff_ms)
         raise AssertionError("the loop above returns or raises")
-
-    def _identity(
-        self, staged: Sequence[StagedPart], token: str, query: QuerySettings
-    ) -> InsertIdentity:
-        window = self._replica().settings.replicated_deduplication_window
-        if not query.insert_deduplicate or window == 0 or not staged:
-            return InsertIdentity(insert_id="", by_block=False)
-        if token:
-            return InsertIdentity(block_ids.insert_id_of_token(token), token)
-        row_hash = sum(part.manifest.row_hash for part in staged) % 2**128
-        rows = sum(part.manifest.rows for part in staged)
-        return InsertIdentity(block_ids.insert_id_of_rows(row_hash, rows))
 
     def _give_up(self, insertion: Insertion, error: RmtError, query: QuerySettings) -> RmtError:
         if not insertion.is_pending:

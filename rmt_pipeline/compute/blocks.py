@@ -1,8 +1,7 @@
 """Rows of one insert → blocks: one partition each, in key order, ready to be staged (spec §2.2).
 
 The order is that of `kernel_order`, which merges keep: numbers by value, strings by bytes, Enum
-by the name (not by the number as in the original: the stored form is the name), UUID by its
-text, hence as a 128-bit number.
+and UUID as `order_values` says.
 """
 
 import itertools
@@ -18,9 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmt_pipeline.compute.computed import ttl_rules
+from rmt_pipeline.compute.insert_rules import InsertRules
 from rmt_pipeline.compute.kernel_order import row_order
 from rmt_pipeline.compute.kernel_ttl import RowTtl
 from rmt_pipeline.compute.key_columns import KeyColumns
+from rmt_pipeline.compute.merge_plan import sorting_key
 from rmt_pipeline.compute.merge_result import json_bounds
 from rmt_pipeline.compute.partition import partition_id, partition_text
 from rmt_pipeline.expressions.format_value import column_values
@@ -29,10 +30,10 @@ from rmt_pipeline.protocol.errors import BadValue, TooManyPartitions
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.ttl import PartTtl, codec_of
 from rmt_pipeline.store import layout, parquet
-from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn
+from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn, PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.row_hash import RowHashes, hash_groups
-from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.store.staging import GivenRows, StagedPart
 
 _NOT_STORED = frozenset({"ALIAS", "EPHEMERAL"})
 
@@ -50,11 +51,16 @@ class BlockSettings(Protocol):
     def max_partitions_per_insert_block(self) -> int: ...
     @property
     def throw_on_max_partitions_per_insert_block(self) -> bool: ...
+    @property
+    def optimize_on_insert(self) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one partition, sorted. `shape` is what they have in common with other blocks."""
+    """Rows of one partition, sorted. `shape` is what they have in common with other blocks.
+
+    With optimize_on_insert they are what the engine leaves of those that were `given`, maybe none.
+    """
 
     partition_id: str
     partition: str
@@ -62,6 +68,7 @@ class Block:
     key_bounds: tuple[KeyBound, ...]
     hashes: RowHashes
     shape: "Shape"
+    given: GivenRows
 
 
 class Shape:
@@ -71,7 +78,8 @@ class Shape:
         columns = [each for each in definition.columns if each.default_kind not in _NOT_STORED]
         self.schema: pa.Schema = arrow_schema(columns)
         self.columns = tuple(PartColumn(column.name, column.type) for column in columns)
-        self.order_by = KeyColumns(definition.order_by, columns)
+        self.order_by = KeyColumns(sorting_key(definition), columns)
+        self.rules = InsertRules(definition)
         self.partition_by = KeyColumns(definition.partition_by, columns)
         self.sorted_by = self.order_by.leading_columns
         self.key_names = (*self.partition_by.names, *self.order_by.names)
@@ -110,24 +118,28 @@ def blocks_of(
 def stage(
     block: Block, store: PartStore, *, insert_id: str, run_id: str, created_s: int
 ) -> StagedPart:
-    """Write the block as a part under a temporary name. Raises DiskFull; then nothing is left."""
+    """Write the block as a part under a temporary name; one without rows has no file, and is not to
+    be published. Raises DiskFull; then nothing is left.
+    """
     table, shape, hashes = block.table, block.shape, block.hashes
     known = PartTtl(shape.ttl.measure(table))
     codec = codec_of([known], shape.ttl_rules, created_s)
-    data = parquet.encode(table, sorted_by=shape.sorted_by, codec=codec)
     staging = store.begin("insert", block.partition_id)
     try:
-        file = staging.write(layout.data_file(0), parquet.chunks_of(data))
-        return staging.seal(
+        files: tuple[PartFile, ...] = ()
+        if table.num_rows:
+            data = parquet.encode(table, sorted_by=shape.sorted_by, codec=codec)
+            files = (staging.write(layout.data_file(0), parquet.chunks_of(data)),)
+        staged = staging.seal(
             Manifest(
                 columns=shape.columns,
                 rows=hashes.rows,
-                bytes_on_disk=file.size,
+                bytes_on_disk=sum(file.size for file in files),
                 bytes_uncompressed=table.nbytes,
                 partition_id=block.partition_id,
                 partition=block.partition,
                 key_bounds=block.key_bounds,
-                files=(file,),
+                files=files,
                 row_hash=hashes.row_hash,
                 column_hashes=hashes.column_hashes,
                 content_hash=hashes.content_hash,
@@ -139,6 +151,7 @@ def stage(
                 ttl=replace(known, codec=codec),
             )
         )
+        return replace(staged, given=block.given)
     except BaseException:
         staging.abandon()
         raise
@@ -190,16 +203,48 @@ def _split(
     counts = [table.num_rows] if codes is None else np.bincount(codes).tolist()
     _check_count(len(counts), settings)
     partition_first = [] if codes is None else [pa.array(codes)]
-    order = row_order([*partition_first, *keys[of_partition:]]).rows
-    if order is not None:
-        rows = pa.array(order)
+    order = row_order([*partition_first, *shape.order_by.ordered(table)])
+    if order.rows is not None:
+        rows = pa.array(order.rows)
         table = table.take(rows)
         keys = [array.take(rows) for array in keys]
     starts = [0, *itertools.accumulate(counts[:-1])]
     hashes = hash_groups(table, starts)
-    for start, count, hashed in zip(starts, counts, hashes, strict=True):
-        of_block = [array.slice(start, count) for array in keys]
-        yield _block(table.slice(start, count), shape, of_block, hashed)
+    whole = [
+        _block(
+            table.slice(start, count),
+            shape,
+            [array.slice(start, count) for array in keys],
+            hashed,
+        )
+        for start, count, hashed in zip(starts, counts, hashes, strict=True)
+    ]
+    if settings.optimize_on_insert and not shape.rules.keeps_rows:
+        yield from _optimized(whole, table, shape, order.new_key, counts)
+    else:
+        yield from whole
+
+
+def _optimized(
+    whole: Sequence[Block],
+    table: pa.Table,
+    shape: Shape,
+    new_key: NDArray[np.bool_],
+    counts: Sequence[int],
+) -> Iterator[Block]:
+    """The blocks with what the engine leaves of their rows, which are all in `table`."""
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    left, of_row = shape.rules.apply(table, new_key, numbers)
+    ends = np.cumsum(np.bincount(of_row, minlength=len(counts)))
+    for block, end, count in zip(whole, ends, np.diff(ends, prepend=0), strict=True):
+        rows = left.slice(end - count, count)
+        if not count:
+            nothing = RowHashes(0, 0, dict.fromkeys(left.column_names, 0), 0)
+            yield replace(block, table=rows, hashes=nothing, key_bounds=())
+            continue
+        keys = [*shape.partition_by.arrays(rows), *shape.order_by.arrays(rows)]
+        [hashes] = hash_groups(rows, [0])
+        yield replace(_block(rows, shape, keys, hashes), given=block.given)
 
 
 def _block(table: pa.Table, shape: Shape, keys: list[pa.Array], hashes: RowHashes) -> Block:
@@ -218,6 +263,7 @@ def _block(table: pa.Table, shape: Shape, keys: list[pa.Array], hashes: RowHashe
         key_bounds=tuple(bounds.values()),
         hashes=hashes,
         shape=shape,
+        given=GivenRows(hashes.rows, hashes.row_hash),
     )
 
 

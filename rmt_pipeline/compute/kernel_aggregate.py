@@ -16,6 +16,7 @@ from rmt_pipeline.compute.kernel_groups import Groups, first_of_equal
 from rmt_pipeline.compute.kernel_maps import MapColumns, add_maps, map_columns
 from rmt_pipeline.compute.kernel_order import Flags, Rows, ranks
 from rmt_pipeline.compute.kernel_sum import bitwise, is_zero, sums
+from rmt_pipeline.compute.order_values import order_values
 from rmt_pipeline.compute.units import Shape, Summing
 from rmt_pipeline.expressions.types import DataType, parse_type
 from rmt_pipeline.protocol.errors import UserError
@@ -65,12 +66,12 @@ def _with_column(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
 
 def aggregation_of(shape: Shape) -> Aggregation:
     """AggregatingMergeTree: the functions that columns name."""
-    return Aggregation(_simple_functions(shape, frozenset(shape.key_names)))
+    return Aggregation(_simple_functions(shape, frozenset(shape.key_columns)))
 
 
 def summing_of(shape: Shape, rules: Summing) -> Aggregation:
     """SummingMergeTree's classes of columns (spec §17.3), and its rule about zeros."""
-    kept = frozenset((*shape.key_names, *rules.kept))
+    kept = frozenset((*shape.key_columns, *rules.kept))
     functions = _simple_functions(shape, kept)
     maps = map_columns(shape.columns, kept, rules.columns)
     not_summed = kept.union(functions, *(each.names for each in maps))
@@ -106,9 +107,9 @@ def _function(name: str, kind: DataType) -> ColumnRule:
         case "anyLast":
             return lambda array, groups: _taken(array, groups.last_where(_present(array)))
         case "min":
-            return _extreme(np.minimum)
+            return _extreme(np.minimum, kind)
         case "max":
-            return _extreme(np.maximum)
+            return _extreme(np.maximum, kind)
         case "sum" | "sumWithOverflow":
             return _sum(kind)
         case "groupBitAnd" | "groupBitOr" | "groupBitXor":
@@ -142,7 +143,7 @@ def _taken(array: pa.Array, places: Rows) -> pa.Array:
     return array.take(pa.array(np.where(none, 0, places), mask=none))
 
 
-def _extreme(choose: np.ufunc) -> ColumnRule:
+def _extreme(choose: np.ufunc, kind: DataType) -> ColumnRule:
     """min and max: NULL and NaN count only where there is nothing else; of equals the first."""
 
     def rule(array: pa.Array, groups: Groups) -> pa.Array:
@@ -151,7 +152,7 @@ def _extreme(choose: np.ufunc) -> ColumnRule:
             number = counts & ~pc.is_nan(array).fill_null(True).to_numpy(zero_copy_only=False)
             counts = number | (counts & (groups.count_where(number) == 0)[groups.number])
         order = np.zeros(len(array), dtype=np.int64)
-        rank = ranks(array.filter(pa.array(counts)))
+        rank = ranks(order_values(array.filter(pa.array(counts)), kind))
         # Dense ranks: so that 0 (for min) and -1 (for max) are free to say "does not count".
         _, order[counts] = np.unique(rank, return_inverse=True)
         order[~counts] = np.iinfo(np.int64).max if choose is np.minimum else -1

@@ -62,7 +62,7 @@ class Conform:
         lacking = [name for name in self.schema.names if name not in names]
         table = self._with_default_expressions(table, lacking)
         if self._key is not None:
-            keys = self._key.arrays(self._decoded(table))
+            keys = self._key.ordered(self._decoded(table))
             for computed, values in zip(self._computed, keys, strict=True):
                 table = table.append_column(computed.name, values)
         return table

@@ -6,7 +6,8 @@ on. Every column is shifted to its minimum first, so that a window of a narrow k
 one word. numpy's stable sort of words is a timsort: on k sorted runs it does little but merge
 them.
 
-The order is the original's: numbers by value, strings and UUIDs by bytes, false before true.
+The order is the original's: numbers by value, strings by bytes, false before true. Columns of
+Enum and UUID come here as `order_values` makes them.
 NULL and NaN are refused where rows come in, so a key has neither.
 """
 

@@ -254,7 +254,7 @@ class Distinct:
     """
 
     def __init__(self, rules: GroupRules, shape: Shape) -> None:
-        missing = [part.text for part in shape.key if part.name not in shape.deduplicate_by]
+        missing = [part.text for part in shape.key if part.column not in shape.deduplicate_by]
         if shape.deduplicate_by and missing:
             raise UserError(
                 f"DEDUPLICATE BY must list every column of the sorting key; {missing[0]} is missing"

@@ -81,7 +81,7 @@ class KeyReader:
             return table.select(self._inputs).cast(self._schema)
 
     def _keys(self, table: pa.Table) -> list[Key]:
-        columns = self._key.arrays(table.combine_chunks())
+        columns = self._key.ordered(table.combine_chunks())
         return [
             tuple(key_value(column[row]) for column in columns) for row in range(len(table))
         ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rmt_pipeline.compute.computed import compiled, evaluated
+from rmt_pipeline.compute.order_values import has_own_order, order_values
 from rmt_pipeline.expressions.data_type import DataType
 from rmt_pipeline.expressions.types import parse_type, quote_name
 from rmt_pipeline.protocol.table import Column
@@ -17,7 +18,8 @@ class KeyColumns:
     """One key: PARTITION BY or ORDER BY. Raises UserError for expressions that can't be computed.
 
     `names` are the canonical texts, `types` what they give, `inputs` the columns they use,
-    `leading_columns` the names of the plain columns that the key begins with.
+    `leading_columns` the names of the plain columns that the key begins with and that are stored
+    in its order.
     """
 
     def __init__(self, expressions: Sequence[str], columns: Sequence[Column]) -> None:
@@ -50,10 +52,15 @@ class KeyColumns:
             for column in self._plain
         ]
 
+    def ordered(self, table: pa.Table) -> list[pa.Array]:
+        """As `arrays`, in the form whose order is the key's; see `order_values`."""
+        pairs = zip(self.arrays(table), self.types, strict=True)
+        return [order_values(array, kind) for array, kind in pairs]
+
     def _leading(self) -> tuple[str, ...]:
         names: list[str] = []
-        for column in self._plain:
-            if column is None:
+        for column, kind in zip(self._plain, self.types, strict=True):
+            if column is None or has_own_order(kind):
                 break
             names.append(column.name)
         return tuple(names)

@@ -8,6 +8,7 @@ from rmt_pipeline.compute.kernel_sample import KeyReader
 from rmt_pipeline.compute.kernel_source import stretches
 from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.merge_job import MergeJob, SourcePart
+from rmt_pipeline.compute.order_values import has_own_order
 from rmt_pipeline.compute.units import (
     COMPUTED,
     Aggregating,
@@ -130,8 +131,9 @@ def shape_of(job: MergeJob) -> Shape:
     columns = stored_columns(definition)
     order_by = key_parts(sorting_key(definition), columns)
     partition_by = KeyColumns(definition.partition_by, columns)
-    bounded = [part for part in key_parts(partition_by.names, columns) if not part.is_computed]
-    bounded += order_by
+    in_keys = (*key_parts(partition_by.names, columns), *order_by)
+    bounded = [KeyPart(part.text, part.column) for part in in_keys if part.column]
+    bounded += [part for part in order_by if not part.column and not _own_order(part, columns)]
     bounded += [KeyPart(name, name) for name in partition_by.inputs]
     ttl, now_s = ttl_rules(definition), job.create_time_s
     known = [source.manifest.ttl for source in job.sources]
@@ -164,9 +166,19 @@ def nothing_is_left(job: MergeJob) -> bool:
     )
 
 
+def _own_order(part: KeyPart, columns: Sequence[Column]) -> bool:
+    return has_own_order(KeyColumns([part.text], columns).types[0])
+
+
 def key_parts(expressions: Sequence[str], columns: Sequence[Column]) -> tuple[KeyPart, ...]:
-    plain = {quote_name(column.name): column.name for column in columns}
-    return tuple(KeyPart(text, plain.get(text, COMPUTED + text)) for text in expressions)
+    plain = {quote_name(column.name): column for column in columns}
+    found = []
+    for text in expressions:
+        column = plain.get(text)
+        stored = column is not None and not has_own_order(parse_type(column.type))
+        name = column.name if column is not None else ""
+        found.append(KeyPart(text, name if stored else COMPUTED + text, name))
+    return tuple(found)
 
 
 def sorting_key(definition: TableDefinition) -> tuple[str, ...]:

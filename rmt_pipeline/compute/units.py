@@ -83,11 +83,15 @@ COMPUTED = "\0"
 @dataclass(frozen=True, slots=True)
 class KeyPart:
     """One expression of a key. `text` is its canonical text; `name` the column that holds its
-    values in working tables: a column of the table, or one that begins with `COMPUTED`.
+    values in working tables: a column of the table, or one that begins with `COMPUTED`. Columns
+    whose order is not that of what is stored (`order_values`) are computed as well.
+
+    `column` is the table's column that it is, "" for other expressions.
     """
 
     text: str
     name: str
+    column: str = ""
 
     @property
     def is_computed(self) -> bool:
@@ -120,6 +124,11 @@ class Shape:
     def key_names(self) -> tuple[str, ...]:
         """The columns of working tables that hold the key."""
         return tuple(part.name for part in self.key)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the table that are in the key as they are."""
+        return tuple(part.column for part in self.key if part.column)
 
     @property
     def conserves_rows(self) -> bool:

@@ -202,6 +202,27 @@ def enum_number(value: Typed) -> str:
     return f"CAST((CASE {value.sql} {cases} END) AS SMALLINT)"
 
 
+def sort_sql(value: Typed) -> str | None:
+    """What values are sorted and compared by, where that is not what DuckDB has of them; NULL of
+    a NULL. An enum's number; a UUID's second half, then its first.
+    """
+    if value.type.is_enum:
+        return enum_number(value)
+    if value.plain.family == "UUID":
+        return uuid_halves(value.sql)
+    return None
+
+
+def uuid_halves(sql: str) -> str:
+    """A text that sorts as the original sorts the UUID; behind its `UUID_HALF`th character stands
+    the UUID.
+    """
+    return f"(substring({sql}, 20) || {sql})"
+
+
+UUID_HALF = 17  # characters of the second half, with its hyphen
+
+
 def _from_enum(value: Typed, plain: DataType) -> str:
     if plain.is_enum:
         return from_text(value.sql, plain)

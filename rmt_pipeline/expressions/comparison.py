@@ -2,7 +2,7 @@
 
 import math
 
-from rmt_pipeline.expressions.casts import convert, enum_number, plain_condition
+from rmt_pipeline.expressions.casts import convert, enum_number, plain_condition, sort_sql
 from rmt_pipeline.expressions.data_type import DataType
 from rmt_pipeline.expressions.kit import true_or_false
 from rmt_pipeline.expressions.supertypes import least_supertype
@@ -36,8 +36,9 @@ def compare(function: str, left: Typed, right: Typed) -> Typed:
     if left.plain.family == "Tuple" and right.plain.family == "Tuple":
         return _tuples(function, left, right)
     left, right = _aligned(left, right)
-    if left.type.is_enum and right.type.is_enum and function not in {"equals", "notEquals"}:
-        left, right = Typed(enum_number(left), left.type), Typed(enum_number(right), right.type)
+    mine, theirs = sort_sql(left), sort_sql(right)
+    if mine is not None and theirs is not None and function not in {"equals", "notEquals"}:
+        left, right = Typed(mine, left.type), Typed(theirs, right.type)
     sql = f"({left.sql} {OPERATORS[function]} {right.sql})"
     return true_or_false(_without_nan(function, sql, left, right), left, right)
 

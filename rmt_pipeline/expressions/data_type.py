@@ -33,8 +33,8 @@ which Python value (`default`, `parse_text`, Arrow's `as_py`):
   UTF-8 are refused when a value is read. FixedString takes any bytes.
 * **Times** are instants in microseconds (nanoseconds above six digits), the unit of DuckDB,
   Spark and Parquet alike (Parquet has no seconds). The zone belongs to the column's type.
-* **UUID and Enum** are text: readable in every tool, and an enum whose numbers change needs no
-  rewrite. In a sorting key an Enum therefore orders by name; the original orders by number.
+* **UUID and Enum** are text: readable in every tool. Sorted and compared they are as in the
+  original: an Enum by its numbers, a UUID by its last 64 bits and then by its first.
 * **LowCardinality** and **SimpleAggregateFunction** are stored as what they wrap: Parquet has
   dictionaries of its own.
 """

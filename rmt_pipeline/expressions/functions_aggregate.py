@@ -17,9 +17,9 @@ from rmt_pipeline.expressions.aggregate_call import (
 from rmt_pipeline.expressions.arithmetic import as_number
 from rmt_pipeline.expressions.casts import (
     convert,
-    enum_number,
     nullable_like,
     plain_condition,
+    sort_sql,
 )
 from rmt_pipeline.expressions.casts_number import wrap
 from rmt_pipeline.expressions.data_type import DataType
@@ -110,8 +110,9 @@ def _extreme(function: str) -> AggregateBuild:
         value = call.first()
         if not value.type.is_comparable:
             raise TypeProblem(f"{call.name} needs values with an order, not {value.type.text}")
-        if value.type.is_enum:
-            sql = call.sql(f"arg_{function}", value.sql, enum_number(value))
+        own = sort_sql(value)
+        if own is not None:
+            sql = call.sql(f"arg_{function}", value.sql, own)
         elif value.type.is_float:  # NaN is beyond all numbers for DuckDB, and left out there
             known = f"(CASE WHEN NOT isnan({value.sql}) THEN {value.sql} END)"
             sql = f"coalesce({call.sql(function, known)}, {call.sql(function, value.sql)})"
@@ -137,8 +138,12 @@ def _any(function: str) -> AggregateBuild:
 def _arg_extreme(function: str) -> AggregateBuild:
     def build(call: AggregateCall) -> Typed:
         wanted, by = (plain_condition(each) for each in call.arguments)
-        order = enum_number(by) if by.type.is_enum else by.sql
-        sql = call.sql(function, wanted.sql, order, extra_filter=f"{wanted.sql} IS NOT NULL")
+        sql = call.sql(
+            function,
+            wanted.sql,
+            sort_sql(by) or by.sql,
+            extra_filter=f"{wanted.sql} IS NOT NULL",
+        )
         both = Typed("", nullable_like(wanted.type, wanted, by))
         return or_default(call, sql, wanted.plain, both)
 

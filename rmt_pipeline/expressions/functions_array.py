@@ -1,6 +1,6 @@
 """Arrays, tuples and maps. Functions that take a lambda are in `lambdas`."""
 
-from rmt_pipeline.expressions.casts import convert, unify
+from rmt_pipeline.expressions.casts import UUID_HALF, convert, unify, uuid_halves
 from rmt_pipeline.expressions.casts_number import wrap
 from rmt_pipeline.expressions.comparison import compare
 from rmt_pipeline.expressions.data_type import DataType
@@ -239,6 +239,10 @@ def _sort(*, descending: bool) -> Build:
         element = known_element(value, "arraySort")
         if element.is_enum or not element.is_comparable:
             raise TypeProblem(f"cannot sort values of type {element.text}")
+        if element.plain.family == "UUID":
+            halves = f"list_transform({value.sql}, lambda rmt_u: {uuid_halves('rmt_u')})"
+            whole = f"lambda rmt_u: substring(rmt_u, {UUID_HALF + 1})"
+            return Typed(f"list_transform(list_sort({halves}, {order}), {whole})", value.type)
         return Typed(f"list_sort({value.sql}, {order})", value.type)
 
     return build

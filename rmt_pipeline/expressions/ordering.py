@@ -1,6 +1,8 @@
-"""ORDER BY as the original orders: NaN and NULL last in both directions, enums by number."""
+"""ORDER BY as the original orders: NaN and NULL last in both directions, enums by number, UUIDs by
+their second half.
+"""
 
-from rmt_pipeline.expressions.casts import enum_number, plain_condition
+from rmt_pipeline.expressions.casts import plain_condition, sort_sql
 from rmt_pipeline.expressions.nodes import OrderItem
 from rmt_pipeline.expressions.typed import Typed, TypeProblem
 
@@ -11,8 +13,9 @@ def order_terms(value: Typed, item: OrderItem) -> list[str]:
     nulls = "NULLS FIRST" if item.nulls_first else "NULLS LAST"
     if value.plain.family == "Map":
         raise TypeProblem(f"cannot order by {value.type.text}: maps have no order")
-    if value.type.is_enum:
-        return [f"{enum_number(value)} {direction} {nulls}"]
+    own = sort_sql(value)
+    if own is not None:
+        return [f"{own} {direction} {nulls}"]
     value = plain_condition(value)
     if value.constant is not None:
         return []  # a constant orders nothing, and DuckDB would take a number for a place

@@ -41,8 +41,7 @@ class QuerySettings:
     insert_keeper_retry_initial_backoff_ms: int = setting(100, "first pause", "Milliseconds")
     insert_keeper_retry_max_backoff_ms: int = setting(10_000, "longest pause", "Milliseconds")
     optimize_on_insert: bool = setting(
-        default=False,
-        description="apply the engine's merge to each inserted block; here it must be 0",
+        default=True, description="apply the engine's merge to each inserted block"
     )
     parts_to_delay_insert: int = setting(0, "instead of the table's; 0 is the table's")
     parts_to_throw_insert: int = setting(0, "instead of the table's; 0 is the table's")

@@ -9,6 +9,7 @@ from math import isnan
 from typing import Any
 
 from rmt_pipeline.protocol.errors import UnknownFunction
+from rmt_pipeline.protocol.row_order import order_value
 
 Row = Mapping[str, Any]
 Columns = Sequence[tuple[str, str]]
@@ -245,8 +246,8 @@ def _sum_of_maps(values: Sequence[Any], argument: str) -> Any:
 SIMPLE_FUNCTIONS: Mapping[str, Callable[[Sequence[Any], str], Any]] = {
     "any": lambda values, _: values[0],
     "anyLast": lambda values, _: values[-1],
-    "min": lambda values, _: min(_numbers(values)),
-    "max": lambda values, _: max(_numbers(values)),
+    "min": lambda values, kind: min(_numbers(values), key=lambda one: order_value(kind, one)),
+    "max": lambda values, kind: max(_numbers(values), key=lambda one: order_value(kind, one)),
     "sum": lambda values, argument: _add_all(argument, values),
     "sumWithOverflow": lambda values, argument: _add_all(argument, values),
     "groupBitAnd": lambda values, _: reduce(lambda left, right: left & right, values),

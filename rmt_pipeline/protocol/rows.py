@@ -14,6 +14,7 @@ from math import isnan
 from typing import Any
 
 from rmt_pipeline.protocol.errors import IncorrectData
+from rmt_pipeline.protocol.row_order import order_value
 from rmt_pipeline.protocol.row_sums import aggregated, summed
 from rmt_pipeline.protocol.table import EngineKind
 
@@ -67,9 +68,12 @@ def merge_rows(
     One source gives what an insert with `optimize_on_insert` stores. Raises IncorrectData for
     values that the engine does not allow.
     """
+    types = dict(rules.columns)
 
     def key(row: Row) -> Any:
-        return comparable(tuple(row[column] for column in rules.equality))
+        return comparable(
+            tuple(order_value(types.get(name, ""), row[name]) for name in rules.equality)
+        )
 
     stream = sorted((row for source in sources for row in source), key=key)
     engine = _ENGINES[rules.kind]

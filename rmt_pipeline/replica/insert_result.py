@@ -1,6 +1,6 @@
 """What an insert is called, what became of it, and what can go wrong with it for good."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -8,6 +8,8 @@ from rmt_pipeline.protocol import blocks as block_ids
 from rmt_pipeline.protocol.errors import Conflict, RmtError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import InsertRecord
+from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 
 
@@ -95,3 +97,29 @@ def partition_sums(staged: Sequence[StagedPart]) -> tuple[tuple[str, int, str], 
         (partition, rows, f"{row_hash:032x}")
         for partition, (rows, row_hash) in sorted(sums.items())
     )
+
+
+def identity_of(
+    staged: Sequence[StagedPart], token: str, query: QuerySettings, window: int
+) -> InsertIdentity:
+    """`window` is replicated_deduplication_window. Without a token an insert is known by its rows
+    as they were given: however they were cut into blocks, and those optimized.
+    """
+    if not query.insert_deduplicate or window == 0 or not staged:
+        return InsertIdentity(insert_id="", by_block=False)
+    if token:
+        return InsertIdentity(block_ids.insert_id_of_token(token), token)
+    row_hash = sum(part.source.row_hash for part in staged) % 2**128
+    rows = sum(part.source.rows for part in staged)
+    return InsertIdentity(block_ids.insert_id_of_rows(row_hash, rows))
+
+
+def with_rows(staged: Iterable[StagedPart], store: PartStore) -> list[StagedPart]:
+    """The parts of which optimize_on_insert left any row; the others are thrown away."""
+    kept = []
+    for part in staged:
+        if part.manifest.rows:
+            kept.append(part)
+        else:
+            store.discard(part)
+    return kept

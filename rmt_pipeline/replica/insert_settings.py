@@ -15,8 +15,3 @@ def require_supported(query: QuerySettings) -> None:
             "replica has it, and the others fetch it. Set insert_quorum to 0 and, to wait for "
             "another replica, use SYSTEM SYNC REPLICA there; nothing was inserted"
         )
-    if query.optimize_on_insert:
-        raise NotImplementedStatement(
-            "optimize_on_insert = 1 is not supported yet: blocks are stored as they come, and "
-            "merges and FINAL apply the engine. Set it to 0; nothing was inserted"
-        )

@@ -2,12 +2,22 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.checksums import HashingChunks, hash_of_chunks
 from rmt_pipeline.store.disk import Disk
 from rmt_pipeline.store.manifest import Manifest, PartFile
+
+
+class GivenRows(NamedTuple):
+    """Rows as they came with an insert, before its engine made fewer of them: how many, and the sum
+    of their hashes.
+    """
+
+    rows: int
+    row_hash: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,12 @@ class StagedPart:
     manifest: Manifest
     is_clone: bool = False
     """Its data files are a published part's, so they are safe already."""
+    given: GivenRows | None = None
+    """Of which rows an insert made it; None: those that it has."""
+
+    @property
+    def source(self) -> GivenRows:
+        return self.given or GivenRows(self.manifest.rows, self.manifest.row_hash)
 
     def names_to_sync(self) -> list[str]:
         files = () if self.is_clone else self.manifest.files

@@ -71,7 +71,7 @@ def tables(draw: st.DrawFn) -> tuple[list[list[TtlPart]], TtlSettings]:
     return runs, found
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(tables())
 def test_what_is_selected_is_due_and_within_the_limits(drawn) -> None:
     """P20."""
@@ -109,7 +109,7 @@ def in_partition(runs, found):
     return [part for run in runs for part in run if part.part.partition == partition]
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(tables())
 def test_a_part_that_is_expired_as_a_whole_does_not_wait(drawn) -> None:
     """P20. Whatever is due besides, and however large it is."""
@@ -120,7 +120,7 @@ def test_a_part_that_is_expired_as_a_whole_does_not_wait(drawn) -> None:
         assert all(is_expired(part, given_settings) for part in found.parts)
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(tables())
 def test_merging_what_is_due_again_and_again_ends(drawn) -> None:
     """P20. What a merge has looked at is not due any more: nothing is rewritten for ever."""
@@ -159,7 +159,7 @@ def merged(run: list[TtlPart], found, given_settings: TtlSettings) -> list[TtlPa
     return [*run[:first], part, *run[first + count :]]
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(tables())
 def test_every_due_part_is_explained_once_for_each_reason(drawn) -> None:
     """P20."""

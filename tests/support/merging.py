@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmt_pipeline.compute.kernel import Cursor
+from rmt_pipeline.compute.kernel_conform import Conform
 from rmt_pipeline.compute.kernel_rules import rules_for
 from rmt_pipeline.compute.kernel_unit import merged
 from rmt_pipeline.compute.merge import MergeDone, MergeJob, SourcePart
@@ -17,6 +18,7 @@ from rmt_pipeline.compute.merge_plan import shape_of
 from rmt_pipeline.expressions.types import arrow_schema, parse_type
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.parts import merged as merged_name
+from rmt_pipeline.protocol.row_order import order_value
 from rmt_pipeline.protocol.rows import MergeRules, comparable
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind, TableDefinition
 from rmt_pipeline.store.checksums import hash_hex
@@ -61,8 +63,12 @@ def rules_of(table: TableDefinition, *, cleanup: bool = False) -> MergeRules:
 def sorted_table(rows: Sequence[Row], table: TableDefinition) -> pa.Table:
     """Rows as a part has them: sorted stably by the key."""
     key = rules_of(table).equality
-    ordered = sorted(rows, key=lambda row: comparable(tuple(row[name] for name in key)))
-    types = {column.name: parse_type(column.type) for column in table.columns}
+    texts = {column.name: column.type for column in table.columns}
+    ordered = sorted(
+        rows,
+        key=lambda row: comparable(tuple(order_value(texts[name], row[name]) for name in key)),
+    )
+    types = {name: parse_type(text) for name, text in texts.items()}
     stored = [
         {
             name: kind.wide_to_bytes(row[name])
@@ -107,15 +113,18 @@ def merge_tables(
     shape = shape_of(job)
     rules = rules_for(shape)
     schema = arrow_schema(job.definition.columns)
+    conform = Conform(shape, ())
 
     def batches(table: pa.Table) -> Iterator[pa.Table]:
         for start in range(0, table.num_rows, batch_rows):
-            yield table.slice(start, batch_rows)
+            for batch in table.slice(start, batch_rows).combine_chunks().to_batches():
+                yield conform.table(batch, "a part")
 
     cursors = [
         Cursor(batches(table), shape.key_names, ordinal) for ordinal, table in enumerate(tables)
     ]
     results = list(merged(cursors, batch_rows, shape.key_names, rules))
+    results = [each.select(schema.names) for each in results]
     found = pa.concat_tables([schema.empty_table(), *results])
     return found, () if rules is None else rules.warnings()
 
@@ -174,6 +183,8 @@ CLICKHOUSE = {
     "int32": "Int32",
     "int64": "Int64",
     "uint8": "UInt8",
+    "uint16": "UInt16",
+    "uint32": "UInt32",
     "uint64": "UInt64",
     "double": "Float64",
     "string": "String",

@@ -101,7 +101,8 @@ def test_each_side_of_a_join_says_whether_it_is_final(session):
 
 def test_rows_that_the_engine_refuses_are_an_error(session):
     fill(session, "ReplacingMergeTree(v, deleted)")
-    session.execute("INSERT INTO r (k, p, v, deleted) VALUES (7, 1, 1, 2)")
+    columns, settings = "(k, p, v, deleted)", "SETTINGS optimize_on_insert = 0"
+    session.execute(f"INSERT INTO r {columns} {settings} VALUES (7, 1, 1, 2)")
     with pytest.raises(IncorrectData, match="deleted"):
         session.execute("SELECT k FROM r FINAL")
 

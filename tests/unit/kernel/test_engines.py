@@ -25,6 +25,14 @@ from tests.support.merging import (
 SMALL = st.integers(-2, 3)
 TEXT = st.text(alphabet="ab\0ü", max_size=9)
 FLOAT = st.one_of(st.floats(width=32), st.sampled_from([0.0, -0.0, 1.5, float("nan")]))
+UUIDS = st.sampled_from(
+    [
+        "00000000-0000-0001-0000-000000000000",
+        "00000000-0000-0000-0000-000000000002",
+        "ffffffff-ffff-ffff-0000-000000000001",
+        "80000000-0000-0000-8000-00000000000a",
+    ]
+)
 AMOUNT = st.decimals(-100, 100, places=2, allow_nan=False)
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -43,6 +51,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "Bool": st.booleans(),
     "String": TEXT,
     "Date": st.dates(),
+    "UUID": UUIDS,
+    "Enum8('b' = -1, 'c' = 2, 'a' = 7)": st.sampled_from("abc"),
     "Array(Int64)": st.lists(SMALL, max_size=3),
 }
 NULLABLE = {
@@ -51,7 +61,10 @@ NULLABLE = {
     if not kind.startswith("Array")
 }
 ALL_VALUES = VALUES | NULLABLE
-KEY_TYPES = ("Int64", "String", "Date", "Bool", "Decimal(9, 2)", "Int128", "UInt64")
+KEY_TYPES = (
+    *("Int64", "String", "Date", "Bool", "Decimal(9, 2)", "Int128", "UInt64", "UUID"),
+    "Enum8('b' = -1, 'c' = 2, 'a' = 7)",
+)
 
 
 @st.composite

@@ -15,7 +15,7 @@ def replicas(tmp_path):
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("insert_quorum", "2"), ("insert_quorum", "auto"), ("optimize_on_insert", 1)],
+    [("insert_quorum", "2"), ("insert_quorum", "auto")],
 )
 def test_it_is_not_ignored(replicas, setting, value):
     with pytest.raises(
