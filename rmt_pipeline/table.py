@@ -273,21 +273,17 @@ class Table:
 
     def dataset(self) -> "pyarrow.dataset.Dataset":
         """The active parts as a pyarrow Dataset with the table's schema."""
-        from rmt_pipeline.compute.read_parts import dataset_of, part_files  # noqa: PLC0415
+        from rmt_pipeline.compute.read_parts import dataset_of  # noqa: PLC0415
 
-        definition = self.definition
         with self.snapshot() as snapshot:
-            return dataset_of(part_files(self.store, snapshot.parts, definition), definition)
+            return dataset_of(self.store, snapshot.parts, self.definition)
 
     def spark(self, session: Any) -> Any:
         """The active parts as a DataFrame of `session`."""
-        from rmt_pipeline.compute.read_parts import part_files  # noqa: PLC0415
         from rmt_pipeline.compute.spark import read_parts  # noqa: PLC0415
 
-        definition = self.definition
         with self.snapshot() as snapshot:
-            parts = part_files(self.store, snapshot.parts, definition)
-            return read_parts(session, parts, definition)
+            return read_parts(session, self.store, snapshot.parts, self.definition)
 
     # --- upkeep ---
 

@@ -88,19 +88,19 @@ def _constants(manifest: Manifest, definition: TableDefinition) -> tuple[Column,
 
 
 def dataset_of(
-    parts: Sequence[PartFiles], definition: TableDefinition
+    store: PartStore, parts: Sequence[NamedPart], definition: TableDefinition
 ) -> "pyarrow.dataset.Dataset":
     """The parts, in their order, as one pyarrow Dataset. Rows that have to be converted are held in
     memory. Raises BadValue for what can't be converted, BrokenSource.
     """
     import pyarrow.dataset as ds  # noqa: PLC0415  as slow to import as all else here together
 
-    columns = stored_columns(definition)
-    if all(part.constants == () for part in parts):
-        return open_dataset([path for part in parts for path in part.paths], columns)
+    columns, found = stored_columns(definition), part_files(store, parts, definition)
+    if all(part.constants == () for part in found):
+        return open_dataset([path for part in found for path in part.paths], columns)
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(columns)])
     children = []
-    for is_lazy, run in groupby(parts, lambda part: part.constants is not None):
+    for is_lazy, run in groupby(found, lambda part: part.constants is not None):
         if is_lazy:
             children.append(_fragments(list(run), schema))
         else:

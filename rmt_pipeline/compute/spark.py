@@ -31,7 +31,8 @@ from rmt_pipeline.protocol.errors import RmtError, Unavailable
 from rmt_pipeline.protocol.table import TableDefinition
 
 if TYPE_CHECKING:
-    from rmt_pipeline.compute.read_parts import PartFiles
+    from rmt_pipeline.compute.read_parts import NamedPart
+    from rmt_pipeline.store.part_store import PartStore
 
 CONNECT_TIMEOUT_S = 5.0
 JOBS_AT_ONCE_MAX = 4
@@ -259,18 +260,28 @@ def cancel(sessions: SparkSessions, tag: str) -> None:
     sessions.get().interruptTag(tag)
 
 
-def read_parts(session: Any, parts: "Sequence[PartFiles]", definition: TableDefinition) -> Any:
+def read_parts(
+    session: Any,
+    store: "PartStore",
+    parts: "Sequence[NamedPart]",
+    definition: TableDefinition,
+) -> Any:
     """A DataFrame of these parts with the table's columns of now. Files that have just these
     columns are Spark's own to read; rows of others are converted in tasks.
     """
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema  # noqa: PLC0415
 
-    from rmt_pipeline.compute.read_parts import converted_batches, signed_schema  # noqa: PLC0415
+    from rmt_pipeline.compute.read_parts import (  # noqa: PLC0415
+        converted_batches,
+        part_files,
+        signed_schema,
+    )
 
     columns = stored_columns(definition)
     schema = from_arrow_schema(signed_schema(columns))
-    files = [path for part in parts if part.constants == () for path in part.paths]
-    sources = [part.source for part in parts if part.constants != ()]
+    found = part_files(store, parts, definition)
+    files = [path for part in found if part.constants == () for path in part.paths]
+    sources = [part.source for part in found if part.constants != ()]
     if not files and not sources:
         return session.createDataFrame([], schema)
     frame = session.read.schema(schema).parquet(*files) if files else None

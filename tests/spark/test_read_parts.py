@@ -5,39 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.compute.read_parts import PartFiles, part_files
 from rmt_pipeline.compute.spark import SparkSessions, read_parts
-from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
 from tests.support.merging import definition, sorted_table, write_part
-from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, OnePart, part_of
+from tests.support.old_parts import EXPECTED, NOW, ROWS, Parts, part_of
 
 pytestmark = pytest.mark.spark
 
 
-def files(root: Path, name: str, table: TableDefinition) -> list[PartFiles]:
-    part = OnePart(part_of(root, name, ROWS))
-    return part_files(part, [part], table)
-
-
-def test_a_dataframe_has_the_columns_of_now(connect: SparkSessions, tmp_path: Path) -> None:
-    """P33."""
-    session = connect.get()
-    for case in ("another name and type", "a column more"):
-        table = NOW[case]
-        rows = read_parts(session, files(tmp_path / case, "all_0_0_0", table), table).collect()
-        assert sorted(map(tuple, rows)) == EXPECTED[case]
-
-
-def test_a_dataframe_of_current_and_old_parts_has_all_rows(
-    connect: SparkSessions, tmp_path: Path
+@pytest.mark.parametrize("case", ["another name and type", "a column more"])
+def test_a_dataframe_has_the_columns_of_now(
+    case: str, connect: SparkSessions, tmp_path: Path
 ) -> None:
     """P33."""
-    current = files(tmp_path, "all_0_0_0", BEFORE)
-    old = [part._replace(constants=None) for part in files(tmp_path, "all_1_1_0", BEFORE)]
-    found = read_parts(connect.get(), [*current, *old], BEFORE)
-    assert sorted(row["id"] for row in found.collect()) == [1, 1, 2, 2, 3, 3]
-    assert read_parts(connect.get(), [], BEFORE).collect() == []
+    old = part_of(tmp_path, "all_0_0_0", ROWS)
+    table = NOW[case]
+    rows = [
+        dict(zip((column.name for column in table.columns), row, strict=True))
+        for row in EXPECTED[case]
+    ]
+    new = write_part(tmp_path, "all_1_1_0", sorted_table(rows, table))
+    kinds = tuple(PartColumn(column.name, column.type) for column in table.columns)
+    new = replace(new, manifest=replace(new.manifest, columns=kinds, metadata_version=5))
+    store = Parts(old, new)
+    found = read_parts(connect.get(), store, store.all, table).collect()
+    assert sorted(map(tuple, found)) == sorted([*EXPECTED[case], *EXPECTED[case]])
+    assert read_parts(connect.get(), store, [], table).collect() == []
 
 
 def test_unsigned_integers_are_read_whole(connect: SparkSessions, tmp_path: Path) -> None:
@@ -48,8 +41,9 @@ def test_unsigned_integers_are_read_whole(connect: SparkSessions, tmp_path: Path
     row = {"id": 1, **{name: 2**bits - 1 for name, bits in kinds}}
     part = write_part(tmp_path, "all_0_0_0", sorted_table([row], table))
     columns = tuple(PartColumn(column.name, column.type) for column in table.columns)
-    one = OnePart(replace(part, manifest=replace(part.manifest, columns=columns)))
-    [as_it_is] = part_files(one, [one], table)
-    for read in (as_it_is, as_it_is._replace(constants=None)):
-        [found] = read_parts(connect.get(), [read], table).collect()
-        assert [int(value) for value in found] == list(row.values())
+    part = replace(part, manifest=replace(part.manifest, columns=columns))
+    altered = replace(table, columns=(*table.columns, *NOW["a column more"].columns[-1:]))
+    store = Parts(part)
+    for now, more in ((table, []), (altered, [0])):
+        [found] = read_parts(connect.get(), store, store.all, now).collect()
+        assert [int(value) for value in found] == [*row.values(), *more]

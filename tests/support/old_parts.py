@@ -1,6 +1,6 @@
 """A table before and after ALTERs, a part from before, and what its rows are afterwards."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +75,20 @@ def part_of(root: Path, name: str, rows: list[dict[str, Any]]) -> SourcePart:
     return replace(part, manifest=manifest)
 
 
-class OnePart:
-    """A store, and a snapshot of it, with one part."""
+class Parts:
+    """A store with some parts."""
 
-    def __init__(self, source: SourcePart) -> None:
-        self._source = source
-        self.name = PartName.parse(source.name)
-        self.manifest: Manifest = source.manifest
+    def __init__(self, *sources: SourcePart) -> None:
+        self.all = [_Part(PartName.parse(one.name), one.manifest) for one in sources]
+        self._directories = {
+            part.name: one.directory for part, one in zip(self.all, sources, strict=True)
+        }
 
-    def directory(self, _: PartName) -> str:
-        return self._source.directory
+    def directory(self, part: PartName) -> str:
+        return self._directories[part]
+
+
+@dataclass(frozen=True)
+class _Part:
+    name: PartName
+    manifest: Manifest

@@ -13,7 +13,7 @@ from rmt_pipeline.compute.merge import LocalMerger
 from rmt_pipeline.compute.merge_job import MergeDone, MergeJob, SourcePart
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.compute.mutate_job import MutateDone, MutateJob, MutateOutcome, Untouched
-from rmt_pipeline.compute.read_parts import dataset_of, part_files
+from rmt_pipeline.compute.read_parts import dataset_of
 from rmt_pipeline.expressions.connection import open_connection
 from rmt_pipeline.expressions.translate import translate_query
 from rmt_pipeline.protocol.errors import BadValue
@@ -22,7 +22,7 @@ from rmt_pipeline.sql.table_relation import PartFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import CREATED_S, sorted_table, write_part
-from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, OnePart, altered, part_of
+from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, Parts, altered, part_of
 
 
 @pytest.fixture
@@ -52,9 +52,8 @@ def written(outcome: MergeDone | MutateDone) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("case", NOW)
 def test_a_dataset_has_the_columns_of_now(case: str, old: SourcePart) -> None:
     """P33."""
-    part = OnePart(old)
-    files = part_files(part, [part], NOW[case])  # type: ignore[arg-type]
-    assert tuples(dataset_of(files, NOW[case]).to_table()) == EXPECTED[case]
+    store = Parts(old)
+    assert tuples(dataset_of(store, store.all, NOW[case]).to_table()) == EXPECTED[case]
 
 
 @pytest.mark.parametrize("case", NOW)
