@@ -9,6 +9,7 @@ import asyncio
 import io
 import itertools
 import json
+import random
 import resource
 import signal
 import struct
@@ -319,7 +320,7 @@ def main() -> int:
     end_s = time.monotonic() + options.minutes * 60
     failed: set[str] = set()
     for round_number in itertools.count(options.first):
-        for target in TARGETS:
+        for target in random.Random(round_number).sample(TARGETS, len(TARGETS)):
             if time.monotonic() >= end_s:
                 print(
                     f"{round_number - options.first} rounds; failed: {sorted(failed) or 'none'}"

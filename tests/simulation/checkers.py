@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.columns import columns_text
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.protocol.formats import PartHeader
-from rmt_pipeline.protocol.log_entry import decode
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import InsertRecord
@@ -92,8 +91,8 @@ def _what_a_replica_has_left(cluster: Cluster, site: Site) -> str | None:
     nodes, paths = cluster.world.zookeeper.nodes, paths_of(site)
     log, pointer, queue = nodes[TABLE.log], nodes[paths.log_pointer], nodes[paths.queue]
     if queue.children:
-        first = decode(nodes[paths.queue_entry(min(queue.children))].data)
-        return f"{site.replica} has {len(queue.children)} entries left, the first is {first}"
+        first = nodes[paths.queue_entry(min(queue.children))].data
+        return f"{site.replica} has {len(queue.children)} entries left, the first is {first!r}"
     if nodes[paths.executing].children:
         return f"{site.replica} has claims left"
     newest = max(nodes[TABLE.mutations].children, default="")
