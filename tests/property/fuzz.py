@@ -32,6 +32,7 @@ from rmt_pipeline.expressions.commands import parse_commands
 from rmt_pipeline.expressions.parser import parse_expression
 from rmt_pipeline.expressions.query_parser import parse_query
 from rmt_pipeline.expressions.types import parse_type
+from rmt_pipeline.protocol.alter_history import AlterRecord
 from rmt_pipeline.protocol.columns import parse_columns
 from rmt_pipeline.protocol.entries import decode
 from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable, UserError
@@ -134,7 +135,8 @@ get|all_0_0_0|merge|into|all_0_1_1|deduplicate: 0|mutate|to|drop|detach|REPLACE_
 alter_version|0|have_mutation|columns_str_size:|metadata_str_size:|99999999999|-1|quorum: 2|
 columns format version: 1|1 columns:|`a` Int8|metadata format version: 1|date column: |replicas: 2|
 commands: DELETE WHERE 1|alter version: -1|block numbers count: 1|all\t5|parts: 1|tries: 1|
-4000000000|part format version: 1|host: a|port: 9009
+4000000000|part format version: 1|host: a|port: 9009|alter format version: 1|
+created: 2026-11-20 14:19:47|replica: r1|request: |commands: |changes: 1|rename\ta\tb|drop\ta
 """
 NODE_LINES = st.sampled_from(LINES_OF_NODES.replace("|\n", "|").strip().split("|"))
 nodes = st.lists(NODE_LINES | st.text(max_size=9), max_size=12).map(
@@ -245,6 +247,7 @@ NODES: dict[str, Callable[[bytes], object]] = {
     "mutation": MutationEntry.decode,
     "claim": Claim.decode,
     "attempts": Attempts.decode,
+    "alter record": lambda data: AlterRecord.decode(data, 1),
     "insert record": InsertRecord.decode,
     "columns": as_text(parse_columns),
     "metadata": as_text(parse_metadata),
