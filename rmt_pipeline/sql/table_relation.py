@@ -59,7 +59,9 @@ def relation_over(
     """
     stored = [c for c in definition.columns if c.default_kind not in ("ALIAS", "EPHEMERAL")]
     selects = [
-        _select(run, definition, stored, virtual, unread) for run in _runs(files) if run.files
+        _select(found, paths, stored, virtual, unread)
+        for found, paths in _runs(files, definition)
+        if paths
     ]
     sql = " UNION ALL ".join(selects) if selects else _empty(stored, virtual)
     columns = [column for column in definition.columns if column.default_kind != "EPHEMERAL"]
@@ -82,15 +84,22 @@ def names_in(query: str) -> set[str]:
     return found
 
 
-def _runs(files: Sequence[PartFiles]) -> Iterator[PartFiles]:
-    """Neighbours with the same columns together: older parts may have others."""
-    for (columns, version), same in groupby(files, lambda one: (one.columns, one.version)):
-        yield PartFiles(columns, [file for one in same for file in one.files], version)
+def _runs(
+    files: Sequence[PartFiles], definition: TableDefinition
+) -> Iterator[tuple[tuple[StoredColumn, ...], list[str]]]:
+    """Neighbours that have the table's columns in the same way together: where, and the files."""
+    known: dict[tuple[tuple[PartColumn, ...], int], tuple[StoredColumn, ...]] = {}
+    for one in files:
+        if (one.columns, one.version) not in known:
+            found = stored_as(definition, one.columns, one.version)
+            known[one.columns, one.version] = found
+    for stored, same in groupby(files, lambda one: known[one.columns, one.version]):
+        yield stored, [file for one in same for file in one.files]
 
 
 def _select(
-    run: PartFiles,
-    definition: TableDefinition,
+    present: Sequence[StoredColumn],
+    files: Sequence[str],
     stored: Sequence[Column],
     virtual: Sequence[str],
     unread: Collection[str],
@@ -98,14 +107,14 @@ def _select(
     """The rows of the files with the stored columns of now. In steps, each around the one before:
     the files' columns by their present names; of their present types; the columns that they lack.
     """
-    found = {one.column: one for one in stored_as(definition, run.columns, run.version)}
+    found = {one.column: one for one in present}
     names = [*(column.name for column in stored), *virtual]
     unread = frozenset(unread)
     have = [column for column in stored if column.name in found and column.name not in unread]
     items = [_read(found[column.name]) for column in have]
     items += [f"{_VIRTUAL[name]} AS {identifier(name)}" for name in virtual]
     options = ", filename = true" if virtual else ""
-    paths = ", ".join("'" + str(PurePath(file)).replace("'", "''") + "'" for file in run.files)
+    paths = ", ".join("'" + str(PurePath(file)).replace("'", "''") + "'" for file in files)
     sql = f"SELECT {', '.join(items) or '1 AS none'} FROM read_parquet([{paths}]{options})"  # noqa: S608
     if len(have) == len(stored) and all(_is_same(found[one.name], one) for one in have):
         return sql
