@@ -59,9 +59,9 @@ RATIO_MAX = 1.2
 MANY_PARTS, DISTINCT_PARTS, SMALL_ROWS, MATCHING = 10_000, 100, 200, 10
 UNTOUCHED_PER_S_MIN = 2_000
 ASSIGN_S_MAX = 10
-NEEDLE = "user-2500000x"
+NEEDLE, NEEDLE_ID = "user-2500000x", 10**12
 UNTOUCHED = {
-    "least and greatest value": "user = '~'",
+    "least and greatest value": f"id = {NEEDLE_ID}",
     "a look at the column": f"user = '{NEEDLE}'",
     "DuckDB": f"endsWith(user, '{NEEDLE[-5:]}')",
 }
@@ -140,6 +140,7 @@ def many_parts(root: Path, matching: int) -> list[SourcePart]:
     """Small parts under many names: hard links of a few. The first ones have the needle."""
     plain = parts(root / "made", DISTINCT_PARTS, SMALL_ROWS)
     needles = rows(7, SMALL_ROWS, ids=10**9)
+    needles = needles.set_column(0, "id", pa.array([NEEDLE_ID] * SMALL_ROWS))
     needles = needles.set_column(3, "user", pa.array([NEEDLE] * SMALL_ROWS))
     needle = write_part(root / "made", "all_0_0_0", needles)
     store = root / "store"

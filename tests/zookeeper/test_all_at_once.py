@@ -1,4 +1,5 @@
-"""Rows come, parts merge and are mutated, all at once, on two servers that are killed now and then.
+"""Rows come, parts merge and are mutated, columns are added and changed, all at once, on servers
+that are killed now and then.
 
 What is left is what a model in pandas says; and no insert was ever refused because of the rest.
 """
@@ -23,6 +24,7 @@ from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.sql.session import Session
 from rmt_pipeline.sql.session_upkeep import partition_id_of
 from rmt_pipeline.sql.statements import PartitionByValue
 from rmt_pipeline.system import SystemClock
@@ -43,7 +45,7 @@ def definition(root: str, replica: str) -> TableDefinition:
     return TableDefinition(
         database="default",
         name="t",
-        columns=(Column("id", "Int64"), Column("v", "Int64"), Column("p", "String")),
+        columns=(Column("id", "Int64"), Column("v", "Int32"), Column("p", "String")),
         engine=Engine("MergeTree", root, replica),
         order_by=("id",),
         partition_by=("p",),
@@ -94,18 +96,30 @@ class Server:
 
 @dataclass(frozen=True)
 class Change:
-    """A mutation, as a statement and as what it does to a frame with id, v, p."""
+    """A mutation, as a statement and as what it does to a frame with id, v, p, w."""
 
     text: str
     apply: Callable[[pd.DataFrame], pd.DataFrame]
 
 
-def drawn_change(rng: random.Random) -> Change:
+ALTERS = (
+    "ADD COLUMN w Int64 DEFAULT id * 2",
+    "MODIFY COLUMN v Int64",
+    "ADD COLUMN u String DEFAULT 'none' FIRST, COMMENT COLUMN w 'twice the id, and more'",
+)
+
+
+def drawn_change(rng: random.Random, *, has_w: bool) -> Change:
     divisor, rest, more = rng.randint(3, 9), rng.randint(0, 2), rng.randint(1, 99)
     if rng.random() < 0.4:
         return Change(
             f"DELETE WHERE id % {divisor} = {rest} AND v > {more}",
             lambda rows: rows[~((rows.id % divisor == rest) & (rows.v > more))],
+        )
+    if has_w and rng.random() < 0.5:
+        return Change(
+            f"UPDATE w = w + {more} WHERE id % {divisor} = {rest}",
+            lambda rows: rows.assign(w=rows.w.where(rows.id % divisor != rest, rows.w + more)),
         )
     if rng.random() < 0.3:
         partition = rng.choice(PARTITIONS)
@@ -129,6 +143,7 @@ class History:
 
     inserted: list[tuple[pd.DataFrame, InsertResult]] = field(default_factory=list)
     changes: dict[str, Change] = field(default_factory=dict)
+    altered: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
 
@@ -169,7 +184,8 @@ def insert_some(table: Table, name: str, seed: int, history: History) -> None:
 def change_some(tables: list[Table], seed: int, history: History) -> None:
     rng = random.Random(seed)
     for _ in range(MUTATIONS):
-        table, change = rng.choice(tables), drawn_change(rng)
+        table = rng.choice(tables)
+        change = drawn_change(rng, has_w=table.definition.column("w") is not None)
 
         def mutate(table: Table = table, change: Change = change) -> None:
             history.changes[table.mutate(change.text)] = change
@@ -180,24 +196,39 @@ def change_some(tables: list[Table], seed: int, history: History) -> None:
         SystemClock().sleep_s(rng.uniform(0, 0.8))
 
 
+def alter_some(config: Config, seed: int, history: History) -> None:
+    rng = random.Random(seed)
+    for text in ALTERS:
+        SystemClock().sleep_s(rng.uniform(0.2, 1.5))
+
+        def alter(text: str = text) -> None:
+            with Session.open(config, rng.choice(REPLICAS)) as session:
+                session.execute(f"ALTER TABLE t {text} SETTINGS alter_sync = 0")
+            history.altered.append(text)
+
+        patiently(history, alter)
+
+
 def optimize(table: Table) -> None:
     table.optimize(settings={"alter_sync": 0})
 
 
 @pytest.fixture
-def site(tmp_path, zookeeper_server, chroot) -> Iterator[tuple[list[Table], list[Server]]]:
+def site(
+    tmp_path, zookeeper_server, chroot
+) -> Iterator[tuple[list[ServerContext], list[Server]]]:
     config = config_at(tmp_path, zookeeper_server.hosts)
     with ExitStack() as opened:
-        tables = []
+        contexts = []
         for name in REPLICAS:
             context = opened.enter_context(ServerContext.open(config, name))
             create(config, context.keeper(), definition(f"{chroot}/t", name), name)
-            tables.append(context.table("t"))
+            contexts.append(context)
         servers = []
         for name in REPLICAS:
             servers.append(Server(config, name, tmp_path / f"{name}.log"))
             opened.callback(servers[-1].stop)
-        yield tables, servers
+        yield contexts, servers
 
 
 def as_the_model_says(history: History, tables: list[Table]) -> pd.DataFrame:
@@ -209,8 +240,9 @@ def as_the_model_says(history: History, tables: list[Table]) -> pd.DataFrame:
         ids = {p: _partition_id(tables[0], p) for p in PARTITIONS}
         frames.append(rows.assign(block=[blocks[ids[p]] for p in rows.p]))
     rows = pd.concat(frames, ignore_index=True)
+    rows["w"] = rows.id * 2
     reports = {one.status.mutation_id: one.status.entry for one in tables[0].mutations()}
-    assert reports.keys() == history.changes.keys()
+    assert reports.keys() >= history.changes.keys(), "the others are those of ALTERs"
     for mutation, change in sorted(history.changes.items()):
         numbers = {
             p: reports[mutation].version_in(_partition_id(tables[0], p)) for p in PARTITIONS
@@ -218,7 +250,7 @@ def as_the_model_says(history: History, tables: list[Table]) -> pd.DataFrame:
         version = rows.p.map(lambda p, numbers=numbers: numbers[p] or 0)
         before = rows.block < version
         rows = pd.concat([change.apply(rows[before]), rows[~before]], ignore_index=True)
-    return rows[["id", "v", "p"]].sort_values("id", ignore_index=True)
+    return rows[["id", "v", "p", "w"]].sort_values("id", ignore_index=True)
 
 
 def _partition_id(table: Table, value: str) -> str:
@@ -227,7 +259,8 @@ def _partition_id(table: Table, value: str) -> str:
 
 def what_it_holds(table: Table) -> pd.DataFrame:
     rows = table.dataset().to_table().to_pandas()
-    return rows[["id", "v", "p"]].sort_values("id", ignore_index=True)
+    assert set(rows.u) == {"none"}
+    return rows[["id", "v", "p", "w"]].sort_values("id", ignore_index=True)
 
 
 def until_calm(tables: list[Table]) -> None:
@@ -246,11 +279,12 @@ def until_calm(tables: list[Table]) -> None:
 
 
 def test_everything_at_once_ends_as_the_model_says(site):
-    """P29, P31."""
+    """P29, P31, P33, P34."""
     seed = int(os.environ.get("RMT_SEED", random.SystemRandom().randint(0, 2**32)))
     print(f"RMT_SEED={seed}")
     rng = random.Random(seed)
-    tables, servers = site
+    contexts, servers = site
+    tables = [context.table("t") for context in contexts]
     history = History()
     errors: list[BaseException] = []
 
@@ -270,6 +304,7 @@ def test_everything_at_once_ends_as_the_model_says(site):
             for table, name in zip(tables, REPLICAS, strict=True)
         ),
         noting(change_some, tables, rng.random(), history),
+        noting(alter_some, contexts[0].config, rng.random(), history),
     ]
     threads = [threading.Thread(target=one) for one in work]
     for thread in threads:
@@ -282,6 +317,7 @@ def test_everything_at_once_ends_as_the_model_says(site):
         assert not thread.is_alive()
     assert history.refusals == []
     assert errors == []
+    assert tuple(history.altered) == ALTERS
     until_calm(tables)
     expected = as_the_model_says(history, tables)
     for table in tables:
