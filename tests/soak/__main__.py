@@ -1,0 +1,264 @@
+"""`python -m tests.soak --minutes n`: two servers that work, a ZooKeeper, a Spark, clients; all but
+Spark are killed, stopped and started again. At the end the tables must be what the histories say.
+"""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from rmt_pipeline.compute.spark_server import ConnectServer
+from rmt_pipeline.config import load_config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.replica.compare import compare_replicas
+from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
+from rmt_pipeline.zookeeper.java import find_java
+from tests.soak.client import KEYS_PER_CLIENT, keys_of
+from tests.soak.history import judge, read_histories
+
+SERVERS = ("r1", "r2")
+CLIENTS = 3
+FAULTS_EVERY_S = (3.0, 9.0)
+READY_S = 120.0
+SETTLES_S = 300.0
+SESSION_TIMEOUT_S = 4
+TABLE = (
+    "CREATE TABLE t (key Int64, part Int64, text String) "
+    "ENGINE = ReplicatedMergeTree('/soak/{table}', '{replica}') "
+    "PARTITION BY part ORDER BY key "
+    "SETTINGS old_parts_lifetime = 20, merge_selecting_sleep_ms = 500"
+)
+CONFIG = """
+[zookeeper]
+hosts = "{hosts}"
+session_timeout_s = {session_timeout_s}
+connect_timeout_s = 10
+[spark]
+port = {spark}
+data = "spark"
+[servers.r1]
+data = "r1"
+listen = "127.0.0.1:{r1}"
+macros = {{shard = "01", replica = "r1"}}
+[servers.r2]
+data = "r2"
+listen = "127.0.0.1:{r2}"
+macros = {{shard = "01", replica = "r2"}}
+"""
+
+
+class Soak:
+    """All processes of one soak, in one directory that stays when something is wrong."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.directory = directory
+        self.rng = random.Random(seed)
+        self.ports = {name: free_port() for name in SERVERS}
+        self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", free_port())
+        self.spark = ConnectServer(
+            directory / "spark.log",
+            port=free_port(),
+            java_home=find_java().env.get("JAVA_HOME"),
+        )
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.struck: list[str] = []
+        self.file = directory / "rmt.toml"
+        self.file.write_text(
+            CONFIG.format(
+                hosts=self.zookeeper.hosts,
+                spark=self.spark.port,
+                session_timeout_s=SESSION_TIMEOUT_S,
+                **self.ports,
+            )
+        )
+        self.config = load_config(self.file)
+
+    # --- processes ---
+
+    def begin(self) -> None:
+        self.zookeeper.start()
+        self.spark.start()
+        for name in SERVERS:
+            self.serve(name)
+            self._until(lambda name=name: self._answers(name), f"{name} to answer")
+            self._rmt("sql", "--server", name, TABLE)
+            self._until(lambda name=name: self._is_writable(name), f"{name} to be active")
+
+    def serve(self, name: str) -> None:
+        self._start(name, "rmt_pipeline.cli", "serve", name, "--work")
+
+    def insert(self, number: int, seconds: float) -> None:
+        inserts, _ = read_histories(self.histories)
+        mine = [key for insert in inserts for key in insert.keys]
+        first = max(
+            (
+                key + 1 - number * KEYS_PER_CLIENT
+                for key in mine
+                if key // KEYS_PER_CLIENT == number
+            ),
+            default=0,
+        )
+        self._start(
+            f"client-{number}",
+            "tests.soak.client",
+            *("--config", str(self.file), "--client", str(number), "--first", str(first)),
+            *("--history", str(self.directory / f"history-{number}")),
+            *("--seconds", str(seconds)),
+        )
+
+    @property
+    def histories(self) -> list[Path]:
+        return sorted(self.directory.glob("history-*"))
+
+    def _start(self, name: str, module: str, *arguments: str) -> None:
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                env={**os.environ, "RMT_CONFIG": str(self.file)},
+                stdout=log,
+                stderr=log,
+            )
+
+    def _rmt(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", str(self.file)]
+        subprocess.run([*command, *arguments], check=True, timeout=READY_S)
+
+    # --- faults ---
+
+    def strike(self, seconds_left: float) -> None:
+        """One fault, of those that the cluster must survive."""
+        server = self.rng.choice(SERVERS)
+        client = self.rng.randrange(CLIENTS)
+        what = self.rng.choice(("kill", "kill", "freeze", "zookeeper", "client"))
+        self.struck.append(what)
+        if what == "kill":
+            self._kill(server)
+            time.sleep(self.rng.uniform(0.0, 6.0))
+            self.serve(server)
+        elif what == "freeze":
+            self.processes[server].send_signal(signal.SIGSTOP)
+            time.sleep(self.rng.uniform(0.5, 2.0 * SESSION_TIMEOUT_S))
+            self.processes[server].send_signal(signal.SIGCONT)
+        elif what == "zookeeper":
+            self.zookeeper.stop()
+            time.sleep(self.rng.uniform(0.0, 3.0))
+            self.zookeeper.start()
+        else:
+            self._kill(f"client-{client}")
+            self.insert(client, seconds_left)
+
+    def _kill(self, name: str) -> None:
+        self.processes[name].kill()
+        self.processes[name].wait(30)
+
+    def run(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        for number in range(CLIENTS):
+            self.insert(number, seconds)
+        while (left_s := end_s - time.monotonic()) > 0:
+            time.sleep(min(left_s, self.rng.uniform(*FAULTS_EVERY_S)))
+            if time.monotonic() < end_s:
+                self.strike(end_s - time.monotonic())
+        for name, process in self.processes.items():
+            if name.startswith("client"):
+                status = process.wait(READY_S)
+                assert status == 0, f"{name} ended with {status}; see its log"
+
+    # --- the end ---
+
+    def tables(self) -> dict[str, tuple[int, ...]]:
+        """What each server holds when all queues are empty."""
+        for name in SERVERS:
+            if self.processes[name].poll() is not None:
+                raise AssertionError(f"{name} ended by itself; see its log")
+            self._until(lambda name=name: self._is_writable(name), f"{name} to be active")
+        with ServerContext.open(self.config, "r1") as one:
+            self._until(lambda: self._is_even(one), "the queues to be empty")
+            different = compare_replicas(one.table("t").replica).different
+            assert different == (), f"row hashes differ in {different}"
+        found = {}
+        for name in SERVERS:
+            with ServerContext.open(self.config, name) as context:
+                found[name] = keys_of(context)
+        return found
+
+    @staticmethod
+    def _is_even(context: ServerContext) -> bool:
+        try:
+            return not compare_replicas(context.table("t").replica).behind
+        except RmtError:
+            return False
+
+    def _is_writable(self, name: str) -> bool:
+        try:
+            with ServerContext.open(self.config, name) as context:
+                replica = context.table("t").replica
+                return replica.keeper.exists(replica.paths.is_active) is not None
+        except RmtError:
+            return False
+
+    def _answers(self, name: str) -> bool:
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.ports[name]}/health", timeout=5
+            ):
+                return True
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+
+    @staticmethod
+    def _until(condition: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + SETTLES_S
+        while not condition():
+            if time.monotonic() >= deadline_s:
+                raise AssertionError(f"waited {SETTLES_S:.0f} s for {what}, in vain")
+            time.sleep(0.3)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(30)
+        self.spark.stop()
+        self.zookeeper.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    soak = Soak(Path(tempfile.mkdtemp(prefix="rmt-soak-")), options.seed)
+    print(f"histories and logs are in {soak.directory}", flush=True)
+    try:
+        soak.begin()
+        soak.run(options.minutes * 60)
+        tables = soak.tables()
+    finally:
+        soak.end()
+    verdict = judge(*read_histories(soak.histories), tables)
+    faults = ", ".join(f"{soak.struck.count(what)} {what}" for what in sorted(set(soak.struck)))
+    print(f"faults: {faults or 'none'}")
+    print(verdict.words())
+    return 0 if verdict.is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
