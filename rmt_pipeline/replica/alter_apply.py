@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter_history import history_of
 from rmt_pipeline.protocol.alter_texts import definition_of_texts
 from rmt_pipeline.protocol.entries import AlterMetadata, LogEntry, MutatePart, sources_of
@@ -43,8 +44,9 @@ def alters_first(
             others.append((node, entry))
     if done:
         return done, [], {}
-    awaiting = structures_awaited(replica, others)
-    return 0, [one for one in others if one[0] not in awaiting], awaiting
+    next_ones = others[: limits.ENTRIES_PER_CLAIM_MAX]  # more are not claimed in one step
+    awaiting = structures_awaited(replica, next_ones)
+    return 0, [one for one in next_ones if one[0] not in awaiting], awaiting
 
 
 def _applied(replica: Replica, node: str, entry: AlterMetadata, backoff: Backoff) -> bool:
