@@ -10,6 +10,7 @@ from rmt_pipeline.expressions.kit import (
     constant_text,
     function,
     text,
+    true_or_false,
 )
 from rmt_pipeline.expressions.text_form import text_of
 from rmt_pipeline.expressions.typed import (
@@ -118,6 +119,38 @@ def _count_substrings(arguments: list[Typed]) -> Typed:
     return Typed(sql, nullable_like(UINT64, *arguments))
 
 
+def _substring_index(arguments: list[Typed]) -> Typed:
+    """What is before the n-th separator; behind it, counted from the end, when n is negative."""
+    separator = constant_text(arguments[1], "the separator")
+    count = constant_integer(arguments[2], "the number of pieces")
+    if len(separator) != 1:
+        raise TypeProblem(
+            f"substringIndex takes a separator of one character, not {separator!r}"
+        )
+    pieces = f"string_split({text(arguments[0])}, {string_sql(separator)})"
+    kept = f"list_slice({pieces}, 1, {count})"
+    if count <= 0:
+        kept = f"list_slice({pieces}, greatest(len({pieces}) + 1 - {-count}, 1), len({pieces}))"
+    sql = f"array_to_string({kept}, {string_sql(separator)})"
+    return Typed(sql, nullable_like(STRING, arguments[0]))
+
+
+def _any_found(arguments: list[Typed]) -> Typed:
+    needles = arguments[1]
+    if needles.plain.family != "Array" or not needles.plain.elements[0].is_string:
+        raise TypeProblem(
+            f"multiSearchAny takes an Array(String) to look for, not {needles.type.text}"
+        )
+    haystack = text(arguments[0])
+    found = f"list_transform({needles.sql}, lambda e: contains({haystack}, e))"
+    # Nothing is found in an empty text, not even an empty one.
+    sql = (
+        f"(CASE WHEN {haystack} IS NULL THEN NULL WHEN {haystack} = '' THEN false "
+        f"ELSE coalesce(list_bool_or({found}), false) END)"
+    )
+    return true_or_false(sql, arguments[0])
+
+
 def _count_matches(arguments: list[Typed]) -> Typed:
     pattern = string_sql(checked_pattern(constant_text(arguments[1], "the regular expression")))
     sql = f"CAST(len(regexp_extract_all({text(arguments[0])}, {pattern}, 0, 's')) AS UBIGINT)"
@@ -168,6 +201,8 @@ FUNCTIONS = (
     function("arrayStringConcat", _join, 1, 2),
     function("countSubstrings", _count_substrings, 2),
     function("countMatches", _count_matches, 2),
+    function("substringIndex", _substring_index, 3),
+    function("multiSearchAny", _any_found, 2),
     function("extract", _extract, 2),
     function("extractAll", _extract_all, 2),
     function("format", _format, 1, MANY),

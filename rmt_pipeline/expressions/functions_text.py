@@ -305,13 +305,20 @@ FUNCTIONS = (
     function("locate", _position(in_bytes=True, needle_first=True), 2),
     function("positionUTF8", _position(in_bytes=False), 2, 3),
     function("positionCaseInsensitive", _position(in_bytes=True, fold=True), 2, 3),
+    function("positionCaseInsensitiveUTF8", _position(in_bytes=False, fold=True), 2, 3),
     function("replaceOne", _replace_one, 3),
     *(
         function(name, template("replace({0}, {1}, {2})", STRING, text), 3)
         for name in ("replaceAll", "replace")
     ),
-    function("startsWith", predicate("starts_with({0}, {1})", text), 2),
-    function("endsWith", predicate("ends_with({0}, {1})", text), 2),
+    *(
+        function(name, predicate("starts_with({0}, {1})", text), 2)
+        for name in ("startsWith", "startsWithUTF8")
+    ),
+    *(
+        function(name, predicate("ends_with({0}, {1})", text), 2)
+        for name in ("endsWith", "endsWithUTF8")
+    ),
     function(
         "reverse", _reverse, 1, differs="text beyond ASCII is refused; there broken bytes"
     ),
