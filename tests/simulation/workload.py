@@ -45,6 +45,8 @@ class Size:
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
         hosts = rng.choice((2, 2, 3, 3, 4))
+        if hosts == 4:
+            hosts = rng.choice((4, 4, 5))
         return cls(
             hosts=hosts,
             partitions=rng.choice((1, 1, 2, 3)),
