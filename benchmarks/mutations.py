@@ -171,9 +171,8 @@ def clone_some(work: tuple[str, Sequence[SourcePart], str]) -> tuple[int, int]:
     cloned = written = 0
     for outcome in LocalMutator(SystemClock()).mutate(jobs):
         if isinstance(outcome, Untouched):
-            stagings[outcome.job.result].abandon()
-            source = PartName.parse(outcome.job.source.name)
-            store.clone(source, "mutate", outcome.job.result, outcome.job.unchanged())
+            job, staging = outcome.job, stagings[outcome.job.result]
+            store.clone_into(staging, PartName.parse(job.source.name), job.unchanged())
             cloned += 1
         else:
             assert isinstance(outcome, MutateDone), outcome

@@ -100,9 +100,8 @@ def _staged(
         case MutateDone():
             return staging.seal(outcome.manifest)
         case Untouched(job):
-            staging.abandon()
             source = PartName.parse(job.source.name)
-            return replica.store.clone(source, "mutate", job.result, job.unchanged())
+            return replica.store.clone_into(staging, source, job.unchanged())
         case MutateFailure():
             staging.abandon()
             return outcome.error

@@ -63,19 +63,16 @@ class PartStore:
         """Throw a staged part away. Nothing happens when it is gone."""
         self._disk.remove_tree(self._path(staged.directory))
 
-    def clone(
-        self,
-        part: PartName,
-        kind: layout.StageKind,
-        hint: str,
-        manifest: Manifest | None = None,
-    ) -> StagedPart:
+    def clone(self, part: PartName, kind: layout.StageKind, hint: str) -> StagedPart:
         """The same rows as `part`, staged again without copying bytes: hard links.
 
-        With `manifest`, the clone tells that story (same files). Raises MissingPart, DiskFull.
+        Raises MissingPart, DiskFull.
         """
-        manifest = manifest or self.manifest(part)
-        staging = self.begin(kind, hint)
+        manifest = self.manifest(part)
+        return self.clone_into(self.begin(kind, hint), part, manifest)
+
+    def clone_into(self, staging: Staging, part: PartName, manifest: Manifest) -> StagedPart:
+        """As `clone`, into an empty `staging`; `manifest` tells its story (same files)."""
         try:
             self._link_files(part, staging.directory, [file.name for file in manifest.files])
             return replace(staging.seal(manifest), is_clone=True)

@@ -309,7 +309,8 @@ def test_a_clone_shares_bytes_and_tells_its_own_story(store: PartStore, disk: Di
     put(store, str(PART))
     story = dataclasses.replace(store.manifest(PART), mutations=("0000000001",))
     clone = PartName.parse("all_1_1_0_5")
-    store.publish(store.clone(PART, "mutate", str(clone), story), clone)
+    staging = store.begin("mutate", str(clone))
+    store.publish(store.clone_into(staging, PART, story), clone)
     assert store.verify(clone).mutations == ("0000000001",)
     assert store.manifest(PART).mutations == ()
     with store.pin([clone]):
