@@ -1,0 +1,53 @@
+"""When what failed is tried again."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.replica.backoff import RETRY_FIRST_S, RETRY_MAX_S, Backoff, longest_wait_s
+from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.protocol import merge, mutate
+
+MERGE, MUTATION = merge("0_0_0 1_1_0"), mutate("2_2_0", "2_2_0_5")
+ENTRIES = {"merge": MERGE, "mutate": MUTATION}
+
+
+def replica_with(*mutations: str, **settings: str) -> Any:
+    """As much of one as is asked for here."""
+    keeper = SimpleNamespace(children=lambda _: list(mutations))
+    return SimpleNamespace(
+        keeper=keeper, table=TablePaths("/t"), settings=TableSettings.of(settings)
+    )
+
+
+def test_the_pause_doubles_up_to_the_longest() -> None:
+    backoff = Backoff()
+    pauses = []
+    for _ in range(5):
+        backoff.failed("mutate", 0.0, longest_s=0.5)
+        pauses.append(backoff.next_s(0.0))
+    assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5]
+
+
+def test_a_mutation_pauses_as_long_as_its_setting_says_and_others_a_minute() -> None:
+    assert longest_wait_s(replica_with(), MERGE) == RETRY_MAX_S
+    assert longest_wait_s(replica_with(), MUTATION) == 300
+    short = replica_with(max_postpone_time_for_failed_mutations_ms="2000")
+    assert longest_wait_s(short, MUTATION) == 2
+    never = replica_with(max_postpone_time_for_failed_mutations_ms="0")
+    assert longest_wait_s(never, MUTATION) == RETRY_FIRST_S
+
+
+def test_a_kill_has_failed_mutations_tried_at_once_and_nothing_else() -> None:
+    """P36."""
+    backoff = Backoff()
+    for node in ENTRIES:
+        for _ in range(9):
+            backoff.failed(node, 0.0)
+    backoff.notice_kills(replica_with("0000000001", "0000000002"), ENTRIES)
+    assert backoff.waits("mutate", 1.0)
+    backoff.notice_kills(replica_with("0000000001", "0000000002", "0000000003"), ENTRIES)
+    assert backoff.waits("mutate", 1.0), "a new one is no reason"
+    backoff.notice_kills(replica_with("0000000001", "0000000003"), ENTRIES)
+    assert not backoff.waits("mutate", 1.0)
+    assert backoff.waits("merge", 1.0)
