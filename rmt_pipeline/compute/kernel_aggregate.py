@@ -66,13 +66,13 @@ def _with_column(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
 
 def aggregation_of(shape: Shape) -> Aggregation:
     """AggregatingMergeTree: the functions that columns name."""
-    return Aggregation(_simple_functions(shape, frozenset(shape.key_columns)))
+    return Aggregation(_functions(shape, frozenset(shape.key_columns)))
 
 
 def summing_of(shape: Shape, rules: Summing) -> Aggregation:
     """SummingMergeTree's classes of columns (spec §17.3), and its rule about zeros."""
     kept = frozenset((*shape.key_columns, *rules.kept))
-    functions = _simple_functions(shape, kept)
+    functions = _functions(shape, kept)
     maps = map_columns(shape.columns, kept, rules.columns)
     not_summed = kept.union(functions, *(each.names for each in maps))
     summed = {
@@ -90,13 +90,17 @@ def summing_of(shape: Shape, rules: Summing) -> Aggregation:
     )
 
 
-def _simple_functions(shape: Shape, kept: frozenset[str]) -> dict[str, ColumnRule]:
-    """The rule of each SimpleAggregateFunction column."""
+def _functions(shape: Shape, kept: frozenset[str]) -> dict[str, ColumnRule]:
+    """The rule of each SimpleAggregateFunction and AggregateFunction column."""
     found = {}
     for column in shape.columns:
         kind = parse_type(column.type)
-        if kind.family == "SimpleAggregateFunction" and column.name not in kept:
+        if column.name in kept:
+            continue
+        if kind.family == "SimpleAggregateFunction":
             found[column.name] = _function(kind.names[0], kind.elements[0])
+        elif kind.family == "AggregateFunction":
+            found[column.name] = _state(kind.names[0], kind.elements[-1])
     return found
 
 
@@ -143,10 +147,47 @@ def _taken(array: pa.Array, places: Rows) -> pa.Array:
     return array.take(pa.array(np.where(none, 0, places), mask=none))
 
 
+def _state(name: str, state: DataType) -> ColumnRule:
+    """Merges states of an aggregate function, which are values of an ordinary type."""
+    match name:
+        case "count":
+            return _sum(state)
+        case "groupArray":
+            return concatenated
+        case "uniqExact":
+            return lambda array, groups: distinct_elements(concatenated(array, groups))
+        case "avg":
+            return lambda array, groups: pa.StructArray.from_arrays(
+                [
+                    sums(pc.struct_field(array, place), kind, groups)
+                    for place, kind in enumerate(state.elements)
+                ],
+                list(state.names),
+            )
+        case "argMin" | "argMax":
+            best = _best(np.minimum if name == "argMin" else np.maximum, state.elements[1])
+            return lambda array, groups: array.take(
+                pa.array(_or_first(best(pc.struct_field(array, 1), groups), groups))
+            )
+        case _:
+            return _function(name, state)
+
+
+def _or_first(places: Rows, groups: Groups) -> Rows:
+    """Each group's place, or its first row where it has none: then all its rows are as good."""
+    return np.where(places < groups.rows, places, groups.first)
+
+
 def _extreme(choose: np.ufunc, kind: DataType) -> ColumnRule:
     """min and max: NULL and NaN count only where there is nothing else; of equals the first."""
+    best = _best(choose, kind)
+    return lambda array, groups: _taken(array, best(array, groups))
 
-    def rule(array: pa.Array, groups: Groups) -> pa.Array:
+
+def _best(choose: np.ufunc, kind: DataType) -> Callable[[pa.Array, Groups], Rows]:
+    """Where the extreme of each group is; the number of rows where there is only NULL."""
+
+    def places(array: pa.Array, groups: Groups) -> Rows:
         counts = _present(array)
         if pa.types.is_floating(array.type):
             number = counts & ~pc.is_nan(array).fill_null(True).to_numpy(zero_copy_only=False)
@@ -157,9 +198,9 @@ def _extreme(choose: np.ufunc, kind: DataType) -> ColumnRule:
         _, order[counts] = np.unique(rank, return_inverse=True)
         order[~counts] = np.iinfo(np.int64).max if choose is np.minimum else -1
         best = choose.reduceat(order, groups.first)
-        return _taken(array, groups.first_where(counts & (order == best[groups.number])))
+        return groups.first_where(counts & (order == best[groups.number]))
 
-    return rule
+    return places
 
 
 def concatenated(array: pa.ListArray, groups: Groups) -> pa.ListArray:

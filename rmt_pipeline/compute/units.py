@@ -53,7 +53,7 @@ class Summing:
 
 @dataclass(frozen=True, slots=True)
 class Aggregating:
-    """SimpleAggregateFunction columns of each key (spec §17.4)."""
+    """SimpleAggregateFunction and AggregateFunction columns of each key (spec §17.4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ which Python value (`default`, `parse_text`, Arrow's `as_py`):
 * **UUID and Enum** are text: readable in every tool. Sorted and compared they are as in the
   original: an Enum by its numbers, a UUID by its last 64 bits and then by its first.
 * **LowCardinality** and **SimpleAggregateFunction** are stored as what they wrap: Parquet has
-  dictionaries of its own.
+  dictionaries of its own. **AggregateFunction** is stored as its state, in the clear.
 """
 
 import decimal
@@ -55,7 +55,9 @@ FLOATS = frozenset({"Float32", "Float64"})
 ENUMS = frozenset({"Enum8", "Enum16"})
 DATES = frozenset({"Date", "Date32"})
 TIMES = frozenset({"DateTime", "DateTime64"})
-WRAPPERS = frozenset({"Nullable", "LowCardinality", "SimpleAggregateFunction"})
+WRAPPERS = frozenset(
+    {"Nullable", "LowCardinality", "SimpleAggregateFunction", "AggregateFunction"}
+)
 NESTED = frozenset({"Array", "Tuple", "Map"})
 
 _ARROW = {
@@ -117,7 +119,8 @@ class DataType:
     `numbers` Decimal (P, S), FixedString (N,), DateTime64 (digits,); `zone` DateTime and
     DateTime64 ("" is UTC); `values` Enum (name, number), ascending by number; `elements` what
     a wrapper or a nested type holds; `names` a named Tuple's elements, and the function of a
-    SimpleAggregateFunction.
+    SimpleAggregateFunction or AggregateFunction, whose elements are its arguments' types and, last,
+    the type of its state (`state_types`).
     """
 
     family: str
@@ -142,6 +145,8 @@ class DataType:
             return [f"{quote_name(name)} {element.text}" for name, element in pairs]
         if self.values:
             return [f"{quote_text(name)} = {number}" for name, number in self.values]
+        if self.family == "AggregateFunction":
+            return [*self.names, *(element.text for element in self.elements[:-1])]
         arguments = [*self.names, *(str(number) for number in self.numbers)]
         if self.zone:
             arguments.append(quote_text(self.zone))
@@ -296,7 +301,8 @@ class DataType:
     def is_comparable(self) -> bool:
         """Whether values have an order, so that the type may stand in a sorting key."""
         plain = self.plain
-        return plain.family != "Map" and all(each.is_comparable for each in plain.elements)
+        has_order = plain.family != "Map" and self.family != "AggregateFunction"
+        return has_order and all(each.is_comparable for each in plain.elements)
 
     @property
     def bits(self) -> int:

@@ -15,6 +15,7 @@ from rmt_pipeline.expressions import (
     functions_logic,
     functions_math,
     functions_pattern,
+    functions_state,
     functions_text,
     functions_time,
 )
@@ -35,6 +36,7 @@ SCALARS: dict[str, Function] = named(
         *functions_clock.FUNCTIONS,
         *functions_hash.FUNCTIONS,
         *functions_array.FUNCTIONS,
+        *functions_state.FUNCTIONS,
     ]
 )
 

@@ -23,6 +23,7 @@ from rmt_pipeline.expressions.casts import (
 )
 from rmt_pipeline.expressions.casts_number import wrap
 from rmt_pipeline.expressions.data_type import DataType
+from rmt_pipeline.expressions.functions_state import build_merge, build_state
 from rmt_pipeline.expressions.functions_statistics import (
     moments,
     quantile,
@@ -52,6 +53,7 @@ from rmt_pipeline.expressions.typed import (
     string_sql,
     to_stored,
 )
+from rmt_pipeline.protocol.errors import NotImplementedStatement
 
 
 def _count(call: AggregateCall) -> Typed:
@@ -256,11 +258,12 @@ def _aggregates() -> dict[str, Aggregate]:
 
 
 AGGREGATES = _aggregates()
+_BUILDS = {name: aggregate.build for name, aggregate in AGGREGATES.items()}
 _BY_LOWER = {
     name.lower(): name
     for name in ("count", "sum", "avg", "min", "max", "any_value", "corr", "first_value")
 } | {"last_value": "last_value", "median": "median", "std": "stddevPop", "variance": "varSamp"}
-_COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If")
+_COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge")
 
 
 def find_aggregate(name: str) -> tuple[Aggregate, tuple[str, ...]] | None:
@@ -281,6 +284,28 @@ def build_aggregate(
     aggregate: Aggregate, combinators: tuple[str, ...], call: AggregateCall
 ) -> Typed:
     """Applies the combinators and checks the number of arguments."""
+    call = _combined(combinators, call)
+    if "Merge" in combinators:
+        if "State" in combinators:
+            raise NotImplementedStatement(
+                f"{call.name}: states of states are not supported; INSERT the states, and let a "
+                "merge or -Merge join them"
+            )
+        return build_merge(aggregate.name, _BUILDS, call)
+    if not aggregate.least <= len(call.arguments) <= aggregate.most:
+        raise WrongArguments(
+            f"{call.name} takes {aggregate.least} arguments, not {len(call.arguments)}"
+        )
+    if aggregate.windows_only and not call.over:
+        raise WrongArguments(f"{call.name} is a function of windows: it needs OVER (...)")
+    if any(each.is_null_literal for each in call.arguments) and aggregate.name != "count":
+        raise TypeProblem(f"{call.name}(NULL): NULL has no type here; cast it")
+    if "State" in combinators:
+        return build_state(aggregate.name, _BUILDS, call)
+    return aggregate.build(call)
+
+
+def _combined(combinators: tuple[str, ...], call: AggregateCall) -> AggregateCall:
     for combinator in combinators:
         match combinator:
             case "If":
@@ -296,12 +321,4 @@ def build_aggregate(
                 call = replace(call, or_null=True)
             case _:
                 pass
-    if not aggregate.least <= len(call.arguments) <= aggregate.most:
-        raise WrongArguments(
-            f"{call.name} takes {aggregate.least} arguments, not {len(call.arguments)}"
-        )
-    if aggregate.windows_only and not call.over:
-        raise WrongArguments(f"{call.name} is a function of windows: it needs OVER (...)")
-    if any(each.is_null_literal for each in call.arguments) and aggregate.name != "count":
-        raise TypeProblem(f"{call.name}(NULL): NULL has no type here; cast it")
-    return aggregate.build(call)
+    return call

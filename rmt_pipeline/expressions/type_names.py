@@ -9,6 +9,7 @@ EXACT = (
     *sorted(FLOATS),
     *("String", "UUID", "IPv4", "IPv6", "FixedString", "Enum8", "Enum16"),
     *("Nullable", "LowCardinality", "Array", "Tuple", "Map", "SimpleAggregateFunction"),
+    "AggregateFunction",
 )
 
 
@@ -47,7 +48,6 @@ DECIMAL_DIGITS = {"DECIMAL32": 9, "DECIMAL64": 18, "DECIMAL128": 38, "DECIMAL256
 
 
 _WITHOUT_REASON = {
-    "AggregateFunction": "states have no portable form; use SimpleAggregateFunction",
     "Nested": "write its columns one by one, as in `n.a Array(...)`",
     "JSON": "use String or Map(String, String)",
     "Object": "use String or Map(String, String)",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from rmt_pipeline.expressions.data_type import INTEGER_BITS, DataType
+from rmt_pipeline.expressions.state_types import NoState, aggregate_type
 from rmt_pipeline.expressions.type_names import (
     DECIMAL_DIGITS,
     EXACT,
@@ -141,6 +142,8 @@ class _Parser:
                 return self._tuple(depth)
             case "SimpleAggregateFunction":
                 return self._simple_aggregate(depth)
+            case "AggregateFunction":
+                return self._aggregate(depth)
             case "Array" | "Nullable" | "LowCardinality" | "Map":
                 count = 2 if family == "Map" else 1
                 elements = self._elements(family, count, depth)
@@ -292,6 +295,19 @@ class _Parser:
         element = self.type(depth + 1)
         self.expect(")")
         return DataType("SimpleAggregateFunction", elements=(element,), names=(function,))
+
+    def _aggregate(self, depth: int) -> DataType:
+        self.expect("(")
+        _, function = self.next()
+        arguments: list[DataType] = []
+        while self.peek() != ")":
+            self.expect(",")
+            arguments.append(self.type(depth + 1))
+        self.expect(")")
+        try:
+            return aggregate_type(function, arguments)
+        except NoState as problem:
+            raise self.problem(str(problem)) from None
 
     def _checked(self, rule: Callable[[DataType], str | None], made: DataType) -> DataType:
         reason = rule(made)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rmt_pipeline.protocol.errors import UnknownFunction
 from rmt_pipeline.protocol.row_order import order_value
+from rmt_pipeline.protocol.row_states import is_state, merged_states
 
 Row = Mapping[str, Any]
 Columns = Sequence[tuple[str, str]]
@@ -41,8 +42,8 @@ def summed(
     for name, type_text in columns:
         if name in not_summed or name in in_maps:
             continue
-        if _SIMPLE.fullmatch(type_text):
-            row[name] = _simple(type_text, [each[name] for each in group])
+        if _is_aggregated(type_text):
+            row[name] = _aggregate(type_text, [each[name] for each in group])
             never_zero = True
         elif is_summable(type_text) and (not chosen or name in chosen):
             row[name] = _add_all(type_text, [each[name] for each in group])
@@ -58,9 +59,19 @@ def aggregated(group: Sequence[Row], columns: Columns, key: frozenset[str]) -> R
     """The one row for the rows of a key: functions applied, all else from the first row."""
     row = dict(group[0])
     for name, type_text in columns:
-        if name not in key and _SIMPLE.fullmatch(type_text):
-            row[name] = _simple(type_text, [each[name] for each in group])
+        if name not in key and _is_aggregated(type_text):
+            row[name] = _aggregate(type_text, [each[name] for each in group])
     return row
+
+
+def _is_aggregated(type_text: str) -> bool:
+    return _SIMPLE.fullmatch(type_text) is not None or is_state(type_text)
+
+
+def _aggregate(type_text: str, values: Sequence[Any]) -> Any:
+    if is_state(type_text):
+        return merged_states(type_text, values, _add_all)
+    return _simple(type_text, values)
 
 
 def is_summable(type_text: str) -> bool:

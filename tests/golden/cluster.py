@@ -35,6 +35,7 @@ REPLICAS = ("r1", "r2")
 START_S_MAX = 60.0
 MUTATIONS_S_MAX = 120.0
 STATEMENT_S_MAX = 120.0
+AS_RECORDED = (("optimize_on_insert", "0"),)  # 18.16 stored blocks as they came
 
 CONFIG = """
 [zookeeper]
@@ -207,7 +208,7 @@ def look(outcome: Outcome, expected: Outcome, client: Client, root: str) -> None
 def _perform_one(step: Run, client: Client, root: str, outcome: Outcome) -> None:
     statement = step.statement.replace("{zk}", root).replace("{r}", step.replica)
     try:
-        lines = client.execute(step.replica, statement, step.settings)
+        lines = client.execute(step.replica, statement, (*AS_RECORDED, *step.settings))
     except StatementFailed:
         if not step.fails:
             raise

@@ -32,6 +32,8 @@ CANONICAL = (
         "Map(String, Array(UInt64))",
     ),
     "SimpleAggregateFunction(sum, Int64)",
+    "AggregateFunction(argMax, String, Decimal(9, 2))",
+    "AggregateFunction(count)",
 )
 SPELLINGS = {
     "INT": "Int32",
@@ -67,7 +69,7 @@ REFUSED = {
     "Enum8('a' = 1, 'a' = 2)": "twice",
     "Tuple(Int8, a Int8)": "names",
     "Nested(a Int8)": "one by one",
-    "AggregateFunction(sum, Int8)": "SimpleAggregateFunction",
+    "AggregateFunction(quantile, Int8)": "it has sum",
     "Int8 Int8": "after its end",
     "": "too early",
 }
