@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.formats import PartHeader
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import InsertRecord
+from rmt_pipeline.replica.pull_log import LogTrimmed
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
 from tests.simulation.ledger import ClientInsert, Ledger, inserted_as
@@ -237,7 +238,7 @@ def reads_saw_whole_inserts(finished: Finished) -> None:
             own = insert.own_rows()
             lasting = {rows[row] for row in own if not ledger.is_changed(row)}
             taken_here = bool(own) and ledger.taken_by.get(own[0]) == read.replica
-            is_whole = len(lasting) < 2 or not taken_here
+            is_whole = len(lasting) < 2 or not taken_here or read.replica in ledger.broken
             is_once = all(rows[row] < 2 for row in insert.all_rows())
             seen = f"a read on {read.replica} saw {insert} so: {count_rows(insert, rows)}"
             assert is_whole, seen
@@ -245,12 +246,14 @@ def reads_saw_whole_inserts(finished: Finished) -> None:
 
 
 def nobody_saw_corruption(finished: Finished) -> None:
-    """No bit was flipped here and no log trimmed too early: who thinks so is wrong. But parts may
-    be missing that a broken disk lost, or that were swept because a clock jumped.
+    """No log was trimmed too early, and no bit flipped: who thinks so is wrong. But disks may break
+    here, and staged parts be swept because a clock jumped.
     """
-    is_odd = finished.ledger.lost_parts + finished.ledger.clock_jumps > 0
+    is_broken, jumped = finished.ledger.lost_parts > 0, finished.ledger.clock_jumps > 0
     for process, error in finished.cluster.world.ended_by:
-        excused = is_odd and isinstance(error, MissingPart)
+        excused = (is_broken and not isinstance(error, LogTrimmed)) or (
+            jumped and isinstance(error, MissingPart)
+        )
         assert excused or not isinstance(error, Corruption), f"{process} ended by {error!r}"
 
 

@@ -92,7 +92,9 @@ class Ledger:
     clients: int = 0
     """Clients that still have something to do."""
     lost_parts: int = 0
-    """Parts that a broken disk took away."""
+    """Parts that a broken disk took away, or has changed a bit of."""
+    broken: set[str] = field(default_factory=set)
+    """The replicas with such disks: their rows are away until the part was fetched again."""
     clock_jumps: int = 0
 
     def forms_of(self, row: str) -> set[str | None]:

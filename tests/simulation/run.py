@@ -23,7 +23,7 @@ from tests.simulation.checkers import (
 )
 from tests.simulation.ledger import Ledger
 from tests.simulation.watchman import Watchman
-from tests.simulation.workload import Size, Workload, clean_up
+from tests.simulation.workload import Size, Workload, check_parts, clean_up
 from tests.support.cluster import Cluster
 from tests.support.fast import remembering
 from tests.support.schedule import Schedule, Swarm
@@ -74,6 +74,10 @@ def settle(run: Run) -> None:
     run.world.calm()
     run.cluster.restart_everything()
     until_nothing_is_left(run)
+    if run.ledger.lost_parts:
+        for site in run.finished.sites:
+            run.cluster.spawn(site, "check", check_parts)
+        until_nothing_is_left(run)
 
 
 def until_nothing_is_left(run: Run) -> None:

@@ -7,11 +7,15 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.assign import Assigned, optimize_partition, select_and_assign
+from rmt_pipeline.replica.check import check_part
 from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation, kill_mutation
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.table import Snapshot
+from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
@@ -39,7 +43,7 @@ class Size:
     outages: int = 0
     """How often a machine is switched off for longer than its place in the log is kept."""
     losses: int = 0
-    """How often the last host's disk loses a part."""
+    """How often the last host's disk loses a part, or a bit of one flips."""
     alters: int = 0
 
     @classmethod
@@ -57,7 +61,7 @@ class Size:
             newcomers=rng.choice((0, 0, 1)),
             mutations=rng.choice((0, 0, 1, 4)),
             outages=rng.choice((0, 0, 2)),
-            losses=rng.choice((0, 0, 3)),
+            losses=rng.choice((0, 0, 6)),
             alters=rng.choice((0, 0, 3)),
         )
 
@@ -85,6 +89,8 @@ class Workload:
             self._spawn("statements", self._mutate_some)
         if self._size.alters:
             self._spawn("alters", self._alter_some)
+        if self._size.losses:
+            self._spawn("checker", lambda: self._again_and_again("check", check_parts))
         if self._size.outages + self._size.losses:
             self._spawn("misfortune", self._have_bad_luck)
         for site in list(self._cluster.sites.values())[
@@ -218,8 +224,8 @@ class Workload:
     def _read(self, context: Context) -> None:
         with context.table().snapshot() as snapshot:
             disk = context.process.host.disk
-            if not all(disk.list(str(part.name)) for part in snapshot.parts):
-                return  # lost: a reader would hear of it
+            if self._ledger.lost_parts and not is_whole(context, snapshot):
+                return  # a reader would hear of it
             rows = [row for part in snapshot.parts for row in rows_on(disk, part.name)]
         self._ledger.reads.append(Read(context.site.replica, rows))
 
@@ -296,7 +302,7 @@ class Workload:
         strikes = [self._switch_off] * self._size.outages + [self._lose] * self._size.losses
         self._rng.shuffle(strikes)
         for strike in strikes:
-            self._world.sleep_s(self._rng.uniform(0.0, 1.0))
+            self._world.sleep_s(self._rng.uniform(0.1, 0.8))
             if self._world.is_calm:
                 return
             strike()
@@ -304,23 +310,36 @@ class Workload:
     def _switch_off(self) -> None:
         site = self._somewhere()
         self._world.note(site.replica, "is switched off", "")
-        self._cluster.switch_off(site, for_s=self._rng.uniform(0.5, 4.0))
+        self._cluster.switch_off(site, for_s=self._rng.uniform(0.5, 8.0))
 
     def _lose(self) -> None:
-        """Of the last host, so that no part is lost everywhere: the first one loses none."""
+        """Of the last host, so that no part is lost everywhere: the first one loses none. As soon
+        as there is one that both have.
+        """
+        both: list[str] = []
         first, *_, last = self._cluster.sites.values()
-        nodes = self._world.zookeeper.nodes
-        both = [
-            name
-            for name in last.host.disk.list("")
-            if TABLE.replica(first.replica).part(name) in nodes
-            and TABLE.replica(last.replica).part(name) in nodes
-        ]
-        if both:
-            lost = self._rng.choice(both)
-            self._world.note(last.replica, "loses", lost)
+        for _ in range(50):
+            nodes = self._world.zookeeper.nodes
+            both = [
+                name
+                for name in last.host.disk.list("")
+                if TABLE.replica(first.replica).part(name) in nodes
+                and TABLE.replica(last.replica).part(name) in nodes
+            ]
+            if both or self._world.is_calm:
+                break
+            self._world.sleep_s(0.02)
+        if both and not self._world.is_calm:
+            part = self._rng.choice(both)
+            files = [name for name in last.host.disk.list(part) if name.startswith("data")]
+            rots = bool(files) and self._rng.random() < 0.5
+            self._world.note(last.replica, "has rot in" if rots else "loses", part)
             self._ledger.lost_parts += 1
-            last.host.disk.lose(lost)
+            self._ledger.broken.add(last.replica)
+            if rots:
+                last.host.disk.rot(f"{part}/{files[0]}", self._rng)
+            else:
+                last.host.disk.lose(part)
 
     def _join(self, site: Site) -> None:
         self._world.sleep_s(self._rng.uniform(0.2, 2.0))
@@ -334,6 +353,22 @@ class Workload:
             host = self._rng.choice(list(self._world.hosts.values()))
             host.skew[0] = self._rng.choice(SKEW_S)
             self._ledger.clock_jumps += 1
+
+
+def is_whole(context: Context, snapshot: Snapshot) -> bool:
+    try:
+        for part in snapshot.parts:
+            context.store.verify(part.name)
+    except Corruption:
+        return False
+    return True
+
+
+def check_parts(context: Context) -> None:
+    """As the schedule does: every byte of every part."""
+    replica = context.replica()
+    for part in active_parts(replica.keeper, replica.paths):
+        check_part(replica, part)
 
 
 def clean_up(context: Context) -> None:

@@ -19,8 +19,10 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import Engine, TableDefinition
+from rmt_pipeline.replica.check import check_part
 from rmt_pipeline.replica.create import create_replica
 from rmt_pipeline.replica.execute import Pool, Tools
 from rmt_pipeline.replica.replica import Memory, Replica
@@ -189,7 +191,7 @@ class Context:
 
     def tools(self) -> Tools:
         return Tools(
-            FakePeers(self.process, self._cluster.serving),
+            FakePeers(self.process, self._cluster.serving, self._cluster.check_broken),
             SimMerger(self.process),
             SimMutator(self.process),
         )
@@ -254,6 +256,12 @@ class Cluster:
             if TABLE.replica(site.replica).root == endpoint:
                 return site.outside if self._can_answer(site) else None
         return None
+
+    def check_broken(self, endpoint: str, part: PartName) -> None:
+        """A server that finds a part broken while it sends it has it checked."""
+        for site in self.sites.values():
+            if TABLE.replica(site.replica).root == endpoint and not self.is_down(site):
+                self.spawn(site, "check", lambda context: check_part(context.replica(), part))
 
     def _can_answer(self, site: Site) -> bool:
         server = site.server

@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     Unavailable,
 )
+from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.peers import FetchRequest
 from rmt_pipeline.store.checksums import hash_hex
 from rmt_pipeline.store.manifest import PartFile
@@ -17,6 +18,7 @@ from rmt_pipeline.store.staging import StagedPart
 from tests.support.schedule import Kind
 from tests.support.world import Process
 
+Report = Callable[[str, PartName], None]
 Serving = Callable[[str], PartStore | None]
 """The parts of the replica with this ZooKeeper path, if its server can be reached now. Reading
 them is no effect of anybody's."""
@@ -30,9 +32,11 @@ def _require_hash(file: PartFile, data: bytes) -> None:
 class FakePeers:
     """The `Peers` protocol, doing what the exchange's server and client do, without a wire."""
 
-    def __init__(self, process: Process, serving: Serving) -> None:
+    def __init__(self, process: Process, serving: Serving, report: Report) -> None:
+        """`report` is what a server does that notices, while it sends, that a part is broken."""
         self._process = process
         self._serving = serving
+        self._report = report
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
@@ -68,6 +72,10 @@ class FakePeers:
                 staging.write(file.name, data)
                 _require_hash(file, data)
             return staging.seal(manifest)
+        except Corruption:
+            self._report(request.endpoint, part)
+            staging.abandon()
+            raise
         except BaseException:
             staging.abandon()
             raise
