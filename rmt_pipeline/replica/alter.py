@@ -7,39 +7,37 @@ parts that are here ──► one multi: /metadata, /columns, the log entry, the
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmt_pipeline.compute.convert import try_conversions
-from rmt_pipeline.expressions.commands import names_used, parse_commands
 from rmt_pipeline.expressions.rename import with_renamed
-from rmt_pipeline.expressions.translate import compile_expression
 from rmt_pipeline.protocol.alter import Altered, apply_alter
 from rmt_pipeline.protocol.alter_commands import (
     AlterCommand,
     ClearColumn,
-    DropColumn,
-    ModifyColumn,
-    RenameColumn,
     alter_text,
 )
 from rmt_pipeline.protocol.alter_history import AlterRecord
 from rmt_pipeline.protocol.columns import columns_text
 from rmt_pipeline.protocol.entries import AlterMetadata, encode
 from rmt_pipeline.protocol.errors import (
-    MissingPart,
     OutcomeUnknown,
     TableIsReadOnly,
     UserError,
 )
 from rmt_pipeline.protocol.formats import MutationEntry
 from rmt_pipeline.protocol.metadata import metadata_text
-from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.settings import QuerySettings
-from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.replica.alter_check import check_altered
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.alter_check import (
+    CATCH_UP_S,
+    CATCH_UP_SLICE_S,
+    await_mutations,
+    check_altered,
+    columns_used,
+    try_all_conversions,
+)
 from rmt_pipeline.replica.mutations import (
     allocate_numbers,
     load_mutations,
     release_numbers,
-    status_of_mutations,
 )
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -56,11 +54,9 @@ from rmt_pipeline.zookeeper.alter_transactions import (
 )
 from rmt_pipeline.zookeeper.keeper import Kind, Refused
 from rmt_pipeline.zookeeper.paths import last_name, sequence_number
-from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
+from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ROUNDS_MAX = 20
-CATCH_UP_S = 10.0
-CATCH_UP_SLICE_S = 0.2
 
 Commands = Callable[[TableDefinition], Sequence[AlterCommand]]
 """The commands that were asked for, checked against the columns of this definition."""
@@ -108,8 +104,8 @@ def request_alter(
                 )
             )
             return None
-        _refuse_for_mutations(replica, altered)
-        _try_conversions(replica, altered)
+        await_mutations(replica, altered, new_waker())
+        try_all_conversions(replica, altered)
         submitted = _submit(replica, altered, commands(before), seen)
         if submitted is not None:
             _wait(living(), submitted, query, new_waker())
@@ -118,10 +114,6 @@ def request_alter(
         f"{living()}: other ALTERs or mutations came first {ROUNDS_MAX} times. Nothing was "
         "changed; try again"
     )
-
-
-def columns_used(text: str, columns: Sequence[Column]) -> Sequence[str]:
-    return compile_expression(text, columns, allow_nondeterministic=True).columns_used
 
 
 # --- before it is in the log ------------------------------------------------------------------
@@ -158,73 +150,6 @@ def _create_alters(replica: Replica) -> None:
     except Refused as refused:
         if refused.kind is not Kind.NODE_EXISTS:
             raise
-
-
-def _refuse_for_mutations(replica: Replica, altered: Altered) -> None:
-    """A mutation names columns as they were when it was written. Once it is finished here, every
-    piece of it is in the log, and each replica carries those out before this ALTER (spec §8.1).
-    """
-    names = {name for command in altered.mutation if (name := _column_of(command))}
-    mutations = load_mutations(replica)
-    if not names or not mutations.entries:
-        return
-    columns = replica.definition.columns
-    for status in status_of_mutations(replica, mutations):
-        if status.is_done or status.entry.alter_version != -1:
-            continue
-        used = {
-            name
-            for command in parse_commands(status.entry.commands)
-            for name in names_used(command, lambda text: columns_used(text, columns))
-        }
-        if found := sorted(names & used):
-            raise UserError(
-                f"column {found[0]} of {replica} is used by the mutation {status.mutation_id} "
-                f"({status.entry.commands}), which is not finished: {status.waits_for}. ALTER it "
-                "afterwards, or end the mutation with KILL MUTATION"
-            )
-
-
-def _column_of(command: AlterCommand) -> str:
-    """The column whose name or type means something else after the command; "" if none does."""
-    match command:
-        case DropColumn() | RenameColumn() | ModifyColumn():
-            return command.column
-        case _:
-            return ""
-
-
-def _try_conversions(replica: Replica, altered: Altered) -> None:
-    """Every value that is here as the new type, before any replica has to do it."""
-    changed = [one.column for one in altered.mutation if isinstance(one, ModifyColumn)]
-    changed = _present_names(changed, altered)
-    if not changed:
-        return
-    for part in PartSet(active_parts(replica.keeper, replica.paths)):
-        try:
-            with replica.store.pin([part]):
-                try_conversions(
-                    str(part),
-                    replica.store.manifest(part),
-                    replica.store.files(part),
-                    altered.definition,
-                    changed,
-                )
-        except MissingPart:
-            continue  # merged away just now, or to be fetched again
-
-
-def _present_names(columns: Sequence[str], altered: Altered) -> list[str]:
-    """By the names that later commands of the ALTER gave them."""
-    names = []
-    for column in columns:
-        name = column
-        for command in altered.mutation:
-            if isinstance(command, RenameColumn) and command.column == name:
-                name = command.renamed_to
-        if altered.definition.column(name) is not None:
-            names.append(name)
-    return names
 
 
 # --- into the log -----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from rmt_pipeline.protocol.alter_commands import (
 from rmt_pipeline.protocol.alter_history import stored_columns
 from rmt_pipeline.protocol.settings import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.replica.alter import columns_used
+from rmt_pipeline.replica.alter_check import columns_used
 from rmt_pipeline.sql.define import column_of
 from rmt_pipeline.sql.session_upkeep import partition_id_of
 from rmt_pipeline.sql.statements import (

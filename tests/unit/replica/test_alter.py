@@ -15,12 +15,14 @@ from rmt_pipeline.protocol.alter_commands import (
     ModifyColumn,
     RenameColumn,
 )
-from rmt_pipeline.protocol.errors import MetadataMismatch, TableIsReadOnly
+from rmt_pipeline.protocol.errors import MetadataMismatch, TableIsReadOnly, UserError
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.alter import CannotAssignAlter, request_alter
 from rmt_pipeline.replica.assign import Assigned, optimize_partition
+from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.mutations import create_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.start import start
 from rmt_pipeline.zookeeper.keeper import Delete
@@ -234,3 +236,32 @@ def test_a_comment_alone_is_written_nowhere_but_here(replicas):
     assert replicas["r1"].definition.columns[0].comment == "the number"
     assert replicas["r1"].keeper.children(replicas["r1"].table.log) == []
     begin(replicas["r1"])
+
+
+def test_columns_of_an_unfinished_mutation_keep_their_names(replicas):
+    """P35: other types are fine, when the mutation can be carried out with them."""
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    replicas.insert("r1", 1)
+    create_mutation(replicas["r1"], "UPDATE x = 5 WHERE x * n = 2")
+    for command in (DropColumn("x"), RenameColumn("x", "y"), ModifyColumn("x", type="Date")):
+        with pytest.raises(UserError, match="x is used by the mutation 0000000000"):
+            alter(replicas, "r1", command)
+    alter(replicas, "r1", ModifyColumn("x", type="Int32"))
+    alter(replicas, "r1", AddColumn(Column("y", "Int8")), work=lambda: take_up(replicas, "r1"))
+
+
+def test_an_alter_waits_a_little_for_a_mutation_to_end(replicas):
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    replicas.insert("r1", 1)
+    create_mutation(replicas["r1"], "UPDATE x = 5 WHERE n = 1")
+
+    def work() -> None:
+        assign_mutations(replicas["r1"])
+        replicas.step("r1")
+
+    alter(replicas, "r1", RenameColumn("x", "y"), work=work)
+    take_up(replicas, "r1")
+    assert rows(replicas, "r1") == [(1, 5)]
+    assert replicas["r1"].definition.columns[-1].name == "y"
