@@ -2,8 +2,9 @@
 
 A TTL merge may have one source. Parts that are expired as a whole come first: dropping them reads
 nothing, so there is no limit of bytes and no pause. Then the part whose first row expired longest
-ago, then the one that should have had another codec longest ago, each with its neighbours that are
-due as well; a partition then rests for `merge_with_ttl_timeout` (recompression has its own). The
+ago, then parts that a rule is new to, then the one that should have had another codec longest ago,
+each with its neighbours that are due as well; a partition then rests for `merge_with_ttl_timeout`
+(recompression has its own). For new rules the original mutates all parts (MATERIALIZE TTL). The
 original remembers in memory when a partition may be touched again; here its parts tell when the
 last such merge was decided, so that all leaders know, and after a restart too.
 """
@@ -24,17 +25,23 @@ from rmt_pipeline.protocol.ttl import (
     codec_of,
     emptied_s,
     expires_s,
+    is_unknown,
     recompressed_at_s,
 )
+
+UNKNOWN_S = 1  # when something is due of which nobody knows since when
 
 
 @dataclass(frozen=True, slots=True)
 class TtlPart:
-    """A part that may be a source: its bytes on disk, and what its manifest says about TTL."""
+    """A part that may be a source: its bytes on disk, and what its manifest says about TTL. One
+    without rows has nothing to expire.
+    """
 
     part: PartName
     size_bytes: int
     ttl: PartTtl
+    has_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,14 @@ def _tasks(settings: TtlSettings) -> Iterator[_Task]:
             settings.pause_s,
             settings.bytes_max,
         )
+    yield _Task(
+        MERGE_TTL_DELETE,
+        "the table has a TTL that is new to the part",
+        lambda part: UNKNOWN_S if part.has_rows and is_unknown(part.ttl, rules) else 0,
+        lambda part: part.ttl.deleted_s,
+        settings.pause_s,
+        settings.bytes_max,
+    )
     if any(rule.kind == "recompress" for rule in rules):
         yield _Task(
             MERGE_TTL_RECOMPRESS,

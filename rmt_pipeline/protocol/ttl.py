@@ -114,6 +114,11 @@ def everything_expired(part: PartTtl, rules: Sequence[TtlRule], now_s: int) -> b
     return any(times is not None and times.every and times.max_s <= now_s for times in found)
 
 
+def is_unknown(part: PartTtl, rules: Sequence[TtlRule]) -> bool:
+    """Whether some rule is younger than the part: nobody has looked when its rows expire by it."""
+    return any(part.of(rule) is None for rule in rules)
+
+
 def expires_s(part: PartTtl, rules: Sequence[TtlRule]) -> int:
     """When the first row or value of the part expires; 0 for never, as far as is known."""
     found = [part.of(rule) for rule in rules if rule.kind != "recompress"]

@@ -280,4 +280,4 @@ def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
 def ttl_part(replica: Replica, part: PartName) -> TtlPart:
     """Raises MissingPart when its bytes are not here."""
     manifest = replica.store.manifest(part)
-    return TtlPart(part, manifest.bytes_on_disk, manifest.ttl)
+    return TtlPart(part, manifest.bytes_on_disk, manifest.ttl, has_rows=manifest.rows > 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol.merge_predicate import mergeable_runs
 from rmt_pipeline.protocol.merge_selector import Candidate, explain_run
-from rmt_pipeline.protocol.merge_ttl import ttl_merges
+from rmt_pipeline.protocol.merge_ttl import UNKNOWN_S, ttl_merges
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.text import format_time
 from rmt_pipeline.replica.assign import (
@@ -109,11 +109,15 @@ def _ttl_ranges(
             size_bytes=one.size_bytes,
             score=None,
             reason=limit if one.refusal is None else one.refusal.reason,
-            what=f"TTL: {one.what} since {format_time(one.due_s)}",
+            what=f"TTL: {one.what}{_since(one.due_s)}",
         )
         for one in ttl_merges(here, ttl_settings(replica, bytes_max))
     ]
     return sorted(found, key=lambda one: bool(one.reason))[:RANGES_SHOWN_MAX]
+
+
+def _since(due_s: int) -> str:
+    return "" if due_s == UNKNOWN_S else f" since {format_time(due_s)}"
 
 
 def _explained(candidate: Candidate) -> ExplainedRange:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
 
+from rmt_pipeline.compute.computed import ttl_rules
 from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts import PartName
@@ -39,6 +40,9 @@ PARTS: Columns = (
     ("hash_of_all_files", "String"),
     ("hash_of_uncompressed_files", "String"),
     ("uncompressed_hash_of_compressed_files", "String"),
+    ("delete_ttl_info_min", "DateTime"),
+    ("delete_ttl_info_max", "DateTime"),
+    ("default_compression_codec", "String"),
     # The ledger: what the original does not keep (design §5, §8).
     ("row_hash", "String"),
     ("insert_id", "String"),
@@ -92,12 +96,23 @@ def _row(
         header.hash_of_all_files.hex(),
         header.hash_of_uncompressed_files.hex(),
         header.uncompressed_hash_of_compressed_files.hex(),
+        *_delete_ttl(definition, manifest),
+        manifest.ttl.codec or "ZSTD(1)",
         f"{manifest.row_hash:032x}",
         manifest.insert_id,
         manifest.run_id,
         list(manifest.sources),
         list(manifest.mutations),
     )
+
+
+def _delete_ttl(definition: TableDefinition, manifest: Manifest) -> tuple[object, object]:
+    """When the first and the last row expire that wait for it; 1970 for never."""
+    rules = {rule.key for rule in ttl_rules(definition) if rule.removes_rows}
+    waiting = [one for one in manifest.ttl.times if one.rule in rules and one.min_s]
+    least = min((one.min_s for one in waiting), default=0)
+    greatest = max((one.max_s for one in waiting), default=0)
+    return datetime.fromtimestamp(least, UTC), datetime.fromtimestamp(greatest, UTC)
 
 
 def _bounds(

@@ -142,6 +142,25 @@ def test_optimize_final_looks_at_a_merged_part_again_only_if_something_has_expir
     assert rows(replicas, "r1") == [2]
 
 
+def test_a_part_from_before_the_ttl_is_looked_at_once(tmp_path):
+    """P20. What the original does by a mutation after MODIFY TTL."""
+    with Replicas(tmp_path, define=lambda name: replace(with_ttl(name), ttl="")) as replicas:
+        insert(replicas, (1, -5), (2, HOUR_S))
+        assert isinstance(select_and_assign(replicas["r1"], aggressive=False), Nothing)
+        replicas["r1"].definition = with_ttl("r1")
+        ((first, *_), _) = explained(replicas)
+        assert first.what == "TTL: the table has a TTL that is new to the part"
+        assign(replicas)
+        replicas.step("r1")
+        assert rows(replicas, "r1") == [2]
+        replicas.clock.passed_s += 5 * HOUR_S
+        outcome = assign(replicas)  # the last row has expired: an empty part, and no more
+        replicas.step("r1")
+        assert replicas["r1"].store.manifest(outcome.result).rows == 0
+        replicas.clock.passed_s += 5 * HOUR_S
+        assert isinstance(select_and_assign(replicas["r1"], aggressive=False), Nothing)
+
+
 def recompressing(replica: str) -> TableDefinition:
     return replace(with_ttl(replica), ttl="t RECOMPRESS CODEC(NONE)")
 
