@@ -7,7 +7,7 @@ import pytest
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import BadValue, UserError
+from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.table import Table
 from tests.golden.cluster import InProcess, StatementFailed, running_servers
 
@@ -197,26 +197,6 @@ def test_what_can_not_be_converted_is_named_and_the_table_stays_as_it_was(pair):
     assert described(pair.sql("r1", "DESCRIBE {t}"))[1] == "v String"
     assert pair.one.definition.metadata_version == 0
     assert pair.one.mutations() == []
-
-
-def test_a_column_that_an_unfinished_mutation_uses_stays_until_that_ends(pair):
-    """P35."""
-    pair.sql("r1", "INSERT INTO {t} VALUES (1, '1', 'a')")
-    pair.sql("r1", "INSERT INTO {t} VALUES (2, '2', 'b')")
-    first, last = pair.one.parts()
-    value = {one.manifest.partition: one.name for one in (first, last)}
-    # The commands are tried on the first part only; the last one fails for ever.
-    change = (
-        f"UPDATE v = toString(intDiv(1, {2 if value['b'] == last.name else 1} - id)) WHERE 1"
-    )
-    pair.sql("r1", "ALTER TABLE {t} " + change)
-    with pytest.raises(StatementFailed, match="used by the mutation 0000000000") as failed:
-        pair.sql("r1", "ALTER TABLE {t} DROP COLUMN v")
-    assert isinstance(failed.value.cause, UserError)
-    pair.sql("r1", "ALTER TABLE {t} ADD COLUMN w String DEFAULT v")
-    pair.sql("r1", "KILL MUTATION WHERE table = '{t}'")
-    pair.sql("r1", "ALTER TABLE {t} DROP COLUMN w, DROP COLUMN v SETTINGS alter_sync = 2")
-    assert pair.everywhere("SELECT * FROM {t} ORDER BY id") == ["1\ta", "2\tb"]
 
 
 def test_settings_and_comments_are_of_one_replica_and_do_not_keep_it_from_starting(pair):
