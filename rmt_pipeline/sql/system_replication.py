@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.entries import (
 from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
 from rmt_pipeline.protocol.queue import Facts, QueueView, Wait
 from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica.alter_apply import structures_awaited, unfinished_alters
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.sql.rows import Columns
@@ -239,15 +240,22 @@ def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
         size_limits=replica.size_limits(),
         sizes=sizes,
         merges_elsewhere=merges_awaited(replica, view.entries.values()),
+        unfinished_alters=unfinished_alters(replica, view.entries),
     )
     decisions = {
         node: view.decide(node, facts) for node in view.entries if node not in view.claims
     }
-    return {
+    waiting = {
         node: decision.reason
         for node, decision in decisions.items()
         if isinstance(decision, Wait)
     }
+    others = [
+        (node, entry)
+        for node, entry in view.entries.items()
+        if node not in waiting and node not in view.claims
+    ]
+    return {**structures_awaited(replica, others), **waiting}
 
 
 @contextmanager
