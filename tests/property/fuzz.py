@@ -14,10 +14,12 @@ import resource
 import signal
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,6 +28,7 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.catalog.definition import decode_definition
 from rmt_pipeline.compute.inputs import conform, file_of_format
+from rmt_pipeline.config import load_config
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.expressions.commands import parse_commands
@@ -170,6 +173,15 @@ files = st.tuples(
     ),
     st.sampled_from(["", "gz", "zst", "lz4", "bz2", "none", "rar"]),
 )
+TOML = """
+[zookeeper]|hosts = "a:1"|hosts = 1|session_timeout_s = -1|session_timeout_s = 1e999|[servers.r1]|
+[servers]|data = "r1"|data = []|listen = "127.0.0.1:9"|listen = "x"|macros = {shard = "01"}|
+macros = 1|[spark]|port = 99999|master = "local"|[dagster]|home = "/x"|[exchange]|secret = ""|[exchange|x = 2026-01-01
+"""
+configurations = st.lists(
+    st.sampled_from(TOML.replace("|\n", "|").strip().split("|")) | st.text(max_size=9),
+    max_size=8,
+).map(lambda lines: "\n".join(lines).encode())
 requests = st.tuples(
     st.sampled_from(["GET", "POST", "PUT", "HEAD", "DELETE", "OPTIONS", "BREW"]),
     st.sampled_from(["/", "//", "/..", "/%2e%2e/x", "/metrics", "/?part=%00"]),
@@ -196,6 +208,13 @@ def read_file(drawn: tuple[str, bytes, str]) -> None:
     file = file_of_format(name, "file", content=content, compression=compression)
     for _ in conform(file, COLUMNS, settings=QuerySettings()):
         pass
+
+
+def read_configuration(content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
+        file.write(content)
+        file.flush()
+        load_config(Path(file.name))
 
 
 def answer(drawn: tuple[str, str, dict[str, str], str, bytes]) -> None:
@@ -269,6 +288,7 @@ TARGETS: tuple[Target, ...] = (
     Target("query", TEXTS, parse_query, (UserError,)),
     Target("type", TEXTS, parse_type, (UserError,)),
     Target("commands of a mutation", TEXTS, parse_commands, (UserError,)),
+    Target("configuration", BYTES | configurations, read_configuration, (UserError,)),
     Target("inserted file", files, read_file, (UserError,)),
 )
 
