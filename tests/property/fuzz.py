@@ -174,9 +174,10 @@ files = st.tuples(
     st.sampled_from(["", "gz", "zst", "lz4", "bz2", "none", "rar"]),
 )
 TOML = """
-[zookeeper]|hosts = "a:1"|hosts = 1|session_timeout_s = -1|session_timeout_s = 1e999|[servers.r1]|
-[servers]|data = "r1"|data = []|listen = "127.0.0.1:9"|listen = "x"|macros = {shard = "01"}|
-macros = 1|[spark]|port = 99999|master = "local"|[dagster]|home = "/x"|[exchange]|secret = ""|[exchange|x = 2026-01-01
+[zookeeper]|hosts = "a:1"|hosts = 1|session_timeout_s = -1|session_timeout_s = 1e999|
+[servers.r1]|[servers]|data = "r1"|data = []|listen = "127.0.0.1:9"|listen = "x"|
+macros = {shard = "01"}|macros = 1|[spark]|port = 99999|master = "local"|[dagster]|
+home = "/x"|[exchange]|secret = ""|[exchange|x = 2026-01-01
 """
 configurations = st.lists(
     st.sampled_from(TOML.replace("|\n", "|").strip().split("|")) | st.text(max_size=9),
