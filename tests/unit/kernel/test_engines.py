@@ -296,6 +296,7 @@ FUNCTIONS = {
         "Nullable(Float64)",
         "Int128",
         "Date",
+        "UUID",
     ],
     "max": [
         "UInt64",
@@ -304,6 +305,7 @@ FUNCTIONS = {
         "Nullable(String)",
         "Nullable(Float64)",
         "Decimal(38, 2)",
+        "Enum8('b' = -1, 'c' = 2, 'a' = 7)",
     ],
     "sum": [
         "Int64",
