@@ -107,9 +107,9 @@ class Watchman:
         somebody is about to make or has.
         """
         nodes = self.cluster.world.zookeeper.nodes
-        if nodes[paths.is_lost].data == b"1":
-            return
         queue = sorted(nodes[paths.queue].children)
+        if len(queue) < 2 or nodes[paths.is_lost].data == b"1":
+            return
         entries = [(node, decode(nodes[paths.queue_entry(node)].data)) for node in queue]
         claims = {
             node: Claim.decode(nodes[paths.claim(node)].data)

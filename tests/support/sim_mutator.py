@@ -24,12 +24,17 @@ REMEMBERED_MAX = 10_000
 
 
 @lru_cache(REMEMBERED_MAX)
+def _compiled(texts: tuple[str, ...], partition: str) -> Commands:
+    return Commands(texts, COLUMNS, partition)
+
+
+@lru_cache(REMEMBERED_MAX)
 def _carried_out(
     texts: tuple[str, ...], partition: str, rows: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """The rows that are left, sorted; None when no command is for any of them."""
     table = pa.table({"partition": [partition] * len(rows), "row": list(rows)})
-    commands = Commands(texts, COLUMNS, partition)
+    commands = _compiled(texts, partition)
     if not commands.match(table):
         return None
     return tuple(sorted(commands.apply(table).rows.column("row").to_pylist()))
