@@ -48,7 +48,7 @@ def test_files_and_directories_that_are_given_can_be_read(files: tuple[Path, Pat
         "SELECT * FROM read_text('/etc/passwd')",
         "SELECT * FROM read_csv('https://example.com/x.csv')",
         "SELECT * FROM glob('/etc/*')",
-        "COPY (SELECT 1) TO '/tmp/rmt_escape.csv'",
+        "COPY (SELECT 1) TO 'rmt_escape.csv'",
         "ATTACH 'rmt_escape.db'",
         "INSTALL httpfs",
         "LOAD httpfs",
