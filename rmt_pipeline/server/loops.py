@@ -144,7 +144,7 @@ class QueueLoops:
         for key in [key for key in self._loops if key not in wanted]:
             self._loops.pop(key).stop()
         for key in wanted - self._loops.keys():
-            self._loops[key] = _Loop(key, self._context, self._sessions, self._flushed)
+            self._loops[key] = _Loop(key, self._context, self._sessions, self.flushed)
         self._upkeep.follow(tables)
 
     def stop(self) -> None:
@@ -161,7 +161,8 @@ class QueueLoops:
         self._upkeep.join(UPKEEP_JOIN_S)
         self._context.close()
 
-    def _flushed(self, flush: Flush) -> None:
+    def flushed(self, flush: Flush) -> None:
+        """Log what a loop has done, and count. From any thread."""
         log_flush(flush)
         differing = sum(done.differs for done in flush.parts)
         if differing:
