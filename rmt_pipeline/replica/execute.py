@@ -54,6 +54,7 @@ Pool = Literal["fetch", "merge"]
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
 _ENDS_THE_STEP = (OutcomeUnknown, ReplicaRetired)
 WAITING_SHOWN_MAX = 20
+CLONES_TOGETHER_MAX = 128  # a large part may come after them, and take long
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,14 +294,21 @@ class Executor:
         """As `_arrived`, but that parts which only got another name are published together."""
         clock = self._replica.clock
         clones: list[Ready] = []
+
+        def named() -> Iterator[PartDone]:
+            for one, published in publish_batch(self._replica, clones) if clones else ():
+                seconds = clock.monotonic_s() - started_s
+                yield self._told(made[one.part], published, seconds)
+            clones.clear()
+
         for part, outcome in results:
             if isinstance(outcome, StagedPart) and outcome.is_clone:
                 clones.append(Ready(made[part].node, part, outcome))
             else:
                 yield self._arrived(made[part], outcome, clock.monotonic_s() - started_s)
-        for one, published in publish_batch(self._replica, clones) if clones else ():
-            seconds = clock.monotonic_s() - started_s
-            yield self._told(made[one.part], published, seconds)
+            if len(clones) == CLONES_TOGETHER_MAX:
+                yield from named()
+        yield from named()
 
     def _arrived(self, task: _Task, outcome: StagedPart | RmtError, seconds: float) -> PartDone:
         """Publish what was fetched or made; or give the entry back with the reason."""

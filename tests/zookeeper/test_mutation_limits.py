@@ -17,6 +17,7 @@ from rmt_pipeline.protocol.errors import TooManyMutations, TooManyPartitions
 from rmt_pipeline.protocol.log_entry import decode
 from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.protocol.settings import QuerySettings, TableSettings
+from rmt_pipeline.replica import execute
 from rmt_pipeline.replica.assign import Nothing
 from rmt_pipeline.replica.assign_mutations import assign_mutations
 from rmt_pipeline.replica.execute import Executor, Tools
@@ -298,9 +299,12 @@ def test_many_entries_are_written_in_few_multis(table, monkeypatch):
     assert queued(replica) == [str(one.result) for one in assigned]
 
 
-@pytest.mark.parametrize(("bytes_max", "multis"), [(limits.MULTI_BYTES_MAX, 1), (3000, 2)])
+@pytest.mark.parametrize(
+    ("bytes_and_parts", "multis"),
+    [((limits.MULTI_BYTES_MAX, 128), 1), ((3000, 128), 2), ((limits.MULTI_BYTES_MAX, 4), 2)],
+)
 def test_parts_that_only_get_another_name_are_published_together(
-    config, table, monkeypatch, bytes_max, multis
+    config, table, monkeypatch, bytes_and_parts, multis
 ):
     """P31."""
     for number in range(6):
@@ -309,7 +313,8 @@ def test_parts_that_only_get_another_name_are_published_together(
     assigned = assign_mutations(table.replica)
     assert isinstance(assigned, list)
     pull_log(table.replica)
-    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", bytes_and_parts[0])
+    monkeypatch.setattr(execute, "CLONES_TOGETHER_MAX", bytes_and_parts[1])
     keeper = Counting(table.replica.keeper)
     replica = replace(table.replica, keeper=keeper, memory=Memory())
     clock = SystemClock()
