@@ -8,7 +8,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.mutation_duty import MutationDuty
-from rmt_pipeline.replica.mutations import load_mutations, status_of_mutations
+from rmt_pipeline.replica.mutation_progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.outlook import Outlook, Waiting, outlook
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.system import EventWaker
@@ -141,11 +141,19 @@ def _mutation_turn(
         if proposed:
             parts = ", ".join(str(one.result) for one in proposed[:REASONS_SHOWN_MAX])
             return True, f"{name}: {len(proposed)} parts are to be mutated, into {parts}"
-        statuses = status_of_mutations(replica, load_mutations(replica))
+        progress = mutation_progress(replica)
     except ZooKeeperUnreachable:
         raise
     except RmtError as error:
         duties.pop(name, None)  # a new session needs a new one
         return False, f"{name}: {error}"
-    waiting = [f"{one.mutation_id}: {one.waits_for}" for one in statuses if not one.is_done]
+    waiting = [_mutation_words(one) for one in progress if not one.is_done]
     return False, f"{name}: {', '.join(waiting) or 'no mutation is unfinished'}"
+
+
+def _mutation_words(one: MutationProgress) -> str:
+    status = one.report.status
+    waits = "" if status.parts_to_do else status.waits_for
+    return ": ".join(
+        filter(None, (status.mutation_id, waits or one.words(), one.failure_words()))
+    )
