@@ -4,6 +4,7 @@ The obvious form, row by row, is `protocol.rows.apply_ttl`; tests compare the tw
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from rmt_pipeline.compute.computed import compiled, evaluated
 from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.kernel import one_array
 from rmt_pipeline.compute.kernel_order import Flags, integers
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
+from rmt_pipeline.expressions.types import DataType, arrow_schema, parse_type
+from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
 
@@ -40,7 +42,7 @@ class RowTtl:
         self._rules = tuple(rules)
         self._columns = {column.name: column for column in columns}
         self._expire_s = expire_s
-        self._times = [compiled(rule.expression, columns) for rule in rules]
+        self._times = [_compiled_time(rule.expression, columns) for rule in rules]
         self._conditions: dict[int, Expression] = {
             place: compiled(rule.where, columns)
             for place, rule in enumerate(rules)
@@ -114,6 +116,27 @@ class RowTtl:
             places = np.where(expired, len(values), np.arange(len(values)))
         chosen = pa.concat_arrays([values, defaults]).take(pa.array(places))
         return table.set_column(at, field, chosen.cast(field.type))
+
+
+def _compiled_time(text: str, columns: Sequence[Column]) -> "Expression":
+    """With Date and DateTime columns as their wider kin, which are stored alike: "60 years from
+    2090" must not come out as 1970 and take the row at once.
+    """
+    wide = tuple(replace(column, type=_wider(parse_type(column.type))) for column in columns)
+    try:
+        return compiled(text, wide)
+    except UserError:  # a function that knows only the narrow ones
+        return compiled(text, columns)
+
+
+def _wider(kind: DataType) -> str:
+    match kind.family:
+        case "Date":
+            return "Date32"
+        case "DateTime":
+            return DataType("DateTime64", (0,), zone=kind.zone).text
+        case _:
+            return kind.text
 
 
 def seconds_of(array: pa.Array) -> Seconds:
