@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.alter import CannotAssignAlter, request_alter
 from rmt_pipeline.replica.assign import Assigned, optimize_partition
 from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.drop import drop_replica
 from rmt_pipeline.replica.mutations import create_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.start import start
@@ -265,3 +266,20 @@ def test_an_alter_waits_a_little_for_a_mutation_to_end(replicas):
     take_up(replicas, "r1")
     assert rows(replicas, "r1") == [(1, 5)]
     assert replicas["r1"].definition.columns[-1].name == "y"
+
+
+def test_a_table_of_before_there_was_alter_gets_a_place_for_its_records(replicas):
+    replica = replicas["r1"]
+    replica.keeper.multi([Delete(replica.table.alters)])
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    assert replica.keeper.children(replica.table.alters) == ["0000000001"]
+    assert replicas["r2"].definition.metadata_version == 1
+
+
+def test_a_table_with_records_of_alters_can_be_dropped(replicas):
+    alter(replicas, "r1", ADDED)
+    for name in ("r1", "r2"):
+        replica = replicas[name]
+        drop_replica(replica.keeper, replica.table, name)
+    assert replicas["r1"].keeper.exists(replicas["r1"].table.root) is None
