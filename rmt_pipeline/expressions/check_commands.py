@@ -82,7 +82,7 @@ def check_commands(
                 "Say it in an ALTER of its own"
             )
         if isinstance(command.partition, PartitionId):
-            _check_partition(command.partition.id, command)
+            check_partition(command.partition.id, command)
         condition = rules.compile(command.condition)
         if not condition.condition_sql:
             raise BadCondition(
@@ -95,7 +95,8 @@ def check_commands(
             _check_assignment(assignment, rules)
 
 
-def _check_partition(partition: str, command: Command) -> None:
+def check_partition(partition: str, command: object) -> None:
+    """Raises InvalidPartition for an id that no partition can have; `command` names it."""
     if _PARTITION_ID.fullmatch(partition) is None:
         raise InvalidPartition(
             f"{partition!r} can't be the id of a partition: ids are of letters, digits and '-', "

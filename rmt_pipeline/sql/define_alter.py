@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rmt_pipeline.expressions.check_commands import check_partition
 from rmt_pipeline.expressions.rename import with_renamed
 from rmt_pipeline.expressions.translate import compile_expression
 from rmt_pipeline.expressions.ttl import parse_column_ttl, parse_table_ttl, ttl_text
@@ -61,8 +62,11 @@ def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
             return _modify(syntax, now)
         case ClearColumnSyntax():
             place = syntax.partition
-            partition_id = None if place is None else partition_id_of(place, now)
-            return ClearColumn(syntax.column, partition_id, syntax.if_exists)
+            if place is None:
+                return ClearColumn(syntax.column, None, syntax.if_exists)
+            cleared = ClearColumn(syntax.column, partition_id_of(place, now), syntax.if_exists)
+            check_partition(cleared.partition_id or "", cleared)
+            return cleared
         case ModifyKeySyntax():
             columns = now.columns
             texts = (compile_expression(text, columns).canonical for text in syntax.order_by)

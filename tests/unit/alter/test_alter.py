@@ -149,6 +149,7 @@ def test_a_ttl_is_kept_in_its_canonical_text() -> None:
         ("DROP COLUMN b", "ILLEGAL_COLUMN", "column al is ALIAS b"),
         ("CLEAR COLUMN b", "ILLEGAL_COLUMN", "DROP or MODIFY al first"),
         ("CLEAR COLUMN al", "ILLEGAL_COLUMN", "it is ALIAS"),
+        ("CLEAR COLUMN n IN PARTITION ID 'a/b'", "INVALID_PARTITION_VALUE", "'a/b' can't be"),
         ("MODIFY COLUMN n ALIAS a", "ILLEGAL_COLUMN", "can't become ALIAS"),
         ("RENAME COLUMN n TO b", "DUPLICATE_COLUMN", "a column of that name already"),
         ("RENAME COLUMN zz TO n2", "NOT_FOUND_COLUMN_IN_BLOCK", "no column zz"),
