@@ -83,7 +83,8 @@ def data_file(number: int) -> str:
     return f"data-{number:05d}.parquet"
 
 
-def deleting(part: PartName) -> str:
+def deleting(part: PartName | str) -> str:
+    """What a part, or a staging directory, is called while it is being removed."""
     return f"{_DELETING}{part}"
 
 

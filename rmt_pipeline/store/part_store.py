@@ -335,7 +335,6 @@ class PartStore:
 
     def sweep(self, keep: Collection[str], older_than_s: float, now_s: float) -> list[str]:
         """Remove staging directories that nobody needs any more; their names (spec §10.6).
-
         Stays: what is in `keep` (what running work stages) or has changed in the last
         `older_than_s` seconds. What a removal left behind goes at once.
         """
@@ -345,7 +344,12 @@ class PartStore:
             young = modified_s is not None and now_s - modified_s < older_than_s
             if name in keep or (young and not layout.is_deleting(name)):
                 continue
-            self._disk.remove_tree(self._path(name))
+            doomed = name
+            if not layout.is_deleting(name):  # it loses its name first: who stages it notices
+                doomed = layout.deleting(name)
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.rename(self._path(name), self._path(doomed))
+            self._disk.remove_tree(self._path(doomed))
             removed.append(name)
         return removed
 
