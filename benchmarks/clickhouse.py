@@ -94,7 +94,7 @@ class ClickHouse:
     def query(self, text: str, **settings: str | int) -> str:
         if self._connection is None:
             self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        options = "".join(f"&{name}={quote(str(value))}" for name, value in settings.items())
+        options = "&".join(f"{name}={quote(str(value))}" for name, value in settings.items())
         self._connection.request("POST", f"/?{options}", body=text.encode())
         answer = self._connection.getresponse()
         body = answer.read().decode()

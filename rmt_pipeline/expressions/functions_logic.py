@@ -72,11 +72,20 @@ def _xor(arguments: list[Typed]) -> Typed:
 
 
 def _is_null(arguments: list[Typed]) -> Typed:
-    return Typed(f"({arguments[0].sql} IS NULL)", UINT8, is_condition=True)
+    return _is_condition(f"{arguments[0].sql} IS NULL")
 
 
 def _is_not_null(arguments: list[Typed]) -> Typed:
-    return Typed(f"({arguments[0].sql} IS NOT NULL)", UINT8, is_condition=True)
+    return _is_condition(f"{arguments[0].sql} IS NOT NULL")
+
+
+def _is_condition(sql: str) -> Typed:
+    """A condition that is never NULL, in a form that DuckDB does not hand to its Parquet reader.
+
+    The reader of 2.0.0 takes all rows of a row group for NULL when some are and the others are one
+    text, not kept as a dictionary.
+    """
+    return Typed(f"coalesce({sql}, false)", UINT8, is_condition=True)
 
 
 def _distinct(word: str) -> Build:
@@ -85,12 +94,11 @@ def _distinct(word: str) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         left, right = arguments
         if left.is_null_literal or right.is_null_literal:
-            sql = f"({left.sql} IS {word} {right.sql})"
-        else:
-            equal = compare("equals", left, right).sql
-            both = f"({left.sql} IS NULL AND {right.sql} IS NULL)"
-            same = f"(coalesce({equal}, false) OR {both})"
-            sql = same if word == "NOT DISTINCT FROM" else f"(NOT {same})"
+            return _is_condition(f"{left.sql} IS {word} {right.sql}")
+        equal = compare("equals", left, right).sql
+        both = f"({left.sql} IS NULL AND {right.sql} IS NULL)"
+        same = f"(coalesce({equal}, false) OR {both})"
+        sql = same if word == "NOT DISTINCT FROM" else f"(NOT {same})"
         return Typed(sql, UINT8, is_condition=True)
 
     return build
