@@ -12,6 +12,9 @@ from rmt_pipeline.protocol.alter import Altered, apply_alter
 from rmt_pipeline.protocol.alter_commands import (
     AlterCommand,
     ClearColumn,
+    ModifyComment,
+    ModifySettings,
+    ResetSettings,
     alter_text,
 )
 from rmt_pipeline.protocol.alter_history import AlterRecord
@@ -58,6 +61,8 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ROUNDS_MAX = 20
 
+_OWN = ModifySettings | ResetSettings | ModifyComment
+
 Commands = Callable[[TableDefinition], Sequence[AlterCommand]]
 """The commands that were asked for, checked against the columns of this definition."""
 
@@ -98,21 +103,27 @@ def request_alter(
             return None
         check_altered(altered.definition)
         if altered.is_local:
-            replica.update_definition(
-                lambda now: (
-                    apply_alter(now, commands(now), columns_used, with_renamed).definition
-                )
-            )
+            _change_here(replica, commands(before))
             return None
         await_mutations(replica, altered, new_waker())
         try_all_conversions(replica, altered)
         submitted = _submit(replica, altered, commands(before), seen)
         if submitted is not None:
+            own = [one for one in commands(before) if isinstance(one, _OWN)]
+            if own:
+                _change_here(replica, own)
             _wait(living(), submitted, query, new_waker())
             return submitted
     raise CannotAssignAlter(
         f"{living()}: other ALTERs or mutations came first {ROUNDS_MAX} times. Nothing was "
         "changed; try again"
+    )
+
+
+def _change_here(replica: Replica, commands: Sequence[AlterCommand]) -> None:
+    """What is each replica's own."""
+    replica.update_definition(
+        lambda now: apply_alter(now, commands, columns_used, with_renamed).definition
     )
 
 

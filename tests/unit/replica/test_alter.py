@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.alter_commands import (
     AlterCommand,
     DropColumn,
     ModifyColumn,
+    ModifySettings,
     RenameColumn,
 )
 from rmt_pipeline.protocol.errors import MetadataMismatch, TableIsReadOnly, UserError
@@ -266,6 +267,16 @@ def test_an_alter_waits_a_little_for_a_mutation_to_end(replicas):
     take_up(replicas, "r1")
     assert rows(replicas, "r1") == [(1, 5)]
     assert replicas["r1"].definition.columns[-1].name == "y"
+
+
+def test_what_is_a_replicas_own_may_stand_beside_what_is_not(replicas):
+    own = ModifySettings((("old_parts_lifetime", "7"),))
+    alter(replicas, "r1", own, ADDED)
+    take_up(replicas, "r1", "r2")
+    assert replicas["r1"].definition.settings == (("old_parts_lifetime", "7"),)
+    assert replicas["r2"].definition.settings == ()
+    for name in ("r1", "r2"):
+        assert replicas[name].definition.metadata_version == 1
 
 
 def test_a_table_of_before_there_was_alter_gets_a_place_for_its_records(replicas):
