@@ -80,6 +80,8 @@ def test_spark_makes_what_the_kernel_makes_here(tmp_path, connect, monkeypatch, 
     for name, made in there.items():
         assert isinstance(made, MergeDone)
         assert made.manifest == here[name].manifest
+        left = sorted(file.name for file in Path(made.job.staging).iterdir())
+        assert left == [file.name for file in made.manifest.files], "and no progress"
     whole = there["all_0_2_1"]
     assert len(whole.manifest.files) == 4
     assert rows_of(read_result(whole), table) == rows_of(read_result(here["all_0_2_1"]), table)
