@@ -163,6 +163,9 @@ def test_rows_and_values_expire_on_every_replica(sessions):
     )
     for session in (r1, r2):
         await_rows(session, ["-1\tgone", "2\tgone", "3\tx"])
+    known = "delete_ttl_info_min, delete_ttl_info_max, default_compression_codec"
+    waiting = ask(r1, f"SELECT {known} FROM system.parts WHERE table = 't' AND active")
+    assert waiting == ["2030-01-01 00:00:00\t2100-01-01 00:00:00\tZSTD(1)"]
 
 
 def await_rows(session: Session, wanted: list[str]) -> None:
@@ -171,3 +174,41 @@ def await_rows(session: Session, wanted: list[str]) -> None:
     while (found := ask(session, "SELECT k, secret FROM t ORDER BY k")) != wanted:
         assert clock.monotonic_s() < deadline_s, found
         clock.sleep_s(0.2)
+
+
+# --- states of aggregate functions ---
+
+
+def test_states_are_made_merged_and_read(session):
+    session.execute(
+        "CREATE TABLE visits (day Date, who String, n UInt32)"
+        " ENGINE = ReplicatedMergeTree ORDER BY day"
+    )
+    session.execute(
+        "CREATE TABLE daily (day Date, sums AggregateFunction(sum, UInt32),"
+        " means AggregateFunction(avg, UInt32), who AggregateFunction(uniqExact, String),"
+        " best AggregateFunction(argMax, String, UInt32))"
+        " ENGINE = ReplicatedAggregatingMergeTree ORDER BY day"
+    )
+    session.execute(
+        "INSERT INTO visits VALUES ('2024-01-01', 'a', 1), ('2024-01-01', 'b', 5),"
+        " ('2024-01-02', 'a', 3), ('2024-01-01', 'a', 3)"
+    )
+    for condition in ("n < 3", "n >= 3"):
+        session.execute(
+            "INSERT INTO daily SELECT day, sumState(n), avgState(n), uniqExactState(who),"
+            f" argMaxState(who, n) FROM visits WHERE {condition} GROUP BY day"
+        )
+    wanted = ["2024-01-01\t9\t3\t2\tb", "2024-01-02\t3\t3\t1\ta"]
+    merged = "sumMerge(sums), avgMerge(means), uniqExactMerge(who), argMaxMerge(best)"
+    query = f"SELECT day, {merged} FROM daily GROUP BY day ORDER BY day"
+    assert ask(session, query) == wanted
+    finished = ", ".join(
+        f"finalizeAggregation({name})" for name in ("sums", "means", "who", "best")
+    )
+    assert ask(session, f"SELECT day, {finished} FROM daily FINAL ORDER BY day") == wanted
+    session.execute("OPTIMIZE TABLE daily FINAL")
+    assert ask(session, f"SELECT day, {finished} FROM daily ORDER BY day") == wanted
+    assert ask(session, "SELECT sums, means FROM daily WHERE day = '2024-01-01'") == [
+        "9\t(9,3)"
+    ]
