@@ -347,7 +347,7 @@ class PartStore:
             doomed = name
             if not layout.is_deleting(name):  # it loses its name first: who stages it notices
                 doomed = layout.deleting(name)
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError, FileExistsError):  # or next time
                     self._disk.rename(self._path(name), self._path(doomed))
             self._disk.remove_tree(self._path(doomed))
             removed.append(name)
