@@ -3,8 +3,8 @@
 import errno
 import fcntl
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -205,8 +205,7 @@ class Catalog:
         processes that change one catalog each sees what those before it did. A table that was
         dropped, or dropped and created again, stays away: raises UnknownTable. Also DiskFull.
         """
-        with (self._root / _LOCK).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked():
             before = self.definition(definition.database, definition.name)
             if before.uuid != definition.uuid:
                 raise UnknownTable(
@@ -221,13 +220,21 @@ class Catalog:
         """Forget a table; its data is not touched. False when there was none."""
         file = self._file(database, name)
         try:
-            file.unlink()
+            with self._locked():  # nobody who alters it now writes it anew
+                file.unlink()
         except FileNotFoundError:
             return False
         self._changed(file.parent)
         return True
 
     # Files
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time; ends with the process."""
+        with (self._root / _LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _database(self, name: str) -> Path:
         return self._root / _checked(name, "database")

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from rmt_pipeline.catalog import (
     unescape_file_name,
 )
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
+from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.errors import (
     BadConfiguration,
     Corruption,
@@ -323,3 +325,35 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path):
 def test_definitions_differ_when_tables_differ():
     one = table("t")
     assert encode_definition(one) != encode_definition(replace(one, ttl="d"))
+
+
+def test_changes_of_one_definition_at_once_are_all_made(catalog):
+    altered = table("t")
+    catalog.add(altered)
+
+    def lengthen(_: int) -> None:
+        catalog.update_table(altered, lambda now: replace(now, comment=f"{now.comment}x"))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lengthen, range(40)))
+    assert catalog.definition("default", "t").comment == "x" * 40
+
+
+def test_a_table_that_was_made_again_is_not_changed_for_its_namesake(catalog):
+    catalog.add(replace(table("t"), uuid="new"))
+    with pytest.raises(UnknownTable, match="dropped and created again"):
+        catalog.update_table(replace(table("t"), uuid="old"), lambda now: now)
+
+
+def test_an_altered_definition_reads_back_with_its_history(catalog):
+    changes = (ColumnChange(2, "a", "b"), ColumnChange(3, "c"))
+    altered = replace(table("t"), metadata_version=3, history=changes)
+    catalog.add(altered)
+    assert catalog.definition("default", "t") == altered
+
+
+@pytest.mark.parametrize("field", ['"metadata_version": -1', '"metadata_version": "x"'])
+def test_a_version_that_is_none_is_no_definition(field):
+    text = encode_definition(table("t")).decode().replace('"metadata_version": 0', field)
+    with pytest.raises(Corruption, match="no version of the metadata"):
+        decode_definition(text.encode(), "t.json")
