@@ -248,7 +248,10 @@ def test_the_command_line_plans_a_mutation_and_does_nothing(config, tables):
     in_partition = rmt_mutations(config, "plan", name, "DELETE IN PARTITION 'b' WHERE 1")
     assert in_partition[0].startswith(f"default.{name} on r1: 5 of 5 rows match")
     assert one.mutations() == []
-    assert rmt_mutations(config, name)[0] == f"default.{name} on r1: 0 unfinished, 0 finished"
+    for arguments in ((name,), ("list", name), (name, "--watch"), (f"default.{name}",)):
+        lines = rmt_mutations(config, *arguments)
+        assert lines[0] == f"default.{name} on r1: 0 unfinished, 0 finished"
+        assert lines[1] == f"default.{name} on r2: 0 unfinished, 0 finished"
 
 
 @pytest.mark.parametrize(
