@@ -111,7 +111,11 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.claims_of_what_is_gone,
         test="test_an_entry_whose_claim_ended_while_it_was_read_is_not_taken_again",
     ),
-    Mutant("claim: a refusal is ignored", upkeep.ignored_refusal),
+    Mutant(
+        "claim: a refusal is ignored",
+        upkeep.ignored_refusal,
+        test="test_two_workers_that_saw_the_same_claims_do_not_both_take_what_overlaps",
+    ),
     Mutant(
         "publish: claim stays", plants.without("publish_part", plants.deletes("/executing/"))
     ),
@@ -162,7 +166,11 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.log_before_locks,
         test="test_a_block_that_commits_between_the_reads_of_the_predicate_is_seen",
     ),
-    Mutant("predicate: blocks in flight ignored", plants.predicate_without("_block_between")),
+    Mutant(
+        "predicate: blocks in flight ignored",
+        plants.predicate_without("_block_between"),
+        test="test_no_merge_spans_the_number_of_a_mutation_that_is_being_written",
+    ),
     Mutant("predicate: parts in between ignored", plants.predicate_without("_part_between")),
     Mutant("predicate: promised parts merged again", plants.unpulled_is_merged),
     # start, clone, clean up
