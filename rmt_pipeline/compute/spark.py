@@ -21,6 +21,7 @@ from rmt_pipeline.compute.kernel_task import pack, run_tasks, unpack
 from rmt_pipeline.compute.spark_options import (
     APP_NAME,
     CONNECT_PORT,
+    CONNECT_VARIABLES,
     SESSION_OPTIONS,
     loopback_options,
     python_environment,
@@ -133,6 +134,8 @@ class SparkSessions:
         }
         for name, value in options.items():
             builder = builder.config(name, value)
+        for name in CONNECT_VARIABLES:  # a master was asked for; inherited ones say otherwise
+            os.environ.pop(name, None)
         try:
             with _set_in_environment(environment):
                 return builder.getOrCreate()

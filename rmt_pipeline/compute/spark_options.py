@@ -10,6 +10,10 @@ import rmt_pipeline
 APP_NAME = "rmt_pipeline"
 CONNECT_PORT = 15002
 
+CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+"""They make a process a client of Spark Connect. pyspark sets the last one itself when it opens
+such a session, and whatever that process starts inherits it.
+"""
 SESSION_OPTIONS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

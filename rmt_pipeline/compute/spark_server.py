@@ -17,6 +17,7 @@ from typing import IO, Self
 from rmt_pipeline.compute.spark_options import (
     APP_NAME,
     CONNECT_PORT,
+    CONNECT_VARIABLES,
     SESSION_OPTIONS,
     loopback_options,
     python_environment,
@@ -166,7 +167,7 @@ class ConnectServer:
             command += ["--conf", f"{name}={value}"]
         environment = {**os.environ, **python_environment(self._java_home)}
         environment["SPARK_HOME"] = str(home)
-        for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
+        for name in CONNECT_VARIABLES:
             environment.pop(name, None)  # they would make the server a client
         return subprocess.Popen(
             command,

@@ -61,7 +61,8 @@ def merge_in_a_process(root: Path, master: str, sources: list) -> int:
         [*command, str(root / "jobs"), str(root / "results")],
         check=True,
         timeout=TIMEOUT_S,
-        env={**os.environ, "PYTHONPATH": import_path()},
+        # As a process inherits it from one that is a client of Spark Connect.
+        env={**os.environ, "PYTHONPATH": import_path(), "SPARK_CONNECT_MODE_ENABLED": "1"},
     )
     outcomes, executors = pickle.loads((root / "results").read_bytes())
     assert len(outcomes) == len(here)
