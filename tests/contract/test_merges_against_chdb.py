@@ -86,14 +86,14 @@ def parts(seed: int) -> list[list[Row]]:
 
 @pytest.fixture
 def table(engine: str) -> Iterator[TableDefinition]:
-    """The table, in ClickHouse too, where it is called t and merges nothing by itself."""
+    """The table, in ClickHouse too, where it is called `merged` and merges nothing by itself."""
     found = ENGINES[engine]
     columns = ", ".join(f"{column.name} {column.type}" for column in found.columns)
     key = ", ".join(found.order_by)
-    run(f"CREATE TABLE t ({columns}) ENGINE = {engine} ORDER BY ({key})")
-    run("SYSTEM STOP MERGES t")
+    run(f"CREATE TABLE merged ({columns}) ENGINE = {engine} ORDER BY ({key})")
+    run("SYSTEM STOP MERGES merged")
     yield found
-    run("DROP TABLE t SYNC")
+    run("DROP TABLE merged SYNC")
 
 
 def run(statement: str) -> None:
@@ -104,7 +104,7 @@ def insert(rows: Iterable[Row], *, optimize: bool) -> None:
     values = ", ".join(
         "(" + ", ".join(repr(value) for value in row.values()) + ")" for row in rows
     )
-    run(f"INSERT INTO t SETTINGS optimize_on_insert = {int(optimize)} VALUES {values}")
+    run(f"INSERT INTO merged SETTINGS optimize_on_insert = {int(optimize)} VALUES {values}")
 
 
 def theirs(query: str) -> list[Any]:
@@ -146,7 +146,7 @@ def test_final_shows_the_same_rows(table, seed, tmp_path) -> None:
         [sorted_table([], table), *(pq.ParquetFile(file).read() for file in files)]
     )
     final = "" if table.engine.kind == "MergeTree" else "FINAL"
-    assert ours(found, table) == theirs(f"SELECT * FROM t {final}")
+    assert ours(found, table) == theirs(f"SELECT * FROM merged {final}")
 
 
 @pytest.mark.parametrize(("engine", "seed"), CASES)
@@ -158,9 +158,9 @@ def test_a_merge_leaves_the_same_rows(table, seed, tmp_path) -> None:
     job = job_of(table, on_disk(tmp_path, given, table), tmp_path / "result")
     (done,) = LocalMerger(SystemClock()).merge([job])
     assert isinstance(done, MergeDone)
-    run("SYSTEM START MERGES t")
-    run("OPTIMIZE TABLE t FINAL")
-    assert ours(read_result(done), table) == theirs("SELECT * FROM t")
+    run("SYSTEM START MERGES merged")
+    run("OPTIMIZE TABLE merged FINAL")
+    assert ours(read_result(done), table) == theirs("SELECT * FROM merged")
 
 
 @pytest.mark.parametrize(("engine", "seed"), CASES)
@@ -171,7 +171,7 @@ def test_an_insert_stores_the_same_rows(table, seed) -> None:
     given = pa.concat_tables([sorted_table([row], table) for row in rows])
     found = [block.table for block in blocks_of([given], table, QuerySettings())]
     assert ours(pa.concat_tables([sorted_table([], table), *found]), table) == theirs(
-        "SELECT * FROM t"
+        "SELECT * FROM merged"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_ttl_takes_the_same_rows_and_values(ttl, column_ttl, tmp_path) -> None
     columns = ", ".join(f"{column.name} {column.type}" for column in plain.columns)
     clauses = f"TTL {ttl}" if ttl else ""
     column = f" TTL {column_ttl}" if column_ttl else ""
-    run(f"CREATE TABLE t ({columns}{column}) ENGINE = MergeTree ORDER BY k {clauses}")
+    run(f"CREATE TABLE merged ({columns}{column}) ENGINE = MergeTree ORDER BY k {clauses}")
     try:
         rows = [
             {"k": k, "d": time, "day": time.date(), "s": s}
@@ -217,15 +217,15 @@ def test_a_ttl_takes_the_same_rows_and_values(ttl, column_ttl, tmp_path) -> None
             )
         ]
         values = ", ".join(str(tuple(map(_plain, row.values()))) for row in rows)
-        run(f"INSERT INTO t SETTINGS session_timezone = 'UTC' VALUES {values}")
-        run("OPTIMIZE TABLE t FINAL")
+        run(f"INSERT INTO merged SETTINGS session_timezone = 'UTC' VALUES {values}")
+        run("OPTIMIZE TABLE merged FINAL")
         job = job_of(table, on_disk(tmp_path, [rows], table), tmp_path / "result")
         job = replace(job, create_time_s=int(SystemClock().now_s()))
         (done,) = LocalMerger(SystemClock()).merge([job])
         assert isinstance(done, MergeDone)
-        assert ours(read_result(done), table) == theirs("SELECT * FROM t")
+        assert ours(read_result(done), table) == theirs("SELECT * FROM merged")
         if ttl:
-            shown = ask("SHOW CREATE TABLE t", "TSVRaw")
+            shown = ask("SHOW CREATE TABLE merged", "TSVRaw")
             assert f"TTL {table.ttl}" in " ".join(shown.split())
     finally:
-        run("DROP TABLE t SYNC")
+        run("DROP TABLE merged SYNC")
