@@ -42,7 +42,6 @@ from rmt_pipeline.replica.mutations import (
     load_mutations,
     release_numbers,
 )
-from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.request_mutation import wait_as_asked
 from rmt_pipeline.replica.wait import wait_for_entry
@@ -112,7 +111,8 @@ def request_alter(
             own = [one for one in commands(before) if isinstance(one, _OWN)]
             if own:
                 _change_here(replica, own)
-            _wait(living(), submitted, query, new_waker())
+            if query.alter_sync:
+                _wait(living(), submitted, query, new_waker())
             return submitted
     raise CannotAssignAlter(
         f"{living()}: other ALTERs or mutations came first {ROUNDS_MAX} times. Nothing was "
@@ -300,10 +300,7 @@ def _find(replica: Replica, texts: AlterTexts) -> Submitted:
 
 
 def _wait(replica: Replica, submitted: Submitted, query: QuerySettings, waker: Waker) -> None:
-    """`alter_sync`: 0 not at all, 1 for this replica, 2 for all, 3 for the active ones."""
-    if query.alter_sync == 0:
-        pull_log(replica)
-        return
+    """`alter_sync`: 1 for this replica, 2 for all, 3 for the active ones."""
     names = [replica.name]
     if query.alter_sync >= 2:
         living = living_replicas(replica.keeper, replica.table)

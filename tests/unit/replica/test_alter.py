@@ -294,3 +294,17 @@ def test_a_table_with_records_of_alters_can_be_dropped(replicas):
         replica = replicas[name]
         drop_replica(replica.keeper, replica.table, name)
     assert replicas["r1"].keeper.exists(replicas["r1"].table.root) is None
+
+
+def test_who_does_not_wait_is_told_nothing_of_what_happens_later(replicas: Replicas) -> None:
+    """The ALTER is in the log; that its replica is read-only from then on changes nothing."""
+
+    def living() -> Replica:
+        replica = replicas["r1"]
+        if replica.keeper.children(replica.table.log):
+            raise TableIsReadOnly("the session ended just after the ALTER")
+        return replica
+
+    submitted = request_alter(living, lambda _: [ADDED], NO_WAIT, lambda: Waiting(replicas))
+    assert submitted is not None
+    assert replicas["r2"].keeper.exists(submitted.log_entry) is not None
