@@ -13,7 +13,7 @@ LANES  := tidy unit property contract crash simulation zookeeper spark dagster g
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format simulate mutants fuzz soak bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test lint format simulate mutants fuzz soak coverage bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ fuzz: $(READY) ## MINUTES=n of any bytes for every decoder
 
 soak: $(READY) ## MINUTES=n of real servers and a real ZooKeeper that are killed while clients insert
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+coverage: $(READY) ## the branches of protocol/ that unit and property tests take
+	$(BIN)/coverage run --branch --source rmt_pipeline/protocol -m pytest -q tests/unit tests/property
+	$(BIN)/coverage report --show-missing --skip-covered
 
 bench: $(READY) ## the benchmarks; each prints its table
 	@for file in $$(grep -l __main__ benchmarks/*.py); do \
