@@ -301,7 +301,11 @@ def test_many_entries_are_written_in_few_multis(table, monkeypatch):
 
 @pytest.mark.parametrize(
     ("bytes_and_parts", "multis"),
-    [((limits.MULTI_BYTES_MAX, 128), 1), ((3000, 128), 2), ((limits.MULTI_BYTES_MAX, 4), 2)],
+    [
+        ((limits.MULTI_BYTES_MAX, 128), {1}),
+        ((3000, 128), {2, 3}),  # as long as the paths are
+        ((limits.MULTI_BYTES_MAX, 4), {2}),
+    ],
 )
 def test_parts_that_only_get_another_name_are_published_together(
     config, table, monkeypatch, bytes_and_parts, multis
@@ -328,6 +332,6 @@ def test_parts_that_only_get_another_name_are_published_together(
     _own_inserts, claim, *published = keeper.multis
     assert claim == 2 + 2 * 6
     assert sum(published) == 3 * 6
-    assert len(published) == multis
+    assert len(published) in multis
     assert [part.name for part in table.parts()] == [one.result for one in assigned]
     assert table.store.staged() == []
