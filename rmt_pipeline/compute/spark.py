@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ from rmt_pipeline.compute.spark_options import (
     APP_NAME,
     CONNECT_PORT,
     CONNECT_VARIABLES,
+    NICENESS,
     SESSION_OPTIONS,
     loopback_options,
     python_environment,
@@ -137,8 +138,8 @@ class SparkSessions:
         for name in CONNECT_VARIABLES:  # a master was asked for; inherited ones say otherwise
             os.environ.pop(name, None)
         try:
-            with _set_in_environment(environment):
-                return builder.getOrCreate()
+            with _set_in_environment(environment), ThreadPoolExecutor(1) as thread:
+                return thread.submit(_niced, builder.getOrCreate).result()
         except Exception as error:
             raise Unavailable(f"Spark on {self.master}: {_brief(error)}") from error
 
@@ -169,6 +170,14 @@ def _is_reachable(remote: str) -> bool:
     except Unavailable:
         return False
     return True
+
+
+def _niced(start: Callable[[], Any]) -> Any:
+    """In a thread that ends after it: on Linux niceness is a thread's, and the JVM inherits it."""
+    if sys.platform == "linux":
+        now = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(now, NICENESS))
+    return start()
 
 
 @contextlib.contextmanager

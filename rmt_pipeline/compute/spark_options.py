@@ -10,6 +10,8 @@ import rmt_pipeline
 APP_NAME = "rmt_pipeline"
 CONNECT_PORT = 15002
 
+NICENESS = 10
+"""Of the JVMs that we start and their workers: merges yield to who inserts and fetches here."""
 CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """They make a process a client of Spark Connect. pyspark sets the last one itself when it opens
 such a session, and whatever that process starts inherits it.

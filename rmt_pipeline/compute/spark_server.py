@@ -18,6 +18,7 @@ from rmt_pipeline.compute.spark_options import (
     APP_NAME,
     CONNECT_PORT,
     CONNECT_VARIABLES,
+    NICENESS,
     SESSION_OPTIONS,
     loopback_options,
     python_environment,
@@ -161,7 +162,8 @@ class ConnectServer:
             **self._options,
         }
         # The script ends in `exec java`: its process is the JVM's.
-        command = [str(home / "bin" / "spark-submit"), "--class", _CLASS, "--name", APP_NAME]
+        command = ["nice", "-n", str(NICENESS), str(home / "bin" / "spark-submit")]
+        command += ["--class", _CLASS, "--name", APP_NAME]
         command += ["--master", self.master]
         for name, value in options.items():
             command += ["--conf", f"{name}={value}"]

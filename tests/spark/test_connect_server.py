@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rmt_pipeline.compute.spark_options import import_path
+from rmt_pipeline.compute.spark_options import NICENESS, import_path
 from rmt_pipeline.compute.spark_server import ConnectServer
 from rmt_pipeline.protocol.errors import AddressInUse, Unavailable
 from rmt_pipeline.zookeeper.embedded import free_port
@@ -50,6 +50,12 @@ def test_it_listens_on_one_address_only(connect_server) -> None:
     socket.create_connection(("127.0.0.1", connect_server.port), 1).close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", connect_server.port), 1)
+
+
+def test_it_yields_to_who_inserts_and_fetches(connect_server) -> None:
+    assert os.getpriority(os.PRIO_PROCESS, connect_server.pid) >= min(
+        19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+    )
 
 
 def test_a_port_in_use_is_named_before_anything_starts(tmp_path, connect_server) -> None:
