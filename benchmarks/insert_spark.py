@@ -14,8 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from merges import CORES, duckdb_sorts, line, rows, table_of, take_turns, timed, title, verdict
 
+from benchmarks.merges import (
+    CORES,
+    duckdb_sorts,
+    line,
+    rows,
+    table_of,
+    take_turns,
+    timed,
+    title,
+    verdict,
+)
 from rmt_pipeline.compute.kernel_stage import StagePlan
 from rmt_pipeline.compute.spark import SparkSessions
 from rmt_pipeline.compute.spark_insert import stage_dataframe, stage_parquet
