@@ -6,14 +6,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from rmt_pipeline.catalog import Catalog
 from rmt_pipeline.config import Config, load_config
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.create import create_replica
@@ -152,3 +153,13 @@ def _json(url: str) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         with error:
             return json.load(error)
+
+
+@contextmanager
+def table_of_one_server(config: Config, root: str) -> Iterator[Table]:
+    """An empty table `t` below `root`, active on server r1, which works no queue."""
+    with ServerContext.open(config, "r1") as context:
+        create(config, context.keeper(), definition_of(root))
+        with Served(config) as served:
+            served.until(served.is_active)
+            yield context.table("t")

@@ -4,7 +4,6 @@ import io
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from rmt_pipeline.sql.session import Session
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
-from tests.support.serving import Served, config_at, create, definition_of
+from tests.support.serving import Served, config_at, create, definition_of, table_of_one_server
 
 pytestmark = pytest.mark.zookeeper
 
@@ -38,12 +37,7 @@ def config(tmp_path, zookeeper_server) -> Config:
 @pytest.fixture
 def table(config, chroot) -> Iterator[Table]:
     """On a server that works no queue, with one part."""
-    with ExitStack() as opened:
-        context = opened.enter_context(ServerContext.open(config, "r1"))
-        create(config, context.keeper(), definition_of(f"{chroot}/t"))
-        served = opened.enter_context(Served(config))
-        served.until(served.is_active)
-        found = context.table("t")
+    with table_of_one_server(config, f"{chroot}/t") as found:
         found.insert([{"n": row} for row in range(ROWS)])
         yield found
 

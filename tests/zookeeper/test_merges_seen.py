@@ -3,7 +3,7 @@
 import io
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
@@ -18,7 +18,7 @@ from rmt_pipeline.sql.format import write_rows
 from rmt_pipeline.sql.session import Session
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
-from tests.support.serving import Served, config_at, create, definition_of
+from tests.support.serving import config_at, table_of_one_server
 
 pytestmark = pytest.mark.zookeeper
 
@@ -33,12 +33,7 @@ def config(tmp_path, zookeeper_server) -> Config:
 @pytest.fixture
 def table(config, chroot) -> Iterator[Table]:
     """On a server that works no queue, with three parts of 100 rows."""
-    with ExitStack() as opened:
-        context = opened.enter_context(ServerContext.open(config, "r1"))
-        create(config, context.keeper(), definition_of(f"{chroot}/t"))
-        served = opened.enter_context(Served(config))
-        served.until(served.is_active)
-        found = context.table("t")
+    with table_of_one_server(config, f"{chroot}/t") as found:
         for part in range(PARTS):
             found.insert([{"n": part * ROWS + row} for row in range(ROWS)])
         yield found

@@ -1,7 +1,7 @@
 """How many mutations there may be, and of how many partitions and parts one may be."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -34,7 +34,7 @@ from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.serving import Served, config_at, create, definition_of
+from tests.support.serving import config_at, table_of_one_server
 
 pytestmark = pytest.mark.zookeeper
 
@@ -49,12 +49,8 @@ def config(tmp_path, zookeeper_server) -> Config:
 @pytest.fixture
 def table(config, chroot) -> Iterator[Table]:
     """On a server that works no queue."""
-    with ExitStack() as opened:
-        context = opened.enter_context(ServerContext.open(config, "r1"))
-        create(config, context.keeper(), definition_of(f"{chroot}/t"))
-        served = opened.enter_context(Served(config))
-        served.until(served.is_active)
-        yield context.table("t")
+    with table_of_one_server(config, f"{chroot}/t") as found:
+        yield found
 
 
 def having(replica: Replica, **settings: object) -> Replica:
