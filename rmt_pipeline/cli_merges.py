@@ -3,15 +3,14 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 
+from rmt_pipeline.cli_watch import CLEAR, opened_servers
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.replica.running import RunningMerge, running_merges
 from rmt_pipeline.table import Table
 
 WATCH_EVERY_S = 1.0
-_CLEAR = "\x1b[H\x1b[J"
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -20,16 +19,11 @@ def run_merges(config: Config, server: str | None, table: str | None, *, watch: 
 
     Raises ZooKeeperUnreachable, UnknownTable, UserError for an unknown server.
     """
-    names = [config.server(server).name] if server else list(config.servers)
-    with ExitStack() as opened:
-        contexts = [
-            opened.enter_context(ServerContext.open(config, name, purpose="merges"))
-            for name in names
-        ]
+    with opened_servers(config, server, "merges") as contexts:
         while True:
             lines = [line for context in contexts for line in _server_lines(context, table)]
             if watch and sys.stdout.isatty():
-                print(_CLEAR, end="")
+                print(CLEAR, end="")
             print("\n".join(lines), flush=True)
             if not watch:
                 return 0

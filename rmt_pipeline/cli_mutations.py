@@ -1,6 +1,6 @@
 """`rmt mutations` and `rmt mutations plan`: how far mutations are, and what one would cost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 WATCH_EVERY_S = 2.0
 PARTITIONS_SHOWN_MAX = 50
 FINISHED_SHOWN_MAX = 10
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 class _ListByDefault(TyperGroup):
@@ -47,17 +46,18 @@ def list_mutations(
     ] = False,
 ) -> None:
     """Every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
+    from rmt_pipeline.cli_watch import CLEAR, opened_servers  # noqa: PLC0415  slow
     from rmt_pipeline.system import SystemClock  # noqa: PLC0415
 
-    config = _config(context)
     clock = SystemClock()
-    while True:
-        lines, unfinished = _look(config, server, table)
-        shown = "\n".join(lines)
-        print(f"{_CLEAR}{shown}" if watch and _is_terminal() else shown, flush=True)
-        if not (watch and unfinished):
-            return
-        clock.sleep_s(WATCH_EVERY_S)
+    with opened_servers(_config(context), server, "mutations") as contexts:
+        while True:
+            lines, unfinished = _look(contexts, table)
+            shown = "\n".join(lines)
+            print(f"{CLEAR}{shown}" if watch and _is_terminal() else shown, flush=True)
+            if not (watch and unfinished):
+                return
+            clock.sleep_s(WATCH_EVERY_S)
 
 
 @mutations.command("plan")
@@ -71,16 +71,17 @@ def plan(
     server: ServerOption = None,
 ) -> None:
     """What a mutation would do to the parts that are there now. Nothing is done."""
-    from rmt_pipeline.protocol.settings import QuerySettings  # noqa: PLC0415  slow
+    from rmt_pipeline.cli_watch import opened_servers  # noqa: PLC0415  slow
+    from rmt_pipeline.protocol.settings import QuerySettings  # noqa: PLC0415
     from rmt_pipeline.replica.plan_mutation import plan_mutation  # noqa: PLC0415
     from rmt_pipeline.sql.mutation_commands import commands_for  # noqa: PLC0415
 
-    for opened, found in _tables(_config(context), server, table):
+    with opened_servers(_config(context), server, "mutations") as contexts:
+        opened, found = _tables(contexts, table)[0]
         parsed = commands_for(commands, found.definition)
         plans = plan_mutation(found.replica, parsed, QuerySettings())
         for line in plan_lines(_title(opened, found), plans):
             print(line)
-        return
 
 
 def _config(context: typer.Context) -> "Config":
@@ -97,37 +98,36 @@ def _is_terminal() -> bool:
 
 
 def _tables(
-    config: "Config", server: str | None, table: str | None
-) -> Iterator[tuple["ServerContext", "Table"]]:
-    """Those that are asked for, on every server or the one. Raises UnknownTable when none is."""
-    from rmt_pipeline.context import ServerContext  # noqa: PLC0415  slow
+    contexts: "Sequence[ServerContext]", table: str | None
+) -> "list[tuple[ServerContext, Table]]":
+    """Those that are asked for. Raises UnknownTable when no server has the one."""
     from rmt_pipeline.protocol.errors import UnknownTable  # noqa: PLC0415
 
-    names = [config.server(server).name] if server else sorted(config.servers)
     wanted = None if table is None else f"default.{table}" if "." not in table else table
-    found = False
-    for name in names:
-        with ServerContext.open(config, name, purpose="mutations") as opened:
-            for one in opened.tables():
-                if wanted in (None, one.definition.full_name):
-                    found = True
-                    yield opened, one
+    found = [
+        (opened, one)
+        for opened in contexts
+        for one in opened.tables()
+        if wanted in (None, one.definition.full_name)
+    ]
     if wanted is not None and not found:
-        raise UnknownTable(f"there is no table {wanted} on {', '.join(names)}")
+        names = ", ".join(opened.server.name for opened in contexts)
+        raise UnknownTable(f"there is no table {wanted} on {names}")
+    return found
 
 
 def _title(opened: "ServerContext", table: "Table") -> str:
     return f"{table.definition.full_name} on {opened.server.name}"
 
 
-def _look(config: "Config", server: str | None, table: str | None) -> tuple[list[str], bool]:
+def _look(contexts: "Sequence[ServerContext]", table: str | None) -> tuple[list[str], bool]:
     """What to show, and whether any mutation is unfinished."""
     from rmt_pipeline.protocol.errors import RmtError, UnknownTable  # noqa: PLC0415
     from rmt_pipeline.replica.mutation_progress import mutation_progress  # noqa: PLC0415
 
     lines: list[str] = []
     unfinished = False
-    for opened, found in _tables(config, server, table):
+    for opened, found in _tables(contexts, table):
         try:
             progress = mutation_progress(found.replica)
         except UnknownTable:
