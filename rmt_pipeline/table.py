@@ -198,18 +198,23 @@ class Table:
         identity = identity_of(staged, token, query, window)
         staged = with_rows(staged, self.store)
         insertion = Insertion.of(staged, identity, replica=self._replica(), run_id=run_id)
+        try:
+            return self._run(insertion, query)
+        except BaseException:
+            insertion.let_go(self.store)
+            raise
+
+    def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
+        """Until it is done, or was tried often enough. One session serves all tables of this
+        process: it is not ended for an answer that did not come.
+        """
         backoff_ms = query.insert_keeper_retry_initial_backoff_ms
         for retries_left in reversed(range(query.insert_keeper_max_retries + 1)):
             try:
                 return insertion.run(self._replica())
-            except UserError:
-                insertion.abandon(self.store)
-                raise
             except RmtError as error:
-                if not retryable(error):
+                if isinstance(error, UserError) or not retryable(error):
                     raise
-                if isinstance(error, OutcomeUnknown) and not insertion.is_pending:
-                    self._renew()  # an allocation may have left locks: end their session
                 if retries_left == 0:
                     raise self._give_up(insertion, error, query) from error
             self._clock.sleep_s(backoff_ms / 1000)
@@ -218,7 +223,6 @@ class Table:
 
     def _give_up(self, insertion: Insertion, error: RmtError, query: QuerySettings) -> RmtError:
         if not insertion.is_pending:
-            insertion.abandon(self.store)
             return error
         return OutcomeUnknown(
             f"{self.definition.full_name}: whether the insert landed is not known: ZooKeeper did "

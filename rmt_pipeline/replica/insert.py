@@ -9,13 +9,13 @@ insert is in all its partitions or in none. A commit without answer is settled b
 excludes it, never by a read alone (spec §2.6, §16.2 I3, I4).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol import interpret as meaning
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.entries import GetPart
-from rmt_pipeline.protocol.errors import OutcomeUnknown, RmtError
+from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.log_entry import encode
 from rmt_pipeline.protocol.parts import PartName
@@ -33,8 +33,9 @@ from rmt_pipeline.replica.writable import not_lost_version, read_only
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.keeper import Keeper, Kind, Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, Tagged
 
 
@@ -46,10 +47,17 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Committing:
-    """A commit that was sent: until it is settled nothing of it may be cleaned up."""
+    """A commit that was sent: until it is settled nothing of it may be cleaned up. Its locks are
+    `keeper`'s.
+    """
 
     blocks: tuple[tuple[_Block, BlockCommit], ...]
     with_record: bool
+    keeper: Keeper
+
+    @property
+    def locks(self) -> list[str]:
+        return [commit.lock for _, commit in self.blocks]
 
 
 @dataclass(slots=True)
@@ -106,8 +114,8 @@ class Insertion:
     def run(self, replica: Replica) -> InsertResult:
         """Raises OutcomeUnknown, ReplicaRetired, Unavailable (call again), InsertCancelled.
 
-        After OutcomeUnknown the next call should use a new session: an allocation without answer
-        may have left locks, and they hold back merges until the session that owns them ends.
+        However it ends, no lock stays while the session lives, but those of a commit that is
+        pending: `let_go` sees to these when there will be no other call.
         """
         self._settle(replica)
         while self._todo:
@@ -129,6 +137,16 @@ class Insertion:
             store.discard(block.staged)
         self._todo.clear()
 
+    def let_go(self, store: PartStore) -> None:
+        """Nobody will run it again. Of a commit whose result is not known the bytes are kept, for
+        it may have landed, and the locks do not stay longer than until ZooKeeper answers.
+        """
+        if self._committing is None:
+            self.abandon(store)
+        else:
+            strays = [Stray(lock) for lock in self._committing.locks]
+            self._committing.keeper.strays.leave(strays)
+
     # --- one batch ---
 
     def _commit_batch(
@@ -140,21 +158,25 @@ class Insertion:
             return locks
         if locks is None:
             return None  # duplicates were taken out; look again at what is left
-        commits = self._publish(replica, batch, locks)
-        tagged = transactions.commit_insert(
-            replica.table,
-            replica.paths,
-            [commit for _, commit in commits],
-            self.identity.insert_id if is_last else "",
-            self.record.encode(),
-            is_lost_version=not_lost_version(replica),
-        )
-        self._committing = _Committing(commits, is_last)
+        try:
+            commits = self._publish(replica, batch, locks)
+            tagged = transactions.commit_insert(
+                replica.table,
+                replica.paths,
+                [commit for _, commit in commits],
+                self.identity.insert_id if is_last else "",
+                self.record.encode(),
+                is_lost_version=not_lost_version(replica),
+            )
+        except BaseException:
+            give_back(replica.keeper, [Stray(lock) for lock in locks])
+            raise
+        self._committing = _Committing(commits, is_last, replica.keeper)
         try:
             replica.keeper.multi(tagged.ops)
         except Refused as refused:
             self._withdraw(replica)
-            self._release(replica, locks)
+            give_back(replica.keeper, [Stray(lock) for lock in locks])
             self._explain_commit(replica, tagged, refused)
             return None
         self._committed()
@@ -178,18 +200,24 @@ class Insertion:
     def _allocate(
         self, replica: Replica, batch: list[_Block]
     ) -> list[str] | InsertResult | None:
-        self._ensure_partitions(
-            replica, {block.staged.manifest.partition_id for block in batch}
-        )
+        partitions = {block.staged.manifest.partition_id for block in batch}
+        self._ensure_partitions(replica, partitions)
+        holder = replica.new_holder()
         tagged = transactions.allocate_blocks(
             replica.table,
             replica.paths,
             [(block.staged.manifest.partition_id, block.block_id) for block in batch],
             self.identity.insert_id if not self._parts else "",
+            holder=holder,
             is_lost_version=not_lost_version(replica),
         )
+        strays = [
+            Stray(replica.table.partition(partition), holder, is_parent=True)
+            for partition in sorted(partitions)
+        ]
         try:
-            results = replica.keeper.multi(tagged.ops)
+            with seen_to(replica.keeper, strays):
+                results = replica.keeper.multi(tagged.ops)
         except Refused as refused:
             return self._explain_allocation(replica, batch, tagged, refused)
         return [
@@ -266,11 +294,9 @@ class Insertion:
             replica.store.publish_all(
                 [(block.staged, commit.part) for block, commit in commits]
             )
-        except RmtError:
-            # The numbers would hold merges back for as long as this session lives.
+        except BaseException:
             for block, commit in commits:
                 replica.store.withdraw(commit.part, block.staged)
-            self._release(replica, locks)
             raise
         return tuple(commits)
 
@@ -301,9 +327,8 @@ class Insertion:
         """
         if self._committing is None:
             return
-        locks = [commit.lock for _, commit in self._committing.blocks]
         try:
-            replica.keeper.multi(transactions.release_locks(locks))
+            replica.keeper.multi(transactions.release_locks(self._committing.locks))
             evidence = Evidence(locks_deleted=True)
         except Refused as refused:
             if refused.kind is not Kind.NO_NODE:
@@ -334,13 +359,6 @@ class Insertion:
             part_node=any(stat is not None for stat in found),
             block_id=any(read is not None and read[0] in ours for read in reads),
         )
-
-    def _release(self, replica: Replica, locks: Iterable[str]) -> None:
-        """Best effort: a lock that stays is gone with its session."""
-        try:
-            replica.keeper.multi(transactions.release_locks(locks))
-        except (Refused, OutcomeUnknown):
-            return
 
     # --- duplicates ---
 

@@ -138,16 +138,19 @@ def allocate_numbers(
         except Refused as refused:
             if refused.kind is not Kind.NODE_EXISTS:
                 raise
-        [lock] = keeper.multi(transactions.lock_partitions(table, [partition]))
+        [lock] = keeper.multi(
+            transactions.lock_partitions(table, [partition], replica.new_holder())
+        )
         return {partition: lock}
     names, stat = keeper.children_stat(table.block_numbers)
     locks: dict[str, str] = {}
-    ops = transactions.lock_partitions(table, names)
+    holder = replica.new_holder()
+    ops = transactions.lock_partitions(table, names, holder)
     for batch in [*batches(ops, bytes_max=limits.MULTI_BYTES_MAX)] or [ops]:
         some = names[len(locks) : len(locks) + len(batch)]
         try:
             created = keeper.multi(
-                transactions.lock_partitions(table, some, version=stat.version)
+                transactions.lock_partitions(table, some, holder, version=stat.version)
             )
         except Refused as refused:
             release_numbers(replica, list(locks.values()))

@@ -119,5 +119,9 @@ class Replica:
             disk_free_bytes=self.store.disk.free_bytes(),
         )
 
+    def new_holder(self) -> str:
+        """A name for who holds a number or a claim, for people; no other one is called so."""
+        return f"{self.worker} {self.ids.new_id()}"
+
     def __str__(self) -> str:
         return f"{self.definition.full_name} (replica {self.name})"

@@ -53,10 +53,12 @@ from rmt_pipeline.zookeeper.keeper import (
     Watch,
 )
 from rmt_pipeline.zookeeper.session import SessionLife
+from rmt_pipeline.zookeeper.strays import Strays
 
 MULTI_BYTES_MAX = 1_000_000  # ZooKeeper drops a connection that sends a packet of 1 MiB
 IN_FLIGHT_MAX = 200  # kazoo's wake-up pipe holds some 270 requests and then blocks the caller
 CLOSE_TIMEOUT_S = 2.5  # how long the server may take to confirm the end of a session
+SETTLE_PAUSE_S = 1.0  # between two tries to delete what the session left
 _OP_OVERHEAD_BYTES = 80  # header, lengths, access control list, flags
 
 _KINDS: dict[type[Exception], Kind] = {
@@ -102,6 +104,9 @@ class KazooKeeper:
         self._session_timeout_s = session_timeout_s
         self._disconnected_s: float | None = None  # when the connection broke
         self._life = SessionLife(self._hang_up)
+        self._strays = Strays(self._see_to_strays)
+        self._settler = threading.Lock()  # held by the one thread that settles unasked
+        self._hung_up = threading.Event()
         client.add_listener(self._on_state)
         handler.may_connect = self._may_connect
         identity = client.client_id
@@ -122,6 +127,10 @@ class KazooKeeper:
     @property
     def session_timeout_s(self) -> float:
         return self._session_timeout_s
+
+    @property
+    def strays(self) -> Strays:
+        return self._strays
 
     def on_retired(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, from another thread, when the session ends in any way but
@@ -170,6 +179,7 @@ class KazooKeeper:
     # Writes
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
+        self._strays.settle(self)
         result = self._outcome_of_write(self._send(ops), ops)
         if isinstance(result, Exception):
             raise result
@@ -182,6 +192,7 @@ class KazooKeeper:
             except ReplicaRetired as retired:
                 return retired
 
+        self._strays.settle(self)
         return list(_pipelined(multis, send, self._outcome_of_write))
 
     def close(self) -> None:
@@ -191,6 +202,7 @@ class KazooKeeper:
 
     def _read(self, call: Callable[..., Any], path: str, watch: Watch | None) -> Any:
         self._life.require()
+        self._strays.settle(self)
         if watch is None:
             return self._answer(call(path), path)
         token, fire = self._life.remember(watch)
@@ -210,6 +222,7 @@ class KazooKeeper:
                 raise
 
         self._life.require()
+        self._strays.settle(self)
         return _pipelined(paths, call, outcome)
 
     def _children_stat_async(self, path: str, watch: Any = None) -> Any:
@@ -287,7 +300,25 @@ class KazooKeeper:
             if identity is not None and identity[0] != self.session_id:
                 self._life.retire("another one took its place")
 
+    def _see_to_strays(self) -> None:
+        """Who left them may never use this session again: a thread tries until they are gone."""
+        if self._settler.acquire(blocking=False):
+            threading.Thread(
+                target=self._settle_unasked, name="rmt-settle", daemon=True
+            ).start()
+
+    def _settle_unasked(self) -> None:
+        try:
+            while self._strays and not self._life.is_over:
+                self._hung_up.wait(SETTLE_PAUSE_S)
+                self._strays.settle(self)
+        finally:
+            self._settler.release()
+        if self._strays and not self._life.is_over:
+            self._see_to_strays()  # left between our last look and the release
+
     def _hang_up(self) -> None:
+        self._hung_up.set()
         # A server that hangs would keep `stop` waiting: cut the connection then.
         cut = threading.Timer(CLOSE_TIMEOUT_S, self._handler.cut)
         cut.start()

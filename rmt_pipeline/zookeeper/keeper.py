@@ -8,9 +8,12 @@ write that got no answer landed is the caller's question (OutcomeUnknown).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmt_pipeline.protocol.errors import Conflict
+
+if TYPE_CHECKING:
+    from rmt_pipeline.zookeeper.strays import Strays
 
 ANY_VERSION = -1
 
@@ -105,6 +108,11 @@ class Keeper(Protocol):
 
     @property
     def session_id(self) -> int: ...
+
+    @property
+    def strays(self) -> "Strays":
+        """Ephemeral nodes that this session left. Each call sees to them first."""
+        ...
 
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         """Raises Refused(NO_NODE)."""

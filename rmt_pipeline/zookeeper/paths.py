@@ -172,14 +172,14 @@ class TablePaths:
     def lock(self, partition_id: str, number: int) -> str:
         return f"{self.lock_prefix(partition_id)}{number:010d}"
 
-    @property
-    def insert_lock_data(self) -> bytes:
-        """What the lock of an insert that a DROP may cancel holds (spec §0.4.9)."""
-        return f"{self.root}/temp/abandonable_lock-insert".encode()
+    def insert_lock_data(self, holder: str) -> bytes:
+        """What the lock of an insert that a DROP may cancel holds (spec §0.4.9), and, ours, in a
+        second line who holds it: no two holders have one name.
+        """
+        return f"{self.root}/temp/abandonable_lock-insert\n{holder}".encode()
 
-    @property
-    def other_lock_data(self) -> bytes:
-        return f"{self.root}/temp/abandonable_lock-other".encode()
+    def other_lock_data(self, holder: str) -> bytes:
+        return f"{self.root}/temp/abandonable_lock-other\n{holder}".encode()
 
     @property
     def quorum(self) -> str:

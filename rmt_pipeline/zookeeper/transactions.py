@@ -49,10 +49,12 @@ def allocate_blocks(
     blocks: Sequence[tuple[str, str]],
     insert_id: str,
     *,
+    holder: str,
     is_lost_version: int,
 ) -> Tagged:
     """A block number for every (partition id, block id or "") of one insert, or for none.
 
+    `holder` finds the locks again when there is no answer: no other allocation has this name.
     Testing the ids already here only saves work: the guarantee is that the commit creates them.
     """
     steps = _may_insert(replica, is_lost_version)
@@ -61,7 +63,7 @@ def allocate_blocks(
     for index, (partition, block_id) in enumerate(blocks):
         if block_id:
             steps.append((absent(table.block(block_id)), Purpose.BLOCK_ID, index))
-        data = table.insert_lock_data if block_id else table.other_lock_data
+        data = table.insert_lock_data(holder) if block_id else table.other_lock_data(holder)
         lock = Create(table.lock_prefix(partition), data, ephemeral=True, sequence=True)
         steps.append(([lock], Purpose.PARTITION, index))
     return _tagged(steps)
@@ -255,13 +257,14 @@ def assign(
 
 
 def lock_partitions(
-    table: TablePaths, partitions: Sequence[str], *, version: int | None = None
+    table: TablePaths, partitions: Sequence[str], holder: str, *, version: int | None = None
 ) -> list[Op]:
-    """A number in each partition. With `version`, only if no partition was added since."""
+    """A number in each partition, for `holder`, as no other allocation is called. With `version`,
+    only if no partition was added since.
+    """
+    data = table.other_lock_data(holder)
     locks: list[Op] = [
-        Create(
-            table.lock_prefix(partition), table.other_lock_data, ephemeral=True, sequence=True
-        )
+        Create(table.lock_prefix(partition), data, ephemeral=True, sequence=True)
         for partition in partitions
     ]
     return locks if version is None else [*locks, Check(table.block_numbers, version)]

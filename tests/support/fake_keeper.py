@@ -30,6 +30,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Stat,
     Watch,
 )
+from rmt_pipeline.zookeeper.strays import Strays
 
 HISTORY_MAX = 64  # transactions that a session can be behind
 MULTI_BYTES_MAX = 1_000_000
@@ -304,6 +305,7 @@ class FakeKeeper:
         self._zookeeper = zookeeper
         self._session_id = session_id
         self.lag = lag
+        self.strays = Strays()
         self.seen = zookeeper.zxid
         self._over = False
         self._closed = False
@@ -353,6 +355,7 @@ class FakeKeeper:
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         self._require_session()
+        self.strays.settle(self)
         try:
             return self._zookeeper.commit(self._session_id, ops)
         finally:
@@ -406,6 +409,7 @@ class FakeKeeper:
 
     def _read(self, path: str) -> Node | None:
         self._require_session()
+        self.strays.settle(self)
         if self.lag is not None and self.seen != self._zookeeper.zxid:
             behind = self._zookeeper.zxid - self.seen
             self.see(self._zookeeper.zxid - min(self.lag(behind), behind))

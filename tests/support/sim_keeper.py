@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired
 from rmt_pipeline.zookeeper.keeper import Op, Refused, Stat, Watch
+from rmt_pipeline.zookeeper.strays import Strays
 from tests.support.schedule import Kind
 from tests.support.world import Process
 
@@ -19,6 +20,7 @@ class SimKeeper:
         self._process = process
         self._world = process.world
         self._session = process.world.connect(process)
+        self.strays = Strays()
 
     @property
     def session_id(self) -> int:
@@ -56,6 +58,7 @@ class SimKeeper:
         self._read("sync", path, lambda: self._session.sync(path))
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
+        self.strays.settle(self)
         what = " ".join([type(op).__name__ for op in ops]) if len(ops) < 4 else "multi"
         return self._world.effect(
             self._process,
@@ -88,6 +91,7 @@ class SimKeeper:
             self._world.expire(self._session)
 
     def _read(self, what: str, path: str, act: Callable[[], T]) -> T:
+        self.strays.settle(self)
         return self._world.effect(
             self._process, Kind.READ, what, path, act, session=self._session
         )

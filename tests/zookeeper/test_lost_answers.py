@@ -14,6 +14,7 @@ from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.strays import Stray, seen_to
 from tests.support.proxy import Proxy
 from tests.support.thief import steal_session
 
@@ -125,6 +126,34 @@ def test_a_session_without_a_server_retires_by_itself(far: KazooKeeper, proxy: P
     proxy.pass_everything()
     with pytest.raises(ReplicaRetired, match="start over"):
         far.get("/")
+
+
+def test_what_a_session_left_is_gone_soon_although_nobody_uses_it(
+    far: KazooKeeper, real_keeper: KazooKeeper, proxy: Proxy
+) -> None:
+    """It does not end for that, and the thread that saw to it is gone afterwards."""
+    far.multi([Create("/p")])
+    before = {thread for thread in threading.enumerate() if thread.name == "rmt-settle"}
+    proxy.swallow_answers()
+    with (
+        pytest.raises(OutcomeUnknown),
+        seen_to(far, [Stray("/p", "holder 7", is_parent=True)]),
+    ):
+        far.multi([Create("/p/block-", b"x\nholder 7", ephemeral=True, sequence=True)])
+    assert real_keeper.children("/p") == ["block-0000000000"]
+    proxy.pass_everything()
+    proxy.cut()
+    deadline_s = time.monotonic() + DETECTION_MAX_S
+    while real_keeper.children("/p") and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert real_keeper.children("/p") == []
+    assert not far.is_retired
+    while time.monotonic() < deadline_s:
+        settling = {one for one in threading.enumerate() if one.name == "rmt-settle"} - before
+        if not settling:
+            return
+        time.sleep(0.05)
+    pytest.fail("the thread goes on although nothing is left")
 
 
 def test_a_stolen_session_is_over_for_its_owner(

@@ -1,0 +1,71 @@
+"""Faults of single requests of a session: lost on the way there, or on the way back."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+
+
+def allocates(op: Op) -> bool:
+    return isinstance(op, Create) and op.ephemeral and "/block_numbers/" in op.path
+
+
+def unlocks(op: Op) -> bool:
+    return isinstance(op, Delete) and "/block_numbers/" in op.path
+
+
+def logs(op: Op) -> bool:
+    return isinstance(op, Create) and "/log/log-" in op.path
+
+
+@contextmanager
+def faulty(
+    keeper: Any,
+    *hits: Callable[[Op], bool],
+    landed: bool,
+    error: BaseException | None = None,
+    but: Callable[[Op], bool] = lambda op: False,
+    times: int = 1,
+) -> Iterator[None]:
+    """The first multis that have an operation of each of `hits`, and none like `but`, get no answer
+    (or end in `error`). `landed`: they were carried out.
+    """
+    multi, left = keeper.multi, [times]
+
+    def wrong(ops: Sequence[Op]) -> list[str]:
+        hit = all(any(map(one, ops)) for one in hits) and not any(map(but, ops))
+        if not hit or not left[0]:
+            return multi(ops)  # type: ignore[no-any-return]
+        left[0] -= 1
+        if landed:
+            multi(ops)
+        raise error or OutcomeUnknown("no answer")
+
+    keeper.multi = wrong
+    try:
+        yield
+    finally:
+        keeper.multi = multi
+    assert left[0] == 0, f"{left[0]} of {times} multis did not come"
+
+
+@contextmanager
+def before(
+    keeper: Any, hit: Callable[[Op], bool], happens: Callable[[], object]
+) -> Iterator[None]:
+    """Something happens right before the first multi that has such an operation."""
+    multi, left = keeper.multi, [happens]
+
+    def late(ops: Sequence[Op]) -> list[str]:
+        if left and any(map(hit, ops)):
+            left.pop()()
+        return multi(ops)  # type: ignore[no-any-return]
+
+    keeper.multi = late
+    try:
+        yield
+    finally:
+        keeper.multi = multi
+    assert not left, "it did not come to that"
