@@ -39,7 +39,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(READY) ## a year of flights through Dagster onto two replicas, checked; ends what it started
-	$(BIN)/python -m assets.demo
+	$(BIN)/python -m examples.flights
 
 dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 	$(BIN)/rmt up

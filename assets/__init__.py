@@ -1,1 +1,1 @@
-"""Dagster assets, checks, jobs, sensors and schedules; `definitions` is the code location."""
+"""The assets of this code location; `definitions` is what `workspace.yaml` points at."""

@@ -12,11 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from assets.dagster_client import DagsterClient
-from assets.demo import write_config
-from assets.demo_processes import Everything
 from benchmarks.insert import definition, small, wait_active
 from benchmarks.replication import delays_ms, paced, show
+from examples.flights.dagster_client import DagsterClient
+from examples.flights.laptop import Everything, write_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.table import Table
 

@@ -1,1 +1,1 @@
-"""Dagster resources: configuration to engine objects."""
+"""The resources of this code location."""

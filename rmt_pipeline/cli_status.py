@@ -1,11 +1,11 @@
 """`rmt status` and `rmt reload`: how every table is doing, in words."""
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
+
+import urllib3
 
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
@@ -62,20 +62,10 @@ def run_reload(config: Config, name: str) -> int:
 def _health(server: ServerConfig) -> dict[str, Any] | None:
     url = f"http://{server.advertised_address}/health"
     try:
-        with urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:
-            return dict(json.load(answer))
-    except urllib.error.HTTPError as answer:
-        with answer:
-            return _not_healthy(answer.read())
-    except (OSError, ValueError):
-        return None
-
-
-def _not_healthy(body: bytes) -> dict[str, Any] | None:
-    """503 comes with the same JSON; anything else is not our server."""
-    try:
-        return dict(json.loads(body))
-    except (ValueError, TypeError):
+        answer = urllib3.request("GET", url, timeout=PROBE_TIMEOUT_S, retries=False)
+        # 503 comes with the same JSON; anything else is not our server.
+        return dict(json.loads(answer.data))
+    except (urllib3.exceptions.HTTPError, ValueError, TypeError):
         return None
 
 

@@ -5,16 +5,12 @@ each child is told by the kernel when its parent is gone, however that ended.
 """
 
 import ctypes
-import importlib
-import importlib.util
 import os
 import shlex
 import signal
 import socket
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import urllib3
 from honcho.environ import Procfile, parse_procfile
 from honcho.manager import Manager
 from honcho.printer import Message, Printer
@@ -102,8 +99,10 @@ def procfile(wanted: list[Service]) -> str:
 def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
     """Run until Ctrl-C, SIGTERM, or the first process that ends by itself: then all end.
 
-    The exit status: 0 when it was asked to end.
+    The exit status: 0 when it was asked to end. Raises BadConfiguration.
     """
+    if dagster:
+        workspace_of(config)  # better said now than by a child, after a minute
     wanted = services(config, dagster=dagster, spark=spark, work=work)
     manager = _Manager(wanted, SystemClock())
     parsed: Procfile = parse_procfile(procfile(wanted))
@@ -118,27 +117,34 @@ def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
 
 def become_dagster(config: Config, *, wait: bool) -> None:
     """Replace this process by `dagster dev`. Returns never; raises BadConfiguration."""
-    if importlib.util.find_spec("assets") is None:
-        raise BadConfiguration(
-            "the package `assets` is not installed, which has the Dagster definitions: run this "
-            "in a checkout, or install rmt-pipeline"
-        )
+    workspace = workspace_of(config)
     if wait:
         _wait_for_servers(config, SystemClock())
-    # By name and not by an import: assets stand above us, and only this command starts them.
-    instance = importlib.import_module("assets.instance")
+    # For start-up time: importing Dagster takes longer than all that `rmt up` does itself.
+    from rmt_pipeline.dagster import instance  # noqa: PLC0415
+
     home = config.dagster.home
     instance.prepare_home(home)
     special = instance.environment(config.servers)
     environment = {**_environment(config), **special, "DAGSTER_HOME": str(home)}
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # else Dagster ignores what our parent ignored
-    where = Path(str(instance.__file__)).parent.parent
-    workspace = where / "workspace.yaml"
-    code = ["-w", str(workspace)] if workspace.exists() else ["-m", "assets.definitions"]
-    command = [sys.executable, "-m", "dagster", "dev", *code]
+    command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace)]
     command += ["-h", "127.0.0.1", "-p", str(config.dagster.port)]
     os.execve(sys.executable, command, environment)  # noqa: S606
+
+
+def workspace_of(config: Config) -> Path:
+    """The workspace.yaml with the code locations. Raises BadConfiguration when it is not there."""
+    named = config.dagster.workspace
+    workspace = named or Path.cwd() / "workspace.yaml"
+    if workspace.is_file():
+        return workspace
+    remedy = "correct it" if named else "go to where yours is, or name it in rmt.toml"
+    raise BadConfiguration(
+        f"[dagster] workspace: there is no {workspace}, which says where your definitions are; "
+        f"{remedy}"
+    )
 
 
 def _wait_for_servers(config: Config, clock: Clock) -> None:
@@ -167,11 +173,8 @@ def _environment(config: Config) -> dict[str, str]:
 def _responds(url: str) -> bool:
     """Whether somebody answers HTTP there, whatever the status."""
     try:
-        urllib.request.urlopen(url, timeout=PROBE_TIMEOUT_S).close()  # noqa: S310  our own
-    except urllib.error.HTTPError as answer:
-        answer.close()
-        return True
-    except OSError:
+        urllib3.request("GET", url, timeout=PROBE_TIMEOUT_S, retries=False)
+    except urllib3.exceptions.HTTPError:
         return False
     return True
 

@@ -190,8 +190,13 @@ class SparkConfig(_Section):
 
 
 class DagsterConfig(_Section):
+    """`workspace`: the workspace.yaml of the code locations that `rmt dagster` starts Dagster
+    with. As with `dagster dev`, it is that of the current directory when none is named.
+    """
+
     home: Directory = DEFAULT_DIRECTORY / "dagster"
     port: Port = 3000
+    workspace: Annotated[Path, Field(strict=False), AfterValidator(_below_base)] | None = None
 
 
 class ExchangeConfig(_Section):

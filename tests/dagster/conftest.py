@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from assets import flights
-from assets.definitions import build_definitions
-from assets.demo import write_config
-from assets.demo_processes import Everything
-from resources.engine import EngineResource
+from examples.flights import source
+from examples.flights.definitions import build_definitions
+from examples.flights.laptop import Everything, write_config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.system import SystemClock
 from tests.support.site import Site
 
@@ -31,9 +30,9 @@ def site() -> Iterator[Site]:
             ServerContext.open(config, "r1", purpose="test") as r1,
             ServerContext.open(config, "r2", purpose="test") as r2,
         ):
-            definitions = build_definitions(engine=engine)
+            definitions = build_definitions(config_path=str(config.path))
             for server in (r1, r2):
-                server.create_table(flights.TABLE, if_not_exists=True)
+                server.create_table(source.TABLE, if_not_exists=True)
             yield Site(config, processes, engine, definitions, r1, r2)
 
 
@@ -42,7 +41,7 @@ def nothing_to_do(site: Site) -> None:
     """Both replicas are active, and nothing of an earlier test is left in their queues."""
     clock = SystemClock()
     for server in (site.r1, site.r2):
-        replica = server.table(flights.TABLE.name).replica
+        replica = server.table(source.TABLE.name).replica
         until_s = clock.monotonic_s() + 30
         while replica.keeper.exists(replica.paths.is_active) is None:
             site.processes.require_alive()

@@ -1,7 +1,8 @@
-"""The code location: what is in it is a promise to whoever has dashboards on it."""
+"""The code locations: what is in one is a promise to whoever has dashboards on it."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets import names
-from assets.definitions import build_definitions, servers_of_location
+from assets import definitions as location
+from examples.flights.definitions import build_definitions
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.location import servers_of_location
 
+ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).parent / "graph.json"
 
 
@@ -86,7 +90,7 @@ def test_the_servers_of_a_location_come_from_the_environment(
 
 
 def test_further_tables_have_assets_and_checks_of_their_own() -> None:
-    found = graph(build_definitions(["r1"], ["sales.orders"]))
+    found = graph(location.build_definitions(["r1"], ["sales.orders"]))
     assert found["assets"]["sales/orders/r1_parts"]["deps"] == []
     assert found["assets"]["sales/orders/r1_partitions"]["partitions"] == (
         "dynamic sales_orders_partition"
@@ -94,15 +98,47 @@ def test_further_tables_have_assets_and_checks_of_their_own() -> None:
     assert "sales/orders/r1_parts: checksums" in found["checks"]
 
 
-def test_loading_opens_no_file_and_no_connection(tmp_path: Path) -> None:
+def test_a_location_without_tables_of_its_own_works_the_queues_of_its_servers() -> None:
+    found = graph(location.build_definitions(["r1"], []))
+    assert found["assets"] == {}
+    assert found["sensors"].keys() == {"log_r1", "merges_r1", "mutations_r1"}
+    assert found["schedules"].keys() == {"clean_up_r1"}
+    dg.Definitions.validate_loadable(location.build_definitions(["r1"], []))
+
+
+def test_a_project_s_first_location_is_a_copy_of_ours(tmp_path: Path) -> None:
+    """Another project has packages `assets` and `resources` of its own beside rmt_pipeline."""
+    for package in ("assets", "resources"):
+        shutil.copytree(ROOT / package, tmp_path / package)
+    probe = (
+        "import assets, assets.definitions, rmt_pipeline.dagster, pathlib;"
+        "assert pathlib.Path(assets.__file__).parent == pathlib.Path.cwd() / 'assets';"
+        "print(*sorted(str(spec.key.to_user_string()) "
+        "for spec in assets.definitions.defs.resolve_all_asset_specs()))"
+    )
+    environment = {**os.environ, "RMT_REPLICA": "r1", "RMT_TABLES": "sales.orders"}
+    environment["PYTHONPATH"] = str(ROOT)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", probe],
+        check=True,
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert ran.stdout.split() == ["sales/orders/r1_partitions", "sales/orders/r1_parts"]
+
+
+@pytest.mark.parametrize("module", ["assets.definitions", "examples.flights.definitions"])
+def test_loading_opens_no_file_and_no_connection(module: str, tmp_path: Path) -> None:
     """Not even a configuration that cannot be read is noticed: nobody looks at it."""
-    probe = "import socket; socket.socket.connect = None; import assets.definitions"
+    probe = f"import socket; socket.socket.connect = None; import {module}"
     environment = {**os.environ, "RMT_CONFIG": str(tmp_path / "missing.toml")}
     subprocess.run(
         [sys.executable, "-W", "ignore", "-c", probe],
         check=True,
         env=environment,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -10,18 +10,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets import demo_report, flights, names
-from assets.dagster_client import DagsterClient
-from assets.demo import write_config
-from assets.demo_processes import Everything
+from examples.flights import report, source
+from examples.flights.dagster_client import DagsterClient
+from examples.flights.laptop import Everything, write_config
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
-TABLE = flights.TABLE.full_name
+TABLE = source.TABLE.full_name
 DAYS = [f"2013-01-{day:02d}" for day in range(1, 32)]
 ROWS = 27_004
 """Flights of January 2013 in New York."""
@@ -97,7 +97,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         ServerContext.open(config, "r1", purpose="test") as r1,
         ServerContext.open(config, "r2", purpose="test") as r2,
     ):
-        tables = [server.table_of(server.expanded(flights.TABLE)) for server in (r1, r2)]
+        tables = [server.table_of(server.expanded(source.TABLE)) for server in (r1, r2)]
         running = Laptop(config, dagster, processes, tables[0], tables[1])
         running.wait("Dagster", dagster.is_ready)
         keys = [names.replica_key(TABLE, server).path for server in ("r1", "r2")]
@@ -109,13 +109,13 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
 
 def test_sensors_replicate_and_merge_what_a_backfill_inserted(laptop: Laptop) -> None:
     def is_settled() -> bool:
-        comparison = demo_report.compare(laptop.r1)
+        comparison = report.compare(laptop.r1)
         merged = [part for part in laptop.r2.parts() if part.name.level > 0]
         return bool(merged) and not comparison.behind and not comparison.different
 
     laptop.wait("replication and merges", is_settled)
     for table in (laptop.r1, laptop.r2):
-        held = demo_report.held(table)
+        held = report.held(table)
         assert (held.rows, held.distinct) == (ROWS, ROWS)
 
     kinds = {
@@ -140,7 +140,7 @@ def test_the_ui_shows_the_tables_their_parts_and_why_nothing_happens(
 
     pictures = Path(os.environ.get("SCREENSHOTS", tmp_path))
     asset = f"{laptop.url}/assets/flights/r2_parts"
-    location = "assets.definitions"
+    location = "examples.flights.definitions"
     pages = {
         "graph": (f"{laptop.url}/asset-groups/__repository__@{location}/flights", "r2_parts"),
         "parts": (f"{asset}?view=events", "MERGE_PARTS"),

@@ -2,11 +2,11 @@
 
 import datetime as dt
 
-from assets import flights
+from examples.flights import source
 
 
 def test_a_day_has_its_own_flights_only_and_all_of_them() -> None:
-    rows = flights.flights_of("2013-01-01")
+    rows = source.flights_of("2013-01-01")
     assert rows.num_rows == 842
     assert set(zip(*(rows[c].to_pylist() for c in ("year", "month", "day")), strict=True)) == {
         (2013, 1, 1)
@@ -14,14 +14,14 @@ def test_a_day_has_its_own_flights_only_and_all_of_them() -> None:
 
 
 def test_the_days_of_the_year_are_every_flight_once() -> None:
-    first = dt.date.fromisoformat(flights.FIRST_DAY)
-    end = dt.date.fromisoformat(flights.END_DAY)
+    first = dt.date.fromisoformat(source.FIRST_DAY)
+    end = dt.date.fromisoformat(source.END_DAY)
     days = [first + dt.timedelta(n) for n in range((end - first).days)]
-    assert sum(flights.flights_of(str(day)).num_rows for day in days) == flights.FLIGHTS_COUNT
+    assert sum(source.flights_of(str(day)).num_rows for day in days) == source.FLIGHTS_COUNT
 
 
 def test_missing_values_are_null_in_numbers_and_texts_alike() -> None:
-    rows = flights.flights_of("2013-01-02")
+    rows = source.flights_of("2013-01-02")
     assert rows["dep_time"].null_count > 0
     assert "NA" not in rows["tailnum"].to_pylist()
     for key in ("carrier", "flight", "time_hour"):
@@ -29,7 +29,7 @@ def test_missing_values_are_null_in_numbers_and_texts_alike() -> None:
 
 
 def test_the_digest_follows_the_values() -> None:
-    one, other = flights.flights_of("2013-03-01"), flights.flights_of("2013-03-02")
-    assert flights.digest(one) == flights.digest(flights.flights_of("2013-03-01"))
-    assert flights.digest(one) != flights.digest(other)
-    assert flights.digest(one) != flights.digest(one.slice(1))
+    one, other = source.flights_of("2013-03-01"), source.flights_of("2013-03-02")
+    assert source.digest(one) == source.digest(source.flights_of("2013-03-01"))
+    assert source.digest(one) != source.digest(other)
+    assert source.digest(one) != source.digest(one.slice(1))

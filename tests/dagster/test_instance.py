@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets import instance
+from rmt_pipeline.dagster import instance
 
 
 def test_a_new_home_is_ready_and_has_the_shipped_configuration(tmp_path: Path) -> None:

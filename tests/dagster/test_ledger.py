@@ -5,8 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets import ledger, workers
-from assets.merges import explained_metadata
+from rmt_pipeline.dagster import ledger, workers
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.execute import PartDone
 from rmt_pipeline.replica.explain import Explained, ExplainedRange
@@ -74,7 +73,7 @@ def test_a_run_says_what_is_worth_merging() -> None:
         ExplainedRange("a", tuple(f"a_{n}_{n}_0" for n in range(4)), 40, 50.0, "unbalanced"),
         ExplainedRange("a", ("a_3_3_0", "a_5_5_0"), 0, None, "block 4 is being inserted"),
     )
-    metadata = explained_metadata(Explained(ranges, "1000 merges are queued"))
+    metadata = workers.explained_metadata(Explained(ranges, "1000 merges are queued"))
     assert metadata["merge limit"] == "1000 merges are queued"
     table = metadata["merge ranges"]
     assert isinstance(table, dg.TableMetadataValue)
@@ -83,7 +82,7 @@ def test_a_run_says_what_is_worth_merging() -> None:
         ("a", "4 parts a_0_0_0 … a_3_3_0", 40, 50.0, "unbalanced"),
         ("a", "a_3_3_0 a_5_5_0", 0, 0.0, "block 4 is being inserted"),
     ]
-    assert "merge limit" not in explained_metadata(Explained(ranges, ""))
+    assert "merge limit" not in workers.explained_metadata(Explained(ranges, ""))
 
 
 def test_results_that_differ_are_counted() -> None:

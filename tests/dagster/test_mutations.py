@@ -5,7 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets import flights, mutations, names
+from examples.flights import source
+from rmt_pipeline.dagster import checks, ledger, names
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.assign_mutations import assign_mutations
 from rmt_pipeline.replica.execute import PartDone
@@ -19,16 +20,16 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_to_do"),
 ]
 
-TABLE = flights.TABLE.full_name
+TABLE = source.TABLE.full_name
 
 
 @pytest.fixture
 def table(site: Site) -> Table:
-    return site.r1.table(flights.TABLE.name)
+    return site.r1.table(source.TABLE.name)
 
 
 def checked(site: Site) -> dg.AssetCheckResult:
-    result = mutations.mutations_check(TABLE, "r1")(engine=site.engine)
+    result = checks.mutations_check(TABLE, "r1")(engine=site.engine)
     assert isinstance(result, dg.AssetCheckResult)
     return result
 
@@ -83,7 +84,7 @@ def test_a_mutated_part_is_an_event_with_its_story(site: Site, table: Table) -> 
         for part in table.parts()
         if mutation in part.manifest.mutations
     ]
-    events = list(mutations.mutated_parts(table, "r1", done))
+    events = list(ledger.mutated_parts(table, "r1", done))
     assert [event.asset_key for event in events] == [names.parts_key(TABLE, "r1")] * len(done)
     told = [{key: value.value for key, value in event.metadata.items()} for event in events]
     assert [one["mutations"] for one in told] == [mutation] * len(done)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.run_history import forget_runs
+from rmt_pipeline.dagster.clean_up import forget_runs
 
 
 @dg.op

@@ -11,8 +11,9 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-from assets import flights, ledger, names, sensors
-from assets.watching import follow_mutations, wait_for_work
+from examples.flights import source
+from rmt_pipeline.dagster import ledger, names, sensors
+from rmt_pipeline.dagster.watching import follow_mutations, wait_for_work
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.system import SystemClock
 from tests.support.site import Site
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_to_do"),
 ]
 
-TABLE = flights.TABLE.full_name
+TABLE = source.TABLE.full_name
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_a_server_s_own_inserts_need_no_worker(
     ingest(site, instance, "2013-03-08")
     result = tick(site, instance, "log_r1", monkeypatch)
     assert requested(result) == []
-    replica = site.r1.table(flights.TABLE.name).replica
+    replica = site.r1.table(source.TABLE.name).replica
     assert replica.keeper.children(replica.paths.queue) == []
 
 
@@ -120,6 +121,7 @@ def test_no_second_worker_is_asked_for_while_one_is_active(
     ingest(site, instance, "2013-03-06")
     instance.create_run_for_job(
         site.definitions.resolve_job_def("fetch_parts_r2"),
+        run_config={"ops": {"work_fetch_parts_r2": {"config": {"table": TABLE}}}},
         tags={names.SERVER_TAG: "r2", names.WORKER_TAG: "r2:flights:fetch"},
         status=dg.DagsterRunStatus.STARTED,
     )
@@ -171,7 +173,7 @@ def test_the_mutation_sensor_proposes_pieces_and_says_what_waits(
     site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(site, instance, "2013-08-08")
-    table = site.r1.table(flights.TABLE.name)
+    table = site.r1.table(source.TABLE.name)
     flown = table.dataset().to_table(columns=["carrier"])["carrier"].to_pylist()
     table.mutate("DELETE WHERE carrier = 'UA'", settings={"mutations_sync": 0})
 
@@ -197,12 +199,13 @@ def test_a_cancelled_worker_stops_and_its_run_is_over(
     """Dagster interrupts a run in its main thread; the worker is in another one."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
+    config = {"table": TABLE, "linger_s": 60.0}
     cancel = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
     cancel.start()
     with pytest.raises(DagsterExecutionInterruptedError):
         site.definitions.resolve_job_def("fetch_parts_r1").execute_in_process(
             instance=instance,
-            run_config={"ops": {"work_fetch_parts_r1": {"config": {"linger_s": 60.0}}}},
+            run_config={"ops": {"work_fetch_parts_r1": {"config": config}}},
         )
     assert clock.monotonic_s() - started_s < 30
     assert not [one for one in threading.enumerate() if one.name.startswith("worker")]

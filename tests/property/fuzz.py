@@ -5,7 +5,6 @@ hang, or memory out of proportion. `test_fuzz` asks each a few times, this for a
 """
 
 import argparse
-import asyncio
 import io
 import itertools
 import json
@@ -22,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
@@ -56,6 +54,7 @@ from rmt_pipeline.sql.parse import parse
 from rmt_pipeline.sql.split import split
 from rmt_pipeline.store.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest
+from tests.support import asgi
 from tests.support.edge_rows import COLUMNS
 from tests.support.exchange import SECRET
 
@@ -223,15 +222,8 @@ def answer(drawn: tuple[str, str, dict[str, str], str, bytes]) -> None:
     method, path, query, authorization, body = drawn
     app = exchange_app(lambda _: None, SECRET, lambda *_: None)
 
-    async def request() -> httpx.Response:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://peer") as client:
-            headers = {"Authorization": authorization} if authorization else {}
-            return await client.request(
-                method, path, params=query, headers=headers, content=body
-            )
-
-    status = asyncio.run(request()).status_code
+    headers = {"Authorization": authorization} if authorization else {}
+    status = asgi.ask(app, method, path, query=query, headers=headers, body=body).status
     assert 400 <= status < 500, f"{status} to {drawn}"
 
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from assets import flights, names
-from assets.demo_processes import Everything
-from resources.engine import EngineResource
+from examples.flights import source
+from examples.flights.laptop import Everything
 from rmt_pipeline.compute.merge import LocalMerger
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.replica.worker import Tools, work
 from rmt_pipeline.system import EventWaker
 
@@ -30,7 +31,7 @@ class Site:
     def work_off(self) -> None:
         """Both servers carry out whatever is left, without Dagster and without Spark."""
         for server in (self.r1, self.r2, self.r1):
-            table = server.table(flights.TABLE.name)
+            table = server.table(source.TABLE.name)
             with closing(server.peers(table.definition)) as peers:
                 for pool in names.POOLS:
                     work(
@@ -44,5 +45,5 @@ class Site:
                     )
 
     def rows(self, server: ServerContext) -> int:
-        table = server.table(flights.TABLE.name)
+        table = server.table(source.TABLE.name)
         return sum(part.manifest.rows for part in table.parts())

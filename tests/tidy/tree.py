@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("rmt_pipeline", "assets", "resources")
+PACKAGES = ("rmt_pipeline", "assets", "resources", "examples")
 CODE = (*PACKAGES, "tests", "benchmarks")
 
 

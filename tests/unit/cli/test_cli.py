@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rmt_pipeline import cli, cli_merges
-from rmt_pipeline.cli_up import procfile, services
+from rmt_pipeline.cli_up import procfile, services, workspace_of
 from rmt_pipeline.config import load_config
 
 TWO_SERVERS = """
@@ -204,3 +204,33 @@ def test_a_server_without_work_imports_no_engine():
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert heavy.isdisjoint(loaded.stdout.split())
+
+
+def test_dagster_s_workspace_is_the_one_that_is_named(config_file, tmp_path, monkeypatch):
+    named = tmp_path / "mine.yaml"
+    named.write_text("load_from: []\n")
+    config_file.write_text(f'{TWO_SERVERS}\n[dagster]\nworkspace = "mine.yaml"\n')
+    assert workspace_of(load_config(config_file)) == named
+
+    beside = tmp_path / "elsewhere"
+    beside.mkdir()
+    (beside / "workspace.yaml").write_text("load_from: []\n")
+    monkeypatch.chdir(beside)
+    config_file.write_text(TWO_SERVERS)
+    assert workspace_of(load_config(config_file)) == beside / "workspace.yaml"
+
+
+@pytest.mark.parametrize(
+    ("section", "remedy"),
+    [("", "go to where yours is"), ('[dagster]\nworkspace = "gone.yaml"\n', "correct it")],
+    ids=["not named", "named"],
+)
+def test_up_without_a_workspace_says_so_before_it_starts_anything(
+    rmt, config_file, monkeypatch, section, remedy
+):
+    monkeypatch.chdir(config_file.parent)
+    config_file.write_text(TWO_SERVERS + section)
+    status, _, error = rmt("up")
+    assert status == 1
+    assert "[dagster] workspace: there is no" in error
+    assert remedy in error

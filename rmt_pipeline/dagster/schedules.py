@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from assets import names
+from rmt_pipeline.dagster import names
 
 CLEAN_UP_CRON = "*/5 * * * *"
 CHECKS_CRON = "17 * * * *"

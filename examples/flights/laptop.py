@@ -1,13 +1,18 @@
-"""Starts `rmt up`, and ends it with all that it started."""
+"""A deployment on one laptop: its rmt.toml on free ports, and `rmt up` with all that it starts."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rmt_pipeline.config import Config, load_config
+
+WORKSPACE = Path(__file__).with_name("workspace.yaml")
 STOP_WITHIN_S = 30.0
 
 
@@ -83,3 +88,41 @@ def _kill_group(leader: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def write_config(directory: Path) -> Config:
+    """A new rmt.toml on free ports in an empty `directory`."""
+    ports = iter(_free_ports(5))
+    lines = [
+        "[zookeeper]",
+        f"port = {next(ports)}",
+        'data = "zookeeper"',
+        "[spark]",
+        f"port = {next(ports)}",
+        'data = "spark"',
+        "[dagster]",
+        f"port = {next(ports)}",
+        'home = "dagster"',
+        f'workspace = "{WORKSPACE}"',
+    ]
+    for server in ("r1", "r2"):
+        lines += [
+            f"[servers.{server}]",
+            f'data = "{server}"',
+            f'listen = "127.0.0.1:{next(ports)}"',
+            f'macros = {{shard = "01", replica = "{server}"}}',
+        ]
+    file = directory / "rmt.toml"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return load_config(file)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on. They are free again at return: somebody else might take one
+    before we do, and then `rmt up` says so.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

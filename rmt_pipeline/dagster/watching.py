@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from assets import names
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.mutation_duty import MutationDuty

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.flights import FLIGHTS_COUNT
+from examples.flights.source import FLIGHTS_COUNT
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.compare import Comparison, compare_replicas
 from rmt_pipeline.replica.insert_result import Outcome

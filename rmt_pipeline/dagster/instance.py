@@ -1,4 +1,4 @@
-"""A new DAGSTER_HOME: `python -m assets.instance HOME` before Dagster first starts."""
+"""A new DAGSTER_HOME: `python -m rmt_pipeline.dagster.instance HOME` before Dagster starts."""
 
 import importlib.resources
 import os
@@ -35,7 +35,7 @@ def prepare_home(home: Path) -> None:
     home.mkdir(parents=True, exist_ok=True)
     configuration = home / "dagster.yaml"
     if not configuration.exists():
-        shipped = importlib.resources.files("assets").joinpath("dagster.yaml")
+        shipped = importlib.resources.files("rmt_pipeline.dagster").joinpath("dagster.yaml")
         configuration.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.get_runs_count()

@@ -12,15 +12,14 @@ from queue import SimpleQueue
 import dagster as dg
 from pydantic import Field
 
-from assets import names
-from assets.ledger import Recorder
-from assets.merges import explained_metadata
-from resources.engine import EngineResource, table_named
-from resources.spark import SparkResource
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.engine import EngineResource, table_named
+from rmt_pipeline.dagster.ledger import Recorder
+from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.execute import PartDone
-from rmt_pipeline.replica.explain import explain_merges
+from rmt_pipeline.replica.explain import Explained, ExplainedRange, explain_merges
 from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
@@ -32,12 +31,23 @@ RECORD_EVERY_S = 2.0
 """An event costs 7 ms and more, a part much less: events are written for many parts at once."""
 PRIORITY = "10"
 """Dagster launches queued runs one after the other: a backfill's many runs come after workers."""
+RANGES_SHOWN_MAX = 50
+
+_RANGES_SCHEMA = dg.TableSchema(
+    columns=[
+        dg.TableColumn("partition", "string"),
+        dg.TableColumn("parts", "string"),
+        dg.TableColumn("bytes", "int"),
+        dg.TableColumn("score", "float", description="The smallest that may be merged is next"),
+        dg.TableColumn("verdict", "string", description="Or the rule that forbids it now"),
+    ]
+)
 
 
 class WorkConfig(dg.Config):
     """One worker: whose queue, and for how long."""
 
-    table: str = Field(default="default.flights", description="database.table")
+    table: str = Field(description="database.table")
     linger_s: float = Field(
         default=LINGER_S, ge=0, description="Seconds to wait for more work before the run ends."
     )
@@ -133,6 +143,29 @@ def explain(context: dg.OpExecutionContext, table: Table) -> None:
         context.add_output_metadata(explained_metadata(explain_merges(table.replica)))
     except RmtError as error:  # the work is done; it needs no explanation to count
         context.log.warning("merges could not be explained: %s", error)
+
+
+def explained_metadata(explained: Explained) -> dict[str, str | dg.TableMetadataValue]:
+    """What `rmt explain merges` says: `merge ranges` are the best ones;
+    `merge limit` is there when nothing may be assigned.
+    """
+    records = [dg.TableRecord(_range(one)) for one in explained.ranges[:RANGES_SHOWN_MAX]]
+    ranges = dg.MetadataValue.table(records, schema=_RANGES_SCHEMA)
+    if explained.limit:
+        return {"merge limit": explained.limit, "merge ranges": ranges}
+    return {"merge ranges": ranges}
+
+
+def _range(one: ExplainedRange) -> dict[str, str | int | float]:
+    first, last = one.parts[0], one.parts[-1]
+    few = " ".join(one.parts)
+    return {
+        "partition": one.partition,
+        "parts": few if len(one.parts) <= 3 else f"{len(one.parts)} parts {first} … {last}",
+        "bytes": one.size_bytes,
+        "score": 0.0 if one.score is None else round(one.score, 1),
+        "verdict": one.reason or "may be merged",
+    }
 
 
 def _taken(done: SimpleQueue[PartDone]) -> list[PartDone]:

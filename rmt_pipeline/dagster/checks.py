@@ -5,15 +5,31 @@ Each is a question to the engine and its answer in words; none of them changes a
 
 import dagster as dg
 
-from assets import names
-from assets.mutations import mutations_check
-from resources.engine import EngineResource, table_named
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.replica.compare import compare_replicas
+from rmt_pipeline.replica.mutation_progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.outlook import outlook
 
 QUEUE_AGE_MAX_S = 600
 SHOWN_MAX = 20
+MUTATIONS_SHOWN_MAX = 50
+
+_MUTATIONS_SCHEMA = dg.TableSchema(
+    columns=[
+        dg.TableColumn("mutation", "string"),
+        dg.TableColumn("command", "string"),
+        dg.TableColumn("parts_to_do", "int"),
+        dg.TableColumn("parts_done", "int"),
+        dg.TableColumn("running", "int", description="Parts that somebody mutates just now"),
+        dg.TableColumn("rows_per_s", "float", description="Since the mutation was created"),
+        dg.TableColumn("seconds_left", "float", description="At that pace; -1: not known yet"),
+        dg.TableColumn("failing_part", "string"),
+        dg.TableColumn("reason", "string"),
+        dg.TableColumn("waits_for", "string"),
+    ]
+)
 
 
 def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
@@ -131,3 +147,52 @@ def _checksums(name: str, server: str) -> dg.AssetChecksDefinition:
         )
 
     return check
+
+
+def mutations_check(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.parts_key(name, server),
+        name="mutations",
+        description="Every mutation is finished on this server. One that only takes its time "
+        "is a warning, one with a part that fails is an error.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            unfinished = [
+                one
+                for one in mutation_progress(table_named(opened, name).replica)
+                if not one.is_done
+            ]
+        failing = [one for one in unfinished if one.report.failure is not None]
+        return dg.AssetCheckResult(
+            passed=not unfinished,
+            severity=dg.AssetCheckSeverity.ERROR if failing else dg.AssetCheckSeverity.WARN,
+            metadata={
+                "unfinished": len(unfinished),
+                "parts to do": sum(one.parts_to_do for one in unfinished),
+                "mutations": dg.MetadataValue.table(
+                    [_mutation_record(one) for one in unfinished[:MUTATIONS_SHOWN_MAX]],
+                    schema=_MUTATIONS_SCHEMA,
+                ),
+            },
+        )
+
+    return check
+
+
+def _mutation_record(one: MutationProgress) -> dg.TableRecord:
+    status, failure = one.report.status, one.report.failure
+    return dg.TableRecord(
+        {
+            "mutation": status.mutation_id,
+            "command": status.entry.commands,
+            "parts_to_do": one.parts_to_do,
+            "parts_done": one.parts_done,
+            "running": one.running,
+            "rows_per_s": round(one.rows_per_s, 1),
+            "seconds_left": -1.0 if one.seconds_left is None else round(one.seconds_left, 1),
+            "failing_part": "" if failure is None else str(failure.part),
+            "reason": one.failure_words(),
+            "waits_for": status.waits_for,
+        }
+    )

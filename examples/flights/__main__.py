@@ -9,23 +9,22 @@ import argparse
 import contextlib
 import datetime as dt
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from assets import demo_report as report
-from assets import flights, names
-from assets.dagster_client import Backfill, DagsterClient, DagsterRefused
-from assets.demo_processes import Ended, Everything
-from rmt_pipeline.config import Config, load_config
+from examples.flights import report, source
+from examples.flights.dagster_client import Backfill, DagsterClient, DagsterRefused
+from examples.flights.laptop import Ended, Everything, write_config
+from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.system import Clock, SystemClock
 from rmt_pipeline.table import Table
 
-TABLE = flights.TABLE.full_name
+TABLE = source.TABLE.full_name
 DEADLINE_S = 600.0
 QUIET_S = 13.0
 """Nothing moved for two rounds of the merge sensors (5 s) and their workers' start (3 s)."""
@@ -65,43 +64,6 @@ class Demo:
             self.clock.sleep_s(every_s)
 
 
-def write_config(directory: Path) -> Config:
-    """A new rmt.toml on free ports in an empty `directory`."""
-    ports = iter(_free_ports(5))
-    lines = [
-        "[zookeeper]",
-        f"port = {next(ports)}",
-        'data = "zookeeper"',
-        "[spark]",
-        f"port = {next(ports)}",
-        'data = "spark"',
-        "[dagster]",
-        f"port = {next(ports)}",
-        'home = "dagster"',
-    ]
-    for server in ("r1", "r2"):
-        lines += [
-            f"[servers.{server}]",
-            f'data = "{server}"',
-            f'listen = "127.0.0.1:{next(ports)}"',
-            f'macros = {{shard = "01", replica = "{server}"}}',
-        ]
-    file = directory / "rmt.toml"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return load_config(file)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on. They are free again at return: somebody else might take one
-    before we do, and then `rmt up` says so.
-    """
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 def empty_directory(directory: Path) -> None:
     """Raises DemoFailed rather than remove something that no demo made."""
     if directory.exists():
@@ -118,9 +80,7 @@ def run(demo: Demo) -> bool:
     days = _days()
     demo.say(f"backfill of {len(days)} days on r1; sensors replicate and merge meanwhile")
     first = demo.dagster.backfill(["flights"], days, title="the year on r1")
-    _follow(
-        demo, [first], enough=lambda: report.standing(demo.r1).rows >= flights.FLIGHTS_COUNT
-    )
+    _follow(demo, [first], enough=lambda: report.standing(demo.r1).rows >= source.FLIGHTS_COUNT)
     again = days[:REPEATED_DAYS]
     demo.say(
         f"backfill of {len(again)} of these days again, on r2, in blocks of "
@@ -140,8 +100,8 @@ def run(demo: Demo) -> bool:
 
 
 def _days() -> list[str]:
-    first = dt.date.fromisoformat(flights.FIRST_DAY)
-    end = dt.date.fromisoformat(flights.END_DAY)
+    first = dt.date.fromisoformat(source.FIRST_DAY)
+    end = dt.date.fromisoformat(source.END_DAY)
     return [str(first + dt.timedelta(n)) for n in range((end - first).days)]
 
 
@@ -253,8 +213,8 @@ def _running(directory: Path, clock: Clock) -> Iterator[Demo]:
             config,
             dagster,
             processes,
-            r1.table_of(r1.expanded(flights.TABLE)),
-            r2.table_of(r2.expanded(flights.TABLE)),
+            r1.table_of(r1.expanded(source.TABLE)),
+            r2.table_of(r2.expanded(source.TABLE)),
             clock,
             started_s,
         )
@@ -267,7 +227,7 @@ def _running(directory: Path, clock: Clock) -> Iterator[Demo]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m assets.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__)
     parser.add_argument(
         "--directory",
         type=Path,

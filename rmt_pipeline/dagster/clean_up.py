@@ -1,11 +1,14 @@
 """The clean-up job of a server: what nobody needs any more goes, and the run says what and why."""
 
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+
 import dagster as dg
 from pydantic import Field
 
-from assets import names
-from assets.run_history import forget_runs
-from resources.engine import EngineResource
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.clean_up import CleanedUp, carry_out, plan_clean_up
 from rmt_pipeline.table import Table
@@ -14,6 +17,14 @@ DAY_S = 24 * 3600
 WORKER_RUNS_KEPT_DAYS = 90
 HYSTERESIS = (1.05, 1.15)
 SHOWN_MAX = 100
+RUNS_FORGOTTEN_MAX = 500
+"""Of one job at a time; the next clean-up goes on."""
+
+_OVER = [
+    dg.DagsterRunStatus.SUCCESS,
+    dg.DagsterRunStatus.CANCELED,
+    dg.DagsterRunStatus.FAILURE,
+]
 
 
 class CleanUpConfig(dg.Config):
@@ -102,3 +113,32 @@ def _hysteresis(run_id: str) -> float:
     """Between the two bounds, another one in each run: so replicas do not trim in step."""
     low, high = HYSTERESIS
     return low + (high - low) * int(run_id[:2], 16) / 255
+
+
+def forget_runs(instance: dg.DagsterInstance, jobs: Sequence[str], *, before_s: float) -> int:
+    """Delete the finished runs of `jobs` that were created before `before_s` (seconds since the
+    epoch), their events and logs: else Dagster's storage grows without bound, for these jobs run
+    all day. Returns how many.
+    """
+    created_before = dt.datetime.fromtimestamp(before_s, dt.UTC)
+    forgotten = 0
+    for job in jobs:
+        old = dg.RunsFilter(job_name=job, statuses=_OVER, created_before=created_before)
+        for run in instance.get_runs(old, limit=RUNS_FORGOTTEN_MAX):
+            instance.delete_run(run.run_id)
+            instance.compute_log_manager.delete_logs(prefix=[run.run_id])
+            _remove_shard(instance, run.run_id)
+            forgotten += 1
+    return forgotten
+
+
+def _remove_shard(instance: dg.DagsterInstance, run_id: str) -> None:
+    """SQLite keeps the events of each run in a file of its own, 130 kB at least, and Dagster
+    only empties it. Other storages have no such file.
+    """
+    path_for_shard = getattr(instance.event_log_storage, "path_for_shard", None)
+    if path_for_shard is None:
+        return
+    file = Path(path_for_shard(run_id))
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)

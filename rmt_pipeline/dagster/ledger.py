@@ -10,8 +10,8 @@ from statistics import median
 
 import dagster as dg
 
-from assets import names
-from assets.mutations import mutated_parts
+from rmt_pipeline.dagster import names
+from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.execute import PartDone
 from rmt_pipeline.replica.insert_result import InsertResult
@@ -24,6 +24,9 @@ PARTS_PER_EVENT_MAX = 1000
 """An event is one row in Dagster's storage; a thousand parts are about 150 kB of it."""
 
 SOURCES_SHOWN_MAX = 3
+
+MUTATED_EVENTS_MAX = 20
+"""Of a flush: one for each mutated part; the flush's own event has a table of all parts."""
 
 _SCHEMA = dg.TableSchema(
     columns=[
@@ -189,3 +192,32 @@ def inserted(table: Table, result: InsertResult) -> list[PartDone]:
             )
         )
     return done
+
+
+def mutated_parts(
+    table: Table, server: str, made: Sequence[PartDone]
+) -> Iterator[dg.AssetMaterialization]:
+    """What became of each part that a mutation was for: the first `MUTATED_EVENTS_MAX`."""
+    key = names.parts_key(table.definition.full_name, server)
+    mutated = [part for part in made if part.kind == "MUTATE_PART" and len(part.sources) == 1]
+    for part in mutated[:MUTATED_EVENTS_MAX]:
+        [source] = part.sources
+        try:
+            after, before = table.store.manifest(part.part), table.store.manifest(source)
+        except MissingPart:
+            continue  # merged away and removed since
+        new = [one for one in after.mutations if one not in before.mutations]
+        yield dg.AssetMaterialization(
+            key,
+            description=f"{source} became {part.part}",
+            metadata={
+                "part": str(part.part),
+                "source": str(source),
+                "mutations": ", ".join(new) or "none: it was killed",
+                "dagster/row_count": after.rows,
+                "rows deleted": before.rows - after.rows,
+                "bytes": after.bytes_on_disk,
+                "bytes rewritten": 0 if after.files == before.files else after.bytes_on_disk,
+                "seconds": round(part.seconds, 3),
+            },
+        )

@@ -1,7 +1,7 @@
 """The ingest asset: a day of flights is one insert, exactly once, wherever and however often.
 
 What belongs here: partition key → rows → one insert → metadata. Your own ingest assets look
-like this one. What does not: reading the source (`flights`), writing events (`ledger`).
+like this one. What does not: reading the source (`source`), writing events (`ledger`).
 """
 
 from collections.abc import Iterator
@@ -9,19 +9,20 @@ from collections.abc import Iterator
 import dagster as dg
 from pydantic import Field
 
-from assets import flights, names
-from assets.ledger import Metadata, Recorder, inserted
-from resources.engine import EngineResource
+from examples.flights import source
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.ledger import Metadata, Recorder, inserted
 from rmt_pipeline.replica.execute import PartDone
 from rmt_pipeline.replica.insert_result import InsertResult
 
-TABLE = flights.TABLE.full_name
+TABLE = source.TABLE.full_name
 DAYS_PER_RUN_MAX = 92
 """Of a backfill: a quarter. A run takes seconds to start, a day some milliseconds to insert."""
 POOL = "ingest_flights"
 """dagster.yaml says how many runs of one pool are active at once."""
 
-days = dg.DailyPartitionsDefinition(flights.FIRST_DAY, end_date=flights.END_DAY)
+days = dg.DailyPartitionsDefinition(source.FIRST_DAY, end_date=source.END_DAY)
 
 
 class IngestConfig(dg.Config):
@@ -61,12 +62,12 @@ def ingest_asset(servers: tuple[str, ...]) -> dg.AssetsDefinition:
         server_name = config.server or servers[0]
         done: list[PartDone] = []
         with engine.server(server_name) as server:
-            table = server.table(flights.TABLE.name)
+            table = server.table(source.TABLE.name)
             for day in context.partition_keys:
-                rows = flights.flights_of(day)
+                rows = source.flights_of(day)
                 result = table.insert(
                     rows,
-                    token=f"flights/{day}/{flights.digest(rows)}",
+                    token=f"flights/{day}/{source.digest(rows)}",
                     settings={"max_insert_block_size": config.max_insert_block_size},
                     run_id=context.run.run_id,
                 )

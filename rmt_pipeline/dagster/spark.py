@@ -1,4 +1,4 @@
-"""The Spark session of a run, by dagster-pyspark; where it is, the rmt.toml says."""
+"""The resource `spark`: the session of a run, by dagster-pyspark; where it is, rmt.toml says."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar

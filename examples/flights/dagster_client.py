@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import httpx
+import urllib3
+from urllib3.exceptions import HTTPError
 
 _LAUNCH_BACKFILL = """
 mutation ($params: LaunchBackfillParams!) {
@@ -62,7 +63,7 @@ mutation ($ids: [String!]!) {
   terminateRuns(runIds: $ids, terminatePolicy: SAFE_TERMINATE) { __typename }
 }
 """
-LOCATION = "assets.definitions"
+LOCATION = "examples.flights.definitions"
 REPOSITORY = "__repository__"
 
 
@@ -90,22 +91,23 @@ class Backfill:
 
 
 class DagsterClient:
-    """`url` is the web server's. All methods raise httpx.HTTPError when it is away."""
+    """`url` is the web server's. All methods raise urllib3's HTTPError when it is away."""
 
     def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, timeout=60)
+        self._url = f"{url}/graphql"
+        self._http = urllib3.PoolManager(timeout=60, retries=False)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.close()
+        self._http.clear()
 
     def is_ready(self) -> bool:
         """Whether every code location is loaded. Raises DagsterRefused when one cannot be."""
         try:
             entries = self._ask(_LOCATIONS)["workspaceOrError"].get("locationEntries", [])
-        except httpx.TransportError:
+        except HTTPError:
             return False
         loaded = [entry["locationOrLoadError"] for entry in entries]
         for location in loaded:
@@ -174,8 +176,11 @@ class DagsterClient:
 
     def _ask(self, query: str, **variables: Any) -> dict[str, Any]:
         body = {"query": query, "variables": variables}
-        response = self._http.post("/graphql", json=body)
-        answer = response.raise_for_status().json()
+        response = self._http.request("POST", self._url, json=body)
+        if response.status != 200:
+            words = response.data.decode("utf-8", "replace")[:500]
+            raise DagsterRefused(f"{self._url} answered {response.status}: {words}")
+        answer = response.json()
         if answer.get("errors"):
             raise DagsterRefused("; ".join(error["message"] for error in answer["errors"]))
         return dict(answer["data"])

@@ -1,6 +1,6 @@
 """What a table is on each server: its replica, its parts, its partitions.
 
-`replica` is made here; `parts` and `partitions` are made by inserts and workers, whose events
+`replica` is created here; `parts` and `partitions` are made by inserts and workers, whose events
 (`ledger`) are their history.
 """
 
@@ -8,24 +8,27 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from assets import flights, names
-from assets.ingest import TABLE
-from resources.engine import EngineResource
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.protocol.table import TableDefinition
 
 
-def replica_asset(server: str) -> dg.AssetsDefinition:
-    """Creates the table on a server; materializing it again changes nothing."""
+def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
+    """Creates `table` on a server; materializing it again changes nothing.
+
+    The table's path in ZooKeeper may have the server's macros in it.
+    """
 
     @dg.asset(
-        key=names.replica_key(TABLE, server),
-        group_name=names.group_name(TABLE),
+        key=names.replica_key(table.full_name, server),
+        group_name=names.group_name(table.full_name),
         kinds={"zookeeper"},
         description=f"The table's replica on server {server}: created if it is not there.",
     )
     def replica(engine: EngineResource) -> dg.MaterializeResult[None]:
         with engine.server(server) as context:
-            created = context.create_table(flights.TABLE, if_not_exists=True)
-            definition = context.table(flights.TABLE.name).definition
+            created = context.create_table(table, if_not_exists=True)
+            definition = context.table(table.name, table.database).definition
             return dg.MaterializeResult(
                 metadata={
                     "created": created,

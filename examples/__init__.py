@@ -1,0 +1,1 @@
+"""Whole code locations that use `rmt_pipeline.dagster` as any other project would."""

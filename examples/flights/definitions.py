@@ -1,0 +1,33 @@
+"""The code location of the flights: the table on each server, its ingest asset, the machinery."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from examples.flights import source
+from examples.flights.ingest import ingest_asset
+from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.location import LAPTOP, replicated_tables, servers_of_location
+from rmt_pipeline.dagster.replicas import replica_asset
+from rmt_pipeline.dagster.spark import SparkResource
+
+
+def build_definitions(
+    servers: Sequence[str] = LAPTOP, *, config_path: str = ""
+) -> dg.Definitions:
+    """Everything for `servers`; `config_path` as that of the engine resource."""
+    ingest = ingest_asset(tuple(servers))
+    return dg.Definitions.merge(
+        replicated_tables(servers, {source.TABLE.full_name: [ingest.key]}),
+        dg.Definitions(
+            assets=[ingest, *(replica_asset(source.TABLE, server) for server in servers)],
+            resources={
+                "engine": EngineResource(config_path=config_path),
+                "spark": SparkResource(config_path=config_path),
+            },
+            executor=dg.in_process_executor,
+        ),
+    )
+
+
+defs = build_definitions(servers_of_location())
