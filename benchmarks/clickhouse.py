@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from rmt_pipeline.zookeeper.embedded import free_port
+from rmt_pipeline.processes.server import free_port
 
 _CONFIG = """<?xml version="1.0"?>
 <yandex>

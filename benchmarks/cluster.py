@@ -15,7 +15,8 @@ from typing import Self
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 
 _CONFIG = """
 [zookeeper]

@@ -29,12 +29,11 @@ from benchmarks.merges import (
 from rmt_pipeline.compute.kernel_stage import StagePlan
 from rmt_pipeline.compute.spark import SparkSessions
 from rmt_pipeline.compute.spark_insert import stage_dataframe, stage_parquet
-from rmt_pipeline.compute.spark_options import import_path
-from rmt_pipeline.compute.spark_server import ConnectServer
+from rmt_pipeline.processes.java import find_java
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.spark import ConnectServer, import_path
 from rmt_pipeline.protocol.query_settings import QuerySettings
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper.embedded import free_port
-from rmt_pipeline.zookeeper.java import find_java
 
 FILES = 10
 ROUNDS = 3

@@ -39,9 +39,10 @@ from rmt_pipeline.compute.merge import (  # noqa: E402  after the path is set
 )
 from rmt_pipeline.compute.merge_plan import shape_of, unit_source  # noqa: E402
 from rmt_pipeline.compute.spark import SparkSessions  # noqa: E402
-from rmt_pipeline.compute.spark_options import import_path  # noqa: E402
-from rmt_pipeline.compute.spark_server import ConnectServer  # noqa: E402
 from rmt_pipeline.compute.units import Unit  # noqa: E402
+from rmt_pipeline.processes.java import find_java  # noqa: E402
+from rmt_pipeline.processes.server import free_port  # noqa: E402
+from rmt_pipeline.processes.spark import ConnectServer, import_path  # noqa: E402
 from rmt_pipeline.protocol.merge_predicate import MergePredicate, mergeable_runs  # noqa: E402
 from rmt_pipeline.protocol.merge_selector import (  # noqa: E402
     MergeablePart,
@@ -56,8 +57,6 @@ from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile  # noqa: 
 from rmt_pipeline.store.parquet import encode  # noqa: E402
 from rmt_pipeline.store.row_hash import hash_table  # noqa: E402
 from rmt_pipeline.system import RandomIds, SystemClock  # noqa: E402
-from rmt_pipeline.zookeeper.embedded import free_port  # noqa: E402
-from rmt_pipeline.zookeeper.java import find_java  # noqa: E402
 
 ROUNDS = 5
 CORES = 2

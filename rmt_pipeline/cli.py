@@ -80,7 +80,7 @@ def up(
 @app.command()
 def zookeeper(context: typer.Context) -> None:
     """Run the embedded ZooKeeper in the foreground."""
-    from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper  # noqa: PLC0415
+    from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper  # noqa: PLC0415
 
     section = _config(context).zookeeper
     if not section.embedded:
@@ -141,8 +141,8 @@ def worker(
 @app.command()
 def spark(context: typer.Context) -> None:
     """Run a Spark Connect server in the foreground."""
-    from rmt_pipeline.compute.spark_server import ConnectServer  # noqa: PLC0415
-    from rmt_pipeline.zookeeper.java import find_java  # noqa: PLC0415
+    from rmt_pipeline.processes.java import find_java  # noqa: PLC0415
+    from rmt_pipeline.processes.spark import ConnectServer  # noqa: PLC0415
 
     section = _config(context).spark
     if not section.is_ours:

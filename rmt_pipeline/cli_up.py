@@ -25,9 +25,9 @@ from honcho.printer import Message, Printer
 from honcho.process import Popen, Process
 
 from rmt_pipeline.config import Config
+from rmt_pipeline.processes.zookeeper import answers
 from rmt_pipeline.protocol.errors import BadConfiguration, Unavailable
 from rmt_pipeline.system import Clock, SystemClock
-from rmt_pipeline.zookeeper.embedded import answers
 
 READY_TIMEOUT_S = 180.0
 PROBE_EVERY_S = 0.25

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper.connect import connect
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper

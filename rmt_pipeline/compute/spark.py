@@ -10,7 +10,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,19 +19,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rmt_pipeline.compute.kernel_task import pack, run_tasks, unpack
-from rmt_pipeline.compute.spark_options import (
+from rmt_pipeline.compute.units import Unit, UnitFailed, UnitResult
+from rmt_pipeline.processes.spark import (
     APP_NAME,
     CONNECT_PORT,
     CONNECT_VARIABLES,
-    NICENESS,
     SESSION_OPTIONS,
+    SessionJvm,
     loopback_options,
     python_environment,
 )
-from rmt_pipeline.compute.units import Unit, UnitFailed, UnitResult
 from rmt_pipeline.protocol.alter_history import stored_columns
 from rmt_pipeline.protocol.errors import RmtError, Unavailable
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.system import Clock, SystemClock
 
 if TYPE_CHECKING:
     from rmt_pipeline.compute.read_parts import NamedPart
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 5.0
 JOBS_AT_ONCE_MAX = 4
 INTERRUPT_AGAIN_S = 0.5
+START_TIMEOUT_S = 120.0  # for a session in a JVM that has begun; 3 s on an idle machine
+PAUSE_FIRST_S = 2.0  # after a JVM that did not start; doubled with each that follows
+PAUSE_MAX_S = 120.0
 
 # How long a client asks again before it believes that the server is gone: about 4 s. pyspark's
 # own answer is ten minutes, also when a process ends and says good-bye to a server that is away.
@@ -80,22 +85,39 @@ class SparkSessions:
             return self._session
 
     def forget_lost(self, session: Any, error: Exception) -> None:
-        """After `error`: if the server no longer knows this session, the next `get` makes one."""
-        if self.remote is None:
+        """After `error`: if the server no longer knows this session, or its JVM has ended, the
+        next `get` makes one.
+        """
+        if self.given is not None:
             return
-        if not any(code in str(error) for code in _LOST) and _is_reachable(self.remote):
+        if self.remote is None:
+            lost = _jvm.has_ended
+        else:
+            told = any(code in str(error) for code in _LOST)
+            lost = told or not _is_reachable(self.remote)
+        if not lost:
             return
         with self._lock:
-            if self._session is session:
-                self._session = None
-        with contextlib.suppress(Exception):
-            session.client.close()
+            if self._session is not session:
+                return
+            self._session = None
+        if self.remote is None:
+            stop_jvm(session)
+        else:
+            with contextlib.suppress(Exception):
+                session.client.close()
 
     def close(self) -> None:
-        """End the session, unless somebody else gave it. Idempotent."""
+        """End the session, unless somebody else gave it, and its JVM, if it is of this process.
+        Idempotent.
+        """
         with self._lock:
             session, self._session = self._session, None
-        if session is not None:
+        if session is None:
+            return
+        if self.remote is None:
+            stop_jvm(session)
+        else:
             session.stop()
 
     def _open(self) -> Any:
@@ -122,26 +144,157 @@ class SparkSessions:
         return session
 
     def _start(self) -> Any:
-        from pyspark.sql import SparkSession  # noqa: PLC0415
-
-        builder = SparkSession.builder.appName(APP_NAME).master(self.master)
+        assert self.master is not None
         environment = python_environment(self.java_home)
         options = {
             **SESSION_OPTIONS,
+            "spark.app.name": APP_NAME,
+            "spark.master": self.master,
             "spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"],
             "spark.pyspark.python": sys.executable,
-            **loopback_options(self.master or ""),
+            **loopback_options(self.master),
             **self.options,
         }
-        for name, value in options.items():
-            builder = builder.config(name, value)
-        for name in CONNECT_VARIABLES:  # a master was asked for; inherited ones say otherwise
-            os.environ.pop(name, None)
         try:
-            with _set_in_environment(environment), ThreadPoolExecutor(1) as thread:
-                return thread.submit(_niced, builder.getOrCreate).result()
-        except Exception as error:
-            raise Unavailable(f"Spark on {self.master}: {_brief(error)}") from error
+            return start_jvm(options, java_home=self.java_home)
+        except Unavailable as error:
+            raise Unavailable(f"Spark on {self.master}: {error}") from error
+
+
+class _OwnJvm:
+    """The JVM of this process's classic sessions: pyspark knows one in a process, no more.
+
+    At most one attempt to start it is under way at a time. After one that failed there is a pause,
+    longer and longer, and nothing of the attempt is left.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.lock = threading.Lock()
+        self.running: SessionJvm | None = None
+        self._clock = clock
+        self._pause_s = 0.0
+        self._not_before_s = 0.0
+        self._why = ""
+
+    @property
+    def has_ended(self) -> bool:
+        running = self.running
+        return running is not None and running.has_ended
+
+    def require_no_pause(self) -> None:
+        """Raises Unavailable."""
+        left_s = self._not_before_s - self._clock.monotonic_s()
+        if left_s > 0:
+            raise Unavailable(f"{self._why}; it is tried again in {left_s:.0f} s")
+
+    def failed(self, error: Exception) -> None:
+        self._pause_s = min(max(2 * self._pause_s, PAUSE_FIRST_S), PAUSE_MAX_S)
+        self._not_before_s = self._clock.monotonic_s() + self._pause_s
+        self._why = _brief(error)
+
+    def started(self, jvm: SessionJvm) -> None:
+        self.running = jvm
+        self._pause_s = 0.0
+
+
+_jvm = _OwnJvm(SystemClock())
+
+
+def start_jvm(options: Mapping[str, str], *, java_home: str | None = None) -> Any:
+    """A classic session of this process, in a JVM that ends with the process however that ends.
+    Where there is such a session already, of whomever, that one, with these options.
+
+    Raises Unavailable: also at once, while the pause after a failed attempt lasts.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415  half a second of import
+
+    with _jvm.lock:
+        if _jvm.has_ended:
+            _forget_jvm()
+        if SparkContext._gateway is not None:  # noqa: SLF001  pyspark offers nothing else
+            try:
+                return _session_with(options, java_home)
+            except Exception as error:
+                raise Unavailable(_brief(error)) from error
+        _jvm.require_no_pause()
+        jvm = SessionJvm(options, java_home=java_home)
+        try:
+            jvm.start()
+            return _begin_in(jvm, options, java_home)
+        except BaseException as error:
+            jvm.stop()
+            _forget_jvm()
+            if not isinstance(error, Exception):
+                raise
+            _jvm.failed(error)
+            raise Unavailable(_brief(error)) from error
+
+
+def _begin_in(jvm: SessionJvm, options: Mapping[str, str], java_home: str | None) -> Any:
+    """The first session of a JVM that has just begun. One that hangs is killed, which ends the
+    call that waits for it.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    for (
+        name
+    ) in CONNECT_VARIABLES:  # a classic session was asked for; inherited ones say otherwise
+        os.environ.pop(name, None)
+    there = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
+    with _set_in_environment(there):
+        gateway = launch_gateway()  # connects to what these two name, and launches nothing
+    killer = threading.Timer(START_TIMEOUT_S, jvm.kill)
+    killer.daemon = True
+    killer.start()
+    try:
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+        session = _session_with(options, java_home)
+    finally:
+        killer.cancel()
+    _jvm.started(jvm)
+    return session
+
+
+def _session_with(options: Mapping[str, str], java_home: str | None) -> Any:
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    for (
+        name
+    ) in CONNECT_VARIABLES:  # a classic session was asked for; inherited ones say otherwise
+        os.environ.pop(name, None)
+    builder = SparkSession.builder
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    with _set_in_environment(python_environment(java_home)):  # which Python its workers are
+        return builder.getOrCreate()
+
+
+def stop_jvm(session: Any) -> None:
+    """End a classic session; and the JVM, if it is one that `start_jvm` started."""
+    with _jvm.lock:
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # pyspark's, of a JVM that is gone
+            session.stop()
+        jvm, _jvm.running = _jvm.running, None
+        if jvm is not None:
+            jvm.stop()
+            _forget_jvm()
+
+
+def _forget_jvm() -> None:
+    """pyspark keeps what it knows of the JVM in its classes, for the life of the process."""
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    _jvm.running = None
+    gateway = SparkContext._gateway  # noqa: SLF001
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
 
 
 def limit_retries(session: Any) -> None:
@@ -172,17 +325,9 @@ def _is_reachable(remote: str) -> bool:
     return True
 
 
-def _niced(start: Callable[[], Any]) -> Any:
-    """In a thread that ends after it: on Linux niceness is a thread's, and the JVM inherits it."""
-    if sys.platform == "linux":
-        now = os.getpriority(os.PRIO_PROCESS, 0)
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(now, NICENESS))
-    return start()
-
-
 @contextlib.contextmanager
 def _set_in_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """The JVM inherits our environment when it starts; afterwards ours is as before."""
+    """For as long as the context lasts."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

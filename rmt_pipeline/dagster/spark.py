@@ -9,9 +9,10 @@ from pydantic import Field
 from rmt_pipeline.compute.merge import MergeJob, MergeOutcome, SparkMerger
 from rmt_pipeline.compute.mutate import SparkMutator
 from rmt_pipeline.compute.mutate_job import MutateJob, MutateOutcome
-from rmt_pipeline.compute.spark import SparkSessions, require_reachable
-from rmt_pipeline.compute.spark_options import SESSION_OPTIONS
+from rmt_pipeline.compute.spark import SparkSessions, require_reachable, start_jvm
 from rmt_pipeline.config import load_config
+from rmt_pipeline.processes.java import find_java
+from rmt_pipeline.processes.spark import SESSION_OPTIONS
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.system import RandomIds
 
@@ -56,7 +57,11 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspa
         settings = self._settings()
         if "spark.remote" in settings:
             require_reachable(settings["spark.remote"])
-        self._spark_session = LazyPySparkResource(spark_config=settings).spark_session
+            self._spark_session = LazyPySparkResource(spark_config=settings).spark_session
+        else:
+            options = {name: str(value) for name, value in _flat(settings)}
+            java_home = find_java().env.get("JAVA_HOME")
+            self._spark_session = start_jvm(options, java_home=java_home)
 
     def _settings(self) -> dict[str, Any]:
         if {"spark.remote", "spark.master"} & self.spark_config.keys():
@@ -65,3 +70,12 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspa
         if section.connect_url is not None:
             return {"spark.remote": section.connect_url, **self.spark_config}
         return {**SESSION_OPTIONS, "spark.master": section.master, **self.spark_config}
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings may be nested, as dagster-spark's are: `{"spark": {"driver": {"memory": …}}}`."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -15,6 +15,7 @@ from rmt_pipeline.compute.mutate import SparkMutator
 from rmt_pipeline.compute.spark import SparkSessions
 from rmt_pipeline.config import Config, SparkConfig
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.execute import PartDone, Pool
@@ -22,7 +23,6 @@ from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.server.upkeep import UpkeepLoop
 from rmt_pipeline.system import EventWaker, RandomIds
-from rmt_pipeline.zookeeper.java import find_java
 
 RETRY_S = 2.0
 JOIN_S = 2.0

@@ -12,7 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.clickhouse import ClickHouse
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from tests.golden.cluster import REPLICAS, StatementFailed, perform
 from tests.golden.scenario import Answered, Outcome, Run, steps_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.config import load_config
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import NotImplementedStatement
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper
 from tests.golden.cluster import (
     Client,
     CommandLine,

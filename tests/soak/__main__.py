@@ -15,13 +15,14 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from rmt_pipeline.compute.spark_server import ConnectServer
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.processes.java import find_java
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.spark import ConnectServer
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.compare import compare_replicas
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
-from rmt_pipeline.zookeeper.java import find_java
 from tests.soak.client import KEYS_PER_CLIENT, keys_of
 from tests.soak.history import judge, read_histories
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from rmt_pipeline.compute.spark import SparkSessions
-from rmt_pipeline.compute.spark_server import ConnectServer
-from rmt_pipeline.zookeeper.embedded import free_port
-from rmt_pipeline.zookeeper.java import find_java
+from rmt_pipeline.processes.java import find_java
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.spark import ConnectServer
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 
 from rmt_pipeline.compute import units
 from rmt_pipeline.compute.merge import LocalMerger, MergeDone, MergeJob
-from rmt_pipeline.compute.spark_options import import_path
+from rmt_pipeline.processes.spark import import_path
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import definition, job_of, sorted_table, write_part
 from tests.support.spark_cluster import cluster

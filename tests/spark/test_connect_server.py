@@ -9,17 +9,16 @@ import time
 
 import pytest
 
-from rmt_pipeline.compute.spark_options import NICENESS, import_path
-from rmt_pipeline.compute.spark_server import ConnectServer
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.spark import NICENESS, ConnectServer, import_path
 from rmt_pipeline.protocol.errors import AddressInUse, Unavailable
-from rmt_pipeline.zookeeper.embedded import free_port
 
 pytestmark = pytest.mark.spark
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from rmt_pipeline.compute.spark_server import ConnectServer
+from rmt_pipeline.processes.spark import ConnectServer
 server = ConnectServer(Path(sys.argv[2]), port=int(sys.argv[1]), master="local[1]")
 server.run_foreground(lambda text: print(text, flush=True))
 """

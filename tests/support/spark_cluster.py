@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmt_pipeline.compute.spark_options import python_environment
-from rmt_pipeline.compute.spark_server import spark_home
-from rmt_pipeline.zookeeper.embedded import free_port
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.spark import python_environment, spark_home
 
 START_TIMEOUT_S = 60
 

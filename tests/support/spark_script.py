@@ -8,18 +8,19 @@ import pickle
 import sys
 from pathlib import Path
 
+from rmt_pipeline.compute import spark
 from rmt_pipeline.compute.merge import SparkMerger
 from rmt_pipeline.compute.spark import SparkSessions
-from rmt_pipeline.compute.spark_options import NICENESS
+from rmt_pipeline.processes.java import find_java
+from rmt_pipeline.processes.spark import NICENESS
 from rmt_pipeline.system import RandomIds
-from rmt_pipeline.zookeeper.java import find_java
 
 
 def main(master: str, jobs: str, results: str) -> None:
     sessions = SparkSessions(master=master, java_home=find_java().env["JAVA_HOME"])
     merger = SparkMerger(sessions, RandomIds())
     outcomes = list(merger.merge(pickle.loads(Path(jobs).read_bytes())))
-    jvm = sessions.get().sparkContext._gateway.proc.pid
+    jvm = spark._jvm.running.pid
     assert os.getpriority(os.PRIO_PROCESS, jvm) >= NICENESS
     executors = sessions.get().sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
     sessions.close()

@@ -2,9 +2,10 @@ import time
 
 import pytest
 
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
 from rmt_pipeline.zookeeper.connect import connect
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
 from rmt_pipeline.zookeeper.keeper import Create
 
 pytestmark = pytest.mark.zookeeper

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.processes.java import JavaCommand
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper, answers
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration, ZooKeeperUnreachable
 from rmt_pipeline.zookeeper.connect import connect
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, answers, free_port
-from rmt_pipeline.zookeeper.java import JavaCommand
 from rmt_pipeline.zookeeper.keeper import Create
 
 pytestmark = pytest.mark.zookeeper
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.zookeeper
 FOREGROUND = """
 import sys
 from pathlib import Path
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 server = EmbeddedZooKeeper(Path(sys.argv[1]), int(sys.argv[2]))
 server.run_foreground(lambda text: print(text, flush=True))
 print("ended in order", flush=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.zookeeper.connect import connect
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper, free_port
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.strays import Stray, seen_to

@@ -18,6 +18,7 @@ from rmt_pipeline.exchange.client import PartClient
 from rmt_pipeline.exchange.connections import Peer
 from rmt_pipeline.exchange.control import reload_tables
 from rmt_pipeline.exchange.secret import exchange_secret
+from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.protocol.errors import (
     AddressInUse,
     BadConfiguration,
@@ -30,7 +31,6 @@ from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.drop import drop_replica
 from rmt_pipeline.system import RandomIds
 from rmt_pipeline.zookeeper.connect import connect
-from rmt_pipeline.zookeeper.embedded import free_port
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.exchange import put, store_at

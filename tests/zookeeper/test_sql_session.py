@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.config import Config, load_config
+from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.entries import GetPart, MergeParts
 from rmt_pipeline.protocol.errors import (
     BadValue,
@@ -27,7 +28,6 @@ from rmt_pipeline.sql import input_files, session_tables
 from rmt_pipeline.sql.format import write_rows
 from rmt_pipeline.sql.rows import Done, Rows
 from rmt_pipeline.sql.session import Session
-from rmt_pipeline.zookeeper.embedded import EmbeddedZooKeeper
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.golden.cluster import running_servers
 

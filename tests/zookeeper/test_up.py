@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.zookeeper.embedded import answers, free_port
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.processes.zookeeper import answers
 
 pytestmark = pytest.mark.zookeeper
 

@@ -3,18 +3,14 @@
 import fcntl
 import importlib.util
 import os
-import signal
 import socket
-import subprocess
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Self
 
-from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration, ZooKeeperUnreachable
-from rmt_pipeline.system import Clock, SystemClock
-from rmt_pipeline.zookeeper.java import JavaCommand, find_java
+from rmt_pipeline.processes.child import Child
+from rmt_pipeline.processes.java import JavaCommand, find_java
+from rmt_pipeline.processes.server import PROBE_TIMEOUT_S, ChildServer, refuse_used_port
+from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
+from rmt_pipeline.system import Clock
 
 START_TIMEOUT_S = 60.0  # 1 to 2 s on an idle machine
 STOP_TIMEOUT_S = 4.0  # then SIGKILL: `rmt zookeeper` promises to end within 5 s
@@ -22,8 +18,6 @@ HEAP_MB = 192  # 100,000 znodes of 300 bytes take about 60 MB
 TICK_MS = 500  # the shortest session is two ticks
 SESSION_TIMEOUT_MAX_MS = 60_000
 CONNECTIONS_MAX = 1_000  # per client address, and on a laptop all clients share one
-_PROBE_TIMEOUT_S = 1.0
-_PROBE_INTERVAL_S = 0.03
 # Only what ZooKeeper needs: a class path of all 250 jars takes 0.6 s longer to start.
 _JARS = ("zookeeper-", "netty-", "slf4j-api", "log4j-", "metrics-core", "snappy-java")
 
@@ -66,12 +60,18 @@ logger.unlimited.level = error
 """
 
 
-class EmbeddedZooKeeper:
+class EmbeddedZooKeeper(ChildServer):
     """One ZooKeeper server, a child process of this one. Its data outlive it.
 
     `force_sync=False` answers before the disk has the write: several times faster, and what
     was acknowledged may be lost when the machine (not merely the process) dies. For tests.
+
+    `start` raises AddressInUse, BadConfiguration (another ZooKeeper has the data directory),
+    NoJava, ZooKeeperUnreachable (it ended, or did not answer in time; names the log).
     """
+
+    start_timeout_s = START_TIMEOUT_S
+    stop_timeout_s = STOP_TIMEOUT_S
 
     def __init__(
         self,
@@ -83,13 +83,12 @@ class EmbeddedZooKeeper:
         force_sync: bool = True,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(clock)
         self.data_dir = data_dir.absolute()
         self.port = port
         self.client_address = client_address
         self._java = java
         self._force_sync = force_sync
-        self._clock = clock or SystemClock()
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def hosts(self) -> str:
@@ -100,96 +99,20 @@ class EmbeddedZooKeeper:
     def log_file(self) -> Path:
         return self.data_dir / "zookeeper.log"
 
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
-    def start(self, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Returns when the server answers, or when `cancelled` says so.
-
-        Raises AddressInUse, BadConfiguration (another ZooKeeper has the data directory),
-        NoJava, ZooKeeperUnreachable (it ended, or did not answer in time; names the log).
-        """
-        assert self._process is None, "started already"
+    def _launch(self) -> Child:
         java = self._java or find_java()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         lock = _lock(self.data_dir)
         try:
-            self._refuse_used_port()
-            self._process = self._launch(java, lock)
+            refuse_used_port(
+                self.client_address,
+                self.port,
+                section="zookeeper",
+                in_use=self._who_has_the_port,
+            )
+            return self._run(java, lock)
         finally:
-            os.close(
-                lock
-            )  # the server inherited it, and holds the lock for as long as it lives
-        try:
-            self._await_answer(cancelled)
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """End the server, by force if it does not end by itself. Idempotent."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def run_foreground(self, announce: Callable[[str], None]) -> None:
-        """Serve until SIGTERM or SIGINT; then end within 5 s. For the main thread.
-
-        `announce` is told where the server answers. Raises what `start` raises, and
-        ZooKeeperUnreachable if the server ends by itself.
-        """
-        asked_to_stop = threading.Event()
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            asked_to_stop.set()
-
-        before = {
-            number: signal.signal(number, on_signal)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        try:
-            self.start(cancelled=asked_to_stop.is_set)
-            if not asked_to_stop.is_set():
-                announce(f"ZooKeeper answers at {self.hosts} (log: {self.log_file})")
-            while not asked_to_stop.wait(0.2):
-                self._raise_if_ended()
-        finally:
-            self.stop()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _refuse_used_port(self) -> None:
-        with socket.socket(_family(self.client_address), socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.client_address, self.port))
-            except PermissionError as problem:
-                raise BadConfiguration(
-                    f"this user may not listen on port {self.port}; "
-                    "set [zookeeper] port in rmt.toml to one above 1023"
-                ) from problem
-            except OSError as problem:
-                raise AddressInUse(self._who_has_the_port(problem)) from problem
+            os.close(lock)  # the server inherited it, and holds it for as long as it lives
 
     def _who_has_the_port(self, problem: OSError) -> str:
         if answers(self.client_address, self.port):
@@ -203,7 +126,7 @@ class EmbeddedZooKeeper:
             "the port, or set another [zookeeper] port in rmt.toml"
         )
 
-    def _launch(self, java: JavaCommand, lock: int) -> subprocess.Popen[bytes]:
+    def _run(self, java: JavaCommand, lock: int) -> Child:
         config = self.data_dir / "zoo.cfg"
         config.write_text(
             _CONFIG.format(
@@ -231,36 +154,25 @@ class EmbeddedZooKeeper:
             str(config),
         ]
         with (self.data_dir / "zookeeper.out").open("wb") as out:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                cwd=self.data_dir,
-                pass_fds=(lock,),
-            )
+            return Child(command, output=out, cwd=self.data_dir, pass_fds=(lock,))
 
-    def _await_answer(self, cancelled: Callable[[], bool]) -> None:
-        deadline = self._clock.monotonic_s() + START_TIMEOUT_S
-        while not answers(self.client_address, self.port):
-            self._raise_if_ended()
-            if cancelled():
-                return
-            if self._clock.monotonic_s() > deadline:
-                raise ZooKeeperUnreachable(
-                    f"ZooKeeper did not answer at {self.hosts} within {START_TIMEOUT_S:.0f} s "
-                    f"of its start; see {self.log_file}"
-                )
-            self._clock.sleep_s(_PROBE_INTERVAL_S)
+    def _answers(self) -> bool:
+        return answers(self.client_address, self.port)
 
-    def _raise_if_ended(self) -> None:
-        assert self._process is not None
-        status = self._process.poll()
-        if status is not None:
-            raise ZooKeeperUnreachable(
-                f"ZooKeeper at {self.hosts} ended by itself with status {status}"
-                f"{self._last_words()}; see {self.log_file} and zookeeper.out beside it"
-            )
+    def _announcement(self) -> str:
+        return f"ZooKeeper answers at {self.hosts} (log: {self.log_file})"
+
+    def _late(self) -> ZooKeeperUnreachable:
+        return ZooKeeperUnreachable(
+            f"ZooKeeper did not answer at {self.hosts} within {START_TIMEOUT_S:.0f} s "
+            f"of its start; see {self.log_file}"
+        )
+
+    def _ended(self, status: int) -> ZooKeeperUnreachable:
+        return ZooKeeperUnreachable(
+            f"ZooKeeper at {self.hosts} ended by itself with status {status}"
+            f"{self._last_words()}; see {self.log_file} and zookeeper.out beside it"
+        )
 
     def _last_words(self) -> str:
         for file in (self.log_file, self.data_dir / "zookeeper.out"):
@@ -274,29 +186,17 @@ class EmbeddedZooKeeper:
         return ""
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nothing listens on now. Somebody may take it before you do."""
-    with socket.socket(_family(address), socket.SOCK_STREAM) as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def answers(address: str, port: int) -> bool:
     """Whether a ZooKeeper at this address serves requests (its data are loaded)."""
     answer = b""
     try:
-        with socket.create_connection((address, port), _PROBE_TIMEOUT_S) as connection:
+        with socket.create_connection((address, port), PROBE_TIMEOUT_S) as connection:
             connection.sendall(b"srvr")  # "ruok" is answered while the data are still loading
             while chunk := connection.recv(4096):
                 answer += chunk
     except OSError:
         return False
     return b"Mode:" in answer
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def _lock(data_dir: Path) -> int:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.processes import java
+from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.protocol.errors import NoJava
-from rmt_pipeline.zookeeper import java
-from rmt_pipeline.zookeeper.java import find_java
 
 SPARK_FLAG = "--add-modules=jdk.incubator.vector"
 

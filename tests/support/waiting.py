@@ -1,0 +1,20 @@
+"""Waiting for what must come, however busy the machine is. The limit is for what never comes."""
+
+import time
+from collections.abc import Callable
+
+LIMIT_S = 120.0
+LOOK_EVERY_S = 0.02
+
+
+def until(
+    condition: Callable[[], object],
+    what: Callable[[], str] = lambda: "what the test waits for did not come",
+    *,
+    limit_s: float = LIMIT_S,
+) -> None:
+    """Returns as soon as `condition` holds. `what` says what there is instead."""
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"{what()}, after {limit_s:g} s"
+        time.sleep(LOOK_EVERY_S)
