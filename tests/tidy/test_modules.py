@@ -11,6 +11,7 @@ ENTRY_POINTS = {
     "assets.definitions": "workspace.yaml names it",
     "examples.flights.definitions": "its workspace.yaml names it",
     "rmt_pipeline.cli": "the command `rmt`",
+    "rmt_pipeline.processes.guardian": "`processes.child` runs it as a script",
     "rmt_pipeline.table": "the public face in Python",
 }
 ORACLES = {
