@@ -3,10 +3,12 @@
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.entries import GetPart, encode, virtual_parts
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
+from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.reconcile import LocalPart, reconcile
 from rmt_pipeline.replica.replica import Replica
@@ -45,6 +47,7 @@ class DiskView:
     unexpected: tuple[PartName, ...]
     in_flight: frozenset[PartName]
     queued: Mapping[PartName, str]
+    is_lost_version: int
 
 
 def look_at_disk(replica: Replica) -> DiskView:
@@ -79,7 +82,7 @@ def look_at_disk(replica: Replica) -> DiskView:
         or part.block_min in locks.get(part.partition, ())
         or _created_s(replica, part) > fresh_s
     )
-    return DiskView(on_disk, promised, unexpected, in_flight, queued)
+    return DiskView(on_disk, promised, unexpected, in_flight, queued, snapshot.is_lost_version)
 
 
 def recover_parts(replica: Replica) -> Recovered:
@@ -110,7 +113,7 @@ def recover_parts(replica: Replica) -> Recovered:
     ]
     here = frozenset(one.part for one in local)
     for part in sorted(disk.promised - here - frozenset(plan.fetch)):
-        _forget(replica, part)
+        _forget(replica, disk, part)
     for part in plan.fetch:
         refetch(replica, part)
     if force:
@@ -205,10 +208,14 @@ def refetch(replica: Replica, part: PartName) -> bool:
         return True
 
 
-def _forget(replica: Replica, part: PartName) -> None:
-    """A promised part whose bytes are gone and that a larger one covers is not needed."""
-    try:
-        replica.keeper.multi(transactions.forget_parts(replica.paths, [part]))
-    except Refused as refused:
-        if refused.kind is not Kind.NO_NODE:
-            raise
+def _forget(replica: Replica, disk: DiskView, part: PartName) -> None:
+    """A promised part whose bytes are gone and that a larger one covers is not needed. If that one
+    was given up since we looked, this one stays: who misses it will find that out.
+    """
+    covering = PartSet(disk.promised).containing(part)
+    assert covering not in (None, part), f"{part} is promised and nothing covers it"
+    ops = transactions.forget_covered(
+        replica.paths, part, covering, is_lost_version=disk.is_lost_version
+    )
+    with suppress(Refused):
+        replica.keeper.multi(ops)

@@ -4,11 +4,11 @@
 is gone already was removed by the other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.retention import (
@@ -25,8 +25,9 @@ from rmt_pipeline.replica.check import look_at_disk
 from rmt_pipeline.replica.mutations import clean_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.keeper import Op, Refused
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,10 @@ class CleanUpPlan:
     attempts: tuple[str, ...]
     """Queue nodes that failed before they were finished: nobody asks why any more."""
     replicas_version: int
+    covering: Mapping[PartName, PartName]
+    """By each part that is to be removed, the one that made it old."""
+    is_lost_version: int
+    """Of this replica before its parts were looked at: it changes when one is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class CleanedUp:
     attempts: int = 0
     mutations: int = 0
     directories: tuple[str, ...] = ()
+    kept: tuple[PartName, ...] = ()
+    """Old parts that are not old any more: what covered them was given up since."""
     stopped_because: str = ""
 
     def words(self) -> str:
@@ -81,12 +88,18 @@ class CleanedUp:
             words += f"; set aside: {', '.join(self.detached)}"
         if self.pinned:
             words += f"; {len(self.pinned)} old parts are being read and stay"
+        if self.kept:
+            words += (
+                f"; {len(self.kept)} old parts stay: a part of this replica was given up, or the "
+                "replica was marked lost, since they were looked at"
+            )
         return f"{words}; {self.stopped_because}" if self.stopped_because else words
 
 
 def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     """`hysteresis` (1.05 to 1.15, drawn by the caller) keeps replicas apart (spec §10.2)."""
     keeper, settings = replica.keeper, replica.settings
+    lost, is_lost = keeper.get(replica.paths.is_lost)
     names, replicas = keeper.children_stat(replica.table.replicas)
     entries = [sequence_number(name) for name in keeper.children(replica.table.log)]
     facts = [_log_facts(replica, name) for name in names]
@@ -100,9 +113,15 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     )
     window = settings.replicated_deduplication_window
     seconds = settings.replicated_deduplication_window_seconds
-    leftovers, unexpected = _unpromised(replica)
+    parts = PartRetention((), ())
+    covering: dict[PartName, PartName] = {}
+    leftovers: tuple[PartName, ...] = ()
+    unexpected: tuple[PartName, ...] = ()
+    if lost != b"1":  # else it is going to be cloned, and the clone decides what stays
+        parts, covering = _old_parts(replica)
+        leftovers, unexpected = _unpromised(replica)
     return CleanUpPlan(
-        parts=_old_parts(replica),
+        parts=parts,
         leftovers=leftovers,
         unexpected=unexpected,
         log=log,
@@ -114,26 +133,24 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
         ),
         attempts=_finished_attempts(replica),
         replicas_version=replicas.version,
+        covering=covering,
+        is_lost_version=is_lost.version,
     )
 
 
 def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Idempotent; may die anywhere. Raises what ends the session."""
-    # The plan may be old by now: what somebody promised or claimed since is not touched.
-    leftovers, unexpected = _unpromised(replica)
-    removed, pinned = _remove_parts(
-        replica, plan.parts.remove, [part for part in leftovers if part in plan.leftovers]
-    )
-    detached = tuple(
-        replica.store.detach(part, "unexpected")
-        for part in unexpected
-        if part in plan.unexpected
-    )
+    removed, pinned, kept = _remove_parts(replica, plan)
+    detached = [
+        replica.store.detach_if(part, "unexpected", partial(_is_idle, replica, part))
+        for part in plan.unexpected
+    ]
     lost, entries, stopped = _trim(replica, plan)
     return CleanedUp(
         parts=removed,
         pinned=pinned,
-        detached=detached,
+        kept=kept,
+        detached=tuple(name for name in detached if name is not None),
         log_entries=entries,
         marked_lost=lost,
         block_ids=_remove_nodes(replica, map(replica.table.block, plan.blocks.remove)),
@@ -154,8 +171,10 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
 # --- facts ---
 
 
-def _old_parts(replica: Replica) -> PartRetention:
-    """Covered parts, and since when: the node of the part that covers them is that old."""
+def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName]]:
+    """Covered parts, and since when: the node of the part that covers them is that old. And by
+    which part each of them is covered.
+    """
     names = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
     active = PartSet(names)
     covered = [(part, active.containing(part)) for part in names if part not in active]
@@ -176,11 +195,15 @@ def _old_parts(replica: Replica) -> PartRetention:
         if cover is not None and cover in since_ms
     ]
     settings = replica.settings
-    return outdated_parts(
+    retention = outdated_parts(
         old,
         lifetime_s=settings.old_parts_lifetime,
         limit=settings.simultaneous_parts_removal_limit,
     )
+    going = frozenset(retention.remove)
+    return retention, {
+        part: cover for part, cover in covered if part in going and cover is not None
+    }
 
 
 def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
@@ -238,21 +261,60 @@ def _finished_attempts(replica: Replica) -> tuple[str, ...]:
 
 
 def _remove_parts(
-    replica: Replica, parts: Sequence[PartName], leftovers: Sequence[PartName]
-) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
+    replica: Replica, plan: CleanUpPlan
+) -> tuple[tuple[PartName, ...], tuple[PartName, ...], tuple[PartName, ...]]:
     """ZooKeeper first: if we die after it, a covered directory that nobody promised is left, which
-    the next start sets aside. The other way round ZooKeeper would promise what is not there
+    the next clean-up removes. The other way round ZooKeeper would promise what is not there
     (spec §10.5, §16.7 C9). What readers hold keeps its directory until they let go.
+
+    Answers what went, what is pinned, and what stays promised.
     """
-    for part in parts:
-        try:
-            replica.keeper.multi(transactions.forget_parts(replica.paths, [part]))
-        except Refused as refused:
-            if refused.kind is not Kind.NO_NODE:
-                raise
-    going = [*parts, *leftovers]
-    pinned = replica.store.remove_all(going)
-    return tuple(part for part in going if part not in pinned), tuple(pinned)
+    forgotten, kept = _forget(replica, plan)
+    going = [*forgotten, *plan.leftovers]
+    stay = replica.store.remove_all(going, lambda held: _covered_and_idle(replica, held))
+    pinned = tuple(part for part in stay if replica.store.is_pinned(part))
+    return tuple(part for part in going if part not in set(stay)), pinned, kept
+
+
+def _forget(
+    replica: Replica, plan: CleanUpPlan
+) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
+    """No longer promise what the plan found covered; and what has to stay after all.
+
+    1. The plan is made: C covers A and B. 2. C is found broken; its node goes, a fetch is queued.
+    3. The plan is carried out: A and B were all that this replica had. So each removal asserts
+    that no part was given up since (that changes `is_lost`), and that the very part is there.
+    """
+    parts = plan.parts.remove
+    multis = [
+        transactions.forget_covered(
+            replica.paths, part, plan.covering[part], is_lost_version=plan.is_lost_version
+        )
+        for part in parts
+    ]
+    kept: list[PartName] = []
+    for part, refused in zip(parts, _pipelined(replica, multis), strict=True):
+        if refused is not None and refused.path != replica.paths.part(part):
+            kept.append(part)
+    return tuple(part for part in parts if part not in set(kept)), tuple(kept)
+
+
+def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
+    """Of directories that nobody else can take now: those that are not promised, that nobody is
+    about to promise, and that a promised part covers.
+
+    Nobody knew them when the plan was made. Since then somebody may have claimed an entry that
+    makes the part, found the directory as good as what it made, and promised it.
+    """
+    view = claims_and_parts(replica.keeper, replica.paths)
+    promised = PartSet(view.parts)
+    return [
+        part for part in parts if view.is_free(part) and promised.containing(part) is not None
+    ]
+
+
+def _is_idle(replica: Replica, part: PartName) -> bool:
+    return claims_and_parts(replica.keeper, replica.paths).is_free(part)
 
 
 def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, str]:
@@ -284,13 +346,19 @@ def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, st
 
 
 def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:
-    """One by one, pipelined: an id that somebody else removed is gone all the same."""
+    """An id that somebody else removed is gone all the same."""
     todo = list(paths)
-    for start in range(0, len(todo), limits.MULTI_OPS_MAX):
-        batch = todo[start : start + limits.MULTI_OPS_MAX]
-        for result in replica.keeper.multi_many(
-            [transactions.remove_node(path) for path in batch]
-        ):
-            if isinstance(result, RmtError) and not isinstance(result, Refused):
-                raise result
+    _pipelined(replica, [transactions.remove_node(path) for path in todo])
     return len(todo)
+
+
+def _pipelined(replica: Replica, multis: Sequence[Sequence[Op]]) -> list[Refused | None]:
+    """Each by itself; which were refused. Raises what is no answer."""
+    refusals: list[Refused | None] = []
+    for start in range(0, len(multis), limits.MULTI_OPS_MAX):
+        batch = multis[start : start + limits.MULTI_OPS_MAX]
+        for result in replica.keeper.multi_many(batch):
+            if isinstance(result, Exception) and not isinstance(result, Refused):
+                raise result
+            refusals.append(result if isinstance(result, Refused) else None)
+    return refusals

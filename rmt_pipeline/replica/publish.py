@@ -1,5 +1,7 @@
 """A staged part becomes this replica's: disk first, then one multi with its queue entry (§5.4)."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
@@ -64,15 +66,15 @@ def publish(
     header = staged.manifest.header()
     for _ in range(limits.PUBLISH_ROUNDS_MAX):
         nobody_has = [] if is_theirs else _compare_with_others(replica, part, header, staged)
-        _onto_disk(replica, node, part, staged)
         ops = transactions.publish_part(
             replica.paths, node, part, header.encode(), nobody_has=nobody_has
         )
         try:
-            replica.keeper.multi(ops)
+            with _on_disk(replica, node, part, staged):
+                replica.keeper.multi(ops)
         except Refused as refused:
             if refused.path in nobody_has and refused.kind is Kind.NODE_EXISTS:
-                replica.store.withdraw(part, staged)
+                _take_back(replica, node, part, staged)
                 continue  # another replica published meanwhile: compare with it
             _throw_away(replica, node, part, staged)
             raise EntryGone(
@@ -124,33 +126,57 @@ def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:
     return f"ours is set aside as {replica.store.detach_staged(staged, part, reason)}"
 
 
-def _onto_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
-    """A directory with the part's name may be there: from an attempt that died, or with bytes that
+@contextmanager
+def _on_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) -> Iterator[None]:
+    """While this is open the part is on disk, and nobody takes it away.
+
+    A directory with the part's name may be there: from an attempt that died, or with bytes that
     were found broken. Or our session has ended without our noticing, and somebody claimed the
     entry after us and has promised the part by now.
 
-    A whole one with the same rows is as good as ours, whoever made it. Another one goes only after
+    A whole one with the same rows is as good as ours, whoever made it; it is pinned, since a
+    clean-up that saw it before we claimed may be about to remove it. Another one goes only after
     ZooKeeper has confirmed that our claim stands.
     """
-    if replica.store.has(part) and not _is_as_good(replica, part, staged):
-        try:
-            replica.keeper.multi(transactions.confirm_claim(replica.paths, node, part))
-        except Refused as refused:
-            _discard(replica, staged)
-            raise EntryGone(f"{replica}: our claim of {node} is gone ({refused})") from refused
-        if not replica.store.remove(part):
-            raise PartIsBusy(
-                f"{replica}: an old directory of {part} is still being read; trying again later"
-            )
-    replica.store.publish(staged, part)
+    with _as_good(replica, part, staged) as as_good:
+        if not as_good:
+            _make_room(replica, node, part, staged)
+        replica.store.publish(staged, part)
+        yield
 
 
-def _is_as_good(replica: Replica, part: PartName, staged: StagedPart) -> bool:
+def _make_room(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
+    if not replica.store.is_taken(part):
+        return
+
+    def may_go(held: Sequence[PartName]) -> Sequence[PartName]:
+        replica.keeper.multi(transactions.confirm_claim(replica.paths, node, part))
+        return held
+
     try:
-        found = replica.store.verify(part)
-    except Corruption:  # or it has just gone
-        return False
-    return found.header().difference(staged.manifest.header()) is None
+        stays = replica.store.remove_all([part], may_go)
+    except Refused as refused:
+        _discard(replica, staged)
+        raise EntryGone(f"{replica}: our claim of {node} is gone ({refused})") from refused
+    if stays:
+        raise PartIsBusy(
+            f"{replica}: an old directory of {part} is still being read; trying again later"
+        )
+
+
+@contextmanager
+def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[bool]:
+    """Whether a directory of the part is there that is as good as what is staged; then pinned."""
+    with ExitStack() as pinned:
+        try:
+            pinned.enter_context(replica.store.pin([part]))
+            found = replica.store.verify(part).header()
+        except Corruption:  # or there is none
+            found = None
+        as_good = found is not None and found.difference(staged.manifest.header()) is None
+        if not as_good:
+            pinned.close()
+        yield as_good
 
 
 def landed(replica: Replica, node: str, part: PartName) -> bool:
@@ -165,12 +191,21 @@ def landed(replica: Replica, node: str, part: PartName) -> bool:
 
 def _throw_away(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
     """Take the directory away again, if it is certainly ours to take; else clean-up will."""
-    try:
-        replica.keeper.multi(transactions.confirm_claim(replica.paths, node, part))
-    except Refused:
-        return
-    replica.store.withdraw(part, staged)
-    _discard(replica, staged)
+    if _take_back(replica, node, part, staged):
+        _discard(replica, staged)
+
+
+def _take_back(replica: Replica, node: str, part: PartName, staged: StagedPart) -> bool:
+    """The directory loses the part's name, if our claim stands and nobody has promised the part."""
+
+    def is_ours() -> bool:
+        try:
+            replica.keeper.multi(transactions.confirm_claim(replica.paths, node, part))
+        except Refused:
+            return False
+        return True
+
+    return replica.store.withdraw(part, staged, is_ours)
 
 
 def _discard(replica: Replica, staged: StagedPart) -> None:

@@ -71,7 +71,7 @@ def _plain(
         one
         for one in ready
         if not any(other.part(one.part) in taken for other in others)
-        and not replica.store.has(one.part)
+        and not replica.store.is_taken(one.part)
     ]
 
 

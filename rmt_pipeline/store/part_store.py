@@ -13,7 +13,7 @@ is kept for people. Several processes of one host use one store at once.
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
@@ -27,6 +27,10 @@ from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.system import IdSource
 
 MANIFESTS_CACHED_MAX = 20_000  # about 2 kB each
+HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
+
+Sure = Callable[[Sequence[PartName]], Collection[PartName]]
+"""Of parts that nobody else can take away now, those that may go."""
 
 
 class PartStore:
@@ -136,18 +140,32 @@ class PartStore:
                 ) from None
             self.discard(staged)
 
-    def withdraw(self, part: PartName, staged: StagedPart) -> None:
-        """The inverse of `publish`, for a part that was not announced. Idempotent."""
-        self._forget(part)
-        # Staged already: either this was done before, or the part is not the one we staged.
-        with contextlib.suppress(FileNotFoundError, FileExistsError):
-            self._disk.rename(self._path(str(part)), self._path(staged.directory))
-            self._sync_names()
+    def withdraw(
+        self, part: PartName, staged: StagedPart, sure: Callable[[], bool] | None = None
+    ) -> bool:
+        """The inverse of `publish`, for a part that was not announced. Idempotent.
+
+        False when `sure`, which is asked while nobody else can take the part away, says no, or
+        when somebody has it pinned: it is not only ours any more.
+        """
+        with self._held([part] if sure else []) as held:
+            if sure and (part not in held or not sure()):
+                return False
+            self._forget(part)
+            # Staged already: either this was done before, or the part is not the one we staged.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                self._disk.rename(self._path(str(part)), self._path(staged.directory))
+                self._sync_names()
+        return True
 
     # Reading
 
     def has(self, part: PartName) -> bool:
         return self._disk.size(self._path(str(part), layout.MANIFEST)) is not None
+
+    def is_taken(self, part: PartName) -> bool:
+        """Whether something has the part's name, whole or not."""
+        return self._disk.modified_s(self._path(str(part))) is not None
 
     def manifest(self, part: PartName) -> Manifest:
         """Raises MissingPart when there is no such part, Corruption when it can't be read."""
@@ -269,34 +287,63 @@ class PartStore:
         """Remove a part. False when a reader has it pinned: try later. True when it is gone."""
         return not self.remove_all([part])
 
-    def remove_all(self, parts: Collection[PartName]) -> list[PartName]:
-        """Remove parts; those that readers have pinned stay and are returned.
+    def remove_all(
+        self, parts: Collection[PartName], sure: Sure | None = None
+    ) -> list[PartName]:
+        """Remove parts; those that stay are returned: readers have them pinned, or `sure` does not
+        name them.
 
         The part loses its name first, and for good, before the first of its bytes goes: no
         crash leaves half a part under a part's name.
         """
-        pinned = [part for part in parts if not self._unname(part)]
-        self._sync_names()
-        for part in parts:
-            if part not in pinned:
+        stay: list[PartName] = []
+        todo = list(parts)
+        for start in range(0, len(todo), HELD_TOGETHER_MAX):
+            some = todo[start : start + HELD_TOGETHER_MAX]
+            with self._held(some) as held:
+                named = held if sure is None else sure(tuple(held))
+                going = [part for part in held if part in named and self._unname(part, held)]
+            self._sync_names()
+            for part in going:
                 self._disk.remove_tree(self._path(layout.deleting(part)))
-        return pinned
+            stay += [part for part in some if part not in going]
+        return stay
 
-    def _unname(self, part: PartName) -> bool:
-        """Rename to `delete_tmp_<part>`; False when pinned."""
-        path, doomed = self._path(str(part)), self._path(layout.deleting(part))
-        manifest_path = self._path(str(part), layout.MANIFEST)
-        lock = self._disk.lock(manifest_path, shared=False)
-        if lock is None and self._disk.size(manifest_path) is not None:
+    @contextlib.contextmanager
+    def _held(self, parts: Iterable[PartName]) -> Iterator[dict[PartName, Lock | None]]:
+        """Those that nobody has pinned. While this is open nobody pins, removes or sets aside one
+        that is locked. So what ZooKeeper says of it meanwhile is true until it is gone.
+
+        A directory that lost its manifest has nothing to lock.
+        """
+        with contextlib.ExitStack() as locks:
+            held: dict[PartName, Lock | None] = {}
+            for part in parts:
+                path = self._path(str(part), layout.MANIFEST)
+                lock = self._disk.lock(path, shared=False)
+                if lock is not None:
+                    locks.callback(lock.release)
+                elif self._disk.size(path) is not None:
+                    continue
+                held[part] = lock
+            yield held
+
+    def _unname(self, part: PartName, held: Mapping[PartName, Lock | None]) -> bool:
+        """Rename to `delete_tmp_<part>`."""
+        doomed = layout.deleting(part)
+        self._forget(part)
+        self._disk.remove_tree(self._path(doomed))  # from a removal that died
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.rename(self._path(str(part)), self._path(doomed))
+        return held[part] is not None or not self._took_a_whole_one(part, doomed)
+
+    def _took_a_whole_one(self, part: PartName, target: str) -> bool:
+        """What had no manifest could not be locked: if somebody has put a whole part in its place
+        since, that is what was moved, and it goes back.
+        """
+        if self._disk.size(self._path(target, layout.MANIFEST)) is None:
             return False
-        try:
-            self._forget(part)
-            self._disk.remove_tree(doomed)  # from a removal that died
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.rename(path, doomed)
-        finally:
-            if lock is not None:
-                lock.release()
+        self._disk.rename(self._path(target), self._path(str(part)))
         return True
 
     def detach(self, part: PartName, reason: layout.DetachReason) -> str:
@@ -311,14 +358,34 @@ class PartStore:
         self._sync_names()
         return target
 
+    def detach_if(
+        self, part: PartName, reason: layout.DetachReason, sure: Callable[[], bool]
+    ) -> str | None:
+        """As `detach`, unless a reader has the part pinned or `sure` says no; then None. It is
+        asked while nobody else can take the part away or replace it.
+        """
+        with self._held([part]) as held:
+            if part not in held or not sure():
+                return None
+            target = self.detach(part, reason)
+            taken = held[part] is None and self._took_a_whole_one(part, target)
+        return None if taken else target
+
     def detach_copy(self, part: PartName, reason: layout.DetachReason) -> str:
-        """As `detach`, but the part stays: hard links, for DETACH while queries run (§9.3)."""
-        staged = self.clone(part, "attach", str(part))
+        """As `detach`, but the part stays: hard links, for DETACH while queries run (§9.3). Of a
+        part that is broken, whatever is in its directory. Raises as `detach`.
+        """
+        names = self._disk.list(self._path(str(part)))
+        if not names:
+            raise MissingPart(f"{self._shown(str(part))} is not on disk")
+        staging = self.begin("attach", str(part))
         try:
-            self._make_safe([staged])
-            target = set_aside(self._disk, self._root, staged.directory, part, reason)
+            self._link_files(part, staging.directory, names)
+            if self._durable:
+                self._disk.fsync_trees([(self._path(staging.directory), names)])
+            target = set_aside(self._disk, self._root, staging.directory, part, reason)
         except BaseException:
-            self.discard(staged)
+            staging.abandon()
             raise
         self._sync_names(layout.DETACHED)
         return target

@@ -125,6 +125,32 @@ def queued_entries(
     return tuple(known.entries[name] for name in names if name in known.entries)
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimsAndParts:
+    """Names that this replica promises, or that somebody is about to promise."""
+
+    claimed: frozenset[PartName]
+    parts: frozenset[PartName]
+
+    def is_free(self, part: PartName) -> bool:
+        return part not in self.claimed and part not in self.parts
+
+
+def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
+    """The claims first, then the parts: what is published in between is seen as a part, and what is
+    claimed after the first read has yet to look at the disk.
+    """
+    keeper.sync(replica.root)  # else this may be an answer from the past
+    nodes = keeper.children(replica.executing)
+    claims = keeper.get_many([replica.claim(node) for node in nodes])
+    return ClaimsAndParts(
+        frozenset(
+            part for read in claims if read is not None for part in Claim.decode(read[0]).parts
+        ),
+        frozenset(active_parts(keeper, replica)),
+    )
+
+
 def active_parts(keeper: Keeper, replica: ReplicaPaths) -> tuple[PartName, ...]:
     """Every part that the replica promises, covered ones included."""
     return tuple(PartName.parse(name) for name in keeper.children(replica.parts))

@@ -232,9 +232,20 @@ def refetch_part(
     ]
 
 
-def forget_parts(replica: ReplicaPaths, parts: Iterable[PartName]) -> list[Op]:
-    """No longer promise parts that larger ones cover. Their bytes go afterwards (spec §10.5)."""
-    return [Delete(replica.part(part)) for part in parts]
+def forget_covered(
+    replica: ReplicaPaths, part: PartName, covering: PartName, *, is_lost_version: int
+) -> list[Op]:
+    """No longer promise a part, because we promise one that covers it. Its bytes go afterwards
+    (spec §10.5).
+
+    That was read some time ago. `is_lost_version`, read before it, changes whenever a part of
+    ours is given up (`refetch_part`) or another replica's state is taken over.
+    """
+    return [
+        Check(replica.is_lost, is_lost_version),
+        Check(replica.part(covering)),
+        Delete(replica.part(part)),
+    ]
 
 
 # --- assigning -------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ PROTOCOL = "rmt_pipeline/protocol"
 VALUES = "tests/unit/protocol_values tests/property/test_values.py"
 UPKEEP = "tests/unit/protocol_upkeep"
 MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
+CLEAN_UP = "tests/unit/replica/test_clean_up.py"
 MUTATIONS = "tests/unit/protocol_mutations tests/property/test_mutations.py"
 
 MUTANTS: tuple[LineMutant, ...] = (
@@ -181,6 +182,34 @@ MUTANTS: tuple[LineMutant, ...] = (
         '_NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)',
         '_NAME = re.compile(r"[A-Za-z0-9._/-]+", re.ASCII)',
         "tests/unit/exchange",
+    ),
+    LineMutant(
+        "clean up: what covers may have been given up",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "is_lost_version),\n        Check(replica.part(covering)),\n",
+        "-1),\n        Check(replica.part(covering)),\n",
+        CLEAN_UP,
+    ),
+    LineMutant(
+        "clean up: what covers may be gone",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "        Check(replica.part(covering)),\n",
+        "",
+        CLEAN_UP,
+    ),
+    LineMutant(
+        "clean up: a directory may be claimed",
+        "rmt_pipeline/zookeeper/snapshot.py",
+        "        return part not in self.claimed and part not in self.parts\n",
+        "        return part not in self.parts\n",
+        CLEAN_UP,
+    ),
+    LineMutant(
+        "clean up: a directory may be promised again",
+        "rmt_pipeline/zookeeper/snapshot.py",
+        "        return part not in self.claimed and part not in self.parts\n",
+        "        return part not in self.claimed\n",
+        CLEAN_UP,
     ),
     LineMutant(
         "part names: leading zeros",

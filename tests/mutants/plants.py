@@ -1,5 +1,6 @@
 """How bugs are planted: each takes a MonkeyPatch and makes the production code a little wrong."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -225,12 +226,13 @@ def claims_of_what_is_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def leftovers_go_unasked(patch: pytest.MonkeyPatch) -> None:
-    def wrong(replica: Any, node: str, part: Any, staged: Any) -> None:
+    def wrong(replica: Any, node: str, part: Any, staged: Any) -> Any:
         if replica.store.has(part):
             replica.store.remove(part)
         replica.store.publish(staged, part)
+        return contextlib.nullcontext()
 
-    patch.setattr(publish, "_onto_disk", wrong)
+    patch.setattr(publish, "_on_disk", wrong)
 
 
 def unanswered_publication_is_withdrawn(patch: pytest.MonkeyPatch) -> None:

@@ -127,9 +127,9 @@ def active_replicas_do_not_pin(patch: pytest.MonkeyPatch) -> None:
 def disk_before_zookeeper_on_removal(patch: pytest.MonkeyPatch) -> None:
     right = clean_up._remove_parts
 
-    def wrong(replica: Any, parts: Any, leftovers: Any) -> Any:
-        replica.store.remove_all(parts)
-        return right(replica, parts, leftovers)
+    def wrong(replica: Any, plan: Any) -> Any:
+        replica.store.remove_all(plan.parts.remove)
+        return right(replica, plan)
 
     patch.setattr(clean_up, "_remove_parts", wrong)
 
@@ -138,12 +138,15 @@ def uncovered_parts_are_old(patch: pytest.MonkeyPatch) -> None:
     right = clean_up._old_parts
 
     def wrong(replica: Any) -> Any:
-        found = right(replica)
-        active = PartSet(
-            clean_up.PartName.parse(name)
-            for name in replica.keeper.children(replica.paths.parts)
-        )
-        return replace(found, remove=(*found.remove, *list(active)[:1]))
+        found, covering = right(replica)
+        active = list(
+            PartSet(
+                clean_up.PartName.parse(name)
+                for name in replica.keeper.children(replica.paths.parts)
+            )
+        )[:1]
+        itself = {part: part for part in active}
+        return replace(found, remove=(*found.remove, *active)), covering | itself
 
     patch.setattr(clean_up, "_old_parts", wrong)
 

@@ -150,8 +150,19 @@ def test_a_lost_file_is_found_and_named(store: PartStore, disk: Disk) -> None:
     with pytest.raises(Corruption, match=r"data-00000\.parquet is missing"):
         PartStore(disk, "db/t", ids=CountedIds()).verify(PART)
     with pytest.raises(MissingPart, match="lost a file"):
-        PartStore(disk, "db/t", ids=CountedIds()).detach_copy(PART, "")
+        PartStore(disk, "db/t", ids=CountedIds()).clone(PART, "attach", str(PART))
     assert store.staged() == []
+
+
+def test_what_is_left_of_a_broken_part_is_set_aside(store: PartStore, disk: Disk) -> None:
+    put(store, str(PART), b"rows")
+    disk.write("db/t/all_1_1_0/part.json", [b"?"])
+    assert store.detach_copy(PART, "broken") == "detached/broken_all_1_1_0"
+    kept = "db/t/detached/broken_all_1_1_0"
+    assert disk.list(kept) == disk.list("db/t/all_1_1_0") != []
+    assert disk.read(f"{kept}/part.json") == b"?"
+    with pytest.raises(MissingPart, match="all_7_7_0 is not on disk"):
+        store.detach_copy(PartName.parse("all_7_7_0"), "broken")
 
 
 def test_a_part_that_came_back_is_read_anew(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""What clean-up removes, and what it must leave alone although it meant to remove it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.replica.assign import optimize_partition
+from rmt_pipeline.replica.check import refetch
+from rmt_pipeline.replica.clean_up import CleanUpPlan, carry_out, plan_clean_up
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from tests.support.local_replicas import Replicas
+
+SOURCES = ["all_0_0_0", "all_1_1_0"]
+MERGED = "all_0_1_1"
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """Two parts and what they were merged into, which is older than old parts are kept."""
+    with Replicas(tmp_path) as opened:
+        for value in range(2):
+            opened.insert("r1", value)
+        optimize_partition(opened["r1"], "all", final=True, skip_merged=False)
+        opened.step("r1")
+        assert opened.parts("r1") == sorted([*SOURCES, MERGED])
+        opened.clock.passed_s += 1000
+        yield opened
+
+
+def planned(replicas: Replicas) -> CleanUpPlan:
+    plan = plan_clean_up(replicas["r1"])
+    assert [str(part) for part in plan.parts.remove] == SOURCES
+    return plan
+
+
+def on_disk(replicas: Replicas) -> list[str]:
+    return [str(part) for part in replicas.stores["r1"].parts()]
+
+
+def test_covered_parts_go_from_zookeeper_and_from_disk(replicas):
+    cleaned = carry_out(replicas["r1"], planned(replicas))
+    assert [str(part) for part in cleaned.parts] == SOURCES
+    assert replicas.parts("r1") == on_disk(replicas) == [MERGED]
+
+
+def test_an_old_plan_removes_nothing_once_what_covers_was_given_up(replicas):
+    """1. The plan: the merged part covers its sources. 2. The merged part is found broken, and is
+    no longer promised: the sources are all that this replica has. 3. The plan is carried out.
+    """
+    plan = planned(replicas)
+    assert refetch(replicas["r1"], PartName.parse(MERGED))
+    cleaned = carry_out(replicas["r1"], plan)
+    assert cleaned.parts == ()
+    assert "was given up, or the replica was marked lost, since" in cleaned.words()
+    assert replicas.parts("r1") == SOURCES
+    assert set(SOURCES) <= set(on_disk(replicas))
+
+
+def test_an_old_plan_removes_nothing_once_what_covered_was_taken_away(replicas):
+    """By whatever: without what covers them they are not old."""
+    plan = planned(replicas)
+    replica = replicas["r1"]
+    replica.keeper.multi([Delete(replica.paths.part(PartName.parse(MERGED)))])
+    assert carry_out(replica, plan).parts == ()
+    assert replicas.parts("r1") == SOURCES
+    assert set(SOURCES) <= set(on_disk(replicas))
+
+
+def test_an_old_plan_removes_nothing_once_what_covers_was_fetched_again(replicas):
+    """It is there again, but only since a moment ago: old parts stay a while beside what is new."""
+    plan = planned(replicas)
+    replica = replicas["r1"]
+    header, _ = replica.keeper.get(replica.paths.part(PartName.parse(MERGED)))
+    assert refetch(replica, PartName.parse(MERGED))
+    replica.keeper.multi([Create(replica.paths.part(PartName.parse(MERGED)), header)])
+    assert len(carry_out(replica, plan).kept) == 2
+    assert replicas.parts("r1") == sorted([*SOURCES, MERGED])
+
+
+def test_nothing_is_planned_for_a_replica_that_is_lost(replicas):
+    """It is going to be cloned, and the clone decides what stays."""
+    replica = replicas["r1"]
+    replica.keeper.multi([SetData(replica.paths.is_lost, b"1")])
+    plan = plan_clean_up(replica)
+    assert plan.parts.remove == plan.leftovers == plan.unexpected == ()
+
+
+def test_a_plan_that_another_clean_up_has_carried_out_does_no_harm(replicas):
+    plan = planned(replicas)
+    carry_out(replicas["r1"], planned(replicas))
+    assert carry_out(replicas["r1"], plan).kept == ()
+    assert replicas.parts("r1") == on_disk(replicas) == [MERGED]
+
+
+def test_a_directory_that_somebody_publishes_meanwhile_stays(replicas):
+    """1. A removal died after ZooKeeper: the directory is a leftover. 2. Clean-up is about to
+    remove it, and stops for a while. 3. The part is queued again (another replica's state was
+    taken over), and who fetches it finds the directory as good as what arrived. 4. Clean-up
+    goes on.
+    """
+    replica = replicas["r1"]
+    left = PartName.parse(SOURCES[0])
+    replica.keeper.multi([Delete(replica.paths.part(left))])
+    plan = plan_clean_up(replica)
+    assert plan.leftovers == (left,)
+    header = replica.store.manifest(left).header().encode()
+    replica.keeper.multi([Create(replica.paths.part(left), header)])
+    assert left not in carry_out(replica, plan).parts
+    assert str(left) in on_disk(replicas)
+
+
+def test_what_is_being_published_is_neither_removed_nor_set_aside(replicas):
+    """A claim says so before there is a directory, and until ZooKeeper promises the part."""
+    replica = replicas["r1"]
+    left = PartName.parse(SOURCES[0])
+    replica.keeper.multi([Delete(replica.paths.part(left))])
+    plan = plan_clean_up(replica)
+    claim = Create(replica.paths.claim("queue-7"), Claim("w", (left,)).encode(), ephemeral=True)
+    replica.keeper.multi([claim])
+    assert left not in carry_out(replica, plan).parts
+    assert str(left) in on_disk(replicas)
+    unknown = PartName.parse("all_9_9_0")
+    Path(replica.store.directory(PartName.parse(MERGED))).rename(
+        replica.store.directory(unknown)
+    )
+    assert carry_out(replica, replace(plan, unexpected=(unknown,))).detached == (
+        "detached/unexpected_all_9_9_0",
+    )
