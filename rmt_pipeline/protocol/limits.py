@@ -27,6 +27,7 @@ SMALL_MUTATIONS_PER_SLOT = 64
 CREATE_TABLE_ROUNDS_MAX = 1000
 PUBLISH_ROUNDS_MAX = 10
 CLONE_ROUNDS_MAX = 100
+LOOK_ROUNDS_MAX = 10  # at the mutations of a replica that is cloned or gives up parts meanwhile
 OPTIMIZE_ROUNDS_MAX = 10  # spec §6.7: tries while others assign to the log first
 
 CLEAN_UP_OPS_PER_MULTI_MAX = 400  # spec §10.2

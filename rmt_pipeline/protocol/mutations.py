@@ -4,15 +4,23 @@ A mutation has a number in every partition that it concerns, from the same seque
 the rows with smaller numbers are affected, those with greater ones are not, whenever they come.
 """
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.entries import LogEntry, result_of, virtual_parts
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.formats import MutationEntry
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.reader import Reader
 from rmt_pipeline.protocol.refusal import Refusal
+
+FORMAT = 1  # of R/finished_mutations
+FINISHED_BEYOND_MAX = 50_000  # eleven bytes each in one node
+
+_ID = re.compile(r"[0-9]{10}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +29,64 @@ class Desired:
 
     version: int
     alter_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedMutations:
+    """What a replica has finished: every mutation up to `pointer`, and those in `beyond`.
+
+    The original has the pointer alone, and moves it to the last one that is finished: one before
+    it that is not, of another partition, is then taken for finished, and never carried out
+    (spec §7.6). Here the pointer has only finished ones behind it. What waits for a later one, an
+    ALTER or a client, must not wait for an earlier one that fails for ever: hence `beyond`.
+    """
+
+    pointer: str = ""
+    beyond: frozenset[str] = frozenset()
+
+    def __contains__(self, mutation_id: str) -> bool:
+        return mutation_id <= self.pointer or mutation_id in self.beyond
+
+    def with_done(self, ids: Iterable[str], done: Collection[str]) -> "FinishedMutations":
+        """Once `done` are finished as well. `ids` are all that there are: one that was killed, and
+        is not among them, holds nothing up.
+        """
+        pointer, beyond = self.pointer, []
+        is_prefix = True
+        for one in sorted(one for one in ids if one > self.pointer):
+            is_done = one in self.beyond or one in done
+            is_prefix = is_prefix and is_done
+            if is_prefix:
+                pointer = one
+            elif is_done:
+                beyond.append(one)
+        return FinishedMutations(pointer, frozenset(beyond))
+
+    def encode_beyond(self) -> bytes:
+        """`R/finished_mutations`. More than a node takes are left out: they are found out anew."""
+        ids = sorted(self.beyond)[:FINISHED_BEYOND_MAX]
+        lines = "".join(f"{one}\n" for one in ids)
+        return f"finished mutations format version: {FORMAT}\n{lines}".encode()
+
+    @classmethod
+    def decode(cls, pointer: bytes, beyond: bytes) -> "FinishedMutations":
+        """`beyond` is empty where there is no such node."""
+        ids: set[str] = set()
+        if beyond:
+            reader = Reader(beyond, "finished mutations")
+            reader.number("finished mutations format version: ", low=1, high=FORMAT)
+            while not reader.at_end:
+                ids.add(_parse_id(reader, reader.line()))
+        try:
+            return cls(pointer.decode(), frozenset(ids))
+        except UnicodeDecodeError:
+            raise Corruption(f"the mutation pointer is {pointer!r}") from None
+
+
+def _parse_id(reader: Reader, text: str) -> str:
+    if _ID.fullmatch(text) is None:
+        raise reader.corruption(f"{text!r} is not the id of a mutation")
+    return text
 
 
 class Mutations:
@@ -47,6 +113,12 @@ class Mutations:
         found = self._by_partition.get(part.partition, [])
         count = bisect_right(found, part.data_version, key=lambda one: one[0])
         return found[count - 1][0] if count else 0
+
+    def next_of(self, part: PartName) -> str | None:
+        """The first mutation that the part has not seen; None when it has every one."""
+        found = self._by_partition.get(part.partition, [])
+        count = bisect_right(found, part.data_version, key=lambda one: one[0])
+        return found[count][1] if count < len(found) else None
 
     def between(self, source: PartName, version: int) -> list[tuple[str, MutationEntry]]:
         """The mutations that make `source` its version `version`, in order. One that was killed

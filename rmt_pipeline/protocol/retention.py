@@ -7,6 +7,7 @@ that carry them out assert what a decision relied on; the docstrings say what th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts import PartName
 
 
@@ -217,25 +218,23 @@ class MutationRetention:
 
 
 def finished_mutations(
-    ids: Iterable[str], pointers: Mapping[str, str], *, keep: int
+    ids: Iterable[str], by_replica: Mapping[str, FinishedMutations], *, keep: int
 ) -> MutationRetention:
-    """Which mutations every replica, also an inactive one, has finished (spec §7.9, §16.8 U10).
-
-    `pointers`: for each replica the last mutation that it finished, "" for none. Ids and pointers
-    are zero-padded, so they compare as texts.
-    """
+    """Which mutations every replica, also an inactive one, has finished (spec §7.9, §16.8 U10)."""
     if keep == 0:
         return MutationRetention((), "finished_mutations_to_keep is 0: all are kept")
-    behind = sorted(name for name, pointer in pointers.items() if not pointer)
-    if behind or not pointers:
-        who = ", ".join(behind) or "no replica"
-        return MutationRetention((), f"{who} has not finished any mutation yet")
-    lowest = min(pointers.values())
-    finished = sorted(one for one in ids if one <= lowest)
+    if not by_replica:
+        return MutationRetention((), "no replica has finished any mutation yet")
+    finished, behind = [], ""
+    for one in sorted(ids):
+        late = sorted(name for name, has in by_replica.items() if one not in has)
+        if not late:
+            finished.append(one)
+        elif not behind:
+            behind = f", and what {', '.join(late)} has not finished, first {one}"
     return MutationRetention(
         tuple(finished[: max(0, len(finished) - keep)]),
-        f"the newest {keep} finished ones are kept, and those after {lowest}, "
-        f"which {min(pointers, key=lambda name: (pointers[name], name))} finished last",
+        f"the newest {keep} finished ones are kept{behind}",
     )
 
 

@@ -23,6 +23,7 @@ from rmt_pipeline.replica.mutations import load_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.alter_transactions import alter_records, applied_alter
 from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.snapshot import noted_mutations
 
 Entries = Sequence[tuple[str, LogEntry]]
 """Queue nodes and their entries."""
@@ -108,12 +109,11 @@ def unfinished_alters(replica: Replica, entries: Mapping[str, LogEntry]) -> froz
     if not any(isinstance(entry, AlterMetadata) for entry in entries.values()):
         return frozenset()
     mutations = load_mutations(replica)
-    [read] = replica.keeper.get_many([replica.paths.mutation_pointer])
-    pointer = "" if read is None else read[0].decode()
+    finished = noted_mutations(replica.keeper, replica.paths).finished
     return frozenset(
         entry.alter_version
         for mutation_id, entry in mutations.entries.items()
-        if entry.alter_version != -1 and mutation_id > pointer
+        if entry.alter_version != -1 and mutation_id not in finished
     )
 
 

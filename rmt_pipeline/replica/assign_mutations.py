@@ -138,7 +138,10 @@ def _room(replica: Replica, view: _View) -> float | Nothing:
 
 
 def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]:
-    """The first parts that need a mutation, up to `room` slots, and that the pool can take."""
+    """Parts that need a mutation, up to `room` slots, and that the pool can take. Those first that
+    have waited for the oldest one: else mutations that come one after another would keep the pool
+    busy with the first partitions, and never reach the last.
+    """
     settings, create_time = replica.settings, int(replica.clock.now_s())
     bytes_max = replica.size_limits().mutation_bytes_max(
         used=view.running, slots=limits.MERGES_MAX
@@ -146,7 +149,7 @@ def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]
     alters = frozenset(
         one for one, entry in view.mutations.entries.items() if entry.alter_version != -1
     )
-    for part in view.active:
+    for part in _oldest_first(view):
         if room <= 0:
             return
         desired = view.mutations.desired(
@@ -168,6 +171,15 @@ def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]
         if sizes.get(part, 0) <= bytes_max:  # one that is not here another replica mutates
             room -= slots_of(entry, sizes)
             yield entry
+
+
+def _oldest_first(view: _View) -> list[PartName]:
+    waiting = [
+        (mutation_id, part)
+        for part in view.active
+        if (mutation_id := view.mutations.next_of(part)) is not None
+    ]
+    return [part for _, part in sorted(waiting)]
 
 
 def _write(replica: Replica, texts: Sequence[bytes], log_version: int) -> list[str] | None:

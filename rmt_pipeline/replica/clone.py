@@ -129,8 +129,14 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
 
 
 def _copy_pointer(replica: Replica, source: _Source) -> list[str]:
-    """The source's log pointer becomes ours, at a moment for which its queue names are right."""
+    """The source's log pointer becomes ours, at a moment for which its queue names are right.
+
+    Which mutations we had finished is forgotten: the source may have finished fewer, and its parts
+    become ours.
+    """
     keeper = replica.keeper
+    finished = replica.paths.finished_mutations
+    forget = [Delete(finished)] if keeper.exists(finished) is not None else []
     for _ in range(limits.CLONE_ROUNDS_MAX):
         pointer, stat = keeper.get(source.paths.log_pointer)
         nodes = keeper.children(source.paths.queue)
@@ -138,6 +144,8 @@ def _copy_pointer(replica: Replica, source: _Source) -> list[str]:
             keeper.multi(
                 [
                     SetData(replica.paths.log_pointer, pointer),
+                    SetData(replica.paths.mutation_pointer),
+                    *forget,
                     Check(source.paths.is_lost, source.is_lost_version),
                     Check(source.paths.log_pointer, stat.version),
                 ]

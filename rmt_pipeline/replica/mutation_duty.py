@@ -10,7 +10,7 @@ from rmt_pipeline.replica.assign_mutations import assign_mutations
 from rmt_pipeline.replica.mutations import finalize_mutations, load_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Watch
-from rmt_pipeline.zookeeper.snapshot import living_replicas
+from rmt_pipeline.zookeeper.snapshot import living_replicas, noted_mutations
 
 LOOK_EVERY_S = 1.0  # while a mutation is unfinished (spec §7.6)
 LIST_EVERY_S = 60.0  # in case a watch was missed
@@ -74,8 +74,8 @@ class MutationDuty:
             self._newest, self._newest_s = newest, now_s
 
     def _is_anything_open(self) -> bool:
-        pointer, _ = self._replica.keeper.get(self._replica.paths.mutation_pointer)
-        return max(self._mutations.entries) > pointer.decode()
+        noted = noted_mutations(self._replica.keeper, self._replica.paths)
+        return any(one not in noted.finished for one in self._mutations.entries)
 
     def _assign(self, now_s: float) -> list[Assigned]:
         """Any replica may assign. The first of the living ones does it at once; the others only

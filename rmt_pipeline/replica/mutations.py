@@ -2,13 +2,15 @@
 assigned in `assign`, and made in `mutate`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.entries import LogEntry
 from rmt_pipeline.protocol.errors import (
     Conflict,
     OutcomeUnknown,
+    ReplicaRetired,
     TableIsReadOnly,
     TooManyPartitions,
     Unfinished,
@@ -26,7 +28,12 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import Check, Kind, Refused, Watch
 from rmt_pipeline.zookeeper.paths import last_name, sequence_number
-from rmt_pipeline.zookeeper.snapshot import committing_blocks, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import (
+    NotedMutations,
+    committing_blocks,
+    noted_mutations,
+    queue_snapshot,
+)
 
 WAIT_SLICE_S = 1.0
 
@@ -48,19 +55,20 @@ class MutationStatus:
 
 def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
     """All mutations there are. An entry never changes: only new ones are read."""
-    known = replica.memory.mutations
+    memory = replica.memory
+    loaded = memory.loaded  # another thread may put its own there: ours is what we listed
     ids = replica.keeper.children(replica.table.mutations, watch)
-    new = [one for one in ids if one not in known]
+    entries = {one: loaded.entries[one] for one in ids if one in loaded.entries}
+    new = [one for one in ids if one not in entries]
     reads = replica.keeper.get_many([replica.table.mutation(one) for one in new])
     for mutation_id, read in zip(new, reads, strict=True):
         if read is not None:  # else it was killed since the ids were listed
-            known[mutation_id] = MutationEntry.decode(read[0])
-    for gone in set(known) - set(ids):
-        known.pop(gone, None)
-        replica.memory.checked.pop(gone, None)
-    if replica.memory.loaded.entries.keys() != known.keys():
-        replica.memory.loaded = Mutations(dict(known))
-    return replica.memory.loaded
+            entries[mutation_id] = MutationEntry.decode(read[0])
+    if entries.keys() != loaded.entries.keys():
+        for gone in loaded.entries.keys() - entries.keys():
+            memory.checked.pop(gone, None)
+        loaded = memory.loaded = Mutations(entries)
+    return loaded
 
 
 def create_mutation(
@@ -171,29 +179,50 @@ def release_numbers(replica: Replica, locks: Sequence[str]) -> None:
 
 
 def status_of_mutations(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
-    """What each one has still to do here. The reads are in the order that makes "done" true:
-    numbers in flight, then the log pulled, then the queue and the parts (spec §7.6, §16.8 U2).
+    """What each one has still to do here.
+
+    Raises TableIsReadOnly when the replica can't pull its log, Conflict when it is cloned, or
+    gives up parts, again and again meanwhile.
     """
-    keeper = replica.keeper
-    [pointer_read] = keeper.get_many([replica.paths.mutation_pointer])
-    pointer = pointer_read[0].decode() if pointer_read is not None else ""
-    open_ids = [one for one in mutations.entries if one > pointer]
-    committing: Mapping[str, frozenset[int]] = {}
-    todo: dict[str, tuple[PartName, ...]] = {}
-    if open_ids:
+    return _look(replica, mutations)[1]
+
+
+def _look(
+    replica: Replica, mutations: Mutations
+) -> tuple[NotedMutations, list[MutationStatus]]:
+    """What was noted as finished, and what each mutation has still to do.
+
+    The reads are in the order that makes "done" true: numbers in flight, then the log pulled, then
+    the queue and the parts (spec §7.6, §16.8 U2). A clone in between puts the log's pointer and
+    the parts back to those of another replica: what was noted, pulled and seen must be of one
+    version of `is_lost`.
+    """
+    keeper, memory = replica.keeper, replica.memory
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        noted = noted_mutations(keeper, replica.paths)
+        open_ids = {one for one in mutations.entries if one not in noted.finished}
+        if not open_ids:
+            return noted, [_finished(*one) for one in mutations.entries.items()]
         committing = _in_flight(replica, mutations, open_ids)
-        pull_log(replica)
-        snapshot = queue_snapshot(keeper, replica.paths, replica.memory.entries)
-        queue, active = [entry for _, entry in snapshot.entries], PartSet(snapshot.parts)
-        todo = {one: tuple(mutations.parts_to_do(one, active, queue)) for one in open_ids}
-    return [
-        _status(mutations, one, todo.get(one, ()), committing, is_open=one > pointer)
-        for one in mutations.entries
-    ]
+        memory.pointer = None  # a clone moves it back; then what we remember says nothing
+        pulled = pull_log(replica)
+        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
+        if noted.is_lost_version == pulled.is_lost_version == snapshot.is_lost_version:
+            queue, active = [entry for _, entry in snapshot.entries], PartSet(snapshot.parts)
+            return noted, [
+                _status(mutations, one, active, queue, committing)
+                if one in open_ids
+                else _finished(one, entry)
+                for one, entry in mutations.entries.items()
+            ]
+    raise Conflict(
+        f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while its "
+        "mutations were looked at; try again"
+    )
 
 
 def _in_flight(
-    replica: Replica, mutations: Mutations, ids: Sequence[str]
+    replica: Replica, mutations: Mutations, ids: Collection[str]
 ) -> dict[str, frozenset[int]]:
     """Numbers in flight, of the partitions where one may still be smaller than the mutations'.
 
@@ -222,31 +251,29 @@ def _in_flight(
 
 def status_by_pointer(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
     """Of a replica that can't pull its log now: just what it has noted as finished."""
-    [read] = replica.keeper.get_many([replica.paths.mutation_pointer])
-    pointer = read[0].decode() if read is not None else ""
+    finished = noted_mutations(replica.keeper, replica.paths).finished
+    away = f"{replica} is not active"
     return [
-        MutationStatus(
-            mutation_id,
-            entry,
-            is_done=mutation_id <= pointer,
-            parts_to_do=(),
-            waits_for="" if mutation_id <= pointer else f"{replica} is not active",
-        )
-        for mutation_id, entry in mutations.entries.items()
+        _finished(one, entry)
+        if one in finished
+        else MutationStatus(one, entry, is_done=False, parts_to_do=(), waits_for=away)
+        for one, entry in mutations.entries.items()
     ]
+
+
+def _finished(mutation_id: str, entry: MutationEntry) -> MutationStatus:
+    return MutationStatus(mutation_id, entry, is_done=True, parts_to_do=(), waits_for="")
 
 
 def _status(
     mutations: Mutations,
     mutation_id: str,
-    todo: tuple[PartName, ...],
+    active: PartSet,
+    queue: Sequence[LogEntry],
     committing: Mapping[str, frozenset[int]],
-    *,
-    is_open: bool,
 ) -> MutationStatus:
     entry = mutations.entries[mutation_id]
-    if not is_open:
-        return MutationStatus(mutation_id, entry, is_done=True, parts_to_do=(), waits_for="")
+    todo = tuple(mutations.parts_to_do(mutation_id, active, queue))
     blocked = mutations.blocked_by(mutation_id, committing)
     waits_for = ""
     if todo:
@@ -257,16 +284,21 @@ def _status(
 
 
 def finalize_mutations(replica: Replica, mutations: Mutations) -> tuple[str, ...]:
-    """Remember which mutations this replica has finished; the ids that are new."""
-    [read] = replica.keeper.get_many([replica.paths.mutation_pointer])
-    pointer = read[0].decode() if read is not None else ""
-    if not any(one > pointer for one in mutations.entries):
+    """Note which mutations this replica has finished; the ids that are new.
+
+    Once noted, "finished" is no more looked into, so it must stay true: that it was found out on
+    what the replica still is, is asserted in the same multi. Nobody else's note is taken back.
+    """
+    noted, statuses = _look(replica, mutations)
+    done = {one.mutation_id for one in statuses if one.is_done}
+    finished = noted.finished.with_done(mutations.entries, done)
+    if finished == noted.finished:
         return ()
-    done = [one.mutation_id for one in status_of_mutations(replica, mutations) if one.is_done]
-    new = tuple(one for one in done if one > pointer)
-    if new:
-        replica.keeper.multi(transactions.set_mutation_pointer(replica.paths, max(new)))
-    return new
+    try:
+        replica.keeper.multi(transactions.note_finished(replica.paths, finished, noted))
+    except Refused:
+        return ()  # another process noted something first, or parts came back: next time
+    return tuple(one for one in mutations.entries if one in done and one not in noted.finished)
 
 
 def wait_for_mutation(
@@ -279,8 +311,9 @@ def wait_for_mutation(
     waker: Waker,
     why_stuck: Callable[[], str] = lambda: "",
 ) -> None:
-    """Wait until the replicas `names` have finished it (spec §7.7). Raises Unfinished, also when
-    `why_stuck` says that waiting is in vain, or UnknownMutation when it was killed meanwhile.
+    """Wait until the replicas `names` have finished it (spec §7.7), whether or not they have
+    finished those before it. Raises Unfinished, also when `why_stuck` says that waiting is in
+    vain, or UnknownMutation when it was killed meanwhile.
     """
     keeper, start = replica.keeper, replica.clock.monotonic_s()
     behind: list[str] = []
@@ -292,8 +325,7 @@ def wait_for_mutation(
                     f"mutation {mutation_id} of {replica} was killed or removed while it was "
                     "waited for"
                 )
-            pointer, _ = keeper.get(paths.mutation_pointer, waker.wake)
-            if pointer.decode() >= mutation_id:
+            if _has_finished(replica, name, mutation_id, waker):
                 break
             waited = replica.clock.monotonic_s() - start
             inactive = keeper.exists(paths.is_active) is None
@@ -311,6 +343,19 @@ def wait_for_mutation(
             f"mutation {mutation_id} of {replica} goes on, but these replicas have not finished it "
             f"yet: {', '.join(behind)}. system.mutations says what they wait for"
         )
+
+
+def _has_finished(replica: Replica, name: str, mutation_id: str, waker: Waker) -> bool:
+    """Whether the replica `name` has; nobody waits for one that was dropped."""
+    keeper, paths = replica.keeper, replica.table.replica(name)
+    for path in (paths.mutation_pointer, paths.finished_mutations):
+        keeper.exists(path, waker.wake)
+    try:
+        return mutation_id in noted_mutations(keeper, paths).finished
+    except ReplicaRetired:
+        if keeper.exists(paths.host) is not None:
+            raise
+        return True
 
 
 def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:
@@ -331,7 +376,6 @@ def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:
         raise TableIsReadOnly(
             f"{replica} is not active, so it kills no mutations; start its server with `rmt serve`"
         ) from refused
-    replica.memory.mutations.pop(mutation_id, None)
     return MutationEntry.decode(read[0])
 
 
@@ -345,14 +389,15 @@ def clean_mutations(replica: Replica) -> tuple[str, ...]:
     """Remove mutations that every replica has passed, but the newest ones (spec §7.9)."""
     keeper, table = replica.keeper, replica.table
     names, replicas = keeper.children_stat(table.replicas)
-    reads = keeper.get_many([table.replica(name).mutation_pointer for name in names])
-    pointers = {
-        name: read[0].decode() if read is not None else ""
-        for name, read in zip(names, reads, strict=True)
-    }
+    try:
+        finished = {
+            name: noted_mutations(keeper, table.replica(name)).finished for name in names
+        }
+    except ReplicaRetired:
+        return ()  # one was dropped since they were listed: next time
     goes = finished_mutations(
         keeper.children(table.mutations),
-        pointers,
+        finished,
         keep=replica.settings.finished_mutations_to_keep,
     ).remove
     removed: list[str] = []

@@ -27,6 +27,7 @@ class Pulled:
     entries: int
     pointer: int
     log_version: int
+    is_lost_version: int
 
 
 def pull_log(replica: Replica, watch: Watch | None = None) -> Pulled:
@@ -45,7 +46,7 @@ def pull_log(replica: Replica, watch: Watch | None = None) -> Pulled:
         new = names[_position(names, index) :]
         if not new and pointer.index is not None:
             replica.memory.pointer = pointer
-            return Pulled(copied, index, log.version)
+            return Pulled(copied, index, log.version, pointer.is_lost_version)
         try:
             entries = _read(replica, new[: replica.memory.pull_batch], index)
         except LogTrimmed:
@@ -56,7 +57,8 @@ def pull_log(replica: Replica, watch: Watch | None = None) -> Pulled:
             continue  # another process of this replica pulled first
         copied += len(entries)
         if len(entries) == len(new):
-            return Pulled(copied, index + len(entries), log.version)
+            end = index + len(entries)
+            return Pulled(copied, end, log.version, pointer.is_lost_version)
 
 
 def _read_pointer(replica: Replica) -> Pointer:

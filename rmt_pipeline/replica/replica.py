@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.formats import MutationEntry
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import TableSettings
@@ -58,10 +57,8 @@ class Memory:
     """When it was asked last (monotonic) which replicas are active, and the answer."""
     fetch_instead: set[PartName] = field(default_factory=set)
     """Results of merges that came out differently here: fetched from who published them."""
-    mutations: dict[str, MutationEntry] = field(default_factory=dict)
-    """Mutations read before, by id: an entry never changes."""
     loaded: Mutations = field(default_factory=lambda: Mutations({}))
-    """All of them together, as they were loaded last."""
+    """Mutations as some thread loaded them last, for their entries, which never change."""
     checked: dict[str, set[str]] = field(default_factory=dict)
     """By mutation, the partitions in which no smaller number was in flight: none comes any more."""
     kills: Kills = field(default_factory=Kills)

@@ -25,7 +25,12 @@ from rmt_pipeline.replica.mutations import (
 )
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import (
+    active_parts,
+    living_replicas,
+    noted_mutations,
+    queue_snapshot,
+)
 
 STUCK_TRIES = (
     8  # of one part: some ten seconds of trying (spec §7.7: 30 tries of a second's pause)
@@ -84,8 +89,8 @@ def throttle_mutation(replica: Replica) -> None:
     if not delay and not throw:
         return
     ids = replica.keeper.children(replica.table.mutations)
-    [pointer] = replica.keeper.get_many([replica.paths.mutation_pointer])
-    unfinished = sum(one > (pointer[0].decode() if pointer else "") for one in ids)
+    finished = noted_mutations(replica.keeper, replica.paths).finished
+    unfinished = sum(one not in finished for one in ids)
     if throw and unfinished >= throw:
         raise TooManyMutations(
             f"{replica} has {unfinished} unfinished mutations, number_of_mutations_to_throw is "

@@ -108,6 +108,11 @@ class ReplicaPaths:
         return f"{self.root}/mutation_pointer"
 
     @property
+    def finished_mutations(self) -> str:
+        """Those after the pointer that are finished all the same; absent while there are none."""
+        return f"{self.root}/finished_mutations"
+
+    @property
     def min_unprocessed_insert_time(self) -> str:
         return f"{self.root}/min_unprocessed_insert_time"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from rmt_pipeline.protocol.entries import LogEntry, virtual_parts
 from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
 from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.zookeeper.keeper import Keeper, Watch
@@ -167,6 +168,32 @@ def committing_blocks(
         )
         for partition, names in zip(partitions, listed, strict=True)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class NotedMutations:
+    """What a replica has noted as finished, with the versions that guard noting more."""
+
+    finished: FinishedMutations
+    pointer_version: int
+    is_lost_version: int
+
+
+def noted_mutations(keeper: Keeper, replica: ReplicaPaths) -> NotedMutations:
+    """`is_lost` first: a replica that is cloned forgets what it had finished, and by then `is_lost`
+    has another version. The pointer before what is finished beyond it: when it moves in between,
+    something that is finished may look unfinished, and never the other way round.
+    """
+    lost, pointer, beyond = keeper.get_many(
+        [replica.is_lost, replica.mutation_pointer, replica.finished_mutations]
+    )
+    if lost is None or pointer is None:
+        raise _gone(replica)
+    return NotedMutations(
+        FinishedMutations.decode(pointer[0], b"" if beyond is None else beyond[0]),
+        pointer[1].version,
+        lost[1].version,
+    )
 
 
 def living_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:

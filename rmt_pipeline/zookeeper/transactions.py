@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.interpret import Purpose
+from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.zookeeper.keeper import (
     Check,
@@ -19,6 +20,7 @@ from rmt_pipeline.zookeeper.keeper import (
     absent,
 )
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.snapshot import NotedMutations
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +293,22 @@ def create_mutation(table: TablePaths, entry: bytes, version: int) -> list[Op]:
     ]
 
 
-def set_mutation_pointer(replica: ReplicaPaths, mutation_id: str) -> list[Op]:
-    return [SetData(replica.mutation_pointer, mutation_id.encode())]
+def note_finished(
+    replica: ReplicaPaths, finished: FinishedMutations, noted: NotedMutations
+) -> list[Op]:
+    """What this replica has finished, if nobody has noted anything since `noted` was read, and it
+    neither was cloned nor gave up a part: then smaller data versions may have come back.
+    """
+    path, beyond = replica.finished_mutations, finished.encode_beyond()
+    ops: list[Op] = [
+        Check(replica.is_lost, noted.is_lost_version),
+        SetData(replica.mutation_pointer, finished.pointer.encode(), noted.pointer_version),
+    ]
+    if finished.beyond:
+        ops.append(SetData(path, beyond) if noted.finished.beyond else Create(path, beyond))
+    elif noted.finished.beyond:
+        ops.append(Delete(path))
+    return ops
 
 
 def remove_mutations(table: TablePaths, ids: Sequence[str], replicas_version: int) -> list[Op]:

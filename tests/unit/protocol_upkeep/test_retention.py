@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.retention import (
     Directory,
     LogTrim,
@@ -177,27 +178,48 @@ def test_only_so_many_parts_are_removed_at_once() -> None:
 def test_mutations_that_every_replica_finished_go() -> None:
     """P23, U10. An inactive replica counts like any other."""
     ids = [f"{number:010d}" for number in range(6)]
-    found = finished_mutations(ids, {"r1": ids[5], "r2": ids[3]}, keep=2)
+    finished = {"r1": up_to(ids[5]), "r2": up_to(ids[3])}
+    found = finished_mutations(ids, finished, keep=2)
     assert found.remove == tuple(ids[:2])
-    assert "which r2 finished last" in found.kept_because
+    assert found.kept_because == (
+        "the newest 2 finished ones are kept, and what r2 has not finished, first 0000000004"
+    )
+
+
+def test_one_that_nobody_finishes_keeps_no_others_from_going() -> None:
+    """P23. Of other partitions, finished beyond the pointer on every replica."""
+    ids = [f"{number:010d}" for number in range(5)]
+    late = FinishedMutations(ids[0], frozenset(ids[2:]))
+    found = finished_mutations(ids, {"r1": late, "r2": up_to(ids[4])}, keep=1)
+    assert found.remove == (ids[0], ids[2], ids[3])
+
+
+def up_to(pointer: str) -> FinishedMutations:
+    return FinishedMutations(pointer)
 
 
 @pytest.mark.parametrize(
     ("pointers", "keep", "words"),
     [
-        ({"r1": "0000000005", "r2": ""}, 1, "r2 has not finished any mutation yet"),
-        ({}, 1, "no replica has not finished any mutation yet"),
+        (
+            {"r1": "0000000005", "r2": ""},
+            1,
+            "the newest 1 finished ones are kept, and what r2 has not finished, first 0000000000",
+        ),
+        ({}, 1, "no replica has finished any mutation yet"),
         ({"r1": "0000000005"}, 0, "finished_mutations_to_keep is 0: all are kept"),
     ],
 )
 def test_mutations_stay_when_it_is_not_certain(pointers, keep: int, words: str) -> None:
     """P23."""
-    found = finished_mutations(["0000000000"], pointers, keep=keep)
+    finished = {name: up_to(pointer) for name, pointer in pointers.items()}
+    found = finished_mutations(["0000000000"], finished, keep=keep)
     assert (found.remove, found.kept_because) == ((), words)
 
 
 def test_mutations_within_the_number_to_keep_stay() -> None:
-    assert finished_mutations(["0000000000"], {"r1": "0000000000"}, keep=5).remove == ()
+    finished = {"r1": up_to("0000000000")}
+    assert finished_mutations(["0000000000"], finished, keep=5).remove == ()
 
 
 def test_only_directories_of_dead_attempts_are_stale() -> None:

@@ -1,0 +1,298 @@
+"""Mutations on replicas in this process: which of them are done, and who is told so (spec §7.6)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import TableIsReadOnly, TooManyMutations, Unfinished
+from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica import mutations
+from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.execute import Pool
+from rmt_pipeline.replica.mutations import (
+    clean_mutations,
+    create_mutation,
+    finalize_mutations,
+    kill_mutation,
+    load_mutations,
+    status_by_pointer,
+    status_of_mutations,
+    wait_for_mutation,
+)
+from rmt_pipeline.replica.pull_log import Pulled, pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.request_mutation import throttle_mutation
+from rmt_pipeline.replica.start import start
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from tests.support.local_replicas import Replicas, definition_of
+
+POOLS: tuple[Pool, ...] = ("fetch", "merge")
+
+
+def by_tens(replica: str) -> TableDefinition:
+    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    with Replicas(tmp_path, define=by_tens) as made:
+        yield made
+
+
+def done(replica: Replica) -> dict[str, bool]:
+    """By id, whether each mutation is done as this replica sees it."""
+    statuses = status_of_mutations(replica, load_mutations(replica))
+    return {one.mutation_id: one.is_done for one in statuses}
+
+
+def delete(replica: Replica, partition: int, text: str = "n >= 0") -> str:
+    commands = f"DELETE IN PARTITION ID '{partition}' WHERE {text}"
+    return create_mutation(replica, commands, [str(partition)])
+
+
+def finalize(replica: Replica) -> tuple[str, ...]:
+    return finalize_mutations(replica, load_mutations(replica))
+
+
+def rows(replicas: Replicas, name: str) -> list[int]:
+    return sorted(replicas.table(name).dataset().to_table().column("n").to_pylist())
+
+
+def work(replicas: Replicas, name: str) -> None:
+    """Mutations are assigned, and everything is carried out, until nothing is left."""
+    assigned = True
+    while assigned:
+        assigned = isinstance(assign_mutations(replicas[name]), list)
+        for pool in POOLS:
+            while replicas.step(name, pool).did_something:
+                pass
+
+
+def test_a_mutation_with_nothing_to_do_finishes_none_that_came_before_it(replicas):
+    """P30."""
+    one = replicas["r1"]
+    replicas.insert("r1", *range(10, 13))
+    first, second = delete(one, 1), delete(one, 777)
+    finalize(one)
+    assert done(one) == {first: False, second: True}
+    work(replicas, "r1")
+    finalize(one)
+    assert done(one) == {first: True, second: True}
+    assert rows(replicas, "r1") == []
+
+
+def test_every_mutation_is_carried_out_also_when_the_newest_partition_comes_first(
+    replicas, monkeypatch
+):
+    """P30."""
+    monkeypatch.setattr(limits, "SMALL_MUTATION_BYTES", 0)
+    one = replicas["r1"]
+    for month in range(1, 13):
+        replicas.insert("r1", 10 * month, 10 * month + 1)
+    for month in range(12, 0, -1):
+        delete(one, month, "n % 10 = 0")
+    for _ in range(100):
+        assign_mutations(one)
+        replicas.step("r1")
+        finalize(one)
+        for status in status_of_mutations(one, load_mutations(one)):
+            if status.is_done:
+                [(partition, _)] = status.entry.block_numbers
+                assert 10 * int(partition) not in rows(replicas, "r1")
+        if all(done(one).values()):
+            break
+    assert rows(replicas, "r1") == [10 * month + 1 for month in range(1, 13)]
+
+
+class Waiting:
+    """A waker of a clock that stands still: to wait is to let time pass."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._clock = replicas.clock
+
+    def wake(self) -> None:
+        """Somebody noted something."""
+
+    def wait_s(self, timeout_s: float) -> bool:
+        self._clock.sleep_s(timeout_s)
+        return False
+
+
+def wait(replicas: Replicas, mutation: str, *names: str) -> None:
+    wait_for_mutation(
+        replicas["r1"],
+        mutation,
+        names,
+        timeout_s=5.0,
+        inactive_timeout_s=5.0,
+        waker=Waiting(replicas),
+    )
+
+
+def stuck_and_done(replicas: Replicas) -> tuple[str, str]:
+    """Two mutations: nobody carries out the first one; the second one is finished on r1."""
+    replicas.insert("r1", *range(10, 13))
+    stuck, later = delete(replicas["r1"], 1), delete(replicas["r1"], 777)
+    assert finalize(replicas["r1"]) == (later,)
+    return stuck, later
+
+
+def test_who_waits_for_a_later_mutation_does_not_wait_for_an_earlier_one(replicas):
+    """U11. Also on another replica, which only reads what was noted; the earlier may never end."""
+    stuck, later = stuck_and_done(replicas)
+    wait(replicas, later, "r1")
+    with pytest.raises(Unfinished, match="have not finished it yet: r2"):
+        wait(replicas, later, "r1", "r2")
+    pull_log(replicas["r2"])
+    finalize(replicas["r2"])
+    wait(replicas, later, "r1", "r2")
+    with pytest.raises(Unfinished, match="have not finished it yet: r1"):
+        wait(replicas, stuck, "r1")
+    statuses = status_by_pointer(replicas["r2"], load_mutations(replicas["r2"]))
+    assert [one.is_done for one in statuses] == [False, True]
+
+
+def test_a_mutation_that_is_killed_lets_the_pointer_pass(replicas):
+    """P30."""
+    one = replicas["r1"]
+    stuck, later = stuck_and_done(replicas)
+    assert one.keeper.get(one.paths.mutation_pointer)[0] == b""
+    kill_mutation(one, stuck)
+    assert finalize(one) == ()
+    assert one.keeper.get(one.paths.mutation_pointer)[0] == later.encode()
+    assert one.keeper.exists(one.paths.finished_mutations) is None
+
+
+def test_mutations_beyond_one_that_is_stuck_are_cleaned_and_do_not_throttle(replicas):
+    """P23."""
+    replicas.set(finished_mutations_to_keep="1", number_of_mutations_to_throw="2")
+    one, two = replicas["r1"], replicas["r2"]
+    stuck, later = stuck_and_done(replicas)
+    newest = delete(one, 778)
+    for replica in (one, two):
+        finalize(replica)
+        throttle_mutation(replica)
+    assert clean_mutations(one) == (later,)
+    assert list(load_mutations(one).entries) == [stuck, newest]
+    finalize(one)
+    delete(one, 779)
+    with pytest.raises(TooManyMutations, match="2 unfinished"):
+        throttle_mutation(one)
+
+
+def test_what_others_noted_meanwhile_is_not_taken_back(replicas, monkeypatch):
+    """Two processes of one replica: one of them looked before the other, and writes after it."""
+    one = replicas["r1"]
+    _, later = stuck_and_done(replicas)
+    newest = delete(one, 778)
+    slow = load_mutations(one)
+    multi = one.keeper.multi
+
+    def other_first(ops):
+        monkeypatch.setattr(one.keeper, "multi", multi)
+        assert finalize(one) == (newest,)
+        return multi(ops)
+
+    monkeypatch.setattr(one.keeper, "multi", other_first)
+    assert finalize_mutations(one, slow) == ()
+    [_, second, third] = status_by_pointer(one, slow)
+    assert (second.mutation_id, second.is_done, third.is_done) == (later, True, True)
+
+
+def become_lost(replica: Replica) -> None:
+    replica.keeper.multi(
+        [SetData(replica.paths.is_lost, b"1"), Delete(replica.paths.is_active)]
+    )
+
+
+def begin(replica: Replica) -> None:
+    address = ReplicaAddress("host", 9009, 9000, "default", "t")
+    start(replica, identity=replica.name, incarnation="2", address=address)
+
+
+def test_a_clone_of_a_replica_that_is_behind_has_not_finished_what_it_had(replicas):
+    """P30, C4. Its parts are those of the source, which the mutation has still to change."""
+    one, two = replicas["r1"], replicas["r2"]
+    replicas.insert("r1", *range(10, 13))
+    work(replicas, "r2")
+    mutation = delete(one, 1)
+    work(replicas, "r2")
+    assert finalize(two) == (mutation,)
+    assert rows(replicas, "r2") == []
+    become_lost(two)
+    begin(two)
+    while replicas.step("r2", "fetch").did_something:
+        pass
+    assert rows(replicas, "r2") == [10, 11, 12]
+    assert done(two) == {mutation: False}
+    work(replicas, "r2")
+    assert finalize(two) == (mutation,)
+    assert rows(replicas, "r2") == []
+
+
+def test_a_clone_between_the_reads_of_a_status_is_noticed(replicas, monkeypatch):
+    """P30. The log's pointer goes back, and what was pulled before says nothing any more."""
+    two = replicas["r2"]
+    replicas.insert("r2", *range(10, 13))  # r1, which is cloned, has not pulled it
+    mutation = delete(two, 1)
+
+    def cloned_just_after(replica: Replica) -> Pulled:
+        monkeypatch.undo()
+        pulled = pull_log(replica)
+        become_lost(two)
+        begin(two)
+        return pulled
+
+    monkeypatch.setattr(mutations, "pull_log", cloned_just_after)
+    assert done(two) == {mutation: False}
+
+
+def test_a_replica_that_is_lost_finishes_nothing(replicas):
+    """P30. Its queue may be empty because it is just being cloned."""
+    one = replicas["r1"]
+    delete(one, 777)
+    pull_log(one)  # and remembers that nothing is left to pull
+    become_lost(one)
+    with pytest.raises(TableIsReadOnly, match="is lost"):
+        finalize(one)
+
+
+def test_two_threads_that_load_mutations_do_not_take_each_others_away(replicas, monkeypatch):
+    """P29. Or a merge would be decided without a mutation that was there, and span its number."""
+    one = replicas["r1"]
+    first = delete(one, 1)
+    children = one.keeper.children
+
+    def slow(path, watch=None):
+        listed = children(path, watch)
+        monkeypatch.undo()
+        second = delete(one, 2)
+        newer.append(load_mutations(one))
+        assert list(newer[0].entries) == [first, second]
+        return listed
+
+    newer: list = []
+    monkeypatch.setattr(one.keeper, "children", slow)
+    assert list(load_mutations(one).entries) == [first]
+    assert len(newer[0].entries) == 2
+    assert len(load_mutations(one).entries) == 2
+
+
+def test_parts_that_wait_for_the_oldest_mutation_are_mutated_first(replicas, monkeypatch):
+    """P29. A steady stream of mutations of the first partition keeps no other one waiting."""
+    monkeypatch.setattr(limits, "SMALL_MUTATION_BYTES", 0)
+    replicas.set(max_replicated_mutations_in_queue="1")
+    one = replicas["r1"]
+    for partition in (1, 2):
+        replicas.insert("r1", 10 * partition, 10 * partition + 1)
+    old = delete(one, 2, "n % 10 = 0")
+    for number in range(5):
+        delete(one, 1, f"n = {100 + number}")
+        assign_mutations(one)
+        replicas.step("r1")
+    assert done(one)[old]
+    assert rows(replicas, "r1") == [10, 11, 21]
