@@ -1,0 +1,111 @@
+"""What a statement costs before its first request to ZooKeeper, and what reading one costs.
+
+    python -m benchmarks.statements
+
+In this process, over a fake ZooKeeper, through a session: no network, no disk before the request.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from rmt_pipeline.sql.session import Session
+from tests.support.fake_keeper import FakeKeeper
+from tests.support.local_session import create, local_session
+
+REPEATS = 200
+BULK_ROWS = 100_000
+COLUMNS = "k Int64, v String, p Int64, f Float64, d Date, a Array(Int64)"
+ROW = "({0}, 'some text', 1, 1.5, '2024-01-01', [1, 2])"
+QUERY = (
+    "SELECT p, count() AS n, sum(k) AS s, max(v) FROM t WHERE d >= '2024-01-01' AND v LIKE 's%'"
+    " AND k IN (1, 2, 3) GROUP BY p HAVING n > 0 ORDER BY s DESC LIMIT 10"
+)
+
+
+class _FirstRequest(BaseException):
+    """Raised in the place of the first request: nothing after it is measured."""
+
+
+def until_request(session: Session, statement: str) -> float:
+    """Processor seconds from the statement to its first request."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise _FirstRequest
+
+    names = [
+        name
+        for name in dir(FakeKeeper)
+        if not name.startswith("_") and callable(getattr(FakeKeeper, name)) and name != "end"
+    ]
+    kept = {name: getattr(FakeKeeper, name) for name in names}
+    start = time.process_time()
+    try:
+        for name in names:
+            setattr(FakeKeeper, name, stop)
+        start = time.process_time()
+        session.execute(statement)
+    except _FirstRequest:
+        return time.process_time() - start
+    finally:
+        for name, method in kept.items():
+            setattr(FakeKeeper, name, method)
+    raise AssertionError(f"{statement} asked nothing")
+
+
+def timed(action: Callable[[], object]) -> float:
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+def report(title: str, seconds: list[float]) -> None:
+    best, middle = min(seconds), statistics.median(seconds)
+    print(f"{title:<58} {middle * 1000:9.3f} ms   (best {best * 1000:.3f})")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory, local_session(Path(directory)) as session:
+        create(session, f"CREATE TABLE t ({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY k")
+        session.execute(f"INSERT INTO t VALUES {ROW.format(1)}")
+        numbers = count(10)
+
+        def insert() -> float:
+            return until_request(session, f"INSERT INTO t VALUES {ROW.format(next(numbers))}")
+
+        def update() -> float:
+            number = next(numbers)
+            return until_request(
+                session,
+                f"ALTER TABLE t UPDATE v = concat(v, '{number}'), p = p + {number}"
+                f" WHERE k = {number} AND (f > 1.5 OR d < '2024-01-01')",
+            )
+
+        def select() -> float:
+            return timed(lambda: session.execute(f"{QUERY} OFFSET {next(numbers)}").batches.close())
+
+        for each in (insert, update, select):
+            each()
+        report("INSERT VALUES of one row, to the first request", [insert() for _ in range(REPEATS)])
+        report("ALTER UPDATE WHERE, to the first request", [update() for _ in range(REPEATS)])
+        report("SELECT, prepared", [select() for _ in range(REPEATS // 3)])
+        bulk = "INSERT INTO t VALUES " + ", ".join(ROW.format(n) for n in range(BULK_ROWS))
+        report(
+            f"INSERT VALUES of {BULK_ROWS:,} rows, to the first request",
+            [until_request(session, bulk) for _ in range(2)],
+        )
+        create_table = (
+            f"CREATE TABLE u{{}} ({COLUMNS}, l Int64 DEFAULT k * 2) ENGINE = ReplicatedMergeTree"
+            " PARTITION BY p ORDER BY (k, v) TTL d + INTERVAL 1 MONTH DELETE WHERE p = 1"
+        )
+        report(
+            "CREATE TABLE, to the first request",
+            [until_request(session, create_table.format(next(numbers))) for _ in range(REPEATS)],
+        )
+
+
+if __name__ == "__main__":
+    main()

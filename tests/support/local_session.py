@@ -1,0 +1,56 @@
+"""A client's session in this process: statements as they are typed, real disks, a fake ZooKeeper."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmt_pipeline.config import load_config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.start import start
+from rmt_pipeline.sql.define import define_table
+from rmt_pipeline.sql.parse import parse
+from rmt_pipeline.sql.rows import Rows
+from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.statements import CreateTable
+from rmt_pipeline.system import SystemClock
+from tests.support.fake_keeper import FakeZooKeeper
+
+
+@contextmanager
+def local_session(directory: Path) -> Iterator[Session]:
+    """Of server r1, whose tables are made by `create`."""
+    file = directory / "rmt.toml"
+    file.write_text(
+        f'[servers.r1]\ndata = "{directory / "r1"}"\nlisten = "127.0.0.1:9009"\n'
+        'macros = {shard = "1", replica = "r1"}\n'
+    )
+    context = ServerContext(load_config(file), "r1")
+    context.use(FakeZooKeeper(SystemClock()).connect())
+    with Session(context) as session:
+        yield session
+
+
+def create(session: Session, text: str) -> TableDefinition:
+    """CREATE TABLE, and the table's replica active in this session, as its server would."""
+    statement = parse(text)
+    assert isinstance(statement, CreateTable)
+    definition = define_table(statement.table, statement.syntax, session.database)
+    session.server.create_table(definition)
+    definition = session.server.catalog.definition(definition.database, definition.name)
+    replica = session.server.replica(definition)
+    address = ReplicaAddress("r1", 9009, 9000, definition.database, definition.name)
+    start(replica, identity="r1", incarnation="1", address=address)
+    return definition
+
+
+def rows(session: Session, query: str) -> list[tuple[object, ...]]:
+    """The answer's rows, in stored forms."""
+    answer = session.execute(query)
+    assert isinstance(answer, Rows)
+    return [
+        values
+        for batch in answer.batches
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
