@@ -8,11 +8,10 @@ In this process, over a fake ZooKeeper, through a session: no network, no disk b
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.run.session import Session
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_session import create, local_session
 
@@ -56,12 +55,6 @@ def until_request(session: Session, statement: str) -> float:
     raise AssertionError(f"{statement} asked nothing")
 
 
-def timed(action: Callable[[], object]) -> float:
-    start = time.process_time()
-    action()
-    return time.process_time() - start
-
-
 def report(title: str, seconds: list[float]) -> None:
     best, middle = min(seconds), statistics.median(seconds)
     print(f"{title:<58} {middle * 1000:9.3f} ms   (best {best * 1000:.3f})")
@@ -85,11 +78,15 @@ def main() -> None:
             )
 
         def select() -> float:
-            return timed(lambda: session.execute(f"{QUERY} OFFSET {next(numbers)}").batches.close())
+            start = time.process_time()
+            session.execute(f"{QUERY} OFFSET {next(numbers)}").batches.close()
+            return time.process_time() - start
 
         for each in (insert, update, select):
             each()
-        report("INSERT VALUES of one row, to the first request", [insert() for _ in range(REPEATS)])
+        report(
+            "INSERT VALUES of one row, to the first request", [insert() for _ in range(REPEATS)]
+        )
         report("ALTER UPDATE WHERE, to the first request", [update() for _ in range(REPEATS)])
         report("SELECT, prepared", [select() for _ in range(REPEATS // 3)])
         bulk = "INSERT INTO t VALUES " + ", ".join(ROW.format(n) for n in range(BULK_ROWS))
@@ -103,7 +100,10 @@ def main() -> None:
         )
         report(
             "CREATE TABLE, to the first request",
-            [until_request(session, create_table.format(next(numbers))) for _ in range(REPEATS)],
+            [
+                until_request(session, create_table.format(next(numbers)))
+                for _ in range(REPEATS)
+            ],
         )
 
 

@@ -193,7 +193,7 @@ def sql(  # noqa: PLR0917  typer's parameters
     ] = False,
 ) -> None:
     """Run SQL statements on a server's tables."""
-    from rmt_pipeline.sql.main import run  # noqa: PLC0415
+    from rmt_pipeline.sql.run.main import run  # noqa: PLC0415
 
     config = _config(context)
     name = server or _only_server(config)

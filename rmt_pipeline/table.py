@@ -45,8 +45,8 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 if TYPE_CHECKING:
     import pyarrow.dataset
 
-    from rmt_pipeline.expressions.commands import Command
     from rmt_pipeline.replica.request_mutation import MutationReport
+    from rmt_pipeline.syntax.mutation import Command
 
 SNAPSHOT_ROUNDS_MAX = 20  # a part may be merged away and removed while it is being pinned
 
@@ -327,8 +327,8 @@ class Table:
         the commands may not do; Unfinished when waiting ended first; OutcomeUnknown when nobody
         answered: `mutations` tells whether it is there.
         """
-        from rmt_pipeline.expressions.commands import parse_commands  # noqa: PLC0415
         from rmt_pipeline.replica import request_mutation as request  # noqa: PLC0415  pyarrow
+        from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
         query = _query_settings(settings)
         parsed = parse_commands(commands) if isinstance(commands, str) else commands

@@ -24,8 +24,6 @@ from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.merge_plan import sorting_key
 from rmt_pipeline.compute.merge_result import json_bounds
 from rmt_pipeline.compute.partition import partition_id, partition_text
-from rmt_pipeline.expressions.format_value import column_values
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import BadValue, TooManyPartitions
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.ttl import PartTtl, codec_of
@@ -34,6 +32,8 @@ from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn, PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.row_hash import RowHashes, hash_groups
 from rmt_pipeline.store.staging import GivenRows, StagedPart
+from rmt_pipeline.syntax.types import arrow_schema
+from rmt_pipeline.types.to_text import column_values
 
 _NOT_STORED = frozenset({"ALIAS", "EPHEMERAL"})
 

@@ -9,12 +9,12 @@ from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.protocol.ttl import TtlRule
 
 if TYPE_CHECKING:
-    from rmt_pipeline.expressions.translate import Expression
+    from rmt_pipeline.translate.expression import Expression
 
 
 def compiled(text: str, columns: Sequence[Column]) -> "Expression":
     """An expression of a table definition, checked. Raises UserError."""
-    from rmt_pipeline.expressions.translate import compile_expression  # noqa: PLC0415  slow
+    from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  slow
 
     # Whether `now()` may stand in a definition is decided where the table is defined.
     return compile_expression(text, columns, allow_nondeterministic=True)
@@ -24,7 +24,7 @@ def ttl_rules(definition: TableDefinition) -> tuple[TtlRule, ...]:
     """The TTL rules of a table; without any, nothing needs to be compiled. Raises UserError."""
     if not definition.ttl and not any(column.ttl for column in definition.columns):
         return ()
-    from rmt_pipeline.expressions.ttl import rules_of  # noqa: PLC0415  slow
+    from rmt_pipeline.translate.ttl import rules_of  # noqa: PLC0415  slow
 
     return rules_of(definition)
 
@@ -33,6 +33,6 @@ def evaluated(expressions: Sequence["Expression"], table: pa.Table) -> list[pa.A
     """The values of each expression for each row, in the stored form. Raises BadValue."""
     if not expressions:
         return []
-    from rmt_pipeline.expressions.evaluate import evaluate  # noqa: PLC0415  slow
+    from rmt_pipeline.translate.evaluate import evaluate  # noqa: PLC0415  slow
 
     return evaluate(expressions, table)

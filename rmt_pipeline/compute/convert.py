@@ -6,12 +6,12 @@ import pyarrow as pa
 
 from rmt_pipeline.compute.kernel_conform import converted
 from rmt_pipeline.compute.kernel_source import naming_the_part, open_parquet
-from rmt_pipeline.expressions.format_value import column_values
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.alter_history import stored_as
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.to_text import column_values
 
 BATCH_ROWS = 1 << 16
 

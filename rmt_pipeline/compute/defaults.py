@@ -6,9 +6,9 @@ from functools import cached_property
 import pyarrow as pa
 
 from rmt_pipeline.compute.computed import compiled, evaluated
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import parse_type
 
 
 class DefaultExpressions:

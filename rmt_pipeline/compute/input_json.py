@@ -19,8 +19,8 @@ import pyarrow.json
 
 from rmt_pipeline.compute.input_memory import columns_of_dicts
 from rmt_pipeline.compute.input_rows import Rows, Source, blocks_of_lines
-from rmt_pipeline.expressions.data_type import DataType
 from rmt_pipeline.protocol.errors import BadValue
+from rmt_pipeline.types.data_type import DataType
 
 BLOCK_BYTES = 8 << 20
 _types = pa.types

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from rmt_pipeline.compute.input_rows import Rows, Source, blocks_of_lines
-from rmt_pipeline.expressions.escapes import unescape
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
+from rmt_pipeline.types.escapes import unescape
 
 BLOCK_BYTES = 8 << 20
 

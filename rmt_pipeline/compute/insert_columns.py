@@ -12,10 +12,10 @@ from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.input_rows import ABSENT, Rows, Values
 from rmt_pipeline.compute.stored_array import Misfit, stored_array, stored_list
 from rmt_pipeline.compute.stored_value import is_null
-from rmt_pipeline.expressions.data_type import DataType
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
 from rmt_pipeline.protocol.errors import BadValue, UnknownColumn, UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.data_type import DataType
 
 _COMPUTED = frozenset({"MATERIALIZED", "ALIAS"})
 _NOT_STORED = frozenset({"ALIAS", "EPHEMERAL"})

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.kernel_direct import Bounds, Condition, direct_condition
-from rmt_pipeline.expressions.check_commands import affected, cast_text
-from rmt_pipeline.expressions.commands import (
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.mutation import (
     AlterColumn,
     Command,
     DeleteRows,
@@ -21,10 +21,10 @@ from rmt_pipeline.expressions.commands import (
     in_partition,
     parse_commands,
 )
-from rmt_pipeline.expressions.evaluate import evaluate
-from rmt_pipeline.expressions.translate import Expression, compile_expression
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import Expression, compile_expression
+from rmt_pipeline.translate.mutation_rules import affected, cast_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmt_pipeline.expressions.nodes import Call, Literal, Name, Node
+from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
 
 Bounds = Callable[[str], tuple[Any, Any] | None]
 """The least and greatest value of a column, as Python values; None where they are not known.

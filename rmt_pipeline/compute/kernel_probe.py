@@ -14,8 +14,8 @@ from rmt_pipeline.compute.kernel_direct import Bounds
 from rmt_pipeline.compute.kernel_source import naming_the_part, open_parquet, row_group_bounds
 from rmt_pipeline.compute.mutate_units import MutateUnit
 from rmt_pipeline.compute.units import Shape, UnitSource
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.store.manifest import KeyBound
+from rmt_pipeline.syntax.types import parse_type
 
 PROBE_ROWS = 1 << 17
 """At a time: the columns of a condition are few and plain."""

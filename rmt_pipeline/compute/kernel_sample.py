@@ -15,7 +15,7 @@ import pyarrow as pa
 from rmt_pipeline.compute.kernel_source import Key, key_value, naming_the_part, open_parquet
 from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.units import Sample, Shape, UnitFile, UnitSource
-from rmt_pipeline.expressions.types import arrow_schema
+from rmt_pipeline.syntax.types import arrow_schema
 
 SAMPLED_ROW_GROUPS_MAX = 64
 SAMPLES_PER_ROW_GROUP = 16

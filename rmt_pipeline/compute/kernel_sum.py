@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from rmt_pipeline.compute.kernel_groups import Groups
 from rmt_pipeline.compute.kernel_order import Flags
-from rmt_pipeline.expressions.types import DataType
+from rmt_pipeline.syntax.types import DataType
 
 Limbs = npt.NDArray[np.uint64]
 """Numbers of 128 or 256 bits, shape (n, bits / 32): 32 bits each, least significant first."""
@@ -93,7 +93,7 @@ def limbs_of(array: pa.Array, kind: DataType) -> Limbs:
     stored = data[array.offset * width : (array.offset + len(array)) * width]
     rows = stored.reshape(len(array), width)
     if kind.wide_bytes:
-        rows = _without_offset(rows, kind)[:, ::-1]  # big-endian; see expressions.data_type
+        rows = _without_offset(rows, kind)[:, ::-1]  # big-endian; see types.data_type
     return np.ascontiguousarray(rows).view("<u4").astype(np.uint64)
 
 

@@ -13,8 +13,8 @@ from rmt_pipeline.compute.kernel_commands import Commands, commands_of
 from rmt_pipeline.compute.kernel_mutate import condition_rows
 from rmt_pipeline.compute.mutate_units import MutateUnit
 from rmt_pipeline.compute.units import Unit
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import Conflict, RmtError
+from rmt_pipeline.syntax.types import arrow_schema
 
 FILES_MAX = 64
 FILE_BYTES_MAX = 1 << 20

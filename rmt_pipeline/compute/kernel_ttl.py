@@ -15,13 +15,13 @@ from rmt_pipeline.compute.computed import compiled, evaluated
 from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.kernel import one_array
 from rmt_pipeline.compute.kernel_order import Flags, integers
-from rmt_pipeline.expressions.types import DataType, arrow_schema, parse_type
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
+from rmt_pipeline.syntax.types import DataType, arrow_schema, parse_type
 
 if TYPE_CHECKING:
-    from rmt_pipeline.expressions.translate import Expression
+    from rmt_pipeline.translate.expression import Expression
 
 Seconds = npt.NDArray[np.int64]
 

@@ -28,11 +28,11 @@ from rmt_pipeline.compute.mutate_units import MutateUnit, MutateUnitDone
 from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult, UnitSource
-from rmt_pipeline.expressions.commands import AlterColumn, in_partition, parse_commands
 from rmt_pipeline.protocol.alter_history import is_current
 from rmt_pipeline.protocol.errors import Corruption, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store import layout
+from rmt_pipeline.syntax.mutation import AlterColumn, in_partition, parse_commands
 from rmt_pipeline.system import Clock, IdSource
 
 __all__ = ["LocalMutator", "Mutator", "SparkMutator"]

@@ -10,9 +10,9 @@ from decimal import Context
 from typing import Any
 
 from rmt_pipeline.compute.sip_hash import sip_hash_128
-from rmt_pipeline.expressions.data_type import DataType
-from rmt_pipeline.expressions.format_value import formatter
-from rmt_pipeline.expressions.read_time import EPOCH
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.time_text import EPOCH
+from rmt_pipeline.types.to_text import formatter
 
 NO_KEY = "all"
 

@@ -17,13 +17,13 @@ from rmt_pipeline.compute.kernel_source import Reader
 from rmt_pipeline.compute.merge_job import SourcePart
 from rmt_pipeline.compute.merge_plan import unit_source
 from rmt_pipeline.compute.units import Shape, UnitSource
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
 from rmt_pipeline.protocol.alter_history import is_current, stored_as, stored_columns
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.parquet import open_dataset
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
 
 if TYPE_CHECKING:
     import pyarrow.dataset

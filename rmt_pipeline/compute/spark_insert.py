@@ -23,14 +23,14 @@ from rmt_pipeline.compute.kernel_stage import (
     unpack,
     unreadable,
 )
-from rmt_pipeline.expressions.nodes import Call, Name, Node
-from rmt_pipeline.expressions.parser import parse_expression
 from rmt_pipeline.protocol import errors
 from rmt_pipeline.protocol.errors import RmtError, Unavailable
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import Call, Name, Node
 from rmt_pipeline.system import RandomIds
 
 ROUTE = "__rmt_route"

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmt_pipeline.compute.stored_value import stored_value
-from rmt_pipeline.expressions.data_type import DataType
-from rmt_pipeline.expressions.read_time import (
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.time_text import (
     DATE32_MAX,
     DATE32_MIN,
     DATE_MAX,

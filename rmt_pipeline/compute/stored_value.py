@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rmt_pipeline.expressions.data_type import DataType
-from rmt_pipeline.expressions.read_time import DATETIME_MAX_S, EPOCH
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.time_text import DATETIME_MAX_S, EPOCH
 
 _SHOWN_CHARACTERS = 100
 _PANDAS_NULLS = frozenset({"NAType", "NaTType"})

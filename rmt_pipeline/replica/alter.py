@@ -7,7 +7,6 @@ parts that are here ──► one multi: /metadata, /columns, the log entry, the
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmt_pipeline.expressions.rename import with_renamed
 from rmt_pipeline.protocol.alter import Altered, apply_alter
 from rmt_pipeline.protocol.alter_commands import (
     AlterCommand,
@@ -45,6 +44,7 @@ from rmt_pipeline.replica.mutations import (
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.request_mutation import wait_as_asked
 from rmt_pipeline.replica.wait import wait_for_entry
+from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.alter_transactions import (
     AlterTexts,

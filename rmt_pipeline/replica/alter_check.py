@@ -9,11 +9,6 @@ import pyarrow as pa
 from rmt_pipeline.compute.computed import compiled, evaluated
 from rmt_pipeline.compute.convert import try_conversions
 from rmt_pipeline.compute.defaults import DefaultExpressions
-from rmt_pipeline.expressions.check_commands import check_commands
-from rmt_pipeline.expressions.commands import Command, names_used, parse_commands
-from rmt_pipeline.expressions.translate import compile_expression
-from rmt_pipeline.expressions.ttl import rules_of
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.alter import Altered
 from rmt_pipeline.protocol.alter_commands import (
     AlterCommand,
@@ -27,7 +22,12 @@ from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.mutations import load_mutations, status_of_mutations
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.syntax.mutation import Command, names_used, parse_commands
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import Waker
+from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.translate.mutation_rules import check_commands
+from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 CATCH_UP_S = 10.0

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from rmt_pipeline.compute.merge_job import SourcePart
 from rmt_pipeline.compute.mutate import rows_touched
 from rmt_pipeline.compute.mutate_job import MutateJob
-from rmt_pipeline.expressions.check_commands import check_commands
-from rmt_pipeline.expressions.commands import Command, affected_partitions, commands_text
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.syntax.mutation import Command, affected_partitions, commands_text
+from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from rmt_pipeline.compute.merge_job import SourcePart
 from rmt_pipeline.compute.mutate import try_first_rows
 from rmt_pipeline.compute.mutate_job import MutateJob
-from rmt_pipeline.expressions.check_commands import check_commands
-from rmt_pipeline.expressions.commands import Command, affected_partitions, commands_text
 from rmt_pipeline.protocol.entries import MutatePart
 from rmt_pipeline.protocol.errors import MissingPart, TableIsReadOnly, TooManyMutations
 from rmt_pipeline.protocol.mutations import Mutations
@@ -24,7 +22,9 @@ from rmt_pipeline.replica.mutations import (
     wait_for_mutation,
 )
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.syntax.mutation import Command, affected_partitions, commands_text
 from rmt_pipeline.system import Waker
+from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.zookeeper.snapshot import (
     active_parts,
     living_replicas,

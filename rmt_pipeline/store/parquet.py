@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rmt_pipeline.expressions.types import NamedType, arrow_schema
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.syntax.types import NamedType, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow.dataset

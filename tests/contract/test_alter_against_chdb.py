@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.compute.merge_job import SourcePart
-from rmt_pipeline.expressions.connection import open_connection
-from rmt_pipeline.expressions.evaluate import conform
-from rmt_pipeline.expressions.translate import translate_query
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
-from rmt_pipeline.sql.column_text import column_text
-from rmt_pipeline.sql.table_relation import PartFiles, relation_over
+from rmt_pipeline.sql.formats.column_text import column_text
+from rmt_pipeline.sql.run.table_relation import PartFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.translate.connection import open_connection
+from rmt_pipeline.translate.evaluate import conform
+from rmt_pipeline.translate.expression import translate_query
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, connection, create_table
 from tests.support.merging import write_part
 from tests.unit.alter.altering import alter

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.expressions.canonical import canonical
-from rmt_pipeline.expressions.format_value import Style, column_values, formatter
-from rmt_pipeline.expressions.parser import parse_aliased
-from rmt_pipeline.expressions.types import parse_type
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.expression import parse_aliased
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.to_text import Style, column_values, formatter
 from tests.support.clickhouse_oracle import ask, type_name
 
 VALUES = (

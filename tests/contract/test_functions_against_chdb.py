@@ -10,10 +10,10 @@ from functools import lru_cache
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.expressions.evaluate import evaluate
-from rmt_pipeline.expressions.format_value import column_values, formatter
-from rmt_pipeline.expressions.translate import Expression, compile_expression
 from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import Expression, compile_expression
+from rmt_pipeline.types.to_text import column_values, formatter
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, create_table
 from tests.support.edge_rows import COLUMNS, VALUES
 from tests.support.function_cases import CASES

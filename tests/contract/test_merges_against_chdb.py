@@ -16,10 +16,10 @@ import pytest
 from rmt_pipeline.compute.blocks import blocks_of
 from rmt_pipeline.compute.merge import LocalMerger, MergeDone, SourcePart
 from rmt_pipeline.compute.merge_final import final_files
-from rmt_pipeline.expressions.ttl import parse_table_ttl, ttl_text
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.system import SystemClock
+from rmt_pipeline.translate.ttl import parse_table_ttl, ttl_text
 from tests.support.clickhouse_oracle import ask, connection
 from tests.support.merging import (
     Row,

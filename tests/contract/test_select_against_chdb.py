@@ -8,13 +8,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.expressions.connection import open_connection, user_error
-from rmt_pipeline.expressions.evaluate import conform
-from rmt_pipeline.expressions.format_value import column_values, escape, formatter
-from rmt_pipeline.expressions.functions import all_names, real_name
-from rmt_pipeline.expressions.translate import Relation, TranslatedQuery, translate_query
 from rmt_pipeline.protocol.errors import UnknownTable, UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.translate.connection import open_connection, user_error
+from rmt_pipeline.translate.evaluate import conform
+from rmt_pipeline.translate.expression import Relation, TranslatedQuery, translate_query
+from rmt_pipeline.translate.functions.registry import all_names, real_name
+from rmt_pipeline.types.to_text import column_values, escape, formatter
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, create_table
 from tests.support.function_cases import CASES
 

@@ -16,9 +16,9 @@ from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.sql.format import write_rows
-from rmt_pipeline.sql.rows import Done
-from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.sql.formats.write import write_rows
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.system import SystemClock
 from tests.golden.scenario import (
     Answered,

@@ -29,10 +29,6 @@ from rmt_pipeline.compute.inputs import conform, file_of_format
 from rmt_pipeline.config import load_config
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.server import exchange_app
-from rmt_pipeline.expressions.commands import parse_commands
-from rmt_pipeline.expressions.parser import parse_expression
-from rmt_pipeline.expressions.query_parser import parse_query
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.alter_history import AlterRecord
 from rmt_pipeline.protocol.columns import parse_columns
 from rmt_pipeline.protocol.entries import decode
@@ -50,10 +46,14 @@ from rmt_pipeline.protocol.formats import (
 )
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import QuerySettings
-from rmt_pipeline.sql.parse import parse
-from rmt_pipeline.sql.split import split
 from rmt_pipeline.store.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.syntax.query import parse_query
+from rmt_pipeline.syntax.statements.parse import parse
+from rmt_pipeline.syntax.statements.split import split
+from rmt_pipeline.syntax.types import parse_type
 from tests.support import asgi
 from tests.support.edge_rows import COLUMNS
 from tests.support.exchange import SECRET

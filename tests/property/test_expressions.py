@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.expressions.canonical import canonical
-from rmt_pipeline.expressions.connection import open_connection, user_error
-from rmt_pipeline.expressions.evaluate import evaluate
-from rmt_pipeline.expressions.format_value import column_values, formatter
-from rmt_pipeline.expressions.functions import all_names
-from rmt_pipeline.expressions.parser import parse_expression
-from rmt_pipeline.expressions.translate import Relation, compile_expression, translate_query
-from rmt_pipeline.expressions.types import DataType, arrow_schema, parse_type
 from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.types import DataType, arrow_schema, parse_type
+from rmt_pipeline.translate.connection import open_connection, user_error
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import Relation, compile_expression, translate_query
+from rmt_pipeline.translate.functions.registry import all_names
+from rmt_pipeline.types.to_text import column_values, formatter
 from tests.support.edge_rows import COLUMNS
 from tests.support.function_cases import CASES
 

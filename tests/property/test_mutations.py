@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.compute.kernel_commands import Commands
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema
 
 COLUMNS = (
     Column("id", "Int64"),

@@ -6,9 +6,9 @@ from functools import lru_cache
 import chdb
 import pyarrow as pa
 
-from rmt_pipeline.expressions.escapes import unescape
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.escapes import unescape
 
 # What the answers stand on: our servers' zone, and defaults of 24.x that later versions changed.
 SETTINGS = "SETTINGS session_timezone = 'UTC', output_format_json_quote_64bit_integers = 1"

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from rmt_pipeline.compute.inputs import conform
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.query_settings import QuerySettings
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema
 
 COLUMNS = (
     Column("id", "UInt8"),

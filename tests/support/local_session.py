@@ -1,4 +1,4 @@
-"""A client's session in this process: statements as they are typed, real disks, a fake ZooKeeper."""
+"""A client's session in this process: statements as typed, real disks, a fake ZooKeeper."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.start import start
-from rmt_pipeline.sql.define import define_table
-from rmt_pipeline.sql.parse import parse
-from rmt_pipeline.sql.rows import Rows
-from rmt_pipeline.sql.session import Session
-from rmt_pipeline.sql.statements import CreateTable
+from rmt_pipeline.sql.define.table import define_table
+from rmt_pipeline.sql.formats.rows import Rows
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.syntax.statements.nodes import CreateTable
+from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import SystemClock
 from tests.support.fake_keeper import FakeZooKeeper
 

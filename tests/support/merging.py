@@ -15,7 +15,6 @@ from rmt_pipeline.compute.kernel_rules import rules_for
 from rmt_pipeline.compute.kernel_unit import merged
 from rmt_pipeline.compute.merge import MergeDone, MergeJob, SourcePart
 from rmt_pipeline.compute.merge_plan import shape_of
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.parts import merged as merged_name
 from rmt_pipeline.protocol.row_order import order_value
@@ -25,6 +24,7 @@ from rmt_pipeline.store.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile
 from rmt_pipeline.store.parquet import encode
 from rmt_pipeline.store.row_hash import hash_table
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
 
 CREATED_S = 1_700_000_000
 

@@ -24,9 +24,9 @@ from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.insert_result import InsertResult
-from rmt_pipeline.sql.session import Session
-from rmt_pipeline.sql.session_upkeep import partition_id_of
-from rmt_pipeline.sql.statements import PartitionByValue
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.sql.run.upkeep import partition_id_of
+from rmt_pipeline.syntax.statements.nodes import PartitionByValue
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from tests.support.serving import config_at, create

@@ -16,9 +16,9 @@ from rmt_pipeline.protocol.errors import TableIsReadOnly
 from rmt_pipeline.replica.assign_mutations import assign_mutations
 from rmt_pipeline.replica.mutations import UnknownMutation
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.sql.format import write_rows
-from rmt_pipeline.sql.rows import Rows
-from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.formats.rows import Rows
+from rmt_pipeline.sql.formats.write import write_rows
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from tests.support.local_work import working

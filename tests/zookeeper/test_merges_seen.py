@@ -14,8 +14,8 @@ from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.replica.running import running_merges
-from rmt_pipeline.sql.format import write_rows
-from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.formats.write import write_rows
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
 from tests.support.local_work import working
 from tests.support.serving import config_at, table_of_one_server

@@ -10,7 +10,6 @@ from rmt_pipeline.compute.merge import LocalMerger
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.expressions.commands import parse_commands
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.entries import MergeParts, MutatePart
 from rmt_pipeline.protocol.errors import TooManyMutations, TooManyPartitions
@@ -30,6 +29,7 @@ from rmt_pipeline.replica.mutations import (
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.request_mutation import request_mutation
+from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper import transactions

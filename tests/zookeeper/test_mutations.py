@@ -17,7 +17,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.replica.mutation_progress import mutation_progress
 from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation
-from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
 from tests.golden.cluster import InProcess, running_servers
 from tests.support.serving import config_at, create, definition_of

@@ -9,8 +9,8 @@ import pytest
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import IncorrectData, NotImplementedStatement
-from rmt_pipeline.sql.final_relation import ABANDONED_S
-from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.run.final_relation import ABANDONED_S
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.system import SystemClock
 from tests.golden.cluster import REPLICAS, running_servers
 from tests.zookeeper.test_sql_session import ask

@@ -24,10 +24,11 @@ from rmt_pipeline.protocol.log_entry import encode
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.sql import input_files, session_tables
-from rmt_pipeline.sql.format import write_rows
-from rmt_pipeline.sql.rows import Done, Rows
-from rmt_pipeline.sql.session import Session
+from rmt_pipeline.sql.formats import input_files
+from rmt_pipeline.sql.formats.rows import Done, Rows
+from rmt_pipeline.sql.formats.write import write_rows
+from rmt_pipeline.sql.run import tables as session_tables
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.golden.cluster import running_servers
 

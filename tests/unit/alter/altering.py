@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from rmt_pipeline.expressions.rename import with_renamed
 from rmt_pipeline.protocol.alter import Altered, apply_alter
 from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.alter_check import check_altered, columns_used
-from rmt_pipeline.sql.define_alter import alter_commands
-from rmt_pipeline.sql.parse import parse
-from rmt_pipeline.sql.statements import AlterTable
+from rmt_pipeline.sql.define.alter import alter_commands
+from rmt_pipeline.syntax.rename import with_renamed
+from rmt_pipeline.syntax.statements.nodes import AlterTable
+from rmt_pipeline.syntax.statements.parse import parse
 
 TABLE = TableDefinition(
     database="default",

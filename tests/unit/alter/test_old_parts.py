@@ -14,13 +14,13 @@ from rmt_pipeline.compute.merge_job import MergeDone, MergeJob, SourcePart
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.compute.mutate_job import MutateDone, MutateJob, MutateOutcome, Untouched
 from rmt_pipeline.compute.read_parts import dataset_of
-from rmt_pipeline.expressions.connection import open_connection
-from rmt_pipeline.expressions.translate import translate_query
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.sql.table_relation import PartFiles, relation_over
+from rmt_pipeline.sql.run.table_relation import PartFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.system import SystemClock
+from rmt_pipeline.translate.connection import open_connection
+from rmt_pipeline.translate.expression import translate_query
 from tests.support.merging import CREATED_S, sorted_table, write_part
 from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, Parts, altered, part_of
 

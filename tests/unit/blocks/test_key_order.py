@@ -7,8 +7,8 @@ import pytest
 
 from rmt_pipeline.compute.blocks import blocks_of
 from rmt_pipeline.compute.merge_plan import shape_of
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.syntax.types import parse_type
 from tests.support.merging import definition, job_of
 
 UUIDS = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.compute.partition import partition_id, partition_text
-from rmt_pipeline.expressions.types import parse_type
+from rmt_pipeline.syntax.types import parse_type
 
 UUID = "61f0c404-5cb3-11e7-907b-a6006ad3dba0"
 DAY = dt.date(2020, 1, 2)

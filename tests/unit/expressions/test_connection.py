@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmt_pipeline.expressions.connection import (
+from rmt_pipeline.protocol.errors import BadValue
+from rmt_pipeline.translate.connection import (
     OutOfMemory,
     forget_thread_connection,
     open_connection,
     thread_connection,
     user_error,
 )
-from rmt_pipeline.protocol.errors import BadValue
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import threading
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.expressions import evaluate as module
-from rmt_pipeline.expressions.evaluate import evaluate
-from rmt_pipeline.expressions.translate import compile_expression
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.translate import evaluate as module
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import compile_expression
 
 MOMENTS = [
     dt.datetime(1970, 1, 1, tzinfo=dt.UTC),

@@ -6,9 +6,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from rmt_pipeline.expressions.translate import compile_expression
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.store import parquet
+from rmt_pipeline.translate.expression import compile_expression
 
 COLUMNS = (Column("i", "Int64"), Column("s", "Nullable(String)"))
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rmt_pipeline.expressions.translate import Relation, translate_query
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.translate.expression import Relation, translate_query
 
 T = Relation(
     "t",

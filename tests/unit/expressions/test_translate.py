@@ -2,7 +2,6 @@
 
 import pytest
 
-from rmt_pipeline.expressions.translate import Relation, compile_expression, translate_query
 from rmt_pipeline.protocol.errors import (
     BadValue,
     NotImplementedStatement,
@@ -14,6 +13,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.translate.expression import Relation, compile_expression, translate_query
 
 COLUMNS = (
     Column("id", "Int64"),

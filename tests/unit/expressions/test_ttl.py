@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from rmt_pipeline.expressions.ttl import parse_column_ttl, parse_table_ttl, rules_of, ttl_text
 from rmt_pipeline.protocol.errors import (
     BadTtl,
     IllegalColumn,
@@ -15,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.protocol.ttl import TtlRule
+from rmt_pipeline.translate.ttl import parse_column_ttl, parse_table_ttl, rules_of, ttl_text
 
 COLUMNS = (
     Column("k", "Int64"),

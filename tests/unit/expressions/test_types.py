@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmt_pipeline.expressions.types import arrow_schema, parse_type
 from rmt_pipeline.protocol.errors import UnknownType
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
 
 CANONICAL = (
     *("Int8", "UInt64", "Int128", "UInt256", "Float32", "Bool", "String", "FixedString(3)"),

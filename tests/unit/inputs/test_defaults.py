@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.compute.inputs import JsonLinesFile, conform
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.errors import UnknownColumn, UserError
 from rmt_pipeline.protocol.query_settings import QuerySettings
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import parse_type
 
 ID = Column("id", "UInt8")
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.compute.merge_final import columns_for_final, final_files, final_rows
 from rmt_pipeline.compute.merge_job import SourcePart
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.rows import merge_rows
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import Row, definition, rows_of, rules_of, sorted_table, write_part
 

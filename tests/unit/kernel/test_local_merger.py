@@ -22,7 +22,6 @@ from rmt_pipeline.compute.merge import (
     MergeJob,
     SourcePart,
 )
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import Corruption, DiskFull, UserError
 from rmt_pipeline.protocol.rows import merge_rows
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -30,6 +29,7 @@ from rmt_pipeline.store import parquet
 from rmt_pipeline.store.checksums import hash_hex
 from rmt_pipeline.store.manifest import KeyBound
 from rmt_pipeline.store.row_hash import hash_table
+from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import (
     CREATED_S,

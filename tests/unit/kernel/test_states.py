@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmt_pipeline.expressions.types import parse_type
 from rmt_pipeline.protocol.errors import UnknownType
+from rmt_pipeline.syntax.types import parse_type
 from tests.support.merging import definition
 from tests.unit.kernel.test_engines import BATCH_ROWS, UNHURRIED, check
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.expressions.check_commands import check_commands
-from rmt_pipeline.expressions.commands import (
+from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem, UserError
+from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.syntax.mutation import (
     Assignment,
     DeleteRows,
     PartitionId,
@@ -15,8 +16,7 @@ from rmt_pipeline.expressions.commands import (
     in_partition,
     parse_commands,
 )
-from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem, UserError
-from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.translate.mutation_rules import check_commands
 
 TABLE = TableDefinition(
     database="default",

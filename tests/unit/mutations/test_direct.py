@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.compute.kernel_direct import direct_condition
-from rmt_pipeline.expressions.evaluate import evaluate
-from rmt_pipeline.expressions.parser import parse_expression
-from rmt_pipeline.expressions.translate import compile_expression
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import compile_expression
 
 COLUMNS = [Column("a", "Int32"), Column("n", "Nullable(UInt8)"), Column("s", "String")]
 ROWS = pa.table(

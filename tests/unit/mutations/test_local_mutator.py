@@ -17,11 +17,11 @@ from rmt_pipeline.compute.mutate_job import (
     MutateOutcome,
     Untouched,
 )
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import BadValue, Corruption
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartFile
 from rmt_pipeline.store.row_hash import hash_table
+from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import CREATED_S, definition, write_part
 

@@ -10,9 +10,9 @@ from rmt_pipeline.compute.kernel_commands import Commands
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.compute.mutate_job import MutateDone, MutateFailure, MutateJob
 from rmt_pipeline.compute.stop import ask_to_stop, forget_stop
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.replica.kills import Kills
+from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.merging import definition, write_part

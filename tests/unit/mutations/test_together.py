@@ -15,8 +15,8 @@ from rmt_pipeline.compute.mutate_job import (
     MutateOutcome,
     Untouched,
 )
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import BadValue, Corruption
+from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import definition, write_part
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmt_pipeline.expressions.format_value import column_values, formatter
-from rmt_pipeline.expressions.types import parse_type
-from rmt_pipeline.sql.column_text import column_text
+from rmt_pipeline.sql.formats.column_text import column_text
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.to_text import column_values, formatter
 
 VALUES = {
     "Int8": st.integers(-128, 127),

@@ -18,10 +18,10 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
-from rmt_pipeline.sql.define import define_table
-from rmt_pipeline.sql.parse import parse
-from rmt_pipeline.sql.show_create import create_query
-from rmt_pipeline.sql.statements import CreateTable
+from rmt_pipeline.sql.define.show_create import create_query
+from rmt_pipeline.sql.define.table import define_table
+from rmt_pipeline.syntax.statements.nodes import CreateTable
+from rmt_pipeline.syntax.statements.parse import parse
 
 COLUMNS = (
     "k Int64, s String, f Float64, d DateTime, n Nullable(Int64), m Map(String, Int8),"

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.sql import rows
-from rmt_pipeline.sql.format import canonical_format, write_rows
-from rmt_pipeline.sql.rows import OutputOptions, Rows, rows_of
+from rmt_pipeline.sql.formats import rows
+from rmt_pipeline.sql.formats.rows import OutputOptions, Rows, rows_of
+from rmt_pipeline.sql.formats.write import canonical_format, write_rows
 
 COLUMNS = [
     ("a", "UInt8"),

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError, SyntaxProblem
-from rmt_pipeline.sql.parse import parse
-from rmt_pipeline.sql.split import split
-from rmt_pipeline.sql.statements import (
+from rmt_pipeline.syntax.statements.nodes import (
     Answer,
     AttachTable,
     Background,
@@ -43,6 +41,8 @@ from rmt_pipeline.sql.statements import (
     Use,
     Values,
 )
+from rmt_pipeline.syntax.statements.parse import parse
+from rmt_pipeline.syntax.statements.split import split
 
 T = TableName(None, "t")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
-from rmt_pipeline.sql.parse import parse
-from rmt_pipeline.sql.statements import Answer, KillMutation, MutateRows, TableName
+from rmt_pipeline.syntax.statements.nodes import Answer, KillMutation, MutateRows, TableName
+from rmt_pipeline.syntax.statements.parse import parse
 
 
 @pytest.mark.parametrize(

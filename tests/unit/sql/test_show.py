@@ -3,11 +3,11 @@
 import pytest
 
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
-from rmt_pipeline.sql.parse import parse
-from rmt_pipeline.sql.session_show import _matching
-from rmt_pipeline.sql.show_create import create_query, engine_text
-from rmt_pipeline.sql.statements import CreateTable, Pattern
-from rmt_pipeline.sql.system_zookeeper import paths_in
+from rmt_pipeline.sql.define.show_create import create_query, engine_text
+from rmt_pipeline.sql.run.show import _matching
+from rmt_pipeline.sql.system.zookeeper import paths_in
+from rmt_pipeline.syntax.statements.nodes import CreateTable, Pattern
+from rmt_pipeline.syntax.statements.parse import parse
 
 TABLE = TableDefinition(
     database="d",

@@ -3,7 +3,7 @@
 import pytest
 
 from rmt_pipeline.protocol.errors import SyntaxProblem
-from rmt_pipeline.sql.split import split
+from rmt_pipeline.syntax.statements.split import split
 
 
 def texts(source: str) -> list[str]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import SyntaxProblem
 from rmt_pipeline.protocol.text import quote
-from rmt_pipeline.sql.tokens import Kind, Token, place, token_at, unquote
+from rmt_pipeline.syntax.sql_tokens import Kind, Token, place, token_at, unquote
 
 
 def tokens(source: str) -> list[Token]:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.expressions.types import DataType, parse_type
 from rmt_pipeline.protocol.errors import BadValue, RmtError, SyntaxProblem, UserError
-from rmt_pipeline.sql import values as values_module
-from rmt_pipeline.sql.format import write_rows
-from rmt_pipeline.sql.rows import ResultColumn, rows_of
-from rmt_pipeline.sql.statements import Values
-from rmt_pipeline.sql.values import read_values
+from rmt_pipeline.sql.formats.rows import ResultColumn, rows_of
+from rmt_pipeline.sql.formats.write import write_rows
+from rmt_pipeline.sql.run import values as values_module
+from rmt_pipeline.sql.run.values import read_values
+from rmt_pipeline.syntax.statements.nodes import Values
+from rmt_pipeline.syntax.types import DataType, parse_type
 
 
 def sums(texts: Sequence[str], data_type: DataType) -> list[object]:

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from rmt_pipeline.expressions.types import arrow_schema
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.store import parquet
 from rmt_pipeline.store.row_hash import hash_table
+from rmt_pipeline.syntax.types import arrow_schema
 from tests.support.tables import tables
 
 EVERY_TYPE = [

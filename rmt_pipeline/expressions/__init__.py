@@ -1,1 +1,0 @@
-"""ClickHouse's types and expressions: parsed, checked against an allow-list, run by DuckDB."""

@@ -1,0 +1,136 @@
+"""Commands of ALTER TABLE as typed → commands with canonical texts, for one definition."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rmt_pipeline.protocol.alter import apply_alter, place_of
+from rmt_pipeline.protocol.alter_commands import (
+    AddColumn,
+    AlterCommand,
+    ClearColumn,
+    DropColumn,
+    ModifyColumn,
+    ModifyOrderBy,
+    ModifySettings,
+    ModifyTtl,
+    RenameColumn,
+    ResetSettings,
+)
+from rmt_pipeline.protocol.alter_history import stored_columns
+from rmt_pipeline.protocol.settings import find_table_setting
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.alter_check import columns_used
+from rmt_pipeline.sql.define.table import column_of
+from rmt_pipeline.sql.run.upkeep import partition_id_of
+from rmt_pipeline.syntax.rename import with_renamed
+from rmt_pipeline.syntax.statements.nodes import (
+    AddColumnSyntax,
+    AlterSyntax,
+    ClearColumnSyntax,
+    ModifyColumnSyntax,
+    ModifyKeySyntax,
+    ModifyTtlSyntax,
+)
+from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.translate.mutation_rules import check_partition
+from rmt_pipeline.translate.ttl import parse_column_ttl, parse_table_ttl, ttl_text
+
+
+def alter_commands(
+    given: Sequence[AlterSyntax], definition: TableDefinition
+) -> list[AlterCommand]:
+    """The commands for a table of this definition, in their order: each may use the columns that
+    those before it make.
+
+    Raises a UserError that names the column, type, expression or setting that cannot be.
+    """
+    commands: list[AlterCommand] = []
+    now = definition
+    for syntax in given:
+        command = _command(syntax, now)
+        commands.append(command)
+        if isinstance(command, AddColumn | DropColumn | RenameColumn | ModifyColumn):
+            now = apply_alter(now, [command], columns_used, with_renamed).definition
+    return commands
+
+
+def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
+    match syntax:
+        case AddColumnSyntax():
+            return _add(syntax, now)
+        case ModifyColumnSyntax():
+            return _modify(syntax, now)
+        case ClearColumnSyntax():
+            place = syntax.partition
+            if place is None:
+                return ClearColumn(syntax.column, None, syntax.if_exists)
+            cleared = ClearColumn(syntax.column, partition_id_of(place, now), syntax.if_exists)
+            check_partition(cleared.partition_id or "", cleared)
+            return cleared
+        case ModifyKeySyntax():
+            columns = now.columns
+            texts = (compile_expression(text, columns).canonical for text in syntax.order_by)
+            return ModifyOrderBy(tuple(texts))
+        case ModifyTtlSyntax():
+            return ModifyTtl(ttl_text(parse_table_ttl(syntax.ttl, stored_columns(now))))
+        case ModifySettings():
+            return _settings(syntax)
+        case ResetSettings():
+            return _reset(syntax)
+        case _:
+            return syntax
+
+
+def _add(syntax: AddColumnSyntax, now: TableDefinition) -> AddColumn:
+    given = syntax.column
+    column = column_of(given, now.columns)
+    if given.ttl:
+        stored = [*stored_columns(now), column]
+        column = replace(column, ttl=_column_ttl(given.name, given.ttl, stored, now))
+    return AddColumn(column, syntax.place, syntax.if_not_exists)
+
+
+def _modify(syntax: ModifyColumnSyntax, now: TableDefinition) -> ModifyColumn:
+    given = syntax.column
+    known = now.column(given.name)
+    if known is None:  # refused, unless IF EXISTS says that this is fine
+        return ModifyColumn(given.name, comment="", if_exists=syntax.if_exists)
+    default = given.default or ("" if given.default_kind else known.default)
+    kind = given.default_kind or known.default_kind
+    typed = replace(given, type=given.type or known.type, default=default, default_kind=kind)
+    others = [column for column in now.columns if column.name != given.name]
+    wanted = column_of(replace(typed, codec=syntax.codec or ""), others)
+    ttl = syntax.ttl
+    if ttl:
+        ttl = _column_ttl(given.name, ttl, stored_columns(now), now)
+    return ModifyColumn(
+        given.name,
+        type=wanted.type if given.type else None,
+        default_kind=given.default_kind or None,
+        default=wanted.default if given.default_kind else "",
+        comment=syntax.comment,
+        codec=syntax.codec,
+        ttl=ttl,
+        remove=syntax.remove,
+        place=syntax.place,
+        if_exists=syntax.if_exists,
+    )
+
+
+def _column_ttl(name: str, text: str, stored: Sequence[Column], now: TableDefinition) -> str:
+    place = place_of(name, now, columns_used)
+    in_use = frozenset() if place is None else frozenset({name})
+    return parse_column_ttl(name, text, stored, in_use).text
+
+
+def _settings(command: ModifySettings) -> ModifySettings:
+    found: dict[str, str] = {}
+    for name, value in command.settings:
+        setting = find_table_setting(name)
+        setting.parse(value)
+        found[setting.name] = value
+    return ModifySettings(tuple(found.items()))
+
+
+def _reset(command: ResetSettings) -> ResetSettings:
+    return ResetSettings(tuple(find_table_setting(name).name for name in command.names))

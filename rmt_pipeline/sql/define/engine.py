@@ -1,0 +1,156 @@
+"""The engine of a CREATE TABLE: which one, where in ZooKeeper, and the columns it works with."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import get_args
+
+from rmt_pipeline.protocol.errors import (
+    BadTypeOfField,
+    NotImplementedStatement,
+    UnknownColumn,
+    UnknownEngine,
+    UserError,
+)
+from rmt_pipeline.protocol.table import Column, Engine, EngineKind
+from rmt_pipeline.syntax.sql_cursor import Cursor
+from rmt_pipeline.syntax.sql_tokens import Kind, unquote
+from rmt_pipeline.syntax.statements.create import key_list
+from rmt_pipeline.syntax.statements.nodes import TableSyntax
+from rmt_pipeline.syntax.types import DataType, parse_type
+
+DEFAULT_ZOOKEEPER_PATH = "/clickhouse/tables/{shard}/{database}/{table}"
+DEFAULT_REPLICA = "{replica}"
+
+_KINDS: dict[str, EngineKind] = {f"Replicated{kind}": kind for kind in get_args(EngineKind)}
+_NOT_YET = re.compile(r"Replicated(Graphite|Coalescing)MergeTree")
+# What the arguments after path and replica may be, and how many of them must be there.
+_ARGUMENTS: dict[EngineKind, tuple[int, tuple[str, ...]]] = {
+    "MergeTree": (0, ()),
+    "ReplacingMergeTree": (0, ("version", "is_deleted")),
+    "SummingMergeTree": (0, ("columns to sum",)),
+    "AggregatingMergeTree": (0, ()),
+    "CollapsingMergeTree": (1, ("sign",)),
+    "VersionedCollapsingMergeTree": (2, ("sign", "version")),
+}
+
+
+def engine_of(syntax: TableSyntax, columns: Sequence[Column], keys: frozenset[str]) -> Engine:
+    """The engine; macros in path and replica are not expanded. `keys` are the columns of keys.
+
+    Raises UnknownEngine, UnknownColumn, or UserError naming the argument.
+    """
+    kind = _kind(syntax.engine)
+    path, replica, rest = _path_and_replica(syntax)
+    least, names = _ARGUMENTS[kind]
+    if not least <= len(rest) <= len(names):
+        raise UserError(
+            f"{syntax.engine} takes after path and replica: {', '.join(names) or 'nothing'};"
+            f" it was given {', '.join(rest) or 'nothing'}"
+        )
+    engine = Engine(kind, path, replica)
+    arguments = _Arguments(syntax.engine, columns)
+    match kind:
+        case "MergeTree" | "AggregatingMergeTree":
+            return engine
+        case "SummingMergeTree":
+            summed = arguments.summed(rest[0], keys) if rest else ()
+            return replace(engine, columns_to_sum=summed)
+        case "ReplacingMergeTree":
+            version = arguments.version(rest[0]) if rest else ""
+            is_deleted = arguments.is_deleted(rest[1], version) if len(rest) > 1 else ""
+            return replace(engine, version_column=version, is_deleted_column=is_deleted)
+        case "CollapsingMergeTree":
+            return replace(engine, sign_column=arguments.sign(rest[0]))
+        case "VersionedCollapsingMergeTree":
+            sign, version = arguments.sign(rest[0]), arguments.version(rest[1])
+            return replace(engine, sign_column=sign, version_column=version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """Checks of the columns that an engine works with (spec §17)."""
+
+    engine: str
+    columns: Sequence[Column]
+
+    def sign(self, text: str) -> str:
+        name, data_type = self._column(text, "sign")
+        if data_type.text != "Int8":
+            raise self._wrong_type(name, data_type, "the sign", "Int8")
+        return name
+
+    def version(self, text: str) -> str:
+        name, data_type = self._column(text, "version")
+        ordered = data_type.is_numeric or data_type.date_like
+        if data_type.nullable or not ordered:
+            raise self._wrong_type(name, data_type, "the version", "a number, date or time")
+        return name
+
+    def is_deleted(self, text: str, version: str) -> str:
+        name, data_type = self._column(text, "is_deleted")
+        if data_type.text != "UInt8" or name == version:
+            raise self._wrong_type(name, data_type, "is_deleted", "UInt8, and not the version")
+        return name
+
+    def summed(self, text: str, keys: frozenset[str]) -> tuple[str, ...]:
+        found: list[str] = []
+        for part in key_list(text, 0, len(text)):
+            name, data_type = self._column(part, "a column to sum")
+            if not (data_type.is_numeric or data_type.plain.family in ("Map", "Tuple")):
+                raise self._wrong_type(name, data_type, "a column to sum", "a number")
+            if name in keys:
+                raise UserError(
+                    f"{self.engine}: column {name} is summed, so it can be in no key"
+                )
+            found.append(name)
+        return tuple(found)
+
+    def _column(self, text: str, role: str) -> tuple[str, DataType]:
+        cursor = Cursor(text, 0, len(text))
+        name = cursor.name(f"the name of a column as {role} of {self.engine}")
+        cursor.expect_end()
+        for column in self.columns:
+            if column.name == name:
+                return name, parse_type(column.type)
+        known = ", ".join(column.name for column in self.columns)
+        raise UnknownColumn(f"there is no column {name}, {role} of {self.engine}; {known}")
+
+    def _wrong_type(
+        self, name: str, data_type: DataType, role: str, wanted: str
+    ) -> BadTypeOfField:
+        return BadTypeOfField(
+            f"column {name}, {role} of {self.engine}, is {data_type}; it must be {wanted}"
+        )
+
+
+def _kind(name: str) -> EngineKind:
+    kind = _KINDS.get(name)
+    if kind is not None:
+        return kind
+    if _NOT_YET.fullmatch(name):
+        raise NotImplementedStatement(f"the engine {name} is not implemented")
+    if f"Replicated{name}" in _KINDS:
+        raise UnknownEngine(f"engine {name} keeps one copy only; here it is Replicated{name}")
+    near = get_close_matches(name, _KINDS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_KINDS)}"
+    raise UnknownEngine(f"there is no engine {name}; {hint}")
+
+
+def _path_and_replica(syntax: TableSyntax) -> tuple[str, str, tuple[str, ...]]:
+    strings = [_string(text) for text in syntax.engine_arguments]
+    if len(strings) >= 2 and strings[0] is not None and strings[1] is not None:
+        return strings[0], strings[1], syntax.engine_arguments[2:]
+    if strings and strings[0] is not None:
+        raise UserError(
+            f"{syntax.engine} takes both a path in ZooKeeper and the name of a replica, or"
+            f" neither; it was given only {syntax.engine_arguments[0]}"
+        )
+    return DEFAULT_ZOOKEEPER_PATH, DEFAULT_REPLICA, syntax.engine_arguments
+
+
+def _string(text: str) -> str | None:
+    cursor = Cursor(text, 0, len(text))
+    token = cursor.token
+    return unquote(token) if token.kind is Kind.STRING and token.stop == len(text) else None

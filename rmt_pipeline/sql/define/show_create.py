@@ -1,0 +1,88 @@
+"""A table's definition as the statement that makes it: SHOW CREATE TABLE and system.tables."""
+
+from collections.abc import Iterator, Sequence
+
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.syntax.types import quote_name, quote_text
+
+
+def create_query(definition: TableDefinition, *, lines: bool = False) -> str:
+    """CREATE TABLE on one line, or laid out as SHOW CREATE TABLE does. It can be parsed again.
+
+    Macros are expanded: the statement says which replica this table is.
+    """
+    name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
+    columns = [_column_text(column) for column in definition.columns]
+    one_line, several_lines = ", ".join(columns), ",\n    ".join(columns)
+    body = f"\n(\n    {several_lines}\n)\n" if lines else f" ({one_line}) "
+    clauses = [f"ENGINE = {_engine(definition)}", *_clauses(definition)]
+    if definition.comment:
+        clauses.append(f"COMMENT {quote_text(definition.comment)}")
+    return f"CREATE TABLE {name}{body}" + ("\n" if lines else " ").join(clauses)
+
+
+def engine_text(definition: TableDefinition) -> str:
+    """The engine with its keys and settings, as system.tables has it."""
+    return " ".join([_engine(definition), *_clauses(definition)])
+
+
+def key_text(expressions: Sequence[str]) -> str:
+    """A key as system.tables has it: `a, b`."""
+    return ", ".join(expressions)
+
+
+def _column_text(column: Column) -> str:
+    parts = [f"`{_escaped(column.name)}`", column.type]
+    if column.default_kind:
+        parts += [column.default_kind, *([column.default] if column.default else [])]
+    if column.comment:
+        parts.append(f"COMMENT {quote_text(column.comment)}")
+    if column.codec:
+        parts.append(f"CODEC({column.codec})")
+    if column.ttl:
+        parts.append(f"TTL {column.ttl}")
+    return " ".join(parts)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", "\\\\").replace("`", "\\`")
+
+
+def _engine(definition: TableDefinition) -> str:
+    engine = definition.engine
+    columns = [
+        engine.sign_column,
+        engine.version_column,
+        engine.is_deleted_column,
+    ]
+    arguments = [quote_text(engine.zookeeper_path), quote_text(engine.replica)]
+    arguments += [quote_name(name) for name in columns if name]
+    if engine.columns_to_sum:
+        arguments.append(f"({', '.join(map(quote_name, engine.columns_to_sum))})")
+    return f"Replicated{engine.kind}({', '.join(arguments)})"
+
+
+def _clauses(definition: TableDefinition) -> Iterator[str]:
+    if definition.partition_by:
+        yield f"PARTITION BY {_key(definition.partition_by)}"
+    if definition.primary_key is not None:
+        yield f"PRIMARY KEY {_key(definition.primary_key)}"
+    yield f"ORDER BY {_key(definition.order_by)}"
+    if definition.sample_by:
+        yield f"SAMPLE BY {definition.sample_by}"
+    if definition.ttl:
+        yield f"TTL {definition.ttl}"
+    if definition.settings:
+        pairs = (f"{name} = {_setting_value(value)}" for name, value in definition.settings)
+        yield f"SETTINGS {', '.join(pairs)}"
+
+
+def _key(expressions: Sequence[str]) -> str:
+    if len(expressions) == 1:
+        return expressions[0]
+    return f"({', '.join(expressions)})" if expressions else "tuple()"
+
+
+def _setting_value(value: str) -> str:
+    is_number = value.lstrip("-").replace(".", "", 1).isdigit()
+    return value if is_number else quote_text(value)

@@ -1,0 +1,147 @@
+"""CREATE TABLE, checked: what was typed becomes a TableDefinition, or an error that names it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rmt_pipeline.compute.defaults import DefaultExpressions
+from rmt_pipeline.protocol.errors import (
+    BadTtl,
+    BadTypeOfField,
+    DuplicateColumn,
+    UserError,
+)
+from rmt_pipeline.protocol.settings import TableSettings, find_table_setting
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.sql.define.engine import engine_of
+from rmt_pipeline.sql.define.keys import keys_of
+from rmt_pipeline.syntax.sql_tokens import excerpt
+from rmt_pipeline.syntax.statements.nodes import ColumnSyntax, Settings, TableName, TableSyntax
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.translate.ttl import parse_column_ttl, parse_table_ttl, ttl_text
+
+_CODECS = frozenset(
+    (
+        "NONE",
+        "LZ4",
+        "LZ4HC",
+        "ZSTD",
+        "DELTA",
+        "DOUBLEDELTA",
+        "GORILLA",
+        "T64",
+        "FPC",
+        "GCD",
+        "DEFAULT",
+    )
+)
+
+
+def define_table(table: TableName, syntax: TableSyntax, database: str) -> TableDefinition:
+    """The definition, with expressions and types in canonical text and macros as they are.
+
+    `database` is the session's. Raises a UserError that names the column, type, key, engine or
+    setting that cannot be; nothing is made.
+    """
+    settings = _settings(syntax.settings)
+    columns = _columns(syntax.columns)
+    stored = [each for each in columns if each.default_kind not in ("ALIAS", "EPHEMERAL")]
+    keys = keys_of(syntax, stored, TableSettings.of(dict(settings)))
+    engine = engine_of(syntax, stored, keys.columns)
+    return TableDefinition(
+        database=table.database or database,
+        name=table.name,
+        columns=_with_ttl(columns, syntax.columns, stored, keys.columns | engine.columns),
+        engine=engine,
+        order_by=keys.order_by,
+        partition_by=keys.partition_by,
+        primary_key=keys.primary_key,
+        sample_by=keys.sample_by,
+        ttl=ttl_text(parse_table_ttl(syntax.ttl, stored)) if syntax.ttl else "",
+        comment=syntax.comment,
+        settings=settings,
+    )
+
+
+def _settings(given: Settings) -> Settings:
+    """Known settings with values that they can have, by their own names."""
+    found: dict[str, str] = {}
+    for name, value in given:
+        setting = find_table_setting(name)
+        setting.parse(value)
+        found[setting.name] = value
+    return tuple(found.items())
+
+
+def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
+    if not given:
+        raise UserError("a table has at least one column")
+    names = [column.name for column in given]
+    twins = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twins:
+        raise DuplicateColumn(f"column {twins[0]} is declared {names.count(twins[0])} times")
+    # A default may use columns that are declared after it, but no other default's type.
+    typed = tuple(_typed(column) for column in given if column.type)
+    columns = tuple(column_of(column, typed) for column in given)
+    if all(column.default_kind in ("ALIAS", "EPHEMERAL") for column in columns):
+        raise UserError("a table has at least one column that is stored")
+    computed = [c.name for c in columns if c.default and c.default_kind != "ALIAS"]
+    DefaultExpressions(columns).in_order(computed)  # raises when they wait for each other
+    return columns
+
+
+def _typed(column: ColumnSyntax) -> Column:
+    text = column.type
+    if column.nullable and not parse_type(text).nullable:
+        text = f"Nullable({text})"
+    data_type = parse_type(text)
+    if column.nullable is False and data_type.nullable:
+        raise BadTypeOfField(f"column {column.name} is {data_type} and NOT NULL")
+    return Column(column.name, data_type.text)
+
+
+def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
+    """The column, checked; `typed` are those that its default may use. Its TTL is not looked at."""
+    default, default_type = "", ""
+    if column.default:
+        compiled = compile_expression(column.default, typed)
+        default, default_type = compiled.canonical, compiled.type.text
+        if column.name in compiled.columns_used:
+            raise UserError(f"the default of column {column.name} uses the column itself")
+    data_type = default_type
+    if column.type:
+        data_type = _typed(column).type
+        if default and default_type != data_type:
+            compile_expression(f"CAST({default} AS {data_type})", typed)  # can it be one?
+    return Column(
+        column.name,
+        data_type,
+        default_kind=column.default_kind,
+        default=default,
+        comment=column.comment,
+        codec=_codec(column),
+    )
+
+
+def _with_ttl(
+    columns: Sequence[Column],
+    given: Sequence[ColumnSyntax],
+    stored: Sequence[Column],
+    in_use: frozenset[str],
+) -> tuple[Column, ...]:
+    """The columns with their TTL, in canonical text; `in_use` are those that can have none."""
+    found = []
+    for column, syntax in zip(columns, given, strict=True):
+        if syntax.ttl and column not in stored:
+            raise BadTtl(f"column {column.name} is not stored: its values can't expire")
+        rule = parse_column_ttl(column.name, syntax.ttl, stored, in_use) if syntax.ttl else None
+        found.append(column if rule is None else replace(column, ttl=rule.text))
+    return tuple(found)
+
+
+def _codec(column: ColumnSyntax) -> str:
+    for codec in column.codec.split(","):
+        name = codec.split("(")[0].strip()
+        if column.codec and name.upper() not in _CODECS:
+            raise UserError(f"column {column.name}: there is no codec {excerpt(name)}")
+    return column.codec

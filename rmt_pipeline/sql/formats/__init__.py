@@ -1,0 +1,1 @@
+"""Rows from and to text: what goes in and what is answered."""

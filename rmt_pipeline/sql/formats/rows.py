@@ -1,0 +1,97 @@
+"""What a statement answers with: rows in batches, or nothing."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import pyarrow as pa
+
+from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.syntax.types import DataType, parse_type
+
+Columns = tuple[tuple[str, str], ...]
+"""Names and types, as texts."""
+
+TEXT_ROWS_MAX = 16_384
+"""Rows turned to text at a time: bounds memory, whatever the size of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    name: str
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How an answer is written: the `format_…` and `output_format_…` settings."""
+
+    csv_delimiter: str = ","
+    csv_null: str = "\\N"
+    tsv_null: str = "\\N"
+    quote_64bit_integers: bool = False
+    pretty_rows_max: int = 10_000
+
+    @classmethod
+    def of(cls, settings: QuerySettings) -> Self:
+        return cls(
+            csv_delimiter=settings.format_csv_delimiter,
+            csv_null=settings.format_csv_null_representation,
+            tsv_null=settings.format_tsv_null_representation,
+            quote_64bit_integers=settings.output_format_json_quote_64bit_integers,
+            pretty_rows_max=settings.output_format_pretty_max_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An answer. Batches hold stored forms (see types.data_type) and are read once.
+
+    `format` is what the statement itself asked for.
+    """
+
+    columns: tuple[ResultColumn, ...]
+    batches: Iterable[pa.RecordBatch] = field(repr=False)
+    format: str | None = None
+    options: OutputOptions = field(default=OutputOptions())
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A statement that answers with no rows. `note` is for people, on standard error."""
+
+    note: str = ""
+
+
+Result = Rows | Done
+
+
+def rows_of(
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[object]],
+    format_name: str | None = None,
+) -> Rows:
+    """An answer from Python values: `columns` are names and types, a row has one value each."""
+    result = tuple(ResultColumn(name, parse_type(text)) for name, text in columns)
+    arrays: list[list[object]] = [[] for _ in result]
+    for row in rows:
+        for values, value in zip(arrays, row, strict=True):
+            values.append(value)
+    return Rows(result, [record_batch(result, arrays)], format_name)
+
+
+def record_batch(
+    columns: Sequence[ResultColumn], values: Sequence[Sequence[object]]
+) -> pa.RecordBatch:
+    arrays = [
+        pa.array(column_values, column.type.arrow)
+        for column, column_values in zip(columns, values, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most TEXT_ROWS_MAX."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, TEXT_ROWS_MAX):
+            yield batch.slice(start, TEXT_ROWS_MAX)

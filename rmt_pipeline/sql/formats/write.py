@@ -1,0 +1,224 @@
+"""Answers as bytes: TSV, CSV, JSON and their kin, tables for people, Parquet.
+
+Each text format is a generator of pieces, so that an answer of any size passes through in
+bounded memory. The formats are the original's, byte for byte where they can be; JSON leaves out
+`statistics`, whose numbers this engine does not count.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.sql.formats.column_text import NULL, column_text
+from rmt_pipeline.sql.formats.pretty import pretty, pretty_compact, vertical
+from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, small_batches
+from rmt_pipeline.syntax.types import DataType
+from rmt_pipeline.types.to_text import (
+    Style,
+    escape,
+    json_string,
+)
+
+TextFormat = Callable[[Rows], Iterator[str]]
+ColumnTexts = Callable[[pa.Array, ResultColumn], Iterable[str]]
+"""A column of a batch → its values' texts."""
+
+
+def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
+    """Write an answer to `out`. Raises UserError for a format that does not exist."""
+    name = canonical_format(format_name)
+    if name == "Parquet":
+        _write_parquet(rows, out)
+        return
+    # FixedString bytes that are no UTF-8 were carried as surrogates.
+    out.writelines(
+        piece.encode("utf-8", "surrogateescape") for piece in _TEXT_FORMATS[name](rows)
+    )
+
+
+def canonical_format(name: str) -> str:
+    """The format's own name. Raises UserError with the names there are."""
+    known = {each.lower(): each for each in (*_TEXT_FORMATS, "Parquet")}
+    found = known.get(_ALIASES.get(name.lower(), name).lower())
+    if found is None:
+        near = get_close_matches(name.lower(), known, n=1)
+        hint = f"did you mean {known[near[0]]}?" if near else ", ".join(sorted(known.values()))
+        raise UserError(f"there is no output format {name}; {hint}")
+    return found
+
+
+def _row_texts(rows: Rows, make: ColumnTexts) -> Iterator[tuple[str, ...]]:
+    for batch in small_batches(rows.batches):
+        texts = [
+            make(array, column)
+            for array, column in zip(batch.columns, rows.columns, strict=True)
+        ]
+        yield from zip(*texts, strict=True)
+
+
+def _styled(style: Style, null: str = NULL) -> ColumnTexts:
+    """`null` is how NULL is written, where the user may choose."""
+    return lambda array, column: column_text(array, column.type, style, null)
+
+
+def _raw(array: pa.Array, column: ResultColumn) -> Iterable[str]:
+    if column.type.plain.family != "String":
+        return column_text(array, column.type, "TSV")
+    return ("\\N" if value is None else value for value in array.to_pylist())
+
+
+def _json_style(rows: Rows) -> ColumnTexts:
+    if rows.options.quote_64bit_integers:
+        return _styled("JSON")
+    return lambda array, column: column_text(array, _short(column.type), "JSON")
+
+
+def _short(data_type: DataType) -> DataType:
+    """The same, but integers of 64 bits are taken for 32: those are written without quotes."""
+    families = {"Int64": "Int32", "UInt64": "UInt32"}
+    return replace(
+        data_type,
+        family=families.get(data_type.family, data_type.family),
+        elements=tuple(map(_short, data_type.elements)),
+    )
+
+
+def _lines(rows: Rows, make: ColumnTexts, separator: str) -> Iterator[str]:
+    for texts in _row_texts(rows, make):
+        yield separator.join(texts) + "\n"
+
+
+def _tsv(rows: Rows) -> Iterator[str]:
+    return _lines(rows, _styled("TSV", rows.options.tsv_null), "\t")
+
+
+def _tsv_raw(rows: Rows) -> Iterator[str]:
+    return _lines(rows, _raw, "\t")
+
+
+def _tsv_with_names(rows: Rows) -> Iterator[str]:
+    yield "\t".join(escape(column.name) for column in rows.columns) + "\n"
+    yield from _tsv(rows)
+
+
+def _tsv_with_names_and_types(rows: Rows) -> Iterator[str]:
+    yield "\t".join(escape(column.name) for column in rows.columns) + "\n"
+    yield "\t".join(escape(column.type.text) for column in rows.columns) + "\n"
+    yield from _tsv(rows)
+
+
+def _csv(rows: Rows) -> Iterator[str]:
+    options = rows.options
+    return _lines(rows, _styled("CSV", options.csv_null), options.csv_delimiter)
+
+
+def _csv_with_names(rows: Rows) -> Iterator[str]:
+    names = (name for column in rows.columns for name in _csv_names(column))
+    quoted = ('"' + name.replace('"', '""') + '"' for name in names)
+    yield rows.options.csv_delimiter.join(quoted) + "\n"
+    yield from _csv(rows)
+
+
+def _csv_names(column: ResultColumn) -> list[str]:
+    """A tuple's elements are columns of their own in CSV."""
+    plain = column.type.plain
+    if plain.family != "Tuple":
+        return [column.name]
+    pairs = zip(plain.element_names, plain.elements, strict=True)
+    columns = [ResultColumn(f"{column.name}.{name}", element) for name, element in pairs]
+    return [name for each in columns for name in _csv_names(each)]
+
+
+def _json_each_row(rows: Rows) -> Iterator[str]:
+    keys = [f"{json_string(column.name)}:" for column in rows.columns]
+    for texts in _row_texts(rows, _json_style(rows)):
+        fields = (key + text for key, text in zip(keys, texts, strict=True))
+        yield "{" + ",".join(fields) + "}\n"
+
+
+def _json(rows: Rows) -> Iterator[str]:
+    keys = [f"\t\t\t{json_string(column.name)}: " for column in rows.columns]
+
+    def row(texts: tuple[str, ...]) -> str:
+        fields = (key + text for key, text in zip(keys, texts, strict=True))
+        return "\t\t{\n" + ",\n".join(fields) + "\n\t\t}"
+
+    return _json_document(rows, row)
+
+
+def _json_compact(rows: Rows) -> Iterator[str]:
+    return _json_document(rows, lambda texts: "\t\t[" + ", ".join(texts) + "]")
+
+
+def _json_document(rows: Rows, row: Callable[[tuple[str, ...]], str]) -> Iterator[str]:
+    columns = (
+        f'\t\t{{\n\t\t\t"name": {json_string(column.name)},\n'
+        f'\t\t\t"type": {json_string(column.type.text)}\n\t\t}}'
+        for column in rows.columns
+    )
+    yield '{\n\t"meta":\n\t[\n' + ",\n".join(columns) + '\n\t],\n\n\t"data":\n\t[\n'
+    count = 0
+    for texts in _row_texts(rows, _json_style(rows)):
+        yield (",\n" if count else "") + row(texts)
+        count += 1
+    yield f'\n\t],\n\n\t"rows": {count}\n}}\n'
+
+
+def _values(rows: Rows) -> Iterator[str]:
+    separator = ""
+    for texts in _row_texts(rows, _styled("nested")):
+        yield separator + "(" + ",".join(texts) + ")"
+        separator = ","
+
+
+def _null(rows: Rows) -> Iterator[str]:
+    for _ in rows.batches:
+        yield ""
+
+
+_TEXT_FORMATS: dict[str, TextFormat] = {
+    "TSV": _tsv,
+    "TSVRaw": _tsv_raw,
+    "TSVWithNames": _tsv_with_names,
+    "TSVWithNamesAndTypes": _tsv_with_names_and_types,
+    "CSV": _csv,
+    "CSVWithNames": _csv_with_names,
+    "JSON": _json,
+    "JSONCompact": _json_compact,
+    "JSONEachRow": _json_each_row,
+    "Null": _null,
+    "Pretty": pretty,
+    "PrettyCompact": pretty_compact,
+    "Values": _values,
+    "Vertical": vertical,
+}
+_ALIASES = {
+    "tabseparated": "TSV",
+    "tabseparatedraw": "TSVRaw",
+    "raw": "TSVRaw",
+    "tabseparatedwithnames": "TSVWithNames",
+    "tabseparatedwithnamesandtypes": "TSVWithNamesAndTypes",
+    "jsonlines": "JSONEachRow",
+    "ndjson": "JSONEachRow",
+}
+
+
+def _write_parquet(rows: Rows, out: BinaryIO) -> None:
+    from pyarrow import parquet  # noqa: PLC0415  only this format needs it
+
+    schema = pa.schema([(column.name, column.type.arrow) for column in rows.columns])
+    _refuse_twins(rows.columns)
+    with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        for batch in rows.batches:
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+
+
+def _refuse_twins(columns: Sequence[ResultColumn]) -> None:
+    names = [column.name for column in columns]
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        raise UserError(f"Parquet needs distinct names: {twins[0]!r} is there twice; use AS")

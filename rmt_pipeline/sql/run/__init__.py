@@ -1,0 +1,1 @@
+"""Statements carried out in a client's session."""

@@ -1,0 +1,117 @@
+"""FINAL: a table of a query with the rows that merging all its parts would leave (spec §17).
+
+The merge is made for the query alone: in a directory of its own, which goes with the answer.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmt_pipeline.compute.merge_final import columns_for_final, final_rows
+from rmt_pipeline.compute.merge_job import SourcePart
+from rmt_pipeline.protocol.alter_history import stored_columns
+from rmt_pipeline.protocol.errors import NotImplementedStatement
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.sql.run.table_relation import (
+    PartFiles,
+    names_in,
+    relation_over,
+    virtual_columns_in,
+)
+from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.system import Clock
+from rmt_pipeline.table import ActivePart, Snapshot, Table
+from rmt_pipeline.translate.select.sources import Relation
+
+_PREFIX = "final_"
+ABANDONED_S = 86_400  # a query whose process died leaves its directory; no query takes a day
+
+
+def merges_rows(definition: TableDefinition) -> bool:
+    """Whether FINAL makes a difference: the other engines keep every row."""
+    return definition.engine.kind != "MergeTree"
+
+
+@contextmanager
+def final_directory(parent: Path, clock: Clock) -> Iterator[Path]:
+    """A new directory for merged rows, removed at the end, and with it those of dead processes."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(f"{_PREFIX}*"):
+        try:
+            age_s = clock.now_s() - left.stat().st_mtime
+        except FileNotFoundError:
+            continue  # another query's, which just ended
+        if age_s > ABANDONED_S:
+            shutil.rmtree(left, ignore_errors=True)
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def final_relation(
+    table: Table,
+    snapshot: Snapshot,
+    query: str,
+    directory: Path,
+    clock: Clock,
+    *,
+    by_partition: bool,
+) -> Relation:
+    """`directory` is empty; `by_partition` keeps rows of different partitions apart.
+
+    Raises NotImplementedStatement for `_part` and `_partition_id`, which a merged row does not
+    have; IncorrectData for rows that the engine refuses, DiskFull, BrokenSource.
+    """
+    definition = table.definition
+    virtual = virtual_columns_in(query)
+    if virtual:
+        raise NotImplementedStatement(
+            f"{virtual[0]} with FINAL is not implemented: a merged row is of several parts; "
+            f"leave FINAL out to see where the rows of {definition.full_name} are"
+        )
+    needed = columns_for_final(definition, _wanted(definition, query))
+    sources = [_source(table, part) for part in snapshot.parts]
+    found = final_rows(
+        sources,
+        definition.with_columns(needed),
+        str(directory),
+        clock,
+        by_partition=by_partition,
+    )
+    names = {source.name for source in found.untouched}
+    files = [
+        PartFiles(
+            part.manifest.columns, table.store.files(part.name), part.manifest.metadata_version
+        )
+        for part in snapshot.parts
+        if str(part.name) in names
+    ]
+    if found.files:
+        columns = tuple(PartColumn(column.name, column.type) for column in needed)
+        files.append(PartFiles(columns, found.files, definition.metadata_version))
+    return relation_over(files, definition, unread=_others(definition, needed))
+
+
+def _source(table: Table, part: ActivePart) -> SourcePart:
+    return SourcePart(str(part.name), table.store.directory(part.name), part.manifest)
+
+
+def _wanted(definition: TableDefinition, query: str) -> list[str]:
+    """The columns that the query may use: those that it names, or all."""
+    words = names_in(query)
+    stored = [column.name for column in definition.columns]
+    computed = [column.name for column in definition.columns if column.default_kind == "ALIAS"]
+    if words & {"*", "columns", "COLUMNS", *computed}:
+        return stored
+    return [name for name in stored if words.issuperset(name.split("."))]
+
+
+def _others(definition: TableDefinition, needed: Sequence[Column]) -> frozenset[str]:
+    names = {column.name for column in needed}
+    return frozenset(
+        column.name for column in stored_columns(definition) if column.name not in names
+    )

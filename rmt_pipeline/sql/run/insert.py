@@ -1,0 +1,145 @@
+"""INSERT: rows of VALUES, of a format, of a file or of a query, given to the table at once."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.inputs import conform
+from rmt_pipeline.protocol.errors import DuplicateColumn, UnknownColumn, UserError
+from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.insert_result import Outcome
+from rmt_pipeline.sql.define.constants import evaluate_constants
+from rmt_pipeline.sql.formats.input_files import input_file, input_rows
+from rmt_pipeline.sql.formats.rows import Done, ResultColumn
+from rmt_pipeline.sql.run.values import ValuesBatch, read_values
+from rmt_pipeline.syntax.statements.nodes import (
+    SYSTEM_DATABASE,
+    FromFile,
+    FromQuery,
+    InlineRows,
+    Insert,
+    Select,
+    Values,
+)
+from rmt_pipeline.syntax.types import parse_type
+
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.run.session import Session
+
+
+def insert(session: "Session", statement: Insert) -> Done:
+    """All rows or none. The note says when they were there already, and since when.
+
+    Raises UnknownTable, UnknownColumn, BadValue naming row, column and value, and what
+    `Table.insert` raises.
+    """
+    database = session.database_of(statement.table)
+    if database == SYSTEM_DATABASE:
+        raise UserError(f"system.{statement.table.name} takes no rows: it shows what is")
+    table = session.server.table(statement.table.name, database)
+    settings = session.query_settings(statement.settings)
+    names = _names(statement, table.definition)
+    data: Any
+    with ExitStack() as until:
+        match statement.source:
+            case Values() as values:
+                data = _values(values, names, table.definition, settings)
+            case InlineRows() as rows:
+                data = input_rows(rows, session.stdin, until)
+            case FromFile() as file:
+                data = input_file(file, names)
+            case FromQuery() as query:
+                data = _query(session, query, statement, names)
+        result = table.insert(data, columns=names, settings=settings)
+    return Done("" if result.outcome is Outcome.INSERTED else result.words())
+
+
+def _names(statement: Insert, definition: TableDefinition) -> list[str]:
+    """The columns that values are given for, in their order."""
+    if statement.columns is None:
+        computed = ("MATERIALIZED", "ALIAS", "EPHEMERAL")
+        return [each.name for each in definition.columns if each.default_kind not in computed]
+    for name in statement.columns:
+        if definition.column(name) is None:
+            known = ", ".join(column.name for column in definition.columns)
+            raise UnknownColumn(
+                f"there is no column {name} in {definition.full_name}; there are: {known}"
+            )
+        if statement.columns.count(name) > 1:
+            raise DuplicateColumn(f"column {name} is named twice in INSERT")
+    return list(statement.columns)
+
+
+def _values(
+    values: Values, names: Sequence[str], definition: TableDefinition, settings: QuerySettings
+) -> pa.Table:
+    types = {column.name: column.type for column in definition.columns}
+    columns = [ResultColumn(name, parse_type(types[name])) for name in names]
+    batches = read_values(values, columns, evaluate_constants)
+    tables = [_with_defaults(batch, definition, settings) for batch in batches]
+    return pa.concat_tables(tables)
+
+
+def _with_defaults(
+    read: ValuesBatch, definition: TableDefinition, settings: QuerySettings
+) -> pa.Table:
+    """The rows, with what the table's expressions give where VALUES said DEFAULT.
+
+    An expression may use the row's other columns, so rows are computed together that have
+    DEFAULT in the same columns.
+    """
+    whole = pa.Table.from_batches([read.batch])
+    computed = {column.name for column in definition.columns if column.default}
+    missing: dict[int, frozenset[str]] = {}
+    for name in sorted(computed & read.defaults.keys()):
+        for row in read.defaults[name]:
+            missing[row] = missing.get(row, frozenset()) | {name}
+    groups: dict[frozenset[str], list[int]] = {}
+    for row in range(whole.num_rows):
+        groups.setdefault(missing.get(row, frozenset()), []).append(row)
+    if groups.keys() == {frozenset[str]()}:
+        return whole
+    pieces = [
+        _computed(whole.take(rows), without, definition, settings)
+        for without, rows in groups.items()
+    ]
+    order = pa.array([row for rows in groups.values() for row in rows])
+    return pa.concat_tables(pieces).take(pa.compute.sort_indices(order))
+
+
+def _computed(
+    rows: pa.Table,
+    without: frozenset[str],
+    definition: TableDefinition,
+    settings: QuerySettings,
+) -> pa.Table:
+    given = [name for name in rows.column_names if name not in without]
+    tables = conform(
+        rows.select(given), definition.columns, settings=settings, columns_given=given
+    )
+    return pa.concat_tables(tables).select(rows.column_names)
+
+
+def _query(
+    session: "Session", query: FromQuery, statement: Insert, names: Sequence[str]
+) -> pa.RecordBatchReader:
+    """The query's rows; its columns go to the named ones by place, as in the original."""
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
+
+    rows = select(session, Select(query.query))
+    if len(rows.columns) != len(names):
+        raise UserError(
+            f"INSERT INTO {statement.table} wants {len(names)} columns ({', '.join(names)}),"
+            f" and the query gives {len(rows.columns)}"
+        )
+    fields = zip(names, rows.columns, strict=True)
+    schema = pa.schema([(name, column.type.arrow) for name, column in fields])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows.batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())

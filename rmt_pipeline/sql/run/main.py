@@ -1,0 +1,98 @@
+"""`rmt sql`: statements from the command line or standard input, answers to standard output.
+
+Heavy modules are loaded when a statement needs them: `SELECT 1` must not wait for Spark, nor
+SHOW TABLES for DuckDB.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import BinaryIO
+
+from rmt_pipeline.config import Config
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.sql.formats.rows import Done, Result
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.syntax.sql_tokens import excerpt
+from rmt_pipeline.syntax.statements.split import Piece, split
+
+FAILED = 1
+INTERRUPTED = 130  # as a shell says it
+
+
+def run(  # noqa: PLR0917  as `rmt sql` takes them
+    config: Config,
+    server: str,
+    settings: Mapping[str, str],
+    format: str | None,  # noqa: A002  as the option is called
+    ignore_error: bool,
+    text: str | None,
+) -> int:
+    """Carry out the statements of `text`, or of standard input when it is None.
+
+    Returns the exit status: 1 when a statement failed. Errors go to standard error with their
+    code and the statement they belong to. With `ignore_error` the statements after one that
+    failed are carried out too.
+    """
+    stdin = sys.stdin.buffer
+    if text is None:
+        # Rows of a binary format may follow INSERT … FORMAT: every byte must come through.
+        text = stdin.read().decode("utf-8", "surrogateescape")
+        rows_from: BinaryIO | None = None
+    else:
+        rows_from = None if stdin.isatty() else stdin
+    try:
+        with Session.open(config, server, settings) as session:
+            session.stdin = rows_from
+            return _run_all(session, text, format, ignore_error=ignore_error)
+    except RmtError as error:  # before the first statement
+        _report(error, None)
+        return FAILED
+    except BrokenPipeError:
+        # The reader of our answers has seen enough. Python would complain again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run_all(
+    session: Session, text: str, format_name: str | None, *, ignore_error: bool
+) -> int:
+    status = 0
+    pieces = split(text)
+    while True:
+        piece: Piece | None = None
+        try:
+            piece = next(pieces, None)
+            if piece is None:
+                return status
+            _write(session.execute(piece), format_name)
+        except RmtError as error:
+            status = FAILED
+            _report(error, piece)
+            if piece is None or not ignore_error:
+                return status
+
+
+def _write(result: Result, format_name: str | None) -> None:
+    if isinstance(result, Done):
+        if result.note:
+            sys.stderr.write(f"{result.note}\n")
+        return
+    from rmt_pipeline.sql.formats.write import write_rows  # noqa: PLC0415
+
+    chosen = result.format or format_name
+    if chosen is None:
+        chosen = "PrettyCompact" if sys.stdout.isatty() else "TSV"
+    try:
+        write_rows(result, chosen, sys.stdout.buffer)
+    finally:
+        sys.stdout.buffer.flush()  # answers and errors stay in the order they came
+
+
+def _report(error: RmtError, piece: Piece | None) -> None:
+    message = f"Code: {error.code}. {error}\n"
+    if piece is not None:
+        message += f"(in statement {piece.number}: {excerpt(piece.text)})\n"
+    sys.stderr.write(message)

@@ -1,0 +1,113 @@
+"""Mutations of a session: DELETE, UPDATE, KILL MUTATION."""
+
+from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
+
+from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.replica.mutations import UnknownMutation
+from rmt_pipeline.replica.plan_mutation import plan_mutation
+from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
+from rmt_pipeline.sql.run.mutation_commands import commands_for
+from rmt_pipeline.syntax.statements.nodes import KillMutation, MutateRows, Select
+from rmt_pipeline.types.to_text import column_values
+
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.run.session import Session
+
+LIGHTWEIGHT_SYNC = (
+    2  # the original's lightweight_deletes_sync: DELETE FROM waits for all replicas
+)
+
+_KILLED: Columns = (
+    ("kill_status", "String"),
+    ("database", "String"),
+    ("table", "String"),
+    ("mutation_id", "String"),
+    ("command", "String"),
+)
+_ANSWERED: Columns = (*_KILLED, ("took_hold", "String"))
+KILL_WAIT_S = 5.0
+"""What KILL without SYNC or ASYNC waits for replicas to stop."""
+
+
+_PLANNED: Columns = (
+    ("partition_id", "String"),
+    ("parts", "UInt64"),
+    ("rows", "UInt64"),
+    ("parts_to_rewrite", "UInt64"),
+    ("rows_touched", "UInt64"),
+    ("bytes_to_rewrite", "UInt64"),
+)
+
+
+def mutate_rows(session: "Session", statement: MutateRows) -> Result:
+    """Write the mutation and wait for it as `mutations_sync` says (spec §7.1, §7.7). With
+    `dry_run` nothing is written, and the answer is what would be done.
+
+    Raises UnknownTable; a UserError for what the commands may not do, before anything is
+    written; Unfinished.
+    """
+    name = statement.table
+    table = session.server.table(name.name, session.database_of(name))
+    query = session.query_settings(statement.settings)
+    if statement.is_lightweight and not _is_set("mutations_sync", session, statement):
+        query = replace(query, mutations_sync=LIGHTWEIGHT_SYNC)
+    commands = commands_for(statement.commands, table.definition)
+    if query.dry_run:
+        plans = plan_mutation(table.replica, commands, query)
+        return rows_of(_PLANNED, [astuple(plan) for plan in plans])
+    table.mutate(commands, settings=query)
+    return Done()
+
+
+def _is_set(setting: str, session: "Session", statement: MutateRows) -> bool:
+    return setting in session.settings or setting in dict(statement.settings)
+
+
+def kill_mutations(session: "Session", statement: KillMutation) -> Result:
+    """Every mutation of system.mutations for which the condition is true (spec §7.8).
+
+    With TEST they are only shown. `kill_status` is `finished` once no replica that is active has
+    anything queued for it, else `waiting`; `took_hold` says when that was, on each. Raises what a
+    SELECT raises; TableIsReadOnly.
+    """
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  slow
+
+    wanted = ", ".join(name for name, _ in _KILLED[1:])
+    # The condition is the client's own SQL, and is parsed like any other query of theirs.
+    query = f"SELECT {wanted} FROM system.mutations WHERE {statement.condition}"  # noqa: S608
+    found = select(session, Select(query))
+    assert isinstance(found, Rows)
+    mutations = [
+        tuple(map(str, values))
+        for batch in found.batches
+        for values in zip(*(column_values(column) for column in batch.columns), strict=True)
+    ]
+    if not mutations:
+        return Done(
+            f"no mutation was killed: system.mutations has none WHERE {statement.condition}"
+        )
+    wait_s = KILL_WAIT_S
+    if statement.sync is not None:
+        wait_s = session.query_settings().receive_timeout if statement.sync else 0.0
+    killed: dict[tuple[str, str, str], tuple[str, str]] = {}
+    rows = []
+    for database, table, mutation_id, command in mutations:
+        one = (database, table, mutation_id)
+        if one not in killed:  # a mutation of several commands is several rows
+            killed[one] = ("", "") if statement.is_test else _kill(session, *one, wait_s)
+        status, took_hold = killed[one]
+        rows.append((status, *one, command, took_hold))
+    return rows_of(_ANSWERED, rows, statement.answer.format)
+
+
+def _kill(
+    session: "Session", database: str, table: str, mutation_id: str, wait_s: float
+) -> tuple[str, str]:
+    """Status, and when it took hold where. Another client may have been faster."""
+    try:
+        found = session.server.table(table, database)
+        hold = found.kill_mutation(mutation_id, wait_s=wait_s)
+    except (UnknownMutation, UnknownTable):
+        return "not_found", ""
+    return "waiting" if hold.not_yet else "finished", hold.words()

@@ -1,0 +1,153 @@
+"""SELECT: in DuckDB, on the part files of one replica (design §9).
+
+A query is translated, its tables become relations over pinned parts, and its answer is streamed:
+parts stay pinned and the connection open until the last batch was read or the reader is closed.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, rows_of
+from rmt_pipeline.sql.run.final_relation import final_directory, final_relation, merges_rows
+from rmt_pipeline.sql.run.table_relation import table_relation
+from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.tables import SYSTEM_TABLES
+from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Select, Settings
+from rmt_pipeline.translate.connection import open_connection, user_error
+from rmt_pipeline.translate.evaluate import conform
+from rmt_pipeline.translate.expression import translate_query
+from rmt_pipeline.translate.select.sources import Relation
+from rmt_pipeline.types.data_type import DataType
+
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.run.session import Session
+
+BATCH_ROWS = 65_536
+MEMORY_BYTES = 1 << 30
+
+NUMBERS = Relation(
+    "(SELECT CAST(range AS UBIGINT) AS number FROM range(9223372036854775807))",
+    (Column("number", "UInt64"),),
+)
+
+
+def select(session: "Session", statement: Select) -> Rows:
+    """The answer, not read yet.
+
+    Raises what is wrong with the query: SyntaxProblem, UnknownTable, UnknownColumn,
+    UnknownFunction; MissingPart when a part's files are gone; while reading, BadValue for a value
+    that cannot be computed.
+    """
+    settings = session.query_settings(statement.answer.settings)
+    sources = _Sources(session, statement.query, statement.answer.settings)
+    try:
+        translated = translate_query(statement.query, sources.resolve)
+        spill = _spill_directory(session)
+        connection = open_connection(
+            directories=sources.directories,
+            memory_bytes=MEMORY_BYTES,
+            threads=settings.max_threads or os.cpu_count() or 1,
+            spill_directory=spill,
+        )
+        sources.pinned.callback(connection.close)
+        for name, table in sources.tables.items():
+            connection.register(name, table)
+        reader = _run(connection, translated.sql, statement.query)
+    except BaseException:
+        sources.pinned.close()
+        raise
+    columns = tuple(ResultColumn(column.name, column.type) for column in translated.columns)
+    types = [column.type for column in columns]
+    batches = _batches(reader, types, statement.query, sources.pinned)
+    return Rows(columns, batches, statement.answer.format)
+
+
+def _spill_directory(session: "Session") -> Path:
+    return session.server.catalog.data / "tmp"
+
+
+def _run(connection: duckdb.DuckDBPyConnection, sql: str, query: str) -> pa.RecordBatchReader:
+    try:
+        return connection.sql(sql).to_arrow_reader(BATCH_ROWS)
+    except duckdb.Error as error:
+        raise user_error(error, query) from error
+
+
+def _batches(
+    reader: pa.RecordBatchReader, types: list[DataType], query: str, pinned: ExitStack
+) -> Iterator[pa.RecordBatch]:
+    names = [str(place) for place in range(len(types))]
+    with pinned:
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except (duckdb.Error, pa.ArrowException) as error:
+                raise user_error(duckdb.Error(str(error)), query) from error
+            arrays = [
+                conform(array, data_type)
+                for array, data_type in zip(batch.columns, types, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+@dataclass(slots=True)
+class _Sources:
+    """The tables of one query: found when the translation asks for them, each once."""
+
+    session: "Session"
+    query: str
+    settings: Settings
+    pinned: ExitStack = field(default_factory=ExitStack)
+    directories: list[Path] = field(default_factory=list)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    _known: dict[tuple[str, str, bool], Relation] = field(default_factory=dict)
+
+    def resolve(self, database: str | None, name: str, final: bool) -> Relation:
+        """Raises UnknownTable, UnknownDatabase, ZooKeeperUnreachable."""
+        found_in = database or self.session.database
+        key = (found_in, name, final)
+        if key not in self._known:
+            system = found_in == SYSTEM_DATABASE
+            self._known[key] = self._system(name) if system else self._table(*key)
+        return self._known[key]
+
+    def _system(self, name: str) -> Relation:
+        if name == "numbers":
+            return NUMBERS
+        table = SYSTEM_TABLES.get(name)
+        if table is None:
+            known = ", ".join([*SYSTEM_TABLES, "numbers"])
+            raise UnknownTable(f"there is no table system.{name}; there are: {known}")
+        settings = {**self.session.settings, **dict(self.settings)}
+        scope = Scope(self.session.server, settings, self.query, SYSTEM_TABLES)
+        rows = rows_of(table.columns, table.rows(scope))
+        registered = f"system_{name}"
+        self.tables[registered] = pa.Table.from_batches(rows.batches)
+        columns = [Column(name, data_type) for name, data_type in table.columns]
+        return Relation(f'"{registered}"', columns)
+
+    def _table(self, database: str, name: str, final: bool) -> Relation:
+        table = self.session.server.table(name, database)
+        snapshot = self.pinned.enter_context(table.snapshot())
+        self.directories.append(self.session.server.catalog.table_directory(table.definition))
+        settings = self.session.query_settings(self.settings)
+        if not (final or settings.final) or not merges_rows(table.definition):
+            return table_relation(table, snapshot, self.query)
+        server = self.session.server
+        parent = _spill_directory(self.session)
+        directory = self.pinned.enter_context(final_directory(parent, server.clock))
+        by_partition = settings.do_not_merge_across_partitions_select_final
+        return final_relation(
+            table, snapshot, self.query, directory, server.clock, by_partition=by_partition
+        )

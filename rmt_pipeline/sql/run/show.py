@@ -1,0 +1,154 @@
+"""SHOW, DESCRIBE and EXISTS: answered from the catalog."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.protocol.settings import QUERY_SETTINGS
+from rmt_pipeline.sql.define.show_create import create_query
+from rmt_pipeline.sql.formats.rows import Columns, Rows, rows_of
+from rmt_pipeline.syntax.statements.nodes import (
+    SYSTEM_DATABASE,
+    DescribeTable,
+    ExistsDatabase,
+    ExistsTable,
+    Pattern,
+    ShowCreateTable,
+    ShowDatabases,
+    ShowSettings,
+    ShowTables,
+    TableName,
+)
+
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.run.session import Session
+
+_DESCRIBE: Columns = (
+    ("name", "String"),
+    ("type", "String"),
+    ("default_type", "String"),
+    ("default_expression", "String"),
+    ("comment", "String"),
+    ("codec_expression", "String"),
+    ("ttl_expression", "String"),
+)
+
+
+def show_databases(session: "Session", statement: ShowDatabases) -> Rows:
+    names = sorted([*session.server.catalog.databases(), SYSTEM_DATABASE])
+    found = _limited(_matching(names, statement.pattern), statement.limit)
+    return rows_of([("name", "String")], [(name,) for name in found], statement.answer.format)
+
+
+def show_tables(session: "Session", statement: ShowTables) -> Rows:
+    """Raises UnknownDatabase."""
+    database = statement.database or session.database
+    names = _system_columns() if database == SYSTEM_DATABASE else None
+    tables = session.server.catalog.tables(database) if names is None else sorted(names)
+    found = _limited(_matching(tables, statement.pattern), statement.limit)
+    return rows_of([("name", "String")], [(name,) for name in found], statement.answer.format)
+
+
+def show_create_table(session: "Session", statement: ShowCreateTable) -> Rows:
+    """Raises UnknownTable. A system table is made by no statement."""
+    table = statement.table
+    database = session.database_of(table)
+    if database == SYSTEM_DATABASE and table.name in _system_columns():
+        raise UnknownTable(f"system.{table.name} was made by no CREATE TABLE")
+    definition = session.server.catalog.definition(database, table.name)
+    text = create_query(definition, lines=True)
+    return rows_of([("statement", "String")], [(text,)], statement.answer.format)
+
+
+def show_settings(session: "Session", statement: ShowSettings) -> Rows:
+    settings = session.settings
+    found = [
+        (name, setting.type, settings.get(name, setting.default_text))
+        for name, setting in QUERY_SETTINGS.items()
+        if not statement.changed
+        or settings.get(name, setting.default_text) != setting.default_text
+    ]
+    names = set(_matching([name for name, _, _ in found], statement.pattern))
+    columns: Columns = (("name", "String"), ("type", "String"), ("value", "String"))
+    return rows_of(columns, [row for row in found if row[0] in names], statement.answer.format)
+
+
+def describe_table(session: "Session", statement: DescribeTable) -> Rows:
+    """Raises UnknownTable."""
+    table = statement.table
+    database = session.database_of(table)
+    if database == SYSTEM_DATABASE:
+        system = _system_columns()
+        if table.name not in system:
+            raise _no_system_table(table)
+        rows = [(name, text, "", "", "", "", "") for name, text in system[table.name]]
+        return rows_of(_DESCRIBE, rows, statement.answer.format)
+    definition = session.server.catalog.definition(database, table.name)
+    described = [
+        (
+            column.name,
+            column.type,
+            column.default_kind,
+            column.default,
+            column.comment,
+            f"CODEC({column.codec})" if column.codec else "",
+            column.ttl,
+        )
+        for column in definition.columns
+    ]
+    return rows_of(_DESCRIBE, described, statement.answer.format)
+
+
+def exists_table(session: "Session", statement: ExistsTable) -> Rows:
+    table = statement.table
+    database = session.database_of(table)
+    if database == SYSTEM_DATABASE:
+        exists = table.name in _system_columns()
+    else:
+        exists = session.server.catalog.has(database, table.name)
+    return rows_of([("result", "UInt8")], [(int(exists),)], statement.answer.format)
+
+
+def exists_database(session: "Session", statement: ExistsDatabase) -> Rows:
+    exists = statement.name in (SYSTEM_DATABASE, *session.server.catalog.databases())
+    return rows_of([("result", "UInt8")], [(int(exists),)], statement.answer.format)
+
+
+def _system_columns() -> dict[str, Columns]:
+    from rmt_pipeline.sql.system.tables import SYSTEM_TABLES  # noqa: PLC0415  loads the engine
+
+    return {name: table.columns for name, table in SYSTEM_TABLES.items()}
+
+
+def _no_system_table(table: TableName) -> UnknownTable:
+    known = ", ".join(_system_columns())
+    return UnknownTable(f"there is no table system.{table.name}; there are: {known}")
+
+
+def _matching(names: Iterable[str], pattern: Pattern | None) -> list[str]:
+    if pattern is None:
+        return list(names)
+    flags = re.DOTALL | (re.IGNORECASE if pattern.ignore_case else 0)
+    wanted = re.compile(_like(pattern.like), flags)
+    return [name for name in names if (wanted.fullmatch(name) is None) == pattern.negated]
+
+
+def _like(pattern: str) -> str:
+    r"""LIKE as a regular expression: `%` any text, `_` any character, `\` before either."""
+
+    def pieces() -> Iterator[str]:
+        escaped = False
+        for character in pattern:
+            if character == "\\" and not escaped:
+                escaped = True
+                continue
+            special = {"%": ".*", "_": "."} if not escaped else {}
+            yield special.get(character) or re.escape(character)
+            escaped = False
+
+    return "".join(pieces())
+
+
+def _limited(names: list[str], limit: int | None) -> list[str]:
+    return names if limit is None else names[:limit]

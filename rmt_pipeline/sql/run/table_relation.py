@@ -1,0 +1,177 @@
+"""A table of a query as a DuckDB relation over its parts' files, with exactly its columns."""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from pathlib import PurePath
+from typing import NamedTuple
+
+from rmt_pipeline.compute.defaults import DefaultExpressions
+from rmt_pipeline.protocol.alter_history import StoredColumn, stored_as
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.syntax.sql_cursor import Cursor
+from rmt_pipeline.syntax.sql_tokens import unquote
+from rmt_pipeline.syntax.types import parse_type, quote_name
+from rmt_pipeline.table import Snapshot, Table
+from rmt_pipeline.translate.base.typed import identifier
+from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.translate.functions.array import stored_default
+from rmt_pipeline.translate.select.sources import Relation
+
+_VIRTUAL = {
+    "_part": "regexp_extract(filename, '([^/]+)/[^/]+$', 1)",
+    "_partition_id": "regexp_extract(filename, '([^/_]+)_[^/]+/[^/]+$', 1)",
+}
+"""From the names of files: their directory is the part. Not in `*`, as in the original."""
+
+
+class PartFiles(NamedTuple):
+    """Files with the same columns, written with the same version of the table's metadata."""
+
+    columns: tuple[PartColumn, ...]
+    files: Sequence[str]
+    version: int
+
+
+def table_relation(table: Table, snapshot: Snapshot, query: str) -> Relation:
+    """Every row of the parts. `query` tells whether virtual columns are wanted: without them
+    DuckDB reads less.
+    """
+    files = [
+        PartFiles(
+            part.manifest.columns, table.store.files(part.name), part.manifest.metadata_version
+        )
+        for part in snapshot.parts
+    ]
+    return relation_over(files, table.definition, virtual=virtual_columns_in(query))
+
+
+def relation_over(
+    files: Sequence[PartFiles],
+    definition: TableDefinition,
+    *,
+    virtual: Sequence[str] = (),
+    unread: Collection[str] = (),
+) -> Relation:
+    """The rows of files that were written for the table, whichever columns it had then.
+
+    `unread` are columns that the query does not use: they are NULL.
+    """
+    stored = [c for c in definition.columns if c.default_kind not in ("ALIAS", "EPHEMERAL")]
+    selects = [
+        _select(found, paths, stored, virtual, unread)
+        for found, paths in _runs(files, definition)
+        if paths
+    ]
+    sql = " UNION ALL ".join(selects) if selects else _empty(stored, virtual)
+    columns = [column for column in definition.columns if column.default_kind != "EPHEMERAL"]
+    hidden = [Column(name, "String", default_kind="MATERIALIZED") for name in virtual]
+    return Relation(f"({sql})", [*columns, *hidden])
+
+
+def virtual_columns_in(query: str) -> list[str]:
+    """The virtual columns that a query may use."""
+    names = names_in(query)
+    return [name for name in _VIRTUAL if name in names]
+
+
+def names_in(query: str) -> set[str]:
+    """Every word and mark of a query, without quotes."""
+    cursor = Cursor(query, 0, len(query))
+    found: set[str] = set()
+    while not cursor.at_end:
+        found.add(unquote(cursor.advance()))
+    return found
+
+
+def _runs(
+    files: Sequence[PartFiles], definition: TableDefinition
+) -> Iterator[tuple[tuple[StoredColumn, ...], list[str]]]:
+    """Neighbours that have the table's columns in the same way together: where, and the files."""
+    known: dict[tuple[tuple[PartColumn, ...], int], tuple[StoredColumn, ...]] = {}
+    for one in files:
+        if (one.columns, one.version) not in known:
+            found = stored_as(definition, one.columns, one.version)
+            known[one.columns, one.version] = found
+    for stored, same in groupby(files, lambda one: known[one.columns, one.version]):
+        yield stored, [file for one in same for file in one.files]
+
+
+def _select(
+    present: Sequence[StoredColumn],
+    files: Sequence[str],
+    stored: Sequence[Column],
+    virtual: Sequence[str],
+    unread: Collection[str],
+) -> str:
+    """The rows of the files with the stored columns of now. In steps, each around the one before:
+    the files' columns by their present names; of their present types; the columns that they lack.
+    """
+    found = {one.column: one for one in present}
+    names = [*(column.name for column in stored), *virtual]
+    unread = frozenset(unread)
+    have = [column for column in stored if column.name in found and column.name not in unread]
+    items = [_read(found[column.name]) for column in have]
+    items += [f"{_VIRTUAL[name]} AS {identifier(name)}" for name in virtual]
+    options = ", filename = true" if virtual else ""
+    paths = ", ".join("'" + str(PurePath(file)).replace("'", "''") + "'" for file in files)
+    sql = f"SELECT {', '.join(items) or '1 AS none'} FROM read_parquet([{paths}]{options})"  # noqa: S608
+    if len(have) == len(stored) and all(_is_same(found[one.name], one) for one in have):
+        return sql
+    items = [_converted(column, found[column.name]) for column in have]
+    lacking = [column for column in stored if column.name not in found]
+    computed = [column for column in lacking if column.default and column.name not in unread]
+    items += [_null(column) for column in stored if column.name in unread]
+    items += [
+        f"{stored_default(parse_type(column.type))} AS {identifier(column.name)}"
+        for column in lacking
+        if column not in computed and column.name not in unread
+    ]
+    items += [identifier(name) for name in virtual]
+    sql = f"SELECT {', '.join(items)} FROM ({sql})"  # noqa: S608
+    return f"SELECT {', '.join(map(identifier, names))} FROM ({_with_computed(sql, computed, stored)})"  # noqa: S608, E501
+
+
+def _read(column: StoredColumn) -> str:
+    if column.name == column.column:
+        return identifier(column.name)
+    return f"{identifier(column.name)} AS {identifier(column.column)}"
+
+
+def _is_same(found: StoredColumn, column: Column) -> bool:
+    return found.type == column.type
+
+
+def _converted(column: Column, found: StoredColumn) -> str:
+    """Its type may have been changed after the part was written."""
+    name = identifier(column.name)
+    if found.type == column.type:
+        return name
+    text = f"CAST({quote_name(column.name)} AS {column.type})"
+    expression = compile_expression(text, [Column(column.name, found.type)])
+    return f"{expression.duckdb_sql} AS {name}"
+
+
+def _with_computed(sql: str, computed: Sequence[Column], stored: Sequence[Column]) -> str:
+    """The rows of `sql` and the columns with default expressions that they lack, each computed
+    from those that are there, and from others that were computed before it.
+    """
+    waiting = {column.name: column for column in computed}
+    for name in DefaultExpressions(stored).in_order(list(waiting)):
+        column = waiting.pop(name)
+        known = [each for each in stored if each.name not in waiting and each != column]
+        text = f"CAST({column.default} AS {column.type})"
+        expression = compile_expression(text, known, allow_nondeterministic=True)
+        sql = f"SELECT *, {expression.duckdb_sql} AS {identifier(name)} FROM ({sql})"  # noqa: S608
+    return sql
+
+
+def _null(column: Column) -> str:
+    kind = parse_type(column.type).duckdb
+    return f"CAST(NULL AS {kind}) AS {identifier(column.name)}"
+
+
+def _empty(stored: Sequence[Column], virtual: Sequence[str]) -> str:
+    items = [_null(column) for column in stored]
+    items += [f"CAST(NULL AS VARCHAR) AS {identifier(name)}" for name in virtual]
+    return f"SELECT {', '.join(items)} WHERE false"

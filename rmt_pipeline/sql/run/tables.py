@@ -1,0 +1,158 @@
+"""CREATE, ATTACH, DROP of tables and databases."""
+
+from typing import TYPE_CHECKING
+
+from rmt_pipeline.protocol.errors import (
+    DatabaseAlreadyExists,
+    NotImplementedStatement,
+    TableAlreadyExists,
+    UnknownDatabase,
+    UnknownTable,
+    UserError,
+)
+from rmt_pipeline.replica.create import at_version
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.syntax.statements.nodes import (
+    SYSTEM_DATABASE,
+    AttachTable,
+    CreateDatabase,
+    CreateTable,
+    DetachTable,
+    DropDatabase,
+    DropTable,
+)
+from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.keeper import Watch
+from rmt_pipeline.zookeeper.paths import TablePaths
+
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.run.session import Session
+
+ACTIVE_WAIT_S = 10.0
+"""How long CREATE waits for the server to take the new table up. It takes some 10 ms."""
+
+
+def create_table(session: "Session", statement: CreateTable) -> Done:
+    """Checks the definition first, also with IF NOT EXISTS; then waits until it is active.
+
+    When the server does not run, the table is made all the same, and the answer says so.
+    """
+    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  loads expressions
+
+    definition = define_table(statement.table, statement.syntax, session.database)
+    if definition.database == SYSTEM_DATABASE:
+        raise UserError("the database system holds no tables of your own: choose another")
+    created = session.server.create_table(definition, if_not_exists=statement.if_not_exists)
+    if not created:
+        return Done(f"table {definition.full_name} exists already")
+    return _wait_active(session, definition.database, definition.name)
+
+
+def _wait_active(session: "Session", database: str, name: str) -> Done:
+    server = session.server
+    replica = server.table(name, database).replica
+    deadline_s = server.clock.monotonic_s() + ACTIVE_WAIT_S
+    waker = EventWaker()
+    while not _is_ready(replica, waker.wake):
+        left_s = deadline_s - server.clock.monotonic_s()
+        if left_s <= 0:
+            return Done(
+                f"table {database}.{name} is read-only until its server runs:"
+                f" rmt serve {server.server.name}"
+            )
+        waker.wait_s(left_s)
+    return Done()
+
+
+def _is_ready(replica: Replica, watch: Watch) -> bool:
+    """Active, and not cloning another replica, which a new one does first (spec §11.5)."""
+    if replica.keeper.exists(replica.paths.is_active, watch) is None:
+        return False
+    lost, _ = replica.keeper.get(replica.paths.is_lost, watch)
+    return lost != b"1"
+
+
+def attach_table(session: "Session", statement: AttachTable) -> Done:
+    """Take up a replica that is in ZooKeeper but not in this server's catalog.
+
+    Its definition must be the one in ZooKeeper; that is checked when the server starts it, and
+    until then the table is read-only (spec §11.2). Raises TableAlreadyExists, UnknownTable.
+    """
+    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  loads expressions
+
+    server = session.server
+    if statement.syntax is None:
+        database = session.database_of(statement.table)
+        if server.catalog.has(database, statement.table.name) and statement.if_not_exists:
+            return Done()
+        server.catalog.definition(database, statement.table.name)
+        raise TableAlreadyExists(f"table {database}.{statement.table.name} is attached already")
+    definition = define_table(statement.table, statement.syntax, session.database)
+    definition = server.expanded(definition)
+    if statement.if_not_exists and server.catalog.has(definition.database, definition.name):
+        return Done()
+    engine = definition.engine
+    table = TablePaths(engine.zookeeper_path)
+    replica = table.replica(engine.replica)
+    [version] = server.keeper().get_many([replica.metadata_version])
+    if version is None:
+        raise UnknownTable(
+            f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach:"
+            " CREATE TABLE makes one"
+        )
+    applied = int(version[0] or b"0")
+    server.catalog.add(at_version(server.keeper(), table, definition, applied))
+    return _wait_active(session, definition.database, definition.name)
+
+
+def detach_table(session: "Session", statement: DetachTable) -> Done:
+    """Raises NotImplementedStatement, but UnknownTable first."""
+    session.server.catalog.definition(
+        session.database_of(statement.table), statement.table.name
+    )
+    raise NotImplementedStatement(
+        "DETACH TABLE is not implemented: stop the server to detach all its tables"
+    )
+
+
+def drop_tables(session: "Session", statement: DropTable) -> Done:
+    """Each in turn. Raises UnknownTable before any is dropped."""
+    names = [(session.database_of(table), table.name) for table in statement.tables]
+    catalog = session.server.catalog
+    wanted = []
+    for database, name in names:
+        if database == SYSTEM_DATABASE:
+            raise UserError(f"system.{name} cannot be dropped")
+        try:
+            catalog.definition(database, name)
+        except (UnknownTable, UnknownDatabase):
+            if not statement.if_exists:
+                raise
+            continue
+        wanted.append((database, name))
+    for database, name in wanted:
+        session.server.drop_table(database, name)
+    return Done()
+
+
+def create_database(session: "Session", statement: CreateDatabase) -> Done:
+    if statement.name == SYSTEM_DATABASE:
+        raise DatabaseAlreadyExists("database system already exists")
+    session.server.catalog.create_database(
+        statement.name, if_not_exists=statement.if_not_exists
+    )
+    return Done()
+
+
+def drop_database(session: "Session", statement: DropDatabase) -> Done:
+    """With its tables, as the original. Raises UnknownDatabase."""
+    catalog = session.server.catalog
+    if statement.name == SYSTEM_DATABASE:
+        raise UserError("database system cannot be dropped")
+    if statement.if_exists and statement.name not in catalog.databases():
+        return Done()
+    for name in catalog.tables(statement.name):
+        session.server.drop_table(statement.name, name)
+    catalog.drop_database(statement.name)
+    return Done()

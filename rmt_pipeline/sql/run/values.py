@@ -1,0 +1,290 @@
+"""INSERT … VALUES: rows as SQL tuples to Arrow batches.
+
+Plain literals are read by one regular expression and the column's own reader of text, which
+makes thousands of rows quick. Everything else in a place of a value is an expression: found
+by its brackets, evaluated at the end of the batch, each distinct text once (so that `now()` is
+the same time in every row of it).
+
+A value is refused where the original changes it quietly: 300 for a UInt8, 1.5 for an integer.
+"""
+
+import decimal
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NoReturn
+
+import pyarrow as pa
+
+from rmt_pipeline.protocol.errors import BadValue, UserError
+from rmt_pipeline.sql.formats.rows import ResultColumn, record_batch
+from rmt_pipeline.syntax.sql_cursor import Cursor
+from rmt_pipeline.syntax.sql_tokens import (
+    QUOTED_STRING,
+    Kind,
+    Token,
+    excerpt,
+    place,
+    problem,
+    skip_space,
+    unquote,
+)
+from rmt_pipeline.syntax.statements.nodes import Values
+from rmt_pipeline.syntax.types import DataType
+
+BATCH_ROWS = 65_536
+EXPRESSIONS_PER_QUERY_MAX = 500
+
+Evaluate = Callable[[Sequence[str], DataType], Sequence[object]]
+"""Constant expressions → their values, each fit for `pa.array([...], type.arrow)`.
+
+Raises UserError when one of them cannot be evaluated.
+"""
+
+_PLAIN = re.compile(
+    rf"""\s*(?:
+        ({QUOTED_STRING})
+      | ([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+      | ([+-]?[A-Za-z]+)
+    )\s*([,)])""",
+    re.DOTALL | re.VERBOSE,
+)
+_NUMBER_WORDS = frozenset(("NAN", "INF", "INFINITY"))
+_BRACKETS = {"Array": "[", "Tuple": "(", "Map": "{"}
+
+
+class _Word(Enum):
+    """Stands in the place of a value that is to come from somewhere else."""
+
+    DEFAULT = "DEFAULT"
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """To be evaluated at the end of the batch; `refusal` says why it is no plain literal."""
+
+    text: str
+    refusal: str = ""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows read so far, column by column."""
+
+    first_row: int
+    values: list[list[object]]
+    rows: int = 0
+    expressions: list[dict[int, _Expression]] = field(default_factory=list)
+    defaults: set[int] = field(default_factory=set)
+
+    @classmethod
+    def starting_at(cls, row: int, width: int) -> "_Batch":
+        return cls(row, [[] for _ in range(width)], expressions=[{} for _ in range(width)])
+
+
+@dataclass(frozen=True, slots=True)
+class ValuesBatch:
+    """Rows of VALUES. Where a row says DEFAULT, `batch` has the type's default.
+
+    `defaults` has these places: for each column the rows of the batch, from 0.
+    """
+
+    batch: pa.RecordBatch
+    defaults: dict[str, list[int]]
+
+
+def read_values(
+    values: Values, columns: Sequence[ResultColumn], evaluate: Evaluate
+) -> Iterator[ValuesBatch]:
+    """The rows, in batches of at most BATCH_ROWS.
+
+    Raises BadValue naming row, column and value, or SyntaxProblem with the place. Rows count
+    from 1. A batch that was given before the error is good, but nothing of it may be kept.
+    """
+    source, at, stop = values.source, values.start, values.stop
+    reader = _RowReader(source, stop, columns)
+    batch = _Batch.starting_at(1, len(columns))
+    row = 0
+    while True:
+        at = _next_row(source, at, stop, row)
+        if at == stop:
+            break
+        row += 1
+        at = reader.read(at, row, batch)
+        if batch.rows == BATCH_ROWS:
+            yield _finish(batch, columns, evaluate)
+            batch = _Batch.starting_at(row + 1, len(columns))
+    if row == 0:
+        raise problem(source, values.start, "INSERT … VALUES has no rows")
+    if batch.rows:
+        yield _finish(batch, columns, evaluate)
+
+
+def _next_row(source: str, at: int, stop: int, rows: int) -> int:
+    """The offset of the next `(`, or `stop`. Between rows there may be a comma."""
+    at = skip_space(source, at, stop)
+    if rows and at < stop and source[at] == ",":
+        at = skip_space(source, at + 1, stop)
+    if at < stop and source[at] != "(":
+        raise problem(source, at, f"expected `(` of row {rows + 1} of VALUES")
+    return at
+
+
+class _RowReader:
+    def __init__(self, source: str, stop: int, columns: Sequence[ResultColumn]) -> None:
+        self._source = source
+        self._stop = stop
+        self._columns = columns
+
+    def read(self, at: int, row: int, batch: _Batch) -> int:
+        """Read the row whose `(` is at `at`; the offset after its `)`."""
+        source, stop, columns = self._source, self._stop, self._columns
+        start, at = at, at + 1
+        last = len(columns) - 1
+        for index, column in enumerate(columns):
+            match = _PLAIN.match(source, at, stop)
+            if match is not None:
+                value = self._plain(match, column, row)
+                at, mark = match.end(), match[4]
+            else:
+                value, at, mark = self._expression(at, column)
+            if mark != ("," if index < last else ")"):
+                raise self._wrong_width(start, row)
+            if isinstance(value, _Expression):
+                batch.expressions[index][batch.rows] = value
+                value = None
+            elif value is _Word.DEFAULT:
+                batch.defaults.add(index)
+            batch.values[index].append(value)
+        batch.rows += 1
+        return at
+
+    def _plain(self, match: re.Match[str], column: ResultColumn, row: int) -> object:
+        string, number, word, _ = match.groups()
+        try:
+            if string is not None:
+                return _of_string(string, column.type)
+            if number is not None:
+                return _of_number(number, column.type)
+            return _of_word(word, column.type)
+        except ValueError as error:
+            _refuse(match[1] or number or word, column, row, str(error))
+
+    def _expression(self, at: int, column: ResultColumn) -> tuple[object, int, str]:
+        """What is no plain literal: its value or expression, the offset after it, its mark."""
+        cursor = Cursor(self._source, at, self._stop)
+        start = cursor.token.start
+        text = cursor.expression(f"a value for column {column.name}")
+        mark = cursor.token.text
+        if cursor.at_end:
+            raise problem(self._source, start, "the row of VALUES that this is in has no `)`")
+        end = cursor.token.stop
+        plain = column.type.plain
+        if text.startswith(_BRACKETS.get(plain.family, "\0")):
+            try:
+                return plain.parse_text(text), end, mark
+            except ValueError as error:
+                return _Expression(text, str(error)), end, mark
+        return _Expression(text), end, mark
+
+    def _wrong_width(self, at: int, row: int) -> UserError:
+        cursor = Cursor(self._source, at, self._stop)
+        found = 0
+
+        def value() -> None:
+            nonlocal found
+            cursor.expression("a value")
+            found += 1
+
+        cursor.in_parentheses(value)
+        names = ", ".join(column.name for column in self._columns)
+        return BadValue(
+            f"row {row} of VALUES has {found} values, and there are {len(self._columns)}"
+            f" columns: {excerpt(names)} (at {place(self._source, at)})"
+        )
+
+
+def _of_string(text: str, data_type: DataType) -> object:
+    body = text[1:-1]
+    if "\\" in body or "'" in body:
+        body = unquote(Token(Kind.STRING, text, 0, len(text)))
+    return data_type.plain.parse_text(body)  # in quotes, \N is text and not NULL
+
+
+def _of_number(text: str, data_type: DataType) -> object:
+    plain = data_type.plain
+    if plain.family in ("Date", "Date32"):
+        return _Expression(text)  # days since the epoch
+    if plain.is_integer and not text.lstrip("+-").isdigit():
+        number = decimal.Decimal(text)  # 1e3 is an integer, 1.5 is none
+        if number == number.to_integral_value() and number.adjusted() < 80:
+            text = str(int(number))
+    return plain.parse_text(text.removeprefix("+"))
+
+
+def _of_word(word: str, data_type: DataType) -> object:
+    upper = word.upper()
+    if upper == "NULL":
+        return data_type.parse_text(None)
+    if upper == "DEFAULT":
+        return _Word.DEFAULT
+    if upper in ("TRUE", "FALSE"):
+        plain = data_type.plain
+        return plain.parse_text(str(int(upper == "TRUE")) if plain.is_numeric else word.lower())
+    if upper.lstrip("+-") in _NUMBER_WORDS and data_type.is_float:
+        return float(word)
+    return _Expression(word)
+
+
+def _finish(batch: _Batch, columns: Sequence[ResultColumn], evaluate: Evaluate) -> ValuesBatch:
+    for column, values, expressions in zip(
+        columns, batch.values, batch.expressions, strict=True
+    ):
+        known = _evaluated(expressions, column, batch.first_row, evaluate)
+        for row, expression in expressions.items():
+            values[row] = known[expression.text]
+    defaults: dict[str, list[int]] = {}
+    for index in sorted(batch.defaults):
+        values, name = batch.values[index], columns[index].name
+        defaults[name] = [row for row, value in enumerate(values) if value is _Word.DEFAULT]
+        for row in defaults[name]:
+            values[row] = columns[index].type.default
+    return ValuesBatch(record_batch(columns, batch.values), defaults)
+
+
+def _evaluated(
+    expressions: dict[int, _Expression],
+    column: ResultColumn,
+    first_row: int,
+    evaluate: Evaluate,
+) -> dict[str, object]:
+    """Every distinct expression's value. Many go into one query; if it fails, one by one."""
+    texts = list(dict.fromkeys(each.text for each in expressions.values()))
+    known: dict[str, object] = {}
+    for start in range(0, len(texts), EXPRESSIONS_PER_QUERY_MAX):
+        some = texts[start : start + EXPRESSIONS_PER_QUERY_MAX]
+        try:
+            known.update(zip(some, evaluate(some, column.type), strict=True))
+        except UserError:
+            for row, each in expressions.items():
+                if each.text in some and each.text not in known:
+                    number = first_row + row
+                    known[each.text] = _alone(each, column, number, evaluate)
+    return known
+
+
+def _alone(
+    expression: _Expression, column: ResultColumn, row: int, evaluate: Evaluate
+) -> object:
+    try:
+        return evaluate([expression.text], column.type)[0]
+    except UserError as error:
+        _refuse(expression.text, column, row, expression.refusal or str(error))
+
+
+def _refuse(text: str, column: ResultColumn, row: int, reason: str) -> NoReturn:
+    raise BadValue(
+        f"Cannot parse {excerpt(text)} as {column.type}: row {row}, column {column.name}"
+        f" ({reason})"
+    ) from None

@@ -1,0 +1,194 @@
+"""System tables that are answered from the catalog and the configuration, without ZooKeeper."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rmt_pipeline.protocol.settings import QUERY_SETTINGS, TABLE_SETTINGS, Setting
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.sql.define.show_create import create_query, engine_text, key_text
+from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.syntax.sql_cursor import Cursor
+from rmt_pipeline.syntax.sql_tokens import Kind
+from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
+
+DATABASES: Columns = (("name", "String"), ("data_path", "String"), ("metadata_path", "String"))
+
+
+def databases(scope: Scope) -> Iterator[tuple[object, ...]]:
+    data = scope.server.catalog.data
+    for name in scope.server.catalog.databases():
+        yield name, f"{data}/data/{name}/", f"{data}/metadata/{name}/"
+
+
+TABLES: Columns = (
+    ("database", "String"),
+    ("name", "String"),
+    ("engine", "String"),
+    ("data_paths", "Array(String)"),
+    ("create_table_query", "String"),
+    ("engine_full", "String"),
+    ("partition_key", "String"),
+    ("sorting_key", "String"),
+    ("primary_key", "String"),
+    ("sampling_key", "String"),
+    ("total_rows", "Nullable(UInt64)"),
+    ("total_bytes", "Nullable(UInt64)"),
+    ("active_parts", "Nullable(UInt64)"),
+    ("comment", "String"),
+)
+
+
+def tables(scope: Scope) -> Iterator[tuple[object, ...]]:
+    counted = scope.mentions("total_rows", "total_bytes", "active_parts")
+    for definition in scope.server.catalog.definitions():
+        totals: tuple[int | None, ...] = (None, None, None)
+        if counted:
+            parts = scope.server.table_of(definition).parts()
+            rows = sum(part.manifest.rows for part in parts)
+            totals = (rows, sum(part.manifest.bytes_on_disk for part in parts), len(parts))
+        primary_key = definition.primary_key
+        yield (
+            definition.database,
+            definition.name,
+            f"Replicated{definition.engine.kind}",
+            [f"{scope.server.catalog.table_directory(definition)}/"],
+            create_query(definition),
+            engine_text(definition),
+            key_text(definition.partition_by),
+            key_text(definition.order_by),
+            key_text(definition.order_by if primary_key is None else primary_key),
+            definition.sample_by,
+            *totals,
+            definition.comment,
+        )
+    for name in scope.system:
+        yield SYSTEM_DATABASE, name, "System", [], "", "", "", "", "", "", None, None, None, ""
+
+
+COLUMNS: Columns = (
+    ("database", "String"),
+    ("table", "String"),
+    ("name", "String"),
+    ("type", "String"),
+    ("position", "UInt64"),
+    ("default_kind", "String"),
+    ("default_expression", "String"),
+    ("comment", "String"),
+    ("is_in_partition_key", "UInt8"),
+    ("is_in_sorting_key", "UInt8"),
+    ("is_in_primary_key", "UInt8"),
+    ("is_in_sampling_key", "UInt8"),
+    ("compression_codec", "String"),
+)
+
+
+def columns(scope: Scope) -> Iterator[tuple[object, ...]]:
+    for definition in scope.server.catalog.definitions():
+        yield from _columns_of(definition)
+    for name, table in scope.system.items():
+        for position, (column, data_type) in enumerate(table.columns, 1):
+            here = (SYSTEM_DATABASE, name, column, data_type, position)
+            yield (*here, "", "", "", 0, 0, 0, 0, "")
+
+
+def _columns_of(definition: TableDefinition) -> Iterator[tuple[object, ...]]:
+    primary_key = definition.primary_key
+    keys = [
+        _names_in(definition.partition_by),
+        _names_in(definition.order_by),
+        _names_in(definition.order_by if primary_key is None else primary_key),
+        _names_in((definition.sample_by,)),
+    ]
+    for position, column in enumerate(definition.columns, 1):
+        yield (
+            definition.database,
+            definition.name,
+            column.name,
+            column.type,
+            position,
+            column.default_kind,
+            column.default,
+            column.comment,
+            *(int(column.name in names) for names in keys),
+            f"CODEC({column.codec})" if column.codec else "",
+        )
+
+
+def _names_in(expressions: Iterable[str]) -> set[str]:
+    """The names in expressions that are not functions."""
+    names: set[str] = set()
+    for text in expressions:
+        cursor = Cursor(text, 0, len(text))
+        while not cursor.at_end:
+            is_name = cursor.token.kind in (Kind.WORD, Kind.QUOTED)
+            if is_name and cursor.peek(1).text != "(":
+                names.add(cursor.name())
+            else:
+                cursor.advance()
+    return names
+
+
+SETTINGS: Columns = (
+    ("name", "String"),
+    ("value", "String"),
+    ("changed", "UInt8"),
+    ("description", "String"),
+    ("type", "String"),
+    ("default", "String"),
+)
+
+
+def settings(scope: Scope) -> Iterator[tuple[object, ...]]:
+    return _settings(QUERY_SETTINGS.values(), scope.settings)
+
+
+MERGE_TREE_SETTINGS = SETTINGS
+
+
+def merge_tree_settings(scope: Scope) -> Iterator[tuple[object, ...]]:
+    """The defaults of this version; a table's own are in its engine_full."""
+    del scope
+    return _settings(TABLE_SETTINGS.values(), {})
+
+
+def _settings(
+    known: Iterable[Setting], changed: Mapping[str, str]
+) -> Iterator[tuple[object, ...]]:
+    for setting in known:
+        value = changed.get(setting.name)
+        is_changed = value is not None and value != setting.default_text
+        yield (
+            setting.name,
+            setting.default_text if value is None else value,
+            int(is_changed),
+            setting.description,
+            setting.type,
+            setting.default_text,
+        )
+
+
+MACROS: Columns = (("macro", "String"), ("substitution", "String"))
+
+
+def macros(scope: Scope) -> Iterator[tuple[object, ...]]:
+    yield from sorted(scope.server.server.macros.items())
+
+
+FUNCTIONS: Columns = (
+    ("name", "String"),
+    ("is_aggregate", "UInt8"),
+    ("is_deterministic", "Nullable(UInt8)"),
+    ("differs", "String"),  # how its answer differs from the original's, when it does
+)
+
+
+def functions(scope: Scope) -> Iterator[tuple[object, ...]]:
+    """The allow-list of expressions."""
+    from rmt_pipeline.translate.functions.aggregate import AGGREGATES  # noqa: PLC0415
+    from rmt_pipeline.translate.functions.registry import SCALARS  # noqa: PLC0415
+
+    del scope
+    for name, function in sorted(SCALARS.items()):
+        yield name, 0, int(function.deterministic), function.differs
+    for name in sorted(AGGREGATES):
+        yield name, 1, None, ""

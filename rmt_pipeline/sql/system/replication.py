@@ -1,0 +1,277 @@
+"""system.replicas and system.replication_queue: what ZooKeeper says about the replicas here."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.entries import (
+    AttachPart,
+    DropPart,
+    DropRange,
+    GetPart,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    ReplaceRange,
+    kind_name,
+    result_of,
+    sources_of,
+)
+from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
+from rmt_pipeline.protocol.queue import Facts, QueueView, Wait
+from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica.alter_apply import structures_awaited, unfinished_alters
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.single_merge import merges_awaited
+from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, living_replicas, queue_snapshot
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+REPLICAS: Columns = (
+    ("database", "String"),
+    ("table", "String"),
+    ("engine", "String"),
+    ("is_leader", "UInt8"),
+    ("can_become_leader", "UInt8"),
+    ("is_readonly", "UInt8"),
+    ("future_parts", "UInt32"),
+    ("zookeeper_path", "String"),
+    ("replica_name", "String"),
+    ("replica_path", "String"),
+    ("columns_version", "Int32"),
+    ("queue_size", "UInt32"),
+    ("inserts_in_queue", "UInt32"),
+    ("merges_in_queue", "UInt32"),
+    ("part_mutations_in_queue", "UInt32"),
+    ("queue_oldest_time", "DateTime"),
+    ("inserts_oldest_time", "DateTime"),
+    ("merges_oldest_time", "DateTime"),
+    ("part_mutations_oldest_time", "DateTime"),
+    ("oldest_part_to_get", "String"),
+    ("oldest_part_to_merge_to", "String"),
+    ("oldest_part_to_mutate_to", "String"),
+    ("log_max_index", "UInt64"),
+    ("log_pointer", "UInt64"),
+    ("absolute_delay", "UInt64"),
+    ("total_replicas", "UInt32"),
+    ("active_replicas", "UInt32"),
+    ("lost_part_count", "UInt64"),
+    ("replica_is_active", "Map(String, UInt8)"),
+)
+
+
+def replicas(scope: Scope) -> Iterator[tuple[object, ...]]:
+    """A row for each table of this server. A dropped replica's table has none."""
+    for table in _tables(scope):
+        replica = table.replica
+        with _unless_dropped(replica):
+            yield _replica_row(replica, _Queue.of(_snapshot(replica)))
+
+
+def _replica_row(replica: Replica, queue: "_Queue") -> tuple[object, ...]:
+    keeper, paths, table = replica.keeper, replica.paths, replica.table
+    living = living_replicas(keeper, table)
+    nodes = [
+        paths.metadata_version,
+        paths.log_pointer,
+        paths.min_unprocessed_insert_time,
+        table.lost_part_count,
+    ]
+    version, pointer, unprocessed_s, lost = (
+        int(read[0] or b"0") if read is not None else 0 for read in keeper.get_many(nodes)
+    )
+    log = keeper.children(table.log)
+    is_active = living.get(replica.name, False)
+    can_lead = bool(replica.settings.replicated_can_become_leader)
+    delay_s = max(0, int(replica.clock.now_s()) - unprocessed_s) if unprocessed_s else 0
+    return (
+        replica.definition.database,
+        replica.definition.name,
+        f"Replicated{replica.definition.engine.kind}",
+        int(can_lead and is_active),
+        int(can_lead),
+        int(not is_active),
+        queue.future_parts,
+        table.root,
+        replica.name,
+        paths.root,
+        version,
+        *queue.row(),
+        max(map(sequence_number, log), default=0),
+        pointer,
+        delay_s,
+        len(living),
+        sum(living.values()),
+        lost,
+        [(name, int(active)) for name, active in living.items()],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """What system.replicas says about a queue; `entries` oldest first."""
+
+    entries: tuple[LogEntry, ...]
+    future_parts: int
+
+    @classmethod
+    def of(cls, snapshot: QueueSnapshot) -> "_Queue":
+        entries = sorted((entry for _, entry in snapshot.entries), key=lambda e: e.create_time)
+        future = sum(len(claim.parts) for claim in snapshot.claims.values())
+        return cls(tuple(entries), future)
+
+    def row(self) -> tuple[object, ...]:
+        kinds = [(GetPart, AttachPart), (MergeParts,), (MutatePart,)]
+        groups = [[e for e in self.entries if isinstance(e, kind)] for kind in kinds]
+        return (
+            len(self.entries),
+            *(len(group) for group in groups),
+            _oldest(self.entries),
+            *(_oldest(group) for group in groups),
+            *(str(result_of(group[0])) if group else "" for group in groups),
+        )
+
+
+def _oldest(entries: Iterable[LogEntry]) -> datetime:
+    first = next(iter(entries), None)
+    return _EPOCH if first is None else datetime.fromtimestamp(first.create_time, UTC)
+
+
+REPLICATION_QUEUE: Columns = (
+    ("database", "String"),
+    ("table", "String"),
+    ("replica_name", "String"),
+    ("position", "UInt32"),
+    ("node_name", "String"),
+    ("type", "String"),
+    ("create_time", "DateTime"),
+    ("required_quorum", "UInt32"),
+    ("source_replica", "String"),
+    ("new_part_name", "String"),
+    ("parts_to_merge", "Array(String)"),
+    ("is_detach", "UInt8"),
+    ("is_currently_executing", "UInt8"),
+    ("num_tries", "UInt32"),
+    ("last_exception", "String"),
+    ("last_attempt_time", "DateTime"),
+    ("postpone_reason", "String"),
+    ("merge_type", "String"),
+    ("executed_by", "String"),  # the worker that has claimed it (design §4)
+)
+_MERGE_TYPES = {1: "REGULAR", 2: "TTL_DELETE", 3: "TTL_RECOMPRESS"}
+
+
+def replication_queue(scope: Scope) -> Iterator[tuple[object, ...]]:
+    for table in _tables(scope):
+        replica = table.replica
+        with _unless_dropped(replica):
+            yield from _queue_rows(replica, _snapshot(replica))
+
+
+def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[object, ...]]:
+    attempts = _attempts(replica, [node for node, _ in snapshot.entries])
+    reasons = _reasons(replica, snapshot)
+    for position, (node, entry) in enumerate(snapshot.entries):
+        tried = attempts.get(node) or Attempts(0, "", 0, "")
+        claim = snapshot.claims.get(node)
+        yield (
+            replica.definition.database,
+            replica.definition.name,
+            replica.name,
+            position,
+            node,
+            kind_name(entry),
+            datetime.fromtimestamp(entry.create_time, UTC),
+            entry.quorum,
+            entry.source_replica,
+            _new_part(entry),
+            [str(part) for part in sources_of(entry)],
+            int(getattr(entry, "detach", False)),
+            int(claim is not None),
+            tried.tries,
+            tried.last_exception,
+            datetime.fromtimestamp(tried.last_attempt_s, UTC),
+            reasons.get(node) or tried.postpone_reason,
+            _MERGE_TYPES[entry.merge_type] if isinstance(entry, MergeParts) else "",
+            claim.worker if claim is not None else "",
+        )
+
+
+def _new_part(entry: LogEntry) -> str:
+    """The part that it makes, or the range that it drops."""
+    match entry:
+        case DropRange() | ReplaceRange():
+            return str(entry.range)
+        case DropPart():
+            return str(entry.part)
+        case _:
+            part = result_of(entry)
+            return "" if part is None else str(part)
+
+
+def _attempts(replica: Replica, nodes: list[str]) -> dict[str, Attempts]:
+    reads = replica.keeper.get_many([replica.paths.attempts_of(node) for node in nodes])
+    return {
+        node: Attempts.decode(read[0])
+        for node, read in zip(nodes, reads, strict=True)
+        if read is not None
+    }
+
+
+def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
+    """Why entries wait, by the same rules that a worker goes by, now."""
+    view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+    running = [view.entries[node] for node in view.claims if node in view.entries]
+    sizes = {}
+    for part in {part for entry in view.entries.values() for part in sources_of(entry)}:
+        with suppress(MissingPart):
+            sizes[part] = replica.store.manifest(part).bytes_on_disk
+    facts = Facts(
+        fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in running),
+        fetches_max=limits.FETCHES_MAX,
+        merges_busy=sum(isinstance(entry, MergeParts | MutatePart) for entry in running),
+        merges_max=limits.MERGES_MAX,
+        size_limits=replica.size_limits(),
+        sizes=sizes,
+        merges_elsewhere=merges_awaited(replica, view.entries.values()),
+        unfinished_alters=unfinished_alters(replica, view.entries),
+    )
+    decisions = {
+        node: view.decide(node, facts) for node in view.entries if node not in view.claims
+    }
+    waiting = {
+        node: decision.reason
+        for node, decision in decisions.items()
+        if isinstance(decision, Wait)
+    }
+    others = [
+        (node, entry)
+        for node, entry in view.entries.items()
+        if node not in waiting and node not in view.claims
+    ]
+    return {**structures_awaited(replica, others), **waiting}
+
+
+@contextmanager
+def _unless_dropped(replica: Replica) -> Iterator[None]:
+    """A replica whose nodes are gone has no rows; but a session that is over is an error."""
+    try:
+        yield
+    except ReplicaRetired:
+        replica.keeper.exists(replica.paths.root)  # raises again when the session is over
+
+
+def _snapshot(replica: Replica) -> QueueSnapshot:
+    return queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+
+
+def _tables(scope: Scope) -> list[Table]:
+    return [
+        scope.server.table_of(definition) for definition in scope.server.catalog.definitions()
+    ]

@@ -1,0 +1,38 @@
+"""What a system table is, and what it may be made from."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.syntax.sql_cursor import Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The server, the settings that the session has set, and the query that wants the table.
+
+    `system` has all system tables by name.
+    """
+
+    server: ServerContext
+    settings: Mapping[str, str]
+    query: str
+    system: Mapping[str, "SystemTable"]
+
+    def mentions(self, *names: str) -> bool:
+        """Whether the query may use one of these columns. A star uses all."""
+        cursor = Cursor(self.query, 0, len(self.query))
+        while not cursor.at_end:
+            if cursor.token.text in names or cursor.token.text == "*":
+                return True
+            cursor.advance()
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTable:
+    """`rows` gives values in stored forms; it is called when a query names the table."""
+
+    columns: Columns
+    rows: Callable[[Scope], Iterable[Sequence[object]]]

@@ -1,0 +1,41 @@
+"""The tables of the database `system`.
+
+A table is made when a query names it, and only then is its source read. Columns are the
+original's, as far as this engine knows a truthful value for them (spec §14): one that would
+always say the same because nobody counts it is left out.
+"""
+
+from collections.abc import Iterator
+
+from rmt_pipeline.sql.system import local
+from rmt_pipeline.sql.system import merges as system_merges
+from rmt_pipeline.sql.system import mutations as system_mutations
+from rmt_pipeline.sql.system import parts as system_parts
+from rmt_pipeline.sql.system import replication as system_replication
+from rmt_pipeline.sql.system import zookeeper as system_zookeeper
+from rmt_pipeline.sql.system.scope import Scope, SystemTable
+
+
+def _one(scope: Scope) -> Iterator[tuple[object, ...]]:
+    del scope
+    yield (0,)
+
+
+SYSTEM_TABLES: dict[str, SystemTable] = {
+    "columns": SystemTable(local.COLUMNS, local.columns),
+    "databases": SystemTable(local.DATABASES, local.databases),
+    "functions": SystemTable(local.FUNCTIONS, local.functions),
+    "macros": SystemTable(local.MACROS, local.macros),
+    "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),
+    "merges": SystemTable(system_merges.MERGES, system_merges.merges),
+    "mutations": SystemTable(system_mutations.MUTATIONS, system_mutations.mutations),
+    "one": SystemTable((("dummy", "UInt8"),), _one),
+    "parts": SystemTable(system_parts.PARTS, system_parts.parts),
+    "replicas": SystemTable(system_replication.REPLICAS, system_replication.replicas),
+    "replication_queue": SystemTable(
+        system_replication.REPLICATION_QUEUE, system_replication.replication_queue
+    ),
+    "settings": SystemTable(local.SETTINGS, local.settings),
+    "tables": SystemTable(local.TABLES, local.tables),
+    "zookeeper": SystemTable(system_zookeeper.ZOOKEEPER, system_zookeeper.zookeeper),
+}

@@ -1,0 +1,1 @@
+"""The language: one lexer, one cursor, one tree of nodes for statements and expressions."""

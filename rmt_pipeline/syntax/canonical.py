@@ -1,0 +1,226 @@
+"""The canonical text of an expression: one text per meaning, as the original formats it.
+
+`id=2 or v='e'` becomes `(id = 2) OR (v = 'e')`: operators inside operators stand in parentheses,
+functions keep the name they were written with. Reading the text again gives the same nodes.
+"""
+
+import math
+
+from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, NEVER_NAMES
+from rmt_pipeline.syntax.nodes import (
+    Aliased,
+    Call,
+    ColumnsMatcher,
+    Lambda,
+    Literal,
+    Name,
+    Node,
+    OrderItem,
+    Star,
+    Subquery,
+    WindowSpec,
+)
+from rmt_pipeline.syntax.types import quote_text
+from rmt_pipeline.types.to_text import float_text
+
+_BINARY = {
+    "plus": "+",
+    "minus": "-",
+    "multiply": "*",
+    "divide": "/",
+    "modulo": "%",
+    "equals": "=",
+    "notEquals": "!=",
+    "less": "<",
+    "lessOrEquals": "<=",
+    "greater": ">",
+    "greaterOrEquals": ">=",
+    "isNotDistinctFrom": "<=>",
+    "isDistinctFrom": "IS DISTINCT FROM",
+    "like": "LIKE",
+    "notLike": "NOT LIKE",
+    "ilike": "ILIKE",
+    "notILike": "NOT ILIKE",
+    "in": "IN",
+    "notIn": "NOT IN",
+    "and": "AND",
+    "or": "OR",
+}
+_AFTER = {"isNull": "IS NULL", "isNotNull": "IS NOT NULL"}
+_BEFORE = {"negate": "-", "not": "NOT "}
+_RESERVED = CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN", "INTERVAL"}
+
+
+def canonical(node: Node) -> str:
+    """The text of `node`."""
+    match node:
+        case Literal():
+            return literal_text(node)
+        case Name():
+            return ".".join(identifier_text(part) for part in node.parts)
+        case Aliased():
+            return f"{canonical(node.node)} AS {identifier_text(node.alias)}"
+        case Lambda():
+            names = ", ".join(identifier_text(name) for name in node.parameters)
+            left = names if len(node.parameters) == 1 else f"({names})"
+            return f"{left} -> {_operand(node.body)}"
+        case Star():
+            return _star(node)
+        case ColumnsMatcher():
+            return f"COLUMNS({quote_text(node.pattern)})"
+        case Subquery():
+            return "(SELECT ...)"
+        case Call():
+            return _call(node)
+
+
+def literal_text(literal: Literal) -> str:
+    value = literal.value
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return string_text(value)
+    if isinstance(value, int):
+        return str(value)
+    text = float_text(value)
+    # A Float64 that looks like an integer must not be read back as one.
+    return text if not math.isfinite(value) or set(text) & {".", "e"} else f"{text}."
+
+
+_STRING_ESCAPES = str.maketrans(
+    {
+        "\\": "\\\\",
+        "'": "\\'",
+        "\n": "\\n",
+        "\t": "\\t",
+        "\r": "\\r",
+        "\0": "\\0",
+        "\b": "\\b",
+        "\f": "\\f",
+    }
+)
+
+
+def string_text(text: str) -> str:
+    """A string literal that reads back as the same text, also with surrogates for bytes."""
+    escaped = text.translate(_STRING_ESCAPES)
+    if not escaped.isascii():
+        escaped = "".join(
+            f"\\x{ord(each) - 0xDC00:02X}" if 0xDC80 <= ord(each) <= 0xDCFF else each
+            for each in escaped
+        )
+    return f"'{escaped}'"
+
+
+def identifier_text(name: str) -> str:
+    """A name, in backticks when it could be read as something else."""
+    plain = name.isascii() and name.isidentifier() and name.upper() not in _RESERVED
+    if plain:
+        return name
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def _call(call: Call) -> str:
+    if call.operator and call.over is None:
+        text = _operator(call)
+        if text is not None:
+            return text
+    arguments = ", ".join(canonical(each) for each in call.arguments)
+    parameters = ""
+    if call.parameters:
+        parameters = f"({', '.join(canonical(each) for each in call.parameters)})"
+    text = f"{_function_name(call.name)}{parameters}({arguments})"
+    return text if call.over is None else f"{text} OVER {_window(call.over)}"
+
+
+def _function_name(name: str) -> str:
+    plain = name.isascii() and name.isidentifier() and name.upper() not in NEVER_NAMES - {"IN"}
+    return name if plain or name in _BINARY or name == "not" else identifier_text(name)
+
+
+def _operator(call: Call) -> str | None:
+    arguments = call.arguments
+    match call.name:
+        case "array":
+            return f"[{', '.join(canonical(each) for each in arguments)}]"
+        case "tuple":
+            if len(arguments) < 2:
+                return None
+            return f"({', '.join(canonical(each) for each in arguments)})"
+        case "arrayElement":
+            return f"{_operand(arguments[0])}[{canonical(arguments[1])}]"
+        case "tupleElement":
+            place = arguments[1]
+            assert isinstance(place, Literal)
+            shown = (
+                identifier_text(place.value) if isinstance(place.value, str) else place.value
+            )
+            left = arguments[0]
+            bare = isinstance(left, Name) or (isinstance(left, Call) and left.name == "tuple")
+            return f"{canonical(left) if bare else f'({canonical(left)})'}.{shown}"
+        case "in" | "notIn":
+            return f"{_operand(arguments[0])} {_BINARY[call.name]} {_in_list(arguments[1])}"
+        case _:
+            pass
+    if call.name in _AFTER:
+        return f"{_operand(arguments[0])} {_AFTER[call.name]}"
+    if call.name in _BEFORE:
+        return f"{_BEFORE[call.name]}{_operand(arguments[0], negative=True)}"
+    if call.name in _BINARY:
+        return f" {_BINARY[call.name]} ".join(_operand(each) for each in arguments)
+    return None
+
+
+def _in_list(node: Node) -> str:
+    if isinstance(node, Call) and node.name == "tuple" and node.operator:
+        return f"({', '.join(canonical(each) for each in node.arguments)})"
+    return canonical(node)
+
+
+def _operand(node: Node, *, negative: bool = False) -> str:
+    """A part of an operator: in parentheses when it is an operator itself."""
+    text = canonical(node)
+    if isinstance(node, Call) and node.operator:
+        whole = node.name in {"array", "arrayElement"} or (
+            node.name == "tuple" and len(node.arguments) != 1
+        )
+        return text if whole else f"({text})"
+    if isinstance(node, Aliased | Lambda):
+        return f"({text})"
+    if negative and isinstance(node, Literal) and text[0] in "-0123456789":
+        return f"({text})"  # `-(5)` negates, `-5` is a number
+    return text
+
+
+def _star(star: Star) -> str:
+    text = "".join(f"{identifier_text(part)}." for part in star.qualifier) + "*"
+    if star.without:
+        text += f" EXCEPT ({', '.join(identifier_text(name) for name in star.without)})"
+    if star.replaced:
+        pairs = [
+            f"{canonical(node)} AS {identifier_text(name)}" for name, node in star.replaced
+        ]
+        text += f" REPLACE ({', '.join(pairs)})"
+    return text
+
+
+def _window(spec: WindowSpec) -> str:
+    if spec.base and not (spec.partition_by or spec.order_by or spec.frame):
+        return identifier_text(spec.base)
+    pieces = [identifier_text(spec.base)] if spec.base else []
+    if spec.partition_by:
+        pieces.append(
+            f"PARTITION BY {', '.join(canonical(each) for each in spec.partition_by)}"
+        )
+    if spec.order_by:
+        pieces.append(f"ORDER BY {', '.join(order_text(item) for item in spec.order_by)}")
+    if spec.frame:
+        pieces.append(spec.frame)
+    return f"({' '.join(pieces)})"
+
+
+def order_text(item: OrderItem) -> str:
+    direction = "DESC" if item.descending else "ASC"
+    return f"{canonical(item.node)} {direction}{' NULLS FIRST' if item.nulls_first else ''}"

@@ -1,0 +1,296 @@
+"""What stands between operators: literals, names, calls, stars, parentheses, subqueries."""
+
+from collections.abc import Callable
+
+from rmt_pipeline.protocol.errors import NotImplementedStatement
+from rmt_pipeline.syntax.cursor import NEVER_NAMES, Cursor
+from rmt_pipeline.syntax.nodes import (
+    Aliased,
+    Call,
+    ColumnsMatcher,
+    Literal,
+    Name,
+    Node,
+    OrderItem,
+    Star,
+    Subquery,
+    WindowSpec,
+)
+from rmt_pipeline.syntax.special_forms import SPECIAL_FORMS, interval, number
+
+Reader = Callable[[Cursor], Node]
+
+_CONSTANTS: dict[str, Literal] = {
+    "NULL": Literal(None),
+    "TRUE": Literal(value=True),
+    "FALSE": Literal(value=False),
+    "INF": Literal(float("inf"), "inf"),
+    "NAN": Literal(float("nan"), "nan"),
+}
+
+
+def primary(c: Cursor, expression: Reader) -> Node:
+    token = c.current
+    match token.kind:
+        case "number":
+            return number(c)
+        case "string":
+            c.advance()
+            return Literal(token.text)
+        case "name":
+            c.advance()
+            return _name_or_call(c, token.text, expression)
+        case "word":
+            return _word(c, expression)
+        case "mark" if token.text == "(":
+            return _parenthesis(c, expression)
+        case "mark" if token.text == "[":
+            c.advance()
+            return Call("array", c.list_of(expression, "]"), operator=True)
+        case "mark" if token.text == "*":
+            c.advance()
+            return _star(c, (), expression)
+        case "mark" if token.text == "{":
+            raise NotImplementedStatement("query parameters {name:Type} are not supported")
+        case _:
+            raise c.problem("expected an expression")
+
+
+def _word(c: Cursor, expression: Reader) -> Node:
+    word = c.current.upper
+    following = c.ahead()
+    if word in _CONSTANTS and not (following.kind == "mark" and following.text in {"(", "."}):
+        c.advance()
+        return _CONSTANTS[word]
+    if word == "CASE":
+        return _case(c, expression)
+    if word in {"DATE", "TIMESTAMP"} and following.kind == "string":
+        c.advance()
+        name = "toDate" if word == "DATE" else "toDateTime"
+        return Call(name, (Literal(c.advance().text),))
+    if word == "INTERVAL" and (
+        following.kind in {"word", "name", "string", "number"} or following.text in {"(", "-"}
+    ):
+        found = interval(c, expression)
+        if found is not None:
+            return found
+    if word in NEVER_NAMES and not (following.kind == "mark" and following.text == "("):
+        c.fail("expected an expression")
+    return _name_or_call(c, c.advance().text, expression)
+
+
+def _name_or_call(c: Cursor, name: str, expression: Reader) -> Node:
+    if c.at("("):
+        return _call(c, name, expression)
+    parts = [name]
+    while c.at("."):
+        following = c.ahead()
+        if following.kind == "mark" and following.text == "*":
+            c.advance()
+            c.advance()
+            return _star(c, tuple(parts), expression)
+        if following.kind == "number":
+            break  # a place in a tuple: an operator of the parser
+        c.advance()
+        parts.append(c.identifier())
+    if c.at("("):
+        c.fail(f"there is no function {'.'.join(parts)!r}; expected an operator")
+    return Name(tuple(parts))
+
+
+def _call(c: Cursor, name: str, expression: Reader) -> Node:
+    c.expect("(")
+    special = SPECIAL_FORMS.get(name.upper())
+    if special is not None:
+        found = special(c, expression)
+        if found is not None:
+            return found
+    if name.upper() == "COLUMNS" and c.current.kind == "string":
+        pattern = c.advance().text
+        c.expect(")")
+        return ColumnsMatcher(pattern)
+    parameters: tuple[Node, ...] = ()
+    distinct, arguments = _arguments(c, expression)
+    if c.at("(") and not distinct:  # quantile(0.5)(x)
+        c.advance()
+        parameters = arguments
+        distinct, arguments = _arguments(c, expression)
+    # `sum(DISTINCT x)` is sumDistinct(x), for the original as well.
+    name = f"{name}Distinct" if distinct else name
+    return _with_modifiers(c, Call(name, arguments, parameters), expression)
+
+
+def _arguments(c: Cursor, expression: Reader) -> tuple[bool, tuple[Node, ...]]:
+    """What stands up to the `)`. A query may be an argument: `exists(SELECT ...)`."""
+    is_distinct = c.at_word("DISTINCT") and not (
+        c.ahead().kind == "mark" and c.ahead().text in {",", ")"}
+    )
+    if is_distinct:
+        c.advance()
+    if c.at_word("SELECT", "WITH"):
+        query = Subquery(c.query())
+        c.expect(")")
+        return is_distinct, (query,)
+
+    def argument(c: Cursor) -> Node:
+        node = expression(c)
+        return Aliased(node, c.identifier()) if c.take_words("AS") else node
+
+    return is_distinct, c.list_of(argument, ")")
+
+
+def _with_modifiers(c: Cursor, call: Call, expression: Reader) -> Call:
+    """FILTER (WHERE ...) and OVER."""
+    if c.at_word("RESPECT", "IGNORE") and c.ahead().upper == "NULLS":
+        c.not_supported("RESPECT NULLS and IGNORE NULLS")
+    if c.at_word("FILTER") and c.ahead().text == "(":
+        c.advance()
+        c.expect("(")
+        c.expect_words("WHERE")
+        condition = expression(c)
+        c.expect(")")
+        call = Call(
+            f"{call.name}If",
+            (*call.arguments, condition),
+            call.parameters,
+        )
+    if not c.take_words("OVER"):
+        return call
+    in_place = c.take("(")
+    window = window_spec(c, expression) if in_place else WindowSpec(base=c.identifier())
+    return Call(call.name, call.arguments, call.parameters, over=window)
+
+
+def window_spec(c: Cursor, expression: Reader) -> WindowSpec:
+    """What stands in OVER ( ... ), up to and with the `)`."""
+    base = ""
+    partition: tuple[Node, ...] = ()
+    order: tuple[OrderItem, ...] = ()
+    if c.is_alias():
+        base = c.identifier()
+    if c.take_words("PARTITION", "BY"):
+        partition = c.several(expression)
+    if c.take_words("ORDER", "BY"):
+        order = c.several(lambda inner: order_item(inner, expression))
+    frame = _frame(c) if c.at_word("ROWS", "RANGE") else ""
+    c.expect(")")
+    return WindowSpec(base, partition, order, frame)
+
+
+def _frame(c: Cursor) -> str:
+    unit = c.advance().upper
+    if not c.take_words("BETWEEN"):
+        return f"{unit} BETWEEN {_frame_bound(c)} AND CURRENT ROW"
+    start = _frame_bound(c)
+    c.expect_words("AND")
+    return f"{unit} BETWEEN {start} AND {_frame_bound(c)}"
+
+
+def _frame_bound(c: Cursor) -> str:
+    if c.take_words("CURRENT", "ROW"):
+        return "CURRENT ROW"
+    if c.take_words("UNBOUNDED"):
+        count = "UNBOUNDED"
+    elif c.current.kind == "number" and c.current.text.isdigit():
+        count = c.advance().text
+    else:
+        c.fail("expected a whole number of rows, UNBOUNDED or CURRENT ROW")
+    if not c.at_word("PRECEDING", "FOLLOWING"):
+        c.fail("expected PRECEDING or FOLLOWING")
+    return f"{count} {c.advance().upper}"
+
+
+def order_item(c: Cursor, expression: Reader) -> OrderItem:
+    node = expression(c)
+    descending = False
+    if c.at_word("ASC", "ASCENDING", "DESC", "DESCENDING"):
+        descending = c.advance().upper.startswith("DESC")
+    nulls_first = False
+    if c.take_words("NULLS", "FIRST"):
+        nulls_first = True
+    elif not c.take_words("NULLS", "LAST") and c.at_word("NULLS"):
+        c.fail("expected NULLS FIRST or NULLS LAST")
+    if c.at_word("COLLATE"):
+        c.not_supported("COLLATE")
+    if c.at_word("WITH") and c.ahead().upper == "FILL":
+        c.not_supported("WITH FILL")
+    return OrderItem(node, descending, nulls_first)
+
+
+def _parenthesis(c: Cursor, expression: Reader) -> Node:
+    c.expect("(")
+    if c.at_query():
+        query = Subquery(c.query())
+        c.expect(")")
+        return query
+
+    def element(c: Cursor) -> Node:
+        node = expression(c)
+        return Aliased(node, c.identifier()) if c.take_words("AS") else node
+
+    first_comma = False
+    nodes: list[Node] = []
+    while not c.take(")"):
+        if nodes:
+            c.expect(",")
+            first_comma = True
+            if c.take(")"):
+                break
+        nodes.append(element(c))
+    if len(nodes) == 1 and not first_comma:
+        return nodes[0]
+    if not nodes and not c.at("->"):
+        return Call("tuple", ())
+    return Call("tuple", tuple(nodes), operator=len(nodes) > 1)
+
+
+def _case(c: Cursor, expression: Reader) -> Node:
+    c.advance()
+    subject = None if c.at_word("WHEN") else expression(c)
+    arguments: list[Node] = []
+    while c.take_words("WHEN"):
+        arguments.append(expression(c))
+        c.expect_words("THEN")
+        arguments.append(expression(c))
+    if not arguments:
+        c.fail("expected WHEN")
+    arguments.append(expression(c) if c.take_words("ELSE") else Literal(None))
+    c.expect_words("END")
+    if subject is None:
+        return Call("multiIf", tuple(arguments))
+    return Call("caseWithExpression", (subject, *arguments))
+
+
+def _star(c: Cursor, qualifier: tuple[str, ...], expression: Reader) -> Node:
+    without: tuple[str, ...] = ()
+    replaced: tuple[tuple[str, Node], ...] = ()
+    while True:
+        if c.at_word("EXCEPT") and not c.ahead().upper:
+            c.advance()
+            c.expect("(")
+            without += c.list_of(Cursor.identifier, ")")
+        elif c.at_word("EXCEPT") and c.ahead().upper not in {
+            "SELECT",
+            "ALL",
+            "DISTINCT",
+            "WITH",
+        }:
+            c.advance()
+            without += (c.identifier(),)
+        elif c.at_word("REPLACE"):
+            c.advance()
+            parenthesised = c.take("(")
+            pairs = c.several(lambda inner: _replacement(inner, expression))
+            if parenthesised:
+                c.expect(")")
+            replaced += pairs
+        elif c.at_word("APPLY"):
+            c.not_supported("APPLY")
+        else:
+            return Star(qualifier, without, replaced)
+
+
+def _replacement(c: Cursor, expression: Reader) -> tuple[str, Node]:
+    node = expression(c)
+    c.expect_words("AS")
+    return c.identifier(), node

@@ -1,0 +1,239 @@
+"""Calls whose arguments are not a plain list: CAST(x AS T), EXTRACT(YEAR FROM t), INTERVAL 1 DAY.
+
+Each reader starts behind the `(` and gives None, with the cursor where it was, when the call
+turns out to be written in the ordinary way.
+"""
+
+import re
+from collections.abc import Callable
+
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
+from rmt_pipeline.syntax.types import parse_type
+
+Reader = Callable[[Cursor], Node]
+
+UNITS = (
+    *("Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Day", "Week"),
+    *("Month", "Quarter", "Year"),
+)
+UNIT_SPELLINGS = (
+    {unit.upper(): unit for unit in UNITS}
+    | {f"{unit.upper()}S": unit for unit in UNITS}
+    | {"NS": "Nanosecond", "US": "Microsecond", "MS": "Millisecond", "SS": "Second"}
+    | {"S": "Second", "MI": "Minute", "N": "Minute", "M": "Month", "HH": "Hour", "H": "Hour"}
+    | {"DD": "Day", "D": "Day", "WW": "Week", "WK": "Week", "W": "Week", "MM": "Month"}
+    | {"QQ": "Quarter", "Q": "Quarter", "YYYY": "Year", "YY": "Year", "Y": "Year"}
+)
+_EXTRACTS = {
+    "Second": "toSecond",
+    "Minute": "toMinute",
+    "Hour": "toHour",
+    "Day": "toDayOfMonth",
+    "Month": "toMonth",
+    "Quarter": "toQuarter",
+    "Year": "toYear",
+    "Week": "toWeek",
+}
+WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
+_TYPE_WORDS = frozenset({"PRECISION", "UNSIGNED", "SIGNED", "VARYING"})
+
+
+def number(c: Cursor, *, negative: bool = False) -> Literal:
+    """A number. Integers beyond 64 bits are Float64, as in the original."""
+    text = c.advance().text.replace("_", "").lower()
+    value: int | float
+    if text.startswith(("0x", "0b")):
+        value = int(text, 0) if len(text) < 100 else float("inf")
+    elif text.isdigit():
+        value = int(text) if len(text) < 100 else float(text)
+    else:
+        value = float(text)
+    value = -value if negative else value
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        value = float(value)
+    return Literal(value, f"-{text}" if negative else text)
+
+
+def type_text(c: Cursor) -> str:
+    """The text of a type: its name and a balanced parenthesis."""
+    if c.current.kind != "word":
+        c.fail("expected a type")
+    start = c.current.start
+    end = c.advance().end
+    while c.at_word(*_TYPE_WORDS):
+        end = c.advance().end
+    depth = 0
+    while c.at("(") or depth:
+        if c.at_end():
+            raise c.problem("expected ')'")
+        depth += c.at("(") - c.at(")")
+        end = c.advance().end
+    return c.text[start:end]
+
+
+def cast(node: Node, written_type: str, *, exact: bool = False) -> Call:
+    """`exact`: a number before `::` is read by the type itself, `1.1::Decimal(9, 1)`."""
+    data_type = parse_type(written_type)
+    is_number = isinstance(node, Literal) and type(node.value) in {int, float}
+    if (
+        exact
+        and is_number
+        and isinstance(node, Literal)
+        and node.text[-3:] not in {"inf", "nan"}
+    ):
+        node = Literal(node.text)
+    return Call("CAST", (node, Literal(data_type.text)))
+
+
+def unit_name(c: Cursor) -> str:
+    """`DAY`, `days`, `'day'`: the name of an interval's unit, as `Day`."""
+    if c.current.kind in {"word", "string"}:
+        unit = UNIT_SPELLINGS.get(c.current.text.upper())
+        if unit is not None:
+            c.advance()
+            return unit
+    raise c.problem("expected a unit of time (second, minute, hour, day, ..., year)")
+
+
+def interval(c: Cursor, expression: Reader) -> Node | None:
+    """INTERVAL 1 DAY, INTERVAL '1 day 2 hours'; None when `interval` is a name here."""
+    start = c.place
+    c.advance()
+    if c.current.kind == "string" and c.ahead().upper not in UNIT_SPELLINGS:
+        return _interval_in_quotes(c)
+    if c.current.kind == "word" and c.current.upper in {"AND", "OR", "FROM", "AS", "IN", "IS"}:
+        c.place = start
+        return None
+    amount = expression(c)
+    return Call(f"toInterval{unit_name(c)}", (amount,))
+
+
+def _interval_in_quotes(c: Cursor) -> Node:
+    words = c.current.text.split()
+    parts: list[Node] = []
+    for amount, unit in zip(words[::2], words[1::2], strict=False):
+        name = UNIT_SPELLINGS.get(unit.upper())
+        if name is None or not WHOLE_NUMBER.fullmatch(amount) or len(amount) > 18:
+            c.fail("expected an interval such as '1 day'")
+        parts.append(Call(f"toInterval{name}", (Literal(int(amount), amount),)))
+    if len(parts) != 1 or len(words) % 2:
+        c.fail("expected one number and one unit, such as '1 day'")
+    c.advance()
+    return parts[0]
+
+
+def _cast(c: Cursor, expression: Reader) -> Node | None:
+    node = expression(c)
+    if c.take_words("AS"):
+        made = cast(node, type_text(c))
+    else:
+        c.expect(",")
+        if c.current.kind != "string":
+            c.fail("expected the type in quotes")
+        made = cast(node, c.advance().text)
+    c.expect(")")
+    return made
+
+
+def _extract(c: Cursor, expression: Reader) -> Node | None:
+    start = c.place
+    if c.current.upper in UNIT_SPELLINGS and c.ahead().upper == "FROM":
+        unit = unit_name(c)
+        c.expect_words("FROM")
+        if unit not in _EXTRACTS:
+            c.place = start
+            c.fail("expected a unit from second to year")
+        node = expression(c)
+        c.expect(")")
+        return Call(_EXTRACTS[unit], (node,))
+    return None
+
+
+def _substring(c: Cursor, expression: Reader) -> Node | None:
+    start = c.place
+    node = expression(c)
+    if not c.take_words("FROM"):
+        c.place = start
+        return None
+    arguments = [node, expression(c)]
+    if c.take_words("FOR"):
+        arguments.append(expression(c))
+    c.expect(")")
+    return Call("substring", tuple(arguments))
+
+
+def _position(c: Cursor, expression: Reader) -> Node | None:
+    """`position(needle IN haystack)`; read before IN could be taken for an operator."""
+    start = c.place
+    if c.current.kind in {"string", "word", "name"} and c.ahead().upper == "IN":
+        token = c.advance()
+        c.advance()
+        haystack = expression(c)
+        c.expect(")")
+        needle = Literal(token.text) if token.kind == "string" else Name((token.text,))
+        return Call("position", (haystack, needle))
+    c.place = start
+    return None
+
+
+def _trim(c: Cursor, expression: Reader) -> Node | None:
+    name = "trimBoth"
+    if c.at_word("BOTH", "LEADING", "TRAILING"):
+        word = c.advance().upper
+        name = {"BOTH": "trimBoth", "LEADING": "trimLeft", "TRAILING": "trimRight"}[word]
+        characters = expression(c)
+        c.expect_words("FROM")
+        node = expression(c)
+        c.expect(")")
+        return Call(name, (node, characters))
+    return Call(name, c.list_of(expression, ")"))
+
+
+def _date_shift(operation: str) -> Callable[[Cursor, Reader], Node | None]:
+    """dateAdd(DAY, 1, t), dateAdd('day', 1, t), date_add(t, INTERVAL 1 DAY)."""
+
+    def read(c: Cursor, expression: Reader) -> Node | None:
+        after = c.ahead()
+        if c.current.text.upper() in UNIT_SPELLINGS and after.text == ",":
+            unit = unit_name(c)
+            c.expect(",")
+            amount = expression(c)
+            c.expect(",")
+            node = expression(c)
+            c.expect(")")
+            return Call(operation, (node, Call(f"toInterval{unit}", (amount,))))
+        node = expression(c)
+        c.expect(",")
+        amount = expression(c)
+        c.expect(")")
+        return Call(operation, (node, amount))
+
+    return read
+
+
+def _date_difference(c: Cursor, expression: Reader) -> Node | None:
+    if c.current.text.upper() in UNIT_SPELLINGS and c.ahead().text == ",":
+        unit = unit_name(c)
+        c.expect(",")
+        rest = c.list_of(expression, ")")
+        return Call("dateDiff", (Literal(unit.lower()), *rest))
+    return None
+
+
+SPECIAL_FORMS: dict[str, Callable[[Cursor, Reader], Node | None]] = {
+    "CAST": _cast,
+    "EXTRACT": _extract,
+    **dict.fromkeys(("SUBSTRING", "SUBSTR", "MID"), _substring),
+    "POSITION": _position,
+    "TRIM": _trim,
+    **dict.fromkeys(
+        ("DATEADD", "DATE_ADD", "TIMESTAMPADD", "TIMESTAMP_ADD"), _date_shift("plus")
+    ),
+    **dict.fromkeys(
+        ("DATESUB", "DATE_SUB", "TIMESTAMPSUB", "TIMESTAMP_SUB"), _date_shift("minus")
+    ),
+    **dict.fromkeys(
+        ("DATEDIFF", "DATE_DIFF", "TIMESTAMPDIFF", "TIMESTAMP_DIFF"), _date_difference
+    ),
+}

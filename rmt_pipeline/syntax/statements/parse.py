@@ -1,0 +1,210 @@
+"""Text to statements. Every statement the original knows is told apart here: parsed, or refused
+by its name with NotImplementedStatement. A new statement is a class in `statements`, a function
+here or beside, and a line in a table below.
+"""
+
+from collections.abc import Callable
+
+from rmt_pipeline.protocol.errors import NotImplementedStatement
+from rmt_pipeline.syntax.sql_cursor import Cursor
+from rmt_pipeline.syntax.sql_tokens import problem
+from rmt_pipeline.syntax.statements.alter import alter_table, at_alter
+from rmt_pipeline.syntax.statements.alter_rows import alter_rows, at_commands, delete_from, kill
+from rmt_pipeline.syntax.statements.create import attach_table, create_table
+from rmt_pipeline.syntax.statements.insert import insert
+from rmt_pipeline.syntax.statements.nodes import (
+    CreateDatabase,
+    DetachTable,
+    DropDatabase,
+    DropTable,
+    Select,
+    SetSettings,
+    Statement,
+    Use,
+)
+from rmt_pipeline.syntax.statements.show import describe, exists, show
+from rmt_pipeline.syntax.statements.split import Piece, split
+from rmt_pipeline.syntax.statements.system import optimize, system
+from rmt_pipeline.syntax.statements.tail import (
+    answer_tail,
+    query_text,
+    settings_list,
+    table_name,
+)
+
+Parser = Callable[[Cursor], Statement]
+
+_REFUSED = frozenset(
+    (
+        "BACKUP", "CHECK", "EXCHANGE", "EXPLAIN", "GRANT", "MOVE", "RENAME", "RESTORE",
+        "REVOKE", "TRUNCATE", "UNDROP", "UPDATE", "WATCH",
+    )
+)  # fmt: skip
+_REFUSED_KINDS = frozenset(
+    (
+        "DICTIONARY", "FUNCTION", "LIVE", "MATERIALIZED", "NAMED", "OR", "PART", "PARTITION",
+        "POLICY", "PROFILE", "QUOTA", "ROLE", "ROW", "SETTINGS", "TEMPORARY", "USER", "VIEW",
+        "WINDOW",
+    )
+)  # fmt: skip
+_ALTER_COMMANDS = (
+    "ADD CONSTRAINT", "ADD INDEX", "ADD PROJECTION", "APPLY DELETED MASK", "ATTACH PART",
+    "ATTACH PARTITION", "CLEAR INDEX", "CLEAR PROJECTION", "DETACH PART", "DETACH PARTITION",
+    "DROP CONSTRAINT", "DROP DETACHED PART", "DROP DETACHED PARTITION", "DROP INDEX", "DROP PART",
+    "DROP PARTITION", "DROP PROJECTION", "FETCH PART", "FETCH PARTITION", "FORGET PARTITION",
+    "FREEZE", "MATERIALIZE COLUMN", "MATERIALIZE INDEX", "MATERIALIZE TTL", "MODIFY SAMPLE BY",
+    "MOVE PART", "MOVE PARTITION", "REMOVE SAMPLE BY", "REPLACE PARTITION", "UNFREEZE",
+)  # fmt: skip
+
+
+def parse(statement: Piece | str) -> Statement:
+    """What one statement asks for.
+
+    Raises SyntaxProblem with position and token, or NotImplementedStatement naming a statement
+    of the original that is not available. Nothing is looked up: whether a table or a setting
+    exists is found out when the statement is carried out.
+    """
+    piece = statement if isinstance(statement, Piece) else _only_piece(statement)
+    cursor = Cursor(piece.source, piece.start, piece.stop)
+    if cursor.token.text == "(" or cursor.token.upper in ("SELECT", "WITH", "FROM"):
+        return Select(query_text(cursor), answer_tail(cursor))
+    word = cursor.token.upper
+    if word in _REFUSED:
+        raise NotImplementedStatement(f"{_first_words(cursor, 2)} is not implemented")
+    if word not in _PARSERS:
+        raise cursor.expected("a statement")
+    cursor.advance()
+    parsed = _PARSERS[word](cursor)
+    if word != "INSERT":  # its rows may follow, which are not tokens
+        cursor.expect_end()
+    return parsed
+
+
+def _only_piece(text: str) -> Piece:
+    pieces = split(text)
+    first = next(pieces, None)
+    if first is None:
+        raise problem(text, len(text), "there is no statement")
+    second = next(pieces, None)
+    if second is not None:
+        raise problem(
+            text, second.start, "one statement was expected, and a second one starts here"
+        )
+    return first
+
+
+def _first_words(cursor: Cursor, words_max: int) -> str:
+    words: list[str] = []
+    while len(words) < words_max and cursor.peek(len(words)).upper:
+        words.append(cursor.peek(len(words)).upper)
+    return " ".join(words)
+
+
+def _refuse_kind(cursor: Cursor, verb: str) -> None:
+    if cursor.token.upper in _REFUSED_KINDS:
+        raise NotImplementedStatement(f"{verb} {_first_words(cursor, 2)} is not implemented")
+
+
+def _create(cursor: Cursor) -> Statement:
+    if cursor.accept("DATABASE"):
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        created = CreateDatabase(cursor.name("the name of a database"), if_not_exists)
+        if cursor.accept("ENGINE"):
+            cursor.accept_mark("=")
+            engine = cursor.name("the name of an engine")
+            if engine not in ("Atomic", "Ordinary"):
+                raise NotImplementedStatement(
+                    f"the database engine {engine} is not implemented"
+                )
+        return created
+    _refuse_kind(cursor, "CREATE")
+    cursor.expect("TABLE")
+    return create_table(cursor)
+
+
+def _attach(cursor: Cursor) -> Statement:
+    if cursor.at("DATABASE"):
+        raise NotImplementedStatement("ATTACH DATABASE is not implemented")
+    _refuse_kind(cursor, "ATTACH")
+    cursor.expect("TABLE")
+    return attach_table(cursor)
+
+
+def _detach(cursor: Cursor) -> DetachTable:
+    if cursor.at("DATABASE"):
+        raise NotImplementedStatement("DETACH DATABASE is not implemented")
+    _refuse_kind(cursor, "DETACH")
+    cursor.expect("TABLE")
+    if_exists = cursor.accept("IF", "EXISTS")
+    table = table_name(cursor)
+    permanently = cursor.accept("PERMANENTLY")
+    cursor.accept("SYNC")  # it is always waited for
+    return DetachTable(table, if_exists, permanently)
+
+
+def _drop(cursor: Cursor) -> DropTable | DropDatabase:
+    if cursor.accept("DATABASE"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("the name of a database")
+        return DropDatabase(name, if_exists, _sync(cursor))
+    _refuse_kind(cursor, "DROP")
+    cursor.expect("TABLE")
+    if_exists = cursor.accept("IF", "EXISTS")
+    tables = [table_name(cursor)]
+    while cursor.accept_mark(","):
+        tables.append(table_name(cursor))
+    return DropTable(tuple(tables), if_exists, _sync(cursor))
+
+
+def _sync(cursor: Cursor) -> bool:
+    return cursor.accept("SYNC") or cursor.accept("NO", "DELAY")
+
+
+def _use(cursor: Cursor) -> Use:
+    cursor.accept("DATABASE")
+    return Use(cursor.name("the name of a database"))
+
+
+def _insert(cursor: Cursor) -> Statement:
+    cursor.accept("INTO")
+    return insert(cursor)
+
+
+def _set(cursor: Cursor) -> Statement:
+    if cursor.at("DEFAULT", "ROLE") or cursor.at("ROLE") or cursor.at("TRANSACTION"):
+        raise NotImplementedStatement(f"SET {_first_words(cursor, 1)} is not implemented")
+    return SetSettings(settings_list(cursor))
+
+
+def _alter(cursor: Cursor) -> Statement:
+    _refuse_kind(cursor, "ALTER")
+    cursor.expect("TABLE")
+    table = table_name(cursor)
+    if at_commands(cursor):
+        return alter_rows(cursor, table)
+    if at_alter(cursor):
+        return alter_table(cursor, table)
+    for command in _ALTER_COMMANDS:
+        if cursor.at(*command.split()):
+            raise NotImplementedStatement(f"ALTER TABLE {table} {command} is not implemented")
+    raise cursor.expected("a command of ALTER TABLE")
+
+
+_PARSERS: dict[str, Parser] = {
+    "ALTER": _alter,
+    "ATTACH": _attach,
+    "CREATE": _create,
+    "DELETE": delete_from,
+    "DESC": describe,
+    "DESCRIBE": describe,
+    "DETACH": _detach,
+    "DROP": _drop,
+    "EXISTS": exists,
+    "INSERT": _insert,
+    "KILL": kill,
+    "OPTIMIZE": optimize,
+    "SET": _set,
+    "SHOW": show,
+    "SYSTEM": system,
+    "USE": _use,
+}

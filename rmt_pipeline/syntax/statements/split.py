@@ -1,0 +1,144 @@
+"""Cut a text into statements, as the original's client does.
+
+A statement ends at a `;` outside quotes and comments. INSERT … FORMAT with its rows in the text
+is different: the rows are not SQL and may hold any `;`, so they go on to the next empty line or
+to the end of the text. INSERT … VALUES ends at its `;` like every other statement.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rmt_pipeline.syntax.sql_tokens import (
+    COMMENT,
+    QUOTED_NAMES,
+    QUOTED_STRING,
+    Kind,
+    Token,
+    place,
+    problem,
+    skip_space,
+    token_at,
+)
+
+_UNTIL_SEMICOLON = re.compile(
+    rf"(?:[^;'\"`\-/#]++|{QUOTED_STRING}|{QUOTED_NAMES}|{COMMENT}|[-/#])*+", re.DOTALL
+)
+_EMPTY_LINE = re.compile(r"\n\r?\n")  # a line of tabs is a TSV row of empty strings
+_WORD = re.compile(r"[A-Za-z]+")
+_STATEMENT_WORDS = frozenset(
+    (
+        "ALTER", "ATTACH", "BACKUP", "CHECK", "CREATE", "DELETE", "DESC", "DESCRIBE", "DETACH",
+        "DROP", "EXCHANGE", "EXISTS", "EXPLAIN", "FROM", "GRANT", "INSERT", "KILL", "MOVE",
+        "OPTIMIZE", "RENAME", "REPLACE", "RESTORE", "REVOKE", "SELECT", "SET", "SHOW", "SYSTEM",
+        "TRUNCATE", "UNDROP", "UPDATE", "USE", "WATCH", "WITH",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One statement: `source[start:stop]`, without its `;`. Positions count in all of `source`.
+
+    `number` counts statements from 1.
+    """
+
+    source: str
+    start: int
+    stop: int
+    number: int
+
+    @property
+    def text(self) -> str:
+        return self.source[self.start : self.stop].rstrip()
+
+
+def split(source: str) -> Iterator[Piece]:
+    """The statements of `source`, one after the other; empty ones are left out.
+
+    Raises SyntaxProblem when it comes to a place that cannot be read (a quote never closed), so
+    the statements before it can have been carried out, as with the original's client.
+    """
+    at, number = 0, 0
+    while True:
+        at = skip_space(source, at, len(source))
+        if at == len(source):
+            return
+        if source[at] == ";":
+            at += 1
+            continue
+        number += 1
+        stop = _statement_end(source, at)
+        yield Piece(source, at, stop, number)
+        at = stop
+
+
+def _statement_end(source: str, start: int) -> int:
+    data = insert_data_start(source, start, len(source))
+    if data is None:
+        return _semicolon(source, start)
+    if source[data : data + 1] == ";":  # no rows here: they come from somewhere else
+        return data
+    empty_line = _EMPTY_LINE.search(source, max(data - 1, 0))
+    if empty_line is None:
+        return len(source)
+    _refuse_cut_rows(source, empty_line.end())
+    return empty_line.start() + 1  # the last row keeps its end of line
+
+
+def _refuse_cut_rows(source: str, at: int) -> None:
+    """Refuse, before anything is inserted, rows that go on after an empty line."""
+    at = skip_space(source, at, len(source))
+    word = _WORD.match(source, at)
+    if at == len(source) or source[at] in "(;":
+        return
+    if word is not None and word.group().upper() in _STATEMENT_WORDS:
+        return
+    raise problem(
+        source,
+        at,
+        "the rows of INSERT … FORMAT end at an empty line, and what follows is no statement"
+        " (remove the empty line, or give the rows with FROM INFILE)",
+    )
+
+
+def _semicolon(source: str, start: int) -> int:
+    match = _UNTIL_SEMICOLON.match(source, start)
+    stop = match.end() if match else start
+    if stop < len(source) and source[stop] != ";":
+        what = f"a quote {source[stop]} that is opened here and never closed"
+        raise problem(source, stop, f"{what} (the statement begins at {place(source, start)})")
+    return stop
+
+
+def insert_data_start(source: str, start: int, stop: int) -> int | None:
+    """Where the rows begin of an INSERT … FORMAT; None for everything else."""
+    token = token_at(source, start, stop)
+    if token.upper != "INSERT":
+        return None
+    depth = 0
+    while True:
+        token = token_at(source, token.stop, stop)
+        if token.kind is Kind.END or token.text == ";":
+            return None
+        if token.text in ("(", "["):
+            depth += 1
+        elif token.text in (")", "]"):
+            depth -= 1
+        elif depth == 0 and token.upper in ("SELECT", "WITH", "VALUES", "INFILE"):
+            return None
+        elif depth == 0 and token.upper == "FORMAT":
+            return _after_format(source, token_at(source, token.stop, stop), stop)
+
+
+def _after_format(source: str, name: Token, stop: int) -> int | None:
+    if name.kind is not Kind.WORD or name.upper == "VALUES":
+        return None
+    return rows_start(source, name.stop, stop)
+
+
+def rows_start(source: str, at: int, stop: int) -> int:
+    """Rows start after the first line end when only blanks come before it, else at once."""
+    while at < stop and source[at] in " \t\f\r":
+        at += 1
+    return at + 1 if at < stop and source[at] == "\n" else at

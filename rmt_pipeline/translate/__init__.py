@@ -1,0 +1,1 @@
+"""Trees to DuckDB: expressions and what tables are defined with."""

@@ -1,0 +1,1 @@
+"""What translations stand on: typed SQL, casts, argument checks."""

@@ -1,0 +1,310 @@
+"""Conversions between types, as `CAST` and the `to...` functions of the original do them.
+
+Integers wrap, fractions are cut off, dates are held inside their range, text must be a value of
+the type from its first character to its last. NULL stays NULL.
+"""
+
+from collections.abc import Callable
+
+from rmt_pipeline.protocol.errors import BadValue
+from rmt_pipeline.translate.base.casts_number import (
+    to_bool,
+    to_decimal,
+    to_float,
+    to_integer,
+    whole_number,
+)
+from rmt_pipeline.translate.base.casts_text import from_text
+from rmt_pipeline.translate.base.temporal import (
+    clamp_seconds,
+    cut_microseconds,
+    digits_of,
+    from_microseconds,
+    instant,
+    is_nanoseconds,
+    local,
+    microseconds,
+    nanoseconds,
+    within,
+    wrap_date,
+    wrap_microseconds,
+)
+from rmt_pipeline.translate.base.text_form import text_of
+from rmt_pipeline.translate.base.typed import (
+    ELEMENT,
+    Constant,
+    Typed,
+    TypeProblem,
+    any_nullable,
+    attempt,
+    constant_sql,
+    from_stored,
+    let,
+    nanoseconds_sql,
+    nullable_type,
+    string_sql,
+    struct_sql,
+    to_stored,
+)
+from rmt_pipeline.types.data_type import DataType
+
+DAY_MICROSECONDS = 86_400_000_000
+
+
+def cast(value: Typed, target: DataType) -> Typed:
+    """CAST(value AS target). A NULL that `target` cannot hold is an error when it is met."""
+    converted = convert(value, target)
+    if value.nullable and not target.nullable and target.plain.family != "Nothing":
+        message = string_sql(f"NULL does not fit {target.text}, which is not Nullable")
+        return Typed(f"coalesce({converted.sql}, error({message}))", target)
+    return Typed(converted.sql, target, converted.constant, stored=converted.stored)
+
+
+def convert(value: Typed, target: DataType) -> Typed:
+    """`value` as `target`, which becomes Nullable when `value` is."""
+    plain = target.plain
+    result = nullable_type(plain, value.nullable)
+    if value.is_null_literal:
+        return Typed(constant_sql(None, plain), nullable_type(plain), Constant(None))
+    if value.plain == plain and not value.is_condition:
+        return Typed(value.sql, result, value.constant, stored=value.stored)
+    if value.constant is not None and value.plain.family == "String":
+        return _from_constant_text(value, plain)
+    source = plain_condition(value)
+    sql = _convert(source, plain)
+    return Typed(sql, result)
+
+
+def plain_condition(value: Typed) -> Typed:
+    """A condition as the UInt8 that it is."""
+    if value.is_condition:
+        return Typed(f"CAST({value.sql} AS UTINYINT)", value.type)
+    return value
+
+
+def _from_constant_text(value: Typed, plain: DataType) -> Typed:
+    assert value.constant is not None
+    if not isinstance(value.constant.value, str):
+        return Typed(constant_sql(None, plain), nullable_type(plain), Constant(None))
+    if plain.date_like or plain.is_integer:
+        return Typed(from_text(value.sql, plain), plain)  # they wrap and clamp
+    try:
+        read = plain.parse_text(value.constant.value)
+    except ValueError as problem:
+        raise BadValue(f"cannot convert a constant: {problem}") from None
+    return Typed(constant_sql(read, plain), plain, Constant(read))
+
+
+def _convert(value: Typed, plain: DataType) -> str:
+    if plain.family == "String":
+        return text_of(value)
+    if value.type.is_string:
+        return (
+            from_text(text_of(value), plain)
+            if plain.family != "FixedString"
+            else (_fixed_string(value, plain))
+        )
+    if value.type.is_enum:
+        return _from_enum(value, plain)
+    if plain.is_integer:
+        return to_integer(value, plain)
+    converter = _CONVERTERS.get(plain.family)
+    sql = converter(value, plain) if converter else None
+    if sql is None:
+        raise TypeProblem(f"a value of type {value.type.text} cannot become {plain.text}")
+    return sql
+
+
+def text_or_null(value: Typed, target: DataType) -> Typed:
+    """A String as `target`, NULL when it is none: the ...OrNull functions."""
+    plain = target.plain
+    if plain.family in {"String", "FixedString"}:
+        return convert(value, target)
+    sql = attempt(text_of(value), "x", from_text("x", plain, lenient=True))
+    return Typed(sql, nullable_type(plain))
+
+
+def _fixed_string(value: Typed, plain: DataType) -> str:
+    length = plain.numbers[0]
+    blob = f"encode({value.sql})" if value.plain.family == "String" else value.sql
+    padded = f"unhex(rpad(hex(b), {2 * length}, '0'))"
+    problem = f"error('a string of more than {length} bytes does not fit {plain.text}')"
+    body = (
+        f"CASE WHEN octet_length(b) <= {length} THEN {padded} "
+        f"WHEN b IS NOT NULL THEN {problem} END"
+    )
+    return let(blob, "b", body)
+
+
+# Dates and times.
+
+
+def _to_date(value: Typed, plain: DataType) -> str | None:
+    source = value.plain
+    if source.is_date:
+        return wrap_date(value.sql) if plain.family == "Date" else value.sql
+    if source.is_time:
+        day = f"CAST({local(value)} AS DATE)"
+        return (
+            day if source.family == "DateTime" or plain.family == "Date32" else wrap_date(day)
+        )
+    if source.is_integer or source.is_float or source.is_decimal:
+        number = whole_number(value)[0]
+        # Up to 65,535 a number is days since the epoch, above it seconds.
+        days = f"CAST({within(number, '0', '65535')} AS INTEGER)"
+        moment = f"CAST({clamp_seconds(number)} AS BIGINT) // 86400"
+        days = f"(CASE WHEN {number} > 65535 THEN CAST({moment} AS INTEGER) ELSE {days} END)"
+        return f"(DATE '1970-01-01' + {days})"
+    return None
+
+
+def _to_time(value: Typed, plain: DataType) -> str | None:
+    source = value.plain
+    digits = digits_of(plain)
+    if is_nanoseconds(plain) and source.is_time:
+        return nanoseconds_sql(_cut_nanoseconds(nanoseconds(value), digits))
+    if source.is_date:
+        moment = f"epoch_us({instant(f'CAST({value.sql} AS TIMESTAMP)', plain.zone)})"
+    elif source.is_time:
+        moment = microseconds(value)
+    elif source.is_integer:
+        moment = f"(CAST({_held(value.sql, plain)} AS BIGINT) * 1000000)"
+    elif source.is_float or (source.is_decimal and not source.wide_bytes):
+        moment = f"CAST(floor({_held(value.sql, plain)} * 1000000) AS BIGINT)"
+    else:
+        return None
+    moment = cut_microseconds(moment, digits)
+    if plain.family == "DateTime" and source.family in {"Date", "Date32", "DateTime64"}:
+        moment = wrap_microseconds(moment)
+    return from_microseconds(moment, plain)
+
+
+def _held(sql: str, plain: DataType) -> str:
+    return clamp_seconds(sql) if plain.family == "DateTime" else sql
+
+
+def _cut_nanoseconds(sql: str, digits: int) -> str:
+    unit = 10 ** (9 - digits)
+    return sql if unit == 1 else f"({sql} - ((({sql} % {unit}) + {unit}) % {unit}))"
+
+
+# Enums, addresses, nested types.
+
+
+def enum_number(value: Typed) -> str:
+    """An enum's number: what the original compares and sorts by."""
+    cases = " ".join(
+        f"WHEN {string_sql(name)} THEN {number}"
+        if number >= 0
+        else f"WHEN {string_sql(name)} THEN ({number})"
+        for name, number in value.plain.values
+    )
+    return f"CAST((CASE {value.sql} {cases} END) AS SMALLINT)"
+
+
+def sort_sql(value: Typed) -> str | None:
+    """What values are sorted and compared by, where that is not what DuckDB has of them; NULL of
+    a NULL. An enum's number; a UUID's second half, then its first.
+    """
+    if value.type.is_enum:
+        return enum_number(value)
+    if value.plain.family == "UUID":
+        return uuid_halves(value.sql)
+    return None
+
+
+def uuid_halves(sql: str) -> str:
+    """A text that sorts as the original sorts the UUID; behind its `UUID_HALF`th character stands
+    the UUID.
+    """
+    return f"(substring({sql}, 20) || {sql})"
+
+
+UUID_HALF = 17  # characters of the second half, with its hyphen
+
+
+def _from_enum(value: Typed, plain: DataType) -> str:
+    if plain.is_enum:
+        return from_text(value.sql, plain)
+    number = Typed(enum_number(value), DataType("Int16"))
+    return _convert(number, plain)
+
+
+def _to_enum(value: Typed, plain: DataType) -> str | None:
+    if not value.type.is_integer:
+        return None
+    cases = " ".join(f"WHEN {number} THEN {string_sql(name)}" for name, number in plain.values)
+    problem = f"error('the enum has no element ' || {value.sql})"
+    known = ", ".join(str(number) for _, number in plain.values)
+    return (
+        f"(CASE WHEN {value.sql} IN ({known}) THEN CASE {value.sql} {cases} END "
+        f"WHEN {value.sql} IS NOT NULL THEN {problem} END)"
+    )
+
+
+def _to_ipv4(value: Typed, plain: DataType) -> str | None:
+    del plain
+    return to_integer(value, DataType("UInt32")) if value.type.is_integer else None
+
+
+def _to_array(value: Typed, plain: DataType) -> str | None:
+    if value.plain.family != "Array":
+        return None
+    element = convert(from_stored("e", value.plain.elements[0]), plain.elements[0])
+    return f"list_transform({value.sql}, lambda e: {to_stored(element)})"
+
+
+def _to_tuple(value: Typed, plain: DataType) -> str | None:
+    source = value.plain
+    if source.family != "Tuple" or len(source.elements) != len(plain.elements):
+        return None
+    fields = []
+    for place, name in enumerate(source.element_names):
+        element = from_stored(
+            f"struct_extract({value.sql}, {string_sql(name)})", source.elements[place]
+        )
+        fields.append(
+            (plain.element_names[place], to_stored(convert(element, plain.elements[place])))
+        )
+    return struct_sql(fields)
+
+
+def _to_map(value: Typed, plain: DataType) -> str | None:
+    if value.plain.family != "Map":
+        return None
+    key = convert(from_stored(f"{ELEMENT}.key", value.plain.elements[0]), plain.elements[0])
+    element = convert(
+        from_stored(f"{ELEMENT}.value", value.plain.elements[1]), plain.elements[1]
+    )
+    pair = struct_sql([("key", to_stored(key)), ("value", to_stored(element))])
+    return (
+        f"map_from_entries(list_transform(map_entries({value.sql}), lambda {ELEMENT}: {pair}))"
+    )
+
+
+def unify(values: list[Typed], common: DataType) -> list[Typed]:
+    """Each value as the type that all of them have in common."""
+    return [convert(value, common) for value in values]
+
+
+def nullable_like(data_type: DataType, *values: Typed) -> DataType:
+    """`data_type`, Nullable when one of `values` is: what most functions give."""
+    return nullable_type(data_type, any_nullable(values))
+
+
+_CONVERTERS: dict[str, Callable[[Typed, DataType], str | None]] = {
+    "Float32": to_float,
+    "Float64": to_float,
+    "Decimal": to_decimal,
+    "Bool": to_bool,
+    "Date": _to_date,
+    "Date32": _to_date,
+    "DateTime": _to_time,
+    "DateTime64": _to_time,
+    "Enum8": _to_enum,
+    "Enum16": _to_enum,
+    "IPv4": _to_ipv4,
+    "Array": _to_array,
+    "Tuple": _to_tuple,
+    "Map": _to_map,
+}

@@ -1,0 +1,306 @@
+"""A piece of DuckDB SQL together with the ClickHouse type of what it gives.
+
+*Working form*: inside an expression a value is what DuckDB computes with. It is the stored form
+of `data_type`, but for two things: Int128 and UInt128 are HUGEINT and UHUGEINT, and a condition
+(the UInt8 of a comparison) may be a BOOLEAN (`is_condition`).
+
+SQL texts are complete operands: anything with an operator stands in parentheses. DuckDB reads
+`%-2` as an operator of its own, so negative numbers do, too.
+"""
+
+import datetime as dt
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.time_text import EPOCH
+
+SQL_CHARACTERS_MAX = 500_000  # expressions repeat their arguments: nesting could explode
+
+UINT8, UINT16, UINT32, UINT64 = (parse_type(f"UInt{bits}") for bits in (8, 16, 32, 64))
+INT8, INT16, INT32, INT64 = (parse_type(f"Int{bits}") for bits in (8, 16, 32, 64))
+INT128, UINT128 = parse_type("Int128"), parse_type("UInt128")
+FLOAT32, FLOAT64 = parse_type("Float32"), parse_type("Float64")
+STRING, BOOL, DATE, UUID = (parse_type(name) for name in ("String", "Bool", "Date", "UUID"))
+DATETIME = parse_type("DateTime")
+NOTHING = DataType("Nothing")
+NULL_TYPE = DataType("Nullable", elements=(NOTHING,))
+
+
+class TypeProblem(UserError):
+    """An expression that has no meaning for the types of its parts."""
+
+    code = "ILLEGAL_TYPE_OF_ARGUMENT"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The value of a constant expression, in the stored form's Python value."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """`sql` gives a value of `type` in the working form. `stored` is its stored form's SQL, when
+    that is at hand (a column) and differs.
+    """
+
+    sql: str
+    type: DataType
+    constant: Constant | None = None
+    is_condition: bool = False
+    stored: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.sql) > SQL_CHARACTERS_MAX:
+            raise UserError(
+                "the expression is too large: it repeats its parts to more than "
+                f"{SQL_CHARACTERS_MAX} characters of SQL. Simplify it"
+            )
+
+    @property
+    def plain(self) -> DataType:
+        return self.type.plain
+
+    @property
+    def nullable(self) -> bool:
+        return self.type.nullable
+
+    @property
+    def is_null_literal(self) -> bool:
+        return self.plain.family == "Nothing"
+
+    def as_type(self, data_type: DataType) -> "Typed":
+        return replace(self, type=data_type, constant=None, stored="")
+
+
+def array_of(element: DataType) -> DataType:
+    return DataType("Array", elements=(element,))
+
+
+def tuple_of(elements: Iterable[DataType], names: Iterable[str] = ()) -> DataType:
+    return DataType("Tuple", elements=tuple(elements), names=tuple(names))
+
+
+def nullable_type(data_type: DataType, nullable: bool = True) -> DataType:
+    """`data_type` that may be NULL, where the original has such a type."""
+    plain = data_type.plain
+    if not nullable or data_type.nullable or plain.family in {"Array", "Tuple", "Map"}:
+        return data_type
+    return DataType("Nullable", elements=(plain,))
+
+
+def any_nullable(values: Iterable[Typed]) -> bool:
+    return any(value.nullable for value in values)
+
+
+# Values as SQL.
+
+
+def identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def string_sql(text: str) -> str:
+    """A DuckDB string. Raises UserError for bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"the string {text[:40]!a} has bytes that are not UTF-8; a String holds text"
+        ) from None
+    quoted = "'" + text.replace("'", "''") + "'"
+    return quoted if "\0" not in text else "(" + quoted.replace("\0", "' || chr(0) || '") + ")"
+
+
+def bytes_sql(data: bytes) -> str:
+    return f"from_hex('{data.hex()}')"
+
+
+def number_sql(number: float) -> str:
+    """A whole number or a Float64; negative whole numbers in parentheses."""
+    if isinstance(number, float):
+        text = (
+            repr(number) if math.isfinite(number) else str(number).replace("-inf", "-Infinity")
+        )
+        return f"CAST('{text}' AS DOUBLE)"
+    if abs(number) >= 2**127:
+        return f"CAST('{number}' AS UHUGEINT)"
+    return f"({number})" if number < 0 else str(number)
+
+
+def constant_sql(value: object, data_type: DataType) -> str:
+    """The working form of a Python value (the stored form's) of `data_type`."""
+    plain = data_type.plain
+    if value is None:
+        return (
+            "NULL" if plain.family == "Nothing" else f"CAST(NULL AS {working_type(data_type)})"
+        )
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _integer_sql(value, plain)
+    if isinstance(value, dt.date):
+        return _moment_sql(value)
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            is_number = plain.wide_bytes == 16 and plain.is_integer
+            return (
+                _integer_sql(plain.wide_from_bytes(value), plain)
+                if is_number
+                else bytes_sql(value)
+            )
+        case str():
+            return string_sql(value)
+        case float():
+            sql = number_sql(value)
+            return sql if plain.family == "Float64" else f"CAST({sql} AS FLOAT)"
+        case Decimal():
+            return f"CAST('{value:f}' AS {plain.duckdb})"
+        case _:
+            return _nested_sql(value, plain)
+
+
+def _integer_sql(value: int, plain: DataType) -> str:
+    if plain.family == "DateTime64":
+        return nanoseconds_sql(str(value))
+    if plain.wide_bytes:
+        return f"CAST('{value}' AS {working_type(plain)})"
+    return f"CAST({value} AS {plain.duckdb})"
+
+
+def _moment_sql(value: dt.date) -> str:
+    if not isinstance(value, dt.datetime):
+        return f"DATE '{value.isoformat()}'"
+    units = (value - EPOCH) // dt.timedelta(microseconds=1)
+    return f"make_timestamptz(CAST({units} AS BIGINT))"
+
+
+def _nested_sql(value: object, plain: DataType) -> str:
+    if plain.family == "Tuple":
+        assert isinstance(value, dict)
+        fields = zip(plain.element_names, plain.elements, strict=True)
+        return struct_sql((name, stored_sql(value[name], each)) for name, each in fields)
+    if plain.family == "Map":
+        assert isinstance(value, list)
+        key, element = plain.elements
+        keys = ", ".join(stored_sql(each[0], key) for each in value)
+        values = ", ".join(stored_sql(each[1], element) for each in value)
+        return f"CAST(map([{keys}], [{values}]) AS {plain.duckdb})"
+    assert isinstance(value, list)
+    elements = ", ".join(stored_sql(each, plain.elements[0]) for each in value)
+    return f"CAST([{elements}] AS {plain.duckdb})"
+
+
+def stored_sql(value: object, data_type: DataType) -> str:
+    """The stored form of a Python value: what stands inside arrays, tuples and maps."""
+    plain = data_type.plain
+    if isinstance(value, bytes) and plain.wide_bytes:
+        return bytes_sql(value)
+    return constant_sql(value, data_type)
+
+
+# Parameters of DuckDB's lambdas hide columns of their name. Where a lambda's body has anything
+# from outside in it, they are these, which nobody calls a column.
+ELEMENT = '"\u00b7element"'
+PLACE = '"\u00b7place"'
+
+
+def parameter(depth: int) -> str:
+    """What a parameter of the reader's own lambda is called inside so many others."""
+    return f'"\u00b7parameter {depth}"'
+
+
+def let(sql: str, name: str, body: str) -> str:
+    """`body` with `name` standing for `sql`, which is then written and computed once.
+
+    `name` hides a column of that name: `body` has nothing in it but `name` and constants.
+    """
+    return f"list_transform([{sql}], lambda {name}: {body})[1]"
+
+
+def attempt(sql: str, name: str, body: str) -> str:
+    """`body`, or NULL where it fails; where `sql` fails, that still is an error.
+
+    TRY stands inside of the lambda: DuckDB computes what stands twice only once, before TRY and
+    outside of it, and it takes no TRY around error().
+    """
+    return let(sql, name, f"TRY({body})")
+
+
+def struct_sql(fields: Iterable[tuple[str, str]]) -> str:
+    return "{" + ", ".join(f"{string_sql(name)}: {sql}" for name, sql in fields) + "}"
+
+
+def nanoseconds_sql(sql: str) -> str:
+    return f"CAST(make_timestamp_ns(CAST({sql} AS BIGINT)) AS TIMESTAMPTZ_NS)"
+
+
+def working_type(data_type: DataType) -> str:
+    """DuckDB's type of the working form."""
+    plain = data_type.plain
+    if plain.is_integer and plain.wide_bytes == 16:
+        return "HUGEINT" if plain.is_signed else "UHUGEINT"
+    if plain.family == "Nothing":
+        return "INTEGER"
+    return plain.duckdb
+
+
+# Between the stored and the working form.
+
+_HALF = "CAST('0x' || substr(hex({0}), {1}, 16) AS UBIGINT)"
+
+
+def column(name: str, data_type: DataType, sql: str = "") -> Typed:
+    """A column as a value; `sql` when it is not simply its name."""
+    stored = sql or identifier(name)
+    return from_stored(stored, data_type)
+
+
+def from_stored(stored: str, data_type: DataType) -> Typed:
+    plain = data_type.plain
+    if not (plain.is_integer and plain.wide_bytes == 16):
+        return Typed(stored, data_type)
+    high, low = _HALF.format(stored, 1), _HALF.format(stored, 17)
+    unsigned = f"({high}::UHUGEINT * 18446744073709551616::UHUGEINT + {low}::UHUGEINT)"
+    if not plain.is_signed:
+        return Typed(unsigned, data_type, stored=stored)
+    # The sign bit is flipped: the high half gives it back when 2^63 is taken off. Towards the
+    # least number in steps that never leave HUGEINT's range.
+    top = f"(CAST({high} AS HUGEINT) - 9223372036854775808)"
+    shift = "18446744073709551616::HUGEINT"
+    signed = (
+        f"(CASE WHEN {top} < 0 THEN ({top} + 1) * {shift} - ({shift} - CAST({low} AS HUGEINT)) "
+        f"ELSE {top} * {shift} + CAST({low} AS HUGEINT) END)"
+    )
+    return Typed(signed, data_type, stored=stored)
+
+
+def to_stored(value: Typed) -> str:
+    """SQL of the stored form, exactly of the type `value.type.duckdb`."""
+    plain = value.plain
+    if value.stored:
+        return value.stored
+    if plain.is_integer and plain.wide_bytes == 16:
+        return _wide_stored(f"CAST({value.sql} AS {working_type(plain)})", plain)
+    if value.sql.startswith('"') and value.sql.count('"') == 2:
+        return value.sql  # a column: it has its type already
+    return f"CAST({value.sql} AS {plain.duckdb})"
+
+
+def _wide_stored(sql: str, plain: DataType) -> str:
+    if plain.is_signed:  # add 2^127 without ever leaving a type's range
+        half = "CAST('170141183460469231731687303715884105728' AS UHUGEINT)"
+        one = "CAST(1 AS UHUGEINT)"
+        sql = (
+            f"(CASE WHEN {sql} < 0 THEN {half} - CAST(-({sql} + 1) AS UHUGEINT) - {one} "
+            f"ELSE CAST({sql} AS UHUGEINT) + {half} END)"
+        )
+    high = f"CAST({sql} // CAST('18446744073709551616' AS UHUGEINT) AS UBIGINT)"
+    low = f"CAST({sql} % CAST('18446744073709551616' AS UHUGEINT) AS UBIGINT)"
+    return f"from_hex(lpad(to_hex({high}), 16, '0') || lpad(to_hex({low}), 16, '0'))"

@@ -1,0 +1,289 @@
+"""Nodes to typed DuckDB SQL: names are looked up, functions found in the allow-list."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.nodes import (
+    Aliased,
+    Call,
+    ColumnsMatcher,
+    Lambda,
+    Literal,
+    Name,
+    Node,
+    OrderItem,
+    Query,
+    Star,
+    Subquery,
+    WindowSpec,
+)
+from rmt_pipeline.translate.base.casts import plain_condition
+from rmt_pipeline.translate.base.function import Function, WrongArguments, true_or_false
+from rmt_pipeline.translate.base.typed import (
+    UINT8,
+    Typed,
+    TypeProblem,
+    parameter,
+)
+from rmt_pipeline.translate.functions.aggregate import build_aggregate
+from rmt_pipeline.translate.functions.aggregate_call import Aggregate, AggregateCall
+from rmt_pipeline.translate.functions.lambdas import HIGHER_ORDER, Applied, parameters_for
+from rmt_pipeline.translate.functions.membership import (
+    all_tuples,
+    member_of_list,
+    member_of_query,
+    member_of_value,
+)
+from rmt_pipeline.translate.functions.registry import (
+    SEES_NULL,
+    find_aggregate,
+    find_function,
+    real_name,
+    unknown_function,
+)
+from rmt_pipeline.translate.literals import literal
+from rmt_pipeline.translate.names import with_elements
+from rmt_pipeline.translate.select.ordering import order_terms
+from rmt_pipeline.types.data_type import DataType
+
+Lookup = Callable[[tuple[str, ...]], Typed]
+
+
+class Queries(Protocol):
+    """What compiles the queries inside of expressions."""
+
+    def scalar(self, query: Query) -> Typed:
+        """The one value of a query of one column and at most one row."""
+        ...
+
+    def members(self, query: Query) -> tuple[str, list[DataType]]:
+        """SQL of a query whose rows are members of a set, and its columns' types."""
+        ...
+
+    def exists(self, query: Query) -> str: ...
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """How to compile one expression. Immutable: what goes inwards is a changed copy.
+
+    `aggregates` is why aggregate functions are refused, or empty when they are allowed;
+    `windows` the same of functions OVER a window.
+    `inside` looks up names inside of them. `named_windows` are those of the WINDOW clause,
+    `variables` the parameters of lambdas, `bound` the parts that are known already.
+    """
+
+    lookup: Lookup
+    aggregates: str = "an aggregate function has no place in this expression"
+    windows: str = "a window function has no place in this expression"
+    nondeterministic: bool = False
+    queries: Queries | None = None
+    named_windows: Mapping[str, WindowSpec] = field(default_factory=dict)
+    variables: Mapping[str, Typed] = field(default_factory=dict)
+    bound: Mapping[Node, Typed] = field(default_factory=dict)
+    inside: Lookup | None = None
+    inside_bound: Mapping[Node, Typed] = field(default_factory=dict)
+
+    def compile(self, node: Node) -> Typed:
+        """Raises a UserError that names the part of the expression it is about."""
+        known = self.bound.get(node) if self.bound else None
+        if known is not None:
+            return known
+        match node:
+            case Literal():
+                return literal(node)
+            case Name():
+                return self._name(node)
+            case Call():
+                return self._call(node)
+            case Aliased():
+                return self.compile(node.node)
+            case Subquery():
+                return self._queries().scalar(node.query)
+            case Lambda():
+                raise TypeProblem(f"a lambda has no place here: {canonical(node)}")
+            case Star() | ColumnsMatcher():
+                raise TypeProblem(f"{canonical(node)} has no place in an expression")
+
+    def _queries(self) -> Queries:
+        if self.queries is None:
+            raise NotImplementedStatement("a subquery has no place in this expression")
+        return self.queries
+
+    def _name(self, name: Name) -> Typed:
+        variable = self.variables.get(name.parts[0])
+        if variable is None:
+            return self.lookup(name.parts)
+        return with_elements(variable, name.parts[1:])
+
+    def _call(self, call: Call) -> Typed:
+        name = real_name(call.name)
+        if call.over is None and not call.parameters:
+            found = find_function(name)
+            if (
+                name in HIGHER_ORDER
+                and call.arguments
+                and isinstance(call.arguments[0], Lambda)
+            ):
+                return self._higher_order(name, call)
+            if name in {"in", "notIn"}:
+                return self._in(call, negated=name == "notIn")
+            if name == "exists":
+                return self._exists(call)
+            if found is not None:
+                return self._scalar(found, call)
+        aggregate = find_aggregate(name)
+        if aggregate is None:
+            raise unknown_function(call.name)
+        refusal = self.aggregates if call.over is None else self.windows
+        if refusal:
+            raise TypeProblem(f"{refusal}: {canonical(call)}")
+        return self._aggregate(call, *aggregate)
+
+    def _scalar(self, found: Function, call: Call) -> Typed:
+        if not (found.deterministic or self.nondeterministic):
+            raise NotDeterministic(
+                f"{canonical(call)} gives another answer each time; replicas would differ. "
+                "Use a constant"
+            )
+        count = len(call.arguments)
+        if not found.least <= count <= found.most:
+            wanted = str(found.least)
+            if found.most > found.least:
+                wanted = (
+                    f"{found.least} to {found.most}"
+                    if found.most < 100
+                    else f"{wanted} or more"
+                )
+            raise WrongArguments(
+                f"{call.name} takes {wanted} arguments, not {count}: {canonical(call)}"
+            )
+        arguments = [self.compile(each) for each in call.arguments]
+        if found.name not in SEES_NULL and any(each.is_null_literal for each in arguments):
+            return literal(Literal(None))
+        return located(call, lambda: found.build(arguments))
+
+    def _exists(self, call: Call) -> Typed:
+        if len(call.arguments) != 1 or not isinstance(call.arguments[0], Subquery):
+            raise WrongArguments(f"exists takes a query: {canonical(call)}")
+        sql = self._queries().exists(call.arguments[0].query)
+        return Typed(sql, UINT8, is_condition=True)
+
+    # Lambdas.
+
+    def _higher_order(self, name: str, call: Call) -> Typed:
+        function = call.arguments[0]
+        assert isinstance(function, Lambda)
+        arrays = [self.compile(each) for each in call.arguments[1:]]
+        variable = parameter(len(self.variables))
+
+        def build() -> Typed:
+            count = len(function.parameters)
+            values = parameters_for(arrays, count, variable, name)
+            variables = {
+                **self.variables,
+                **dict(zip(function.parameters, values, strict=True)),
+            }
+            inner = replace(
+                self, variables=variables, aggregates="no aggregates inside of a lambda"
+            )
+            body = inner.compile(function.body)
+            return HIGHER_ORDER[name](Applied(arrays, body, variable, by_place=count > 1))
+
+        return located(call, build)
+
+    def _in(self, call: Call, *, negated: bool) -> Typed:
+        if len(call.arguments) != 2:
+            raise WrongArguments(f"IN takes a value and a set: {canonical(call)}")
+        value = plain_condition(self.compile(call.arguments[0]))
+        found = located(call, lambda: self._member(value, call.arguments[1]))
+        return true_or_false(f"(NOT {found.sql})", found) if negated else found
+
+    def _member(self, value: Typed, members: Node) -> Typed:
+        if isinstance(members, Subquery):
+            return member_of_query(value, *self._queries().members(members.query))
+        if not (isinstance(members, Call) and members.name in {"tuple", "array"}):
+            return member_of_value(value, self.compile(members))
+        elements = [self.compile(each) for each in members.arguments]
+        if value.plain.family == "Tuple" and not all_tuples(elements):
+            elements = [self.compile(members)]  # `(a, b) IN (1, 2)` asks for one pair
+        return member_of_list(value, elements)
+
+    # Aggregates and windows.
+
+    def _aggregate(
+        self, call: Call, aggregate: Aggregate, combinators: tuple[str, ...]
+    ) -> Typed:
+        nodes = call.arguments
+        if aggregate.name == "count" and len(nodes) == 1 and isinstance(nodes[0], Star):
+            nodes = ()
+        reason = "an aggregate function inside of another one"
+        inner = self
+        if call.over is None:
+            inner = replace(
+                self,
+                aggregates=reason,
+                lookup=self.inside or self.lookup,
+                bound=self.inside_bound,
+            )
+        made = AggregateCall(
+            name=call.name,
+            arguments=[inner.compile(each) for each in nodes],
+            parameters=[self.compile(each) for each in call.parameters],
+            over=self._over(call.over) if call.over is not None else "",
+        )
+        return located(call, lambda: build_aggregate(aggregate, combinators, made))
+
+    def _over(self, spec: WindowSpec) -> str:
+        partition, order, frame = self.window_parts(spec, depth=0)
+        pieces = []
+        if partition:
+            pieces.append(f"PARTITION BY {', '.join(partition)}")
+        if order:
+            pieces.append(f"ORDER BY {', '.join(order)}")
+        if frame:
+            pieces.append(frame)
+        return f" OVER ({' '.join(pieces)})"
+
+    def window_parts(self, spec: WindowSpec, depth: int) -> tuple[list[str], list[str], str]:
+        partition: list[str] = []
+        order: list[str] = []
+        frame = ""
+        if spec.base:
+            base = self.named_windows.get(spec.base)
+            if base is None or depth > 8:
+                raise UserError(f"there is no window {spec.base!r} in the WINDOW clause")
+            partition, order, frame = self.window_parts(base, depth + 1)
+        partition = [
+            plain_condition(self.compile(each)).sql for each in spec.partition_by
+        ] or partition
+        order = self.order_terms(spec.order_by) or order
+        return partition, order, spec.frame or frame
+
+    def order_terms(self, items: Iterable[OrderItem]) -> list[str]:
+        terms: list[str] = []
+        for item in items:
+            terms += order_terms(self.compile(item.node), item)
+        return terms
+
+
+class NotDeterministic(UserError):
+    """An expression that is stored must give the same answer on every replica, at any time."""
+
+    code = "BAD_ARGUMENTS"
+
+
+def located(call: Call, build: Callable[[], Typed]) -> Typed:
+    """What `build` gives; a refusal gets the part of the expression that it is about."""
+    try:
+        return build()
+    except UserError as problem:
+        text = canonical(call)
+        shown = text if len(text) <= 200 else f"{text[:200]}..."
+        message = str(problem)
+        if ", in " in message:
+            raise  # an inner part has been named already
+        raise type(problem)(f"{message}, in {shown}") from None

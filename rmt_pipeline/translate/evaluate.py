@@ -1,0 +1,134 @@
+"""Expressions over Arrow tables."""
+
+from collections.abc import Callable, Sequence
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmt_pipeline.syntax.nodes import Call, Name
+from rmt_pipeline.translate.base.temporal import UTC_NAMES
+from rmt_pipeline.translate.connection import thread_connection, user_error
+from rmt_pipeline.translate.expression import Expression
+from rmt_pipeline.types.data_type import DataType
+
+_RELATION = "rmt_rows"
+
+
+def evaluate(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Array]:
+    """Each expression's value for each row, as arrays of exactly `expression.type.arrow`.
+
+    `table` has the stored forms of the columns that the expressions use; others are not looked
+    at. A plain column is the column itself. Raises BadValue when a value cannot be computed:
+    text that is no number, a whole number divided by zero.
+    """
+    results: dict[int, pa.Array] = {}
+    rest: list[int] = []
+    for place, expression in enumerate(expressions):
+        found = _directly(expression, table)
+        if found is None:
+            rest.append(place)
+        else:
+            results[place] = found
+    if rest:
+        computed = _by_duckdb([expressions[place] for place in rest], table)
+        results |= dict(zip(rest, computed, strict=True))
+    return [results[place] for place in range(len(expressions))]
+
+
+def conform(array: pa.Array | pa.ChunkedArray, data_type: DataType) -> pa.Array:
+    """One array of exactly `data_type.arrow`, from what DuckDB gives for its stored form."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # of no or several chunks
+            array = (
+                pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+            )
+    if array.type.equals(data_type.arrow):
+        return array
+    return array.cast(data_type.arrow)
+
+
+def _by_duckdb(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Array]:
+    used = list(dict.fromkeys(name for each in expressions for name in each.columns_used))
+    items = ", ".join(
+        f"{each.duckdb_sql} AS c{place}" for place, each in enumerate(expressions)
+    )
+    rows = (
+        table.select(used)
+        if used
+        else pa.table({"rmt_row": pa.nulls(table.num_rows, pa.int8())})
+    )
+    connection = thread_connection()
+    connection.register(_RELATION, rows)
+    try:
+        query = f"SELECT {items} FROM {_RELATION}"  # noqa: S608 - compiled expressions
+        found = connection.sql(query).to_arrow_table()
+    except duckdb.Error as problem:
+        raise user_error(problem, ", ".join(each.canonical for each in expressions)) from None
+    finally:
+        connection.unregister(_RELATION)
+    return [conform(found.column(place), each.type) for place, each in enumerate(expressions)]
+
+
+# Forms so common in keys that DuckDB's fixed cost of about a millisecond is worth avoiding: a
+# block of one row is evaluated in 0.03 ms. Each answers as DuckDB does; the tests compare them.
+
+
+def _directly(expression: Expression, table: pa.Table) -> pa.Array | None:
+    if expression.is_plain_column:
+        return conform(table.column(expression.columns_used[0]), expression.type)
+    node = expression.node
+    if not isinstance(node, Call) or len(node.arguments) != 1:
+        return None
+    direct = _DIRECT.get(node.name)
+    argument = node.arguments[0]
+    zone = expression.source_zone
+    if direct is None or not isinstance(argument, Name) or len(argument.parts) != 1:
+        return None
+    if zone is None or zone not in UTC_NAMES:
+        return None
+    array = table.column(argument.parts[0])
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp(array.type.unit))
+    elif not pa.types.is_date32(array.type):
+        return None
+    return conform(direct(array), expression.type)
+
+
+def _floor(unit: str) -> Callable[[pa.ChunkedArray], pa.ChunkedArray]:
+    """The first day of a period; of those that began before 1970 it is the first day there is."""
+
+    def floor(array: pa.ChunkedArray) -> pa.ChunkedArray:
+        days = pc.floor_temporal(array, unit=unit).cast(pa.date32())
+        return pc.max_element_wise(days, pa.scalar(0, pa.date32()), skip_nulls=False)
+
+    return floor
+
+
+def _to_date(array: pa.ChunkedArray) -> pa.ChunkedArray:
+    return array.cast(pa.date32(), safe=False)
+
+
+def _yyyymm(array: pa.ChunkedArray) -> pa.ChunkedArray:
+    year = pc.multiply(pc.year(array), pa.scalar(100, pa.int64()))
+    return pc.add(year, pc.month(array)).cast(pa.uint32())
+
+
+def _yyyymmdd(array: pa.ChunkedArray) -> pa.ChunkedArray:
+    months = pc.multiply(_yyyymm(array).cast(pa.int64()), pa.scalar(100, pa.int64()))
+    return pc.add(months, pc.day(array)).cast(pa.uint32())
+
+
+def _year(array: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.year(array).cast(pa.uint16())
+
+
+_DIRECT: dict[str, Callable[[pa.ChunkedArray], pa.ChunkedArray]] = {
+    "toYYYYMM": _yyyymm,
+    "toYYYYMMDD": _yyyymmdd,
+    "toYear": _year,
+    "toDate": _to_date,
+    "toMonday": _floor("week"),
+    "toStartOfMonth": _floor("month"),
+}

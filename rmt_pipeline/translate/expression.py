@@ -1,0 +1,176 @@
+"""ClickHouse expressions and queries → checked DuckDB SQL with ClickHouse types.
+
+`compile_expression` is for what is stored: keys, defaults, TTL, mutations. `translate_query` is
+for SELECT.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import Name, Node
+from rmt_pipeline.syntax.query import parse_query
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.base.function import condition
+from rmt_pipeline.translate.base.typed import Typed, column, to_stored
+from rmt_pipeline.translate.compiler import Compiler
+from rmt_pipeline.translate.names import unknown_column, with_elements
+from rmt_pipeline.translate.select.query import QueryCompiler
+from rmt_pipeline.translate.select.sources import Relation, Resolve
+from rmt_pipeline.types.data_type import DataType
+
+__all__ = [
+    "Expression",
+    "OutputColumn",
+    "Relation",
+    "Resolve",
+    "TranslatedQuery",
+    "compile_expression",
+    "translate_query",
+]
+
+
+class NamedType(Protocol):
+    """What has a name and a type's text: `protocol.table.Column`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked expression over the columns of a table.
+
+    `duckdb_sql` gives the stored form of `type` (see `data_type`) over a relation whose columns
+    have the stored forms of theirs, by name. `condition_sql` is the same as a BOOLEAN, for
+    WHERE, and "" when the expression is no condition. `canonical` is its canonical ClickHouse
+    text; compiling that gives an equal Expression. `node` is its parsed form.
+    """
+
+    duckdb_sql: str
+    condition_sql: str
+    type: DataType
+    columns_used: tuple[str, ...]
+    canonical: str
+    is_plain_column: bool
+    is_constant: bool
+    node: Node
+    source_zone: str | None  # of the one column used, when that is a Date or DateTime
+
+    def __str__(self) -> str:
+        return self.canonical
+
+
+def compile_expression(
+    text: str, columns: Sequence[NamedType], *, allow_nondeterministic: bool = False
+) -> Expression:
+    """Parses and checks `text` against the columns and the allow-list.
+
+    Raises a UserError: SyntaxProblem, UnknownColumn (with close names), UnknownFunction,
+    NotImplementedStatement (subqueries), or what is wrong with types and arguments. Nothing is
+    evaluated. Results are cached.
+    """
+    known = tuple((each.name, each.type) for each in columns)
+    return _compiled(text, known, allow_nondeterministic)
+
+
+@lru_cache(maxsize=2048)
+def _compiled(
+    text: str, columns: tuple[tuple[str, str], ...], allow_nondeterministic: bool
+) -> Expression:
+    try:
+        return _compile(text, columns, allow_nondeterministic=allow_nondeterministic)
+    except RecursionError:
+        raise SyntaxProblem(f"the expression is nested too deeply: {text[:100]!r}...") from None
+
+
+def _compile(
+    text: str, columns: tuple[tuple[str, str], ...], *, allow_nondeterministic: bool
+) -> Expression:
+    node = parse_expression(text)
+    types = dict(columns)
+    used: dict[str, None] = {}
+
+    def lookup(parts: tuple[str, ...]) -> Typed:
+        whole = ".".join(parts)
+        for name, rest in ((whole, ()), (parts[0], parts[1:])):
+            if name in types:
+                used[name] = None
+                return with_elements(column(name, parse_type(types[name])), rest)
+        raise unknown_column(parts, types)
+
+    compiler = Compiler(lookup, nondeterministic=allow_nondeterministic)
+    try:
+        typed = compiler.compile(node)
+    except UserError as problem:
+        shown = text if len(text) <= 200 else f"{text[:200]}..."
+        if shown in str(problem):
+            raise
+        raise type(problem)(f"{problem} (in the expression {shown})") from None
+    source = parse_type(types[next(iter(used))]).plain if len(used) == 1 else None
+    plain = source is not None and source.family in {"Date", "DateTime"}
+    zone = source.zone if source is not None and plain else None
+    return _expression(node, typed, tuple(used), zone)
+
+
+def _expression(
+    node: Node, typed: Typed, used: tuple[str, ...], source_zone: str | None
+) -> Expression:
+    try:
+        condition_sql = condition(typed)
+    except UserError:
+        condition_sql = ""
+    return Expression(
+        duckdb_sql=to_stored(typed),
+        condition_sql=condition_sql,
+        type=typed.type,
+        columns_used=used,
+        canonical=canonical(node),
+        is_plain_column=isinstance(node, Name) and used == (".".join(node.parts),),
+        is_constant=not used,
+        node=node,
+        source_zone=source_zone,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of a result: its title and the ClickHouse type to print it by."""
+
+    name: str
+    type: DataType
+
+
+@dataclass(frozen=True)
+class TranslatedQuery:
+    """A SELECT as DuckDB SQL that gives the stored forms of `columns`, named c0, c1, ...
+
+    `settings` are its SETTINGS clause, `format` its FORMAT clause or "". `text` is what was
+    written.
+    """
+
+    sql: str
+    columns: tuple[OutputColumn, ...]
+    settings: tuple[tuple[str, str], ...]
+    format: str
+    text: str
+
+
+def translate_query(text: str, resolve: Resolve) -> TranslatedQuery:
+    """Parses and checks a SELECT. `resolve` gives the relation of each table that it names.
+
+    Raises a UserError as `compile_expression`, and what `resolve` raises. Nothing is run.
+    """
+    query = parse_query(text)
+    try:
+        found = QueryCompiler(resolve).compile(query)
+    except RecursionError:
+        raise SyntaxProblem(f"the query is nested too deeply: {text[:100]!r}...") from None
+    columns = tuple(OutputColumn(name, data_type) for name, data_type in found.columns)
+    return TranslatedQuery(found.sql, columns, query.settings, query.format, text)

@@ -1,0 +1,1 @@
+"""Functions and operators of the original, a module for each group of its manual."""

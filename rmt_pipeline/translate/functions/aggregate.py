@@ -1,0 +1,324 @@
+"""Aggregate and window functions, for SELECT only.
+
+Of no rows the original gives a type's default where others give NULL: `max` of an empty column
+of numbers is 0. A combinator at the end of a name changes the function: `sumIf(x, condition)`,
+`sumDistinct(x)`, `maxOrNull(x)`.
+"""
+
+from dataclasses import replace
+
+from rmt_pipeline.protocol.errors import NotImplementedStatement
+from rmt_pipeline.translate.base.casts import (
+    convert,
+    nullable_like,
+    plain_condition,
+    sort_sql,
+)
+from rmt_pipeline.translate.base.casts_number import wrap
+from rmt_pipeline.translate.base.function import (
+    MANY,
+    WrongArguments,
+    condition,
+    constant_integer,
+    constant_text,
+)
+from rmt_pipeline.translate.base.text_form import text_of
+from rmt_pipeline.translate.base.typed import (
+    FLOAT64,
+    INT64,
+    INT128,
+    STRING,
+    UINT64,
+    UINT128,
+    Typed,
+    TypeProblem,
+    array_of,
+    nullable_type,
+    string_sql,
+    to_stored,
+)
+from rmt_pipeline.translate.functions.aggregate_call import (
+    NAN_SQL,
+    Aggregate,
+    AggregateBuild,
+    AggregateCall,
+    or_default,
+)
+from rmt_pipeline.translate.functions.arithmetic import as_number
+from rmt_pipeline.translate.functions.state import build_merge, build_state
+from rmt_pipeline.translate.functions.statistics import (
+    moments,
+    quantile,
+    quantile_exact,
+    quantiles,
+)
+from rmt_pipeline.translate.functions.window import neighbour, nth_value, ntile, rank, ratio
+from rmt_pipeline.types.data_type import DataType
+
+
+def _count(call: AggregateCall) -> Typed:
+    if not call.arguments:
+        if call.distinct:
+            raise WrongArguments("count(DISTINCT) needs an expression")
+        return Typed(f"CAST({call.sql('count', '*')} AS UBIGINT)", UINT64)
+    if len(call.arguments) > 1 or call.distinct:
+        return _uniq(replace(call, distinct=True))
+    value = call.arguments[0]
+    sql = call.sql("count", value.sql) if not value.is_null_literal else "0"
+    return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
+
+
+def _uniq(call: AggregateCall) -> Typed:
+    values = [to_stored(plain_condition(each)) for each in call.arguments]
+    one = values[0] if len(values) == 1 else f"({', '.join(values)})"
+    sql = replace(call, distinct=True).sql("count", one)
+    return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
+
+
+def _sum(call: AggregateCall) -> Typed:
+    value = as_number(call.arguments[0])
+    plain = value.plain
+    if not value.type.is_computable:
+        raise TypeProblem(f"{call.name} takes numbers up to 128 bits, not {value.type.text}")
+    if plain.is_float:
+        return or_default(call, call.sql("sum", f"CAST({value.sql} AS DOUBLE)"), FLOAT64, value)
+    if plain.is_decimal:
+        result = DataType("Decimal", (38, plain.numbers[1]))
+        return or_default(
+            call, f"CAST({call.sql('sum', value.sql)} AS {result.duckdb})", result, value
+        )
+    if plain.wide_bytes:
+        result = INT128 if plain.is_signed else UINT128
+        if not plain.is_signed:
+            raise TypeProblem(
+                f"{call.name} of {plain.text} is not supported; cast to Decimal(38, 0)"
+            )
+        return or_default(call, call.sql("sum", value.sql), result, value)
+    result = INT64 if plain.is_signed else UINT64
+    total = call.sql("sum", value.sql)
+    return or_default(call, wrap(f"CAST({total} AS HUGEINT)", result), result, value)
+
+
+def _avg(call: AggregateCall) -> Typed:
+    value = as_number(call.arguments[0])
+    sql = call.sql("avg", convert(value, FLOAT64).sql)
+    if value.nullable or call.or_null:
+        return Typed(sql, nullable_type(FLOAT64))
+    return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+
+
+def _extreme(function: str) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        value = call.first()
+        if not value.type.is_comparable:
+            raise TypeProblem(f"{call.name} needs values with an order, not {value.type.text}")
+        own = sort_sql(value)
+        if own is not None:
+            sql = call.sql(f"arg_{function}", value.sql, own)
+        elif value.type.is_float:  # NaN is beyond all numbers for DuckDB, and left out there
+            known = f"(CASE WHEN NOT isnan({value.sql}) THEN {value.sql} END)"
+            sql = f"coalesce({call.sql(function, known)}, {call.sql(function, value.sql)})"
+        else:
+            sql = call.sql(function, value.sql)
+        return or_default(call, sql, value.plain, value)
+
+    return build
+
+
+def _any(function: str) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        value = call.first()
+        if call.over:
+            known = call.sql(function, value.sql)
+            return or_default(call, known, value.plain, value)
+        sql = call.sql(function, value.sql, extra_filter=f"{value.sql} IS NOT NULL")
+        return or_default(call, sql, value.plain, value)
+
+    return build
+
+
+def _arg_extreme(function: str) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        wanted, by = (plain_condition(each) for each in call.arguments)
+        sql = call.sql(
+            function,
+            wanted.sql,
+            sort_sql(by) or by.sql,
+            extra_filter=f"{wanted.sql} IS NOT NULL",
+        )
+        both = Typed("", nullable_like(wanted.type, wanted, by))
+        return or_default(call, sql, wanted.plain, both)
+
+    return build
+
+
+def _group_array(*, distinct: bool) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        value = call.first()
+        stored = to_stored(value)
+        most = constant_integer(call.parameters[0], "the size") if call.parameters else 0
+        listed = replace(call, distinct=distinct or call.distinct)
+        sql = listed.sql("list", stored, extra_filter=f"{value.sql} IS NOT NULL")
+        result = array_of(value.plain)
+        sql = f"CAST(coalesce({sql}, []) AS {result.duckdb})"
+        return Typed(f"list_slice({sql}, 1, {most})" if most > 0 else sql, result)
+
+    return build
+
+
+def _bits(function: str) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        value = as_number(call.arguments[0])
+        if not value.type.is_integer or value.plain.wide_bytes:
+            raise TypeProblem(
+                f"{call.name} takes integers up to 64 bits, not {value.type.text}"
+            )
+        sql = call.sql(function, f"CAST({value.sql} AS {value.plain.duckdb})")
+        nothing = (
+            value.plain.integer_max
+            if function == "bit_and" and not value.plain.is_signed
+            else 0
+        )
+        nothing = -1 if function == "bit_and" and value.plain.is_signed else nothing
+        return Typed(f"CAST(coalesce({sql}, {nothing}) AS {value.plain.duckdb})", value.plain)
+
+    return build
+
+
+def _group_concat(call: AggregateCall) -> Typed:
+    separator = ""
+    if call.parameters:
+        separator = constant_text(call.parameters[0], "the separator")
+    value = call.first()
+    sql = call.sql("string_agg", text_of(value), string_sql(separator))
+    return or_default(call, sql, STRING, value)
+
+
+def _aggregates() -> dict[str, Aggregate]:
+    approximate = "exact, where the original approximates beyond thousands of values"
+    made = [
+        Aggregate("count", _count, 0, MANY),
+        Aggregate("sum", _sum, 1, 1),
+        Aggregate("sumWithOverflow", _sum, 1, 1, differs="widens to 64 bits"),
+        Aggregate("avg", _avg, 1, 1),
+        Aggregate("min", _extreme("min"), 1, 1),
+        Aggregate("max", _extreme("max"), 1, 1),
+        *(Aggregate(name, _any("first"), 1, 1) for name in ("any", "any_value", "first_value")),
+        *(Aggregate(name, _any("last"), 1, 1) for name in ("anyLast", "last_value")),
+        Aggregate("argMin", _arg_extreme("arg_min"), 2, 2),
+        Aggregate("argMax", _arg_extreme("arg_max"), 2, 2),
+        Aggregate("uniqExact", _uniq, 1, MANY),
+        *(
+            Aggregate(name, _uniq, 1, MANY, differs=approximate)
+            for name in ("uniq", "uniqCombined", "uniqCombined64", "uniqHLL12")
+        ),
+        Aggregate("groupArray", _group_array(distinct=False), 1, 1),
+        Aggregate(
+            "groupUniqArray", _group_array(distinct=True), 1, 1, differs="in another order"
+        ),
+        Aggregate("quantile", quantile, 1, 1, differs=approximate),
+        Aggregate("median", quantile, 1, 1, differs=approximate),
+        Aggregate("quantiles", quantiles, 1, 1, differs=approximate),
+        *(Aggregate(name, quantile_exact, 1, 1) for name in ("quantileExact", "medianExact")),
+        *(
+            Aggregate(name, moments(sql), 1, 1)
+            for name, sql in (
+                *(("varPop", "var_pop"), ("varSamp", "var_samp")),
+                *(("stddevPop", "stddev_pop"), ("stddevSamp", "stddev_samp")),
+                *(("VAR_POP", "var_pop"), ("VAR_SAMP", "var_samp")),
+                *(("STDDEV_POP", "stddev_pop"), ("STDDEV_SAMP", "stddev_samp")),
+            )
+        ),
+        *(
+            Aggregate(name, moments(sql), 2, 2)
+            for name, sql in (
+                *(("covarPop", "covar_pop"), ("covarSamp", "covar_samp"), ("corr", "corr")),
+            )
+        ),
+        Aggregate("groupBitAnd", _bits("bit_and"), 1, 1),
+        Aggregate("groupBitOr", _bits("bit_or"), 1, 1),
+        Aggregate("groupBitXor", _bits("bit_xor"), 1, 1),
+        Aggregate("groupConcat", _group_concat, 1, 1),
+        Aggregate("row_number", rank("row_number"), 0, 0, windows_only=True),
+        Aggregate("rank", rank("rank"), 0, 0, windows_only=True),
+        Aggregate("dense_rank", rank("dense_rank"), 0, 0, windows_only=True),
+        Aggregate("denseRank", rank("dense_rank"), 0, 0, windows_only=True),
+        Aggregate("percent_rank", ratio("percent_rank"), 0, 0, windows_only=True),
+        Aggregate("cume_dist", ratio("cume_dist"), 0, 0, windows_only=True),
+        Aggregate("ntile", ntile, 1, 1, windows_only=True),
+        Aggregate("nth_value", nth_value, 2, 2, windows_only=True),
+        *(
+            Aggregate(name, neighbour(name[: -len("InFrame")] or name), 1, 3, windows_only=True)
+            for name in ("lagInFrame", "leadInFrame")
+        ),
+        Aggregate("lag", neighbour("lag"), 1, 3, windows_only=True),
+        Aggregate("lead", neighbour("lead"), 1, 3, windows_only=True),
+    ]
+    return {each.name: each for each in made}
+
+
+AGGREGATES = _aggregates()
+_BUILDS = {name: aggregate.build for name, aggregate in AGGREGATES.items()}
+_BY_LOWER = {
+    name.lower(): name
+    for name in ("count", "sum", "avg", "min", "max", "any_value", "corr", "first_value")
+} | {"last_value": "last_value", "median": "median", "std": "stddevPop", "variance": "varSamp"}
+_COMBINATORS = ("Distinct", "OrNull", "OrDefault", "If", "State", "Merge")
+
+
+def find_aggregate(name: str) -> tuple[Aggregate, tuple[str, ...]] | None:
+    """The aggregate of that name and its combinators, the last one first. None: no aggregate."""
+    combinators: list[str] = []
+    while True:
+        found = AGGREGATES.get(name) or AGGREGATES.get(_BY_LOWER.get(name.lower(), ""))
+        if found is not None:
+            return found, tuple(combinators)
+        ending = next((each for each in _COMBINATORS if name.endswith(each)), None)
+        if ending is None or len(combinators) == len(_COMBINATORS):
+            return None
+        combinators.append(ending)
+        name = name[: -len(ending)]
+
+
+def build_aggregate(
+    aggregate: Aggregate, combinators: tuple[str, ...], call: AggregateCall
+) -> Typed:
+    """Applies the combinators and checks the number of arguments."""
+    call = _combined(combinators, call)
+    if "Merge" in combinators:
+        if "State" in combinators:
+            raise NotImplementedStatement(
+                f"{call.name}: states of states are not supported; INSERT the states, and let a "
+                "merge or -Merge join them"
+            )
+        return build_merge(aggregate.name, _BUILDS, call)
+    if not aggregate.least <= len(call.arguments) <= aggregate.most:
+        raise WrongArguments(
+            f"{call.name} takes {aggregate.least} arguments, not {len(call.arguments)}"
+        )
+    if aggregate.windows_only and not call.over:
+        raise WrongArguments(f"{call.name} is a function of windows: it needs OVER (...)")
+    if any(each.is_null_literal for each in call.arguments) and aggregate.name != "count":
+        raise TypeProblem(f"{call.name}(NULL): NULL has no type here; cast it")
+    if "State" in combinators:
+        return build_state(aggregate.name, _BUILDS, call)
+    return aggregate.build(call)
+
+
+def _combined(combinators: tuple[str, ...], call: AggregateCall) -> AggregateCall:
+    for combinator in combinators:
+        match combinator:
+            case "If":
+                if not call.arguments:
+                    raise WrongArguments(f"{call.name} needs a condition as its last argument")
+                when = condition(call.arguments[-1])
+                call = replace(
+                    call, arguments=call.arguments[:-1], filters=(*call.filters, when)
+                )
+            case "Distinct":
+                call = replace(call, distinct=True)
+            case "OrNull":
+                call = replace(call, or_null=True)
+            case _:
+                pass
+    return call

@@ -1,0 +1,395 @@
+"""Arrays, tuples and maps. Functions that take a lambda are in `lambdas`."""
+
+from rmt_pipeline.translate.base.casts import UUID_HALF, convert, unify, uuid_halves
+from rmt_pipeline.translate.base.casts_number import wrap
+from rmt_pipeline.translate.base.function import (
+    MANY,
+    Build,
+    WrongArguments,
+    constant_integer,
+    function,
+    integer,
+    true_or_false,
+)
+from rmt_pipeline.translate.base.supertypes import least_supertype
+from rmt_pipeline.translate.base.typed import (
+    ELEMENT,
+    FLOAT64,
+    INT64,
+    PLACE,
+    UINT8,
+    UINT32,
+    UINT64,
+    Constant,
+    Typed,
+    TypeProblem,
+    array_of,
+    constant_sql,
+    from_stored,
+    nullable_type,
+    string_sql,
+    struct_sql,
+    to_stored,
+    tuple_of,
+)
+from rmt_pipeline.translate.functions.comparison import compare
+from rmt_pipeline.types.data_type import DataType
+
+
+def array(value: Typed, name: str) -> Typed:
+    if value.plain.family != "Array":
+        raise TypeProblem(f"{name} takes an Array, not {value.type.text}")
+    return value
+
+
+def element_of(value: Typed) -> DataType:
+    return value.plain.elements[0]
+
+
+def known_element(value: Typed, name: str) -> DataType:
+    """The type of an array's elements; an empty `[]` has none to compute with."""
+    if element_of(value).plain.family == "Nothing":
+        raise TypeProblem(f"{name}: the array [] has no type; cast it")
+    return element_of(value)
+
+
+def make_array(arguments: list[Typed]) -> Typed:
+    element = least_supertype([each.type for each in arguments])
+    values = unify(arguments, element)
+    result = array_of(element)
+    sql = f"[{', '.join(to_stored(each) for each in values)}]"
+    if element.plain.family != "Nothing":
+        sql = f"CAST({sql} AS {result.duckdb})"
+    constants = [each.constant for each in values]
+    known = all(each is not None for each in constants) and element.plain.family != "Nothing"
+    constant = Constant([each.value for each in constants if each]) if known else None
+    return Typed(sql, result, constant)
+
+
+def make_tuple(arguments: list[Typed]) -> Typed:
+    result = tuple_of(each.type for each in arguments)
+    if not arguments:
+        raise TypeProblem("tuple() has no elements, so it is no value")
+    fields = zip(result.element_names, arguments, strict=True)
+    sql = struct_sql((name, to_stored(each)) for name, each in fields)
+    constants = [each.constant for each in arguments]
+    constant = None
+    if all(each is not None for each in constants):
+        names = zip(result.element_names, constants, strict=True)
+        constant = Constant({name: each.value for name, each in names if each})
+    return Typed(sql, result, constant)
+
+
+def make_map(arguments: list[Typed]) -> Typed:
+    if len(arguments) % 2:
+        raise WrongArguments("map takes pairs of key and value")
+    keys, values = arguments[::2], arguments[1::2]
+    key = least_supertype([each.type for each in keys])
+    value = least_supertype([each.type for each in values])
+    if key.nullable:
+        raise TypeProblem(f"a map's key cannot be {key.text}: a key is never NULL")
+    result = DataType("Map", elements=(key, value))
+    if not arguments:
+        raise TypeProblem("map() has no type; cast it, as in CAST(map(), 'Map(String, Int64)')")
+    all_keys = ", ".join(to_stored(each) for each in unify(keys, key))
+    all_values = ", ".join(to_stored(each) for each in unify(values, value))
+    return Typed(f"CAST(map([{all_keys}], [{all_values}]) AS {result.duckdb})", result)
+
+
+def array_element(arguments: list[Typed]) -> Typed:
+    """`a[1]`, `a[-1]`, `m['key']`: what is not there is the type's default."""
+    value, place = arguments
+    if value.plain.family == "Map":
+        key, element = value.plain.elements
+        wanted = to_stored(convert(place, key))
+        sql = f"element_at({value.sql}, {wanted})[1]"
+        absent = f"map_contains({value.sql}, {wanted})"
+    else:
+        array(value, "[ ]")
+        element = known_element(value, "[ ]")
+        sql = f"list_extract({value.sql}, {integer(place)})"
+        absent = f"abs({integer(place)}) BETWEEN 1 AND len({value.sql})"
+    if element.nullable:
+        return from_stored(sql, nullable_type(element, place.nullable))
+    default = stored_default(element)
+    checked = f"(CASE WHEN {absent} THEN {sql} ELSE {default} END)"
+    return from_stored(checked, nullable_type(element, place.nullable))
+
+
+def stored_default(data_type: DataType) -> str:
+    plain = data_type.plain
+    if data_type.nullable:
+        return f"CAST(NULL AS {plain.duckdb})"
+    return to_stored(Typed(constant_sql(plain.default, plain), plain))
+
+
+def tuple_element(arguments: list[Typed]) -> Typed:
+    value, place = arguments
+    if value.plain.family != "Tuple":
+        raise TypeProblem(f"{value.type.text} is no tuple: it has no elements")
+    known = place.constant.value if place.constant else None
+    names = value.plain.element_names
+    if isinstance(known, str):
+        if known not in names:
+            raise TypeProblem(f"{value.type.text} has no element {known!r}")
+        number = names.index(known)
+    elif isinstance(known, int) and 1 <= known <= len(names):
+        number = known - 1
+    else:
+        raise TypeProblem(f"{value.type.text} has no element {known!r}")
+    sql = f"struct_extract({value.sql}, {string_sql(names[number])})"
+    return from_stored(sql, value.plain.elements[number])
+
+
+def has(arguments: list[Typed]) -> Typed:
+    value, wanted = array(arguments[0], "has"), arguments[1]
+    if wanted.is_null_literal:
+        found = f"(len({value.sql}) > list_count({value.sql}))"
+        return Typed(found, UINT8, is_condition=True)
+    return true_or_false(f"({_place_of(value, wanted)} > 0)", wanted)
+
+
+def _place_of(value: Typed, wanted: Typed) -> str:
+    element = known_element(value, "has")
+    same = compare("equals", from_stored(ELEMENT, element), wanted).sql
+    matches = f"list_transform({value.sql}, lambda {ELEMENT}: coalesce({same}, false))"
+    return f"coalesce(list_position({matches}, true), 0)"
+
+
+def _index_of(arguments: list[Typed]) -> Typed:
+    value, wanted = array(arguments[0], "indexOf"), arguments[1]
+    if wanted.is_null_literal:
+        return Typed(f"CAST(coalesce(list_position({value.sql}, NULL), 0) AS UBIGINT)", UINT64)
+    return Typed(
+        f"CAST({_place_of(value, wanted)} AS UBIGINT)", nullable_type(UINT64, wanted.nullable)
+    )
+
+
+def _count_equal(arguments: list[Typed]) -> Typed:
+    value, wanted = array(arguments[0], "countEqual"), arguments[1]
+    same = compare(
+        "equals", from_stored(ELEMENT, known_element(value, "countEqual")), wanted
+    ).sql
+    sql = f"len(list_filter({value.sql}, lambda {ELEMENT}: coalesce({same}, false)))"
+    return Typed(f"CAST({sql} AS UBIGINT)", UINT64)
+
+
+def _has_any_or_all(name: str) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        common = least_supertype([array(each, name).type for each in arguments])
+        left, right = unify(arguments, common)
+        sql = (
+            f"{'list_has_any' if name == 'hasAny' else 'list_has_all'}({left.sql}, {right.sql})"
+        )
+        return Typed(sql, UINT8, is_condition=True)
+
+    return build
+
+
+def concat(arguments: list[Typed]) -> Typed:
+    common = least_supertype([array(each, "arrayConcat").type for each in arguments])
+    sql = unify(arguments, common)[0].sql
+    for each in unify(arguments, common)[1:]:
+        sql = f"list_concat({sql}, {each.sql})"
+    return Typed(sql, common)
+
+
+def _push(*, at_end: bool) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value, added = array(arguments[0], "arrayPush"), arguments[1]
+        element = least_supertype([element_of(value), added.type])
+        whole = convert(value, array_of(element))
+        single = f"[{to_stored(convert(added, element))}]"
+        pieces = (whole.sql, single) if at_end else (single, whole.sql)
+        return Typed(f"list_concat({pieces[0]}, {pieces[1]})", array_of(element))
+
+    return build
+
+
+def _pop(*, at_end: bool) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value = array(arguments[0], "arrayPop")
+        cut = f"1, len({value.sql}) - 1" if at_end else f"2, len({value.sql})"
+        return Typed(f"list_slice({value.sql}, {cut})", value.type)
+
+    return build
+
+
+def _slice(arguments: list[Typed]) -> Typed:
+    value = array(arguments[0], "arraySlice")
+    offset, size = integer(arguments[1]), f"len({value.sql})"
+    start = f"(CASE WHEN {offset} > 0 THEN {offset} ELSE {size} + {offset} + 1 END)"
+    end = size
+    if len(arguments) > 2:
+        length = integer(arguments[2])
+        end = (
+            f"(CASE WHEN {length} >= 0 THEN {start} + {length} - 1 ELSE {size} + {length} END)"
+        )
+    sql = f"list_slice({value.sql}, greatest({start}, 1), {end})"
+    nothing = f"{offset} = 0 OR {end} < greatest({start}, 1)"
+    sql = f"(CASE WHEN {nothing} THEN list_slice({value.sql}, 2, 1) ELSE {sql} END)"
+    return Typed(sql, value.type)
+
+
+def _sort(*, descending: bool) -> Build:
+    order = "'DESC', 'NULLS LAST'" if descending else "'ASC', 'NULLS LAST'"
+
+    def build(arguments: list[Typed]) -> Typed:
+        value = array(arguments[0], "arraySort")
+        element = known_element(value, "arraySort")
+        if element.is_enum or not element.is_comparable:
+            raise TypeProblem(f"cannot sort values of type {element.text}")
+        if element.plain.family == "UUID":
+            halves = f"list_transform({value.sql}, lambda rmt_u: {uuid_halves('rmt_u')})"
+            whole = f"lambda rmt_u: substring(rmt_u, {UUID_HALF + 1})"
+            return Typed(f"list_transform(list_sort({halves}, {order}), {whole})", value.type)
+        return Typed(f"list_sort({value.sql}, {order})", value.type)
+
+    return build
+
+
+def _simple(sql: str, name: str) -> Build:
+    """An array in, an array of the same type out."""
+
+    def build(arguments: list[Typed]) -> Typed:
+        value = array(arguments[0], name)
+        return Typed(sql.format(value.sql), value.type)
+
+    return build
+
+
+def _distinct(arguments: list[Typed]) -> Typed:
+    """First occurrences in their order; DuckDB's list_distinct has none."""
+    value = array(arguments[0], "arrayDistinct")
+    first = f"{ELEMENT} IS NOT NULL AND list_position({value.sql}, {ELEMENT}) = {PLACE}"
+    kept = f"list_filter({value.sql}, lambda {ELEMENT}, {PLACE}: {first})"
+    return Typed(kept, array_of(element_of(value).plain))
+
+
+def _unique_count(arguments: list[Typed]) -> Typed:
+    value = array(arguments[0], "arrayUniq")
+    has_null = f"(CASE WHEN list_count({value.sql}) < len({value.sql}) THEN 1 ELSE 0 END)"
+    return Typed(f"CAST(list_unique({value.sql}) + {has_null} AS UINTEGER)", UINT32)
+
+
+def _reduce(name: str) -> Build:
+    """arraySum, arrayAvg, arrayMin, arrayMax without a lambda."""
+
+    def build(arguments: list[Typed]) -> Typed:
+        return reduced(name, array(arguments[0], name))
+
+    return build
+
+
+def reduced(name: str, value: Typed) -> Typed:
+    element = known_element(value, name).plain
+    if name in {"arrayMin", "arrayMax"}:
+        sql = f"list_{name[5:].lower()}({value.sql})"
+        default = stored_default(element)
+        return from_stored(f"coalesce({sql}, {default})", element)
+    if not element.is_computable or element.wide_bytes:
+        raise TypeProblem(f"{name} takes numbers up to 64 bits, not {element.text}")
+    if name == "arrayAvg":
+        sql = f"(list_sum(CAST({value.sql} AS DOUBLE[])) / len({value.sql}))"
+        return Typed(f"(CASE WHEN len({value.sql}) = 0 THEN 0 ELSE {sql} END)", FLOAT64)
+    if element.is_float:
+        return Typed(f"coalesce(list_sum(CAST({value.sql} AS DOUBLE[])), 0)", FLOAT64)
+    if element.is_decimal:
+        result = DataType("Decimal", (38, element.numbers[1]))
+        return Typed(f"CAST(coalesce(list_sum({value.sql}), 0) AS {result.duckdb})", result)
+    result = INT64 if element.is_signed else UINT64
+    total = f"CAST(coalesce(list_sum({value.sql}), 0) AS HUGEINT)"
+    return Typed(wrap(total, result), result)
+
+
+def _range(arguments: list[Typed]) -> Typed:
+    bounds = [integer(each) for each in arguments]
+    start, end = ("0", bounds[0]) if len(bounds) == 1 else (bounds[0], bounds[1])
+    step = constant_integer(arguments[2], "the step") if len(arguments) > 2 else 1
+    if step == 0:
+        raise TypeProblem("range: the step is zero")
+    size = f"(({end}) - ({start})) // {abs(step)}"
+    problem = "error('range: more than 1000000 elements')"
+    checked = f"(CASE WHEN {size} <= 1000000 THEN {end} ELSE {problem} END)"
+    negative = any(each.type.is_signed for each in arguments)
+    element = INT64 if negative else least_supertype([each.type for each in arguments]).plain
+    sql = f"CAST(range({start}, {checked}, ({step})) AS {element.duckdb}[])"
+    return Typed(sql, array_of(element))
+
+
+def _flatten(arguments: list[Typed]) -> Typed:
+    value = array(arguments[0], "arrayFlatten")
+    sql, data_type = value.sql, value.plain
+    while data_type.elements[0].family == "Array":
+        sql, data_type = f"flatten({sql})", data_type.elements[0]
+    return Typed(sql, data_type)
+
+
+def _enumerate(arguments: list[Typed]) -> Typed:
+    value = array(arguments[0], "arrayEnumerate")
+    sql = f"CAST(range(1, len({value.sql}) + 1) AS UINTEGER[])"
+    return Typed(sql, array_of(UINT32))
+
+
+def _map_part(name: str, place: int) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value = arguments[0]
+        if value.plain.family != "Map":
+            raise TypeProblem(f"{name} takes a Map, not {value.type.text}")
+        part = "map_keys" if place == 0 else "map_values"
+        return Typed(f"{part}({value.sql})", array_of(value.plain.elements[place]))
+
+    return build
+
+
+def _map_contains(arguments: list[Typed]) -> Typed:
+    value = arguments[0]
+    if value.plain.family != "Map":
+        raise TypeProblem(f"mapContains takes a Map, not {value.type.text}")
+    key = to_stored(convert(arguments[1], value.plain.elements[0]))
+    return true_or_false(f"map_contains({value.sql}, {key})", arguments[1])
+
+
+FUNCTIONS = (
+    function("array", make_array, 0, MANY),
+    function("tuple", make_tuple, 0, MANY),
+    function("map", make_map, 0, MANY, differs="a key given twice is refused"),
+    function("arrayElement", array_element, 2),
+    function("tupleElement", tuple_element, 2),
+    function("has", has, 2),
+    function("indexOf", _index_of, 2),
+    function("countEqual", _count_equal, 2),
+    function("hasAny", _has_any_or_all("hasAny"), 2),
+    function("hasAll", _has_any_or_all("hasAll"), 2),
+    function("arrayConcat", concat, 1, MANY),
+    function("arrayPushBack", _push(at_end=True), 2),
+    function("arrayPushFront", _push(at_end=False), 2),
+    function("arrayPopBack", _pop(at_end=True), 1),
+    function("arrayPopFront", _pop(at_end=False), 1),
+    function("arraySlice", _slice, 2, 3),
+    function("arraySort", _sort(descending=False), 1),
+    function("arrayReverseSort", _sort(descending=True), 1),
+    function("arrayReverse", _simple("list_reverse({0})", "arrayReverse"), 1),
+    function("arrayDistinct", _distinct, 1),
+    function(
+        "arrayCompact",
+        _simple(
+            f"list_filter({{0}}, lambda {ELEMENT}, {PLACE}: {PLACE} = 1 "
+            f"OR {ELEMENT} IS DISTINCT FROM list_extract({{0}}, {PLACE} - 1))",
+            "arrayCompact",
+        ),
+        1,
+    ),
+    function("arrayUniq", _unique_count, 1),
+    *(
+        function(name, _reduce(name), 1)
+        for name in ("arraySum", "arrayAvg", "arrayMin", "arrayMax")
+    ),
+    function("range", _range, 1, 3),
+    function("arrayFlatten", _flatten, 1),
+    function("flatten", _flatten, 1),
+    function("arrayEnumerate", _enumerate, 1),
+    function("mapKeys", _map_part("mapKeys", 0), 1),
+    function("mapValues", _map_part("mapValues", 1), 1),
+    function("mapContains", _map_contains, 2),
+)

@@ -1,0 +1,210 @@
+"""Times from and to numbers and text, time zones, and the present.
+
+The present is DuckDB's clock: one moment for a whole query, and never in stored expressions.
+"""
+
+from rmt_pipeline.translate.base.casts import convert, nullable_like
+from rmt_pipeline.translate.base.function import (
+    Build,
+    Function,
+    constant_text,
+    function,
+    integer,
+)
+from rmt_pipeline.translate.base.temporal import (
+    clamp_date,
+    clamp_seconds,
+    from_microseconds,
+    instant,
+    is_nanoseconds,
+    local,
+    microseconds,
+    nanoseconds,
+    seconds,
+)
+from rmt_pipeline.translate.base.typed import (
+    DATE,
+    DATETIME,
+    INT64,
+    STRING,
+    UINT32,
+    Constant,
+    Typed,
+    TypeProblem,
+    attempt,
+    nullable_type,
+    string_sql,
+)
+from rmt_pipeline.translate.functions.cast import zone_argument
+from rmt_pipeline.translate.functions.moments import moment, zone_of_call
+from rmt_pipeline.translate.functions.strftime import formatted
+from rmt_pipeline.types.data_type import DataType
+
+
+def _to_unix(arguments: list[Typed]) -> Typed:
+    value = arguments[0]
+    zone = zone_argument(arguments[1]) if len(arguments) > 1 else ""
+    if value.plain.family == "String":
+        value = convert(value, DataType("DateTime", zone=zone))
+    if moment(value, "toUnixTimestamp").type.is_date:
+        value = convert(value, DataType("DateTime", zone=zone))
+    if value.plain.family == "DateTime64":
+        return convert(value, UINT32)
+    low = f"((({seconds(value)} % {2**32}) + {2**32}) % {2**32})"
+    return Typed(f"CAST({low} AS UINTEGER)", nullable_like(UINT32, value))
+
+
+def _from_unix(arguments: list[Typed]) -> Typed:
+    value = arguments[0]
+    if not value.type.is_integer:
+        raise TypeProblem(f"fromUnixTimestamp takes an integer, not {value.type.text}")
+    held = f"CAST({clamp_seconds(value.sql)} AS BIGINT)"
+    sql = from_microseconds(f"{held} * 1000000", DATETIME)
+    return Typed(sql, nullable_like(DATETIME, value))
+
+
+def _to_unix_64(divisor: int) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value = arguments[0]
+        if value.plain.family != "DateTime64":
+            raise TypeProblem(f"expected a DateTime64, not {value.type.text}")
+        ticks = nanoseconds(value) if divisor == 1 or is_nanoseconds(value.type) else None
+        sql = f"({ticks} // {divisor})" if ticks else _scaled(microseconds(value), divisor)
+        return Typed(f"CAST({sql} AS BIGINT)", nullable_like(INT64, value))
+
+    return build
+
+
+def _scaled(micros: str, divisor: int) -> str:
+    return f"({micros} // {divisor // 1000})" if divisor > 1000 else micros
+
+
+def _from_unix_64(digits: int) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        zone = zone_argument(arguments[1]) if len(arguments) > 1 else ""
+        result = DataType("DateTime64", (digits,), zone)
+        count = integer(arguments[0])
+        if digits == 9:
+            sql = f"CAST(make_timestamp_ns({count}) AS TIMESTAMPTZ_NS)"
+        else:
+            sql = f"make_timestamptz({count} * {10 ** (6 - digits)})"
+        return Typed(sql, nullable_like(result, arguments[0]))
+
+    return build
+
+
+def _to_zone(arguments: list[Typed]) -> Typed:
+    value = arguments[0]
+    if not value.type.is_time:
+        raise TypeProblem(f"toTimeZone takes a DateTime, not {value.type.text}")
+    zoned = DataType(value.plain.family, value.plain.numbers, zone_argument(arguments[1]))
+    return Typed(value.sql, nullable_type(zoned, value.nullable))
+
+
+def _zone_name(arguments: list[Typed]) -> Typed:
+    name = (arguments[0].plain.zone if arguments else "") or "UTC"
+    return Typed(string_sql(name), STRING, Constant(name))
+
+
+def _make_date(arguments: list[Typed]) -> Typed:
+    year, month, day = (integer(each) for each in arguments)
+    sql = f"CAST((make_date({year}, {month}, 1) + to_days(CAST({day} - 1 AS INTEGER))) AS DATE)"
+    return Typed(clamp_date(sql), nullable_like(DATE, *arguments))
+
+
+def _make_time(arguments: list[Typed]) -> Typed:
+    zone = zone_argument(arguments[6]) if len(arguments) > 6 else ""
+    parts = [integer(each) for each in arguments[:6]]
+    clock = f"make_timestamp({', '.join(parts[:5])}, CAST({parts[5]} AS DOUBLE))"
+    return Typed(
+        instant(clock, zone), nullable_like(DataType("DateTime", zone=zone), *arguments)
+    )
+
+
+def _format(arguments: list[Typed]) -> Typed:
+    value = moment(arguments[0], "formatDateTime")
+    pattern = constant_text(arguments[1], "the format")
+    return formatted(value, pattern, zone_of_call(arguments, 2))
+
+
+def _month_name(arguments: list[Typed]) -> Typed:
+    value = moment(arguments[0], "monthName")
+    return Typed(f"strftime({local(value)}, '%B')", nullable_like(STRING, value))
+
+
+def _best_effort(mode: str) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value = arguments[0]
+        if value.plain.family != "String":
+            raise TypeProblem(f"expected a String, not {value.type.text}")
+        read = f"CAST({'v' if mode else value.sql} AS TIMESTAMP WITH TIME ZONE)"
+        whole = f"make_timestamptz(epoch_us(date_trunc('second', {read})))"
+        if mode == "OrNull":
+            return Typed(attempt(value.sql, "v", whole), nullable_type(DATETIME))
+        if mode == "OrZero":
+            found = attempt(value.sql, "v", whole)
+            return Typed(f"coalesce({found}, make_timestamptz(0))", DATETIME)
+        return Typed(whole, nullable_like(DATETIME, value))
+
+    return build
+
+
+def _now(arguments: list[Typed]) -> Typed:
+    zone = zone_argument(arguments[0]) if arguments else ""
+    sql = "make_timestamptz(epoch_us(now()) // 1000000 * 1000000)"
+    return Typed(sql, DataType("DateTime", zone=zone))
+
+
+def _now_64(arguments: list[Typed]) -> Typed:
+    known = arguments[0].constant.value if arguments and arguments[0].constant else 3
+    digits = known if isinstance(known, int) and 0 <= known <= 6 else 3
+    unit = 10 ** (6 - digits)
+    sql = f"make_timestamptz(epoch_us(now()) // {unit} * {unit})"
+    return Typed(sql, DataType("DateTime64", (digits,)))
+
+
+def _today(days_ago: int) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        del arguments
+        return Typed(f"(CAST(make_timestamp(epoch_us(now())) AS DATE) - {days_ago})", DATE)
+
+    return build
+
+
+def _uncertain(name: str, build: Build, least: int, most: int) -> Function:
+    return function(name, build, least, most, deterministic=False)
+
+
+FUNCTIONS = (
+    function("toUnixTimestamp", _to_unix, 1, 2),
+    function("fromUnixTimestamp", _from_unix, 1),
+    function("FROM_UNIXTIME", _from_unix, 1),
+    function("toUnixTimestamp64Milli", _to_unix_64(1_000_000), 1),
+    function("toUnixTimestamp64Micro", _to_unix_64(1_000), 1),
+    function("toUnixTimestamp64Nano", _to_unix_64(1), 1),
+    function("fromUnixTimestamp64Milli", _from_unix_64(3), 1, 2),
+    function("fromUnixTimestamp64Micro", _from_unix_64(6), 1, 2),
+    function("fromUnixTimestamp64Nano", _from_unix_64(9), 1, 2),
+    function("toTimeZone", _to_zone, 2),
+    function("toTimezone", _to_zone, 2),
+    function("timeZoneOf", _zone_name, 1),
+    function("timezoneOf", _zone_name, 1),
+    function("timezone", _zone_name, 0),
+    function("makeDate", _make_date, 3),
+    function("makeDateTime", _make_time, 6, 7),
+    function("formatDateTime", _format, 2, 3),
+    function("monthName", _month_name, 1),
+    *(
+        function(
+            f"parseDateTimeBestEffort{mode}",
+            _best_effort(mode),
+            1,
+            differs="only ISO 8601, with or without an offset",
+        )
+        for mode in ("", "OrNull", "OrZero")
+    ),
+    _uncertain("now", _now, 0, 1),
+    _uncertain("now64", _now_64, 0, 1),
+    _uncertain("today", _today(0), 0, 0),
+    _uncertain("yesterday", _today(1), 0, 0),
+)

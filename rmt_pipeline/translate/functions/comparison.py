@@ -1,0 +1,238 @@
+"""Comparing values of any two types, with the original's rules for NaN, NULL and constants."""
+
+import math
+
+from rmt_pipeline.protocol.errors import BadValue
+from rmt_pipeline.translate.base.casts import convert, enum_number, plain_condition, sort_sql
+from rmt_pipeline.translate.base.function import true_or_false
+from rmt_pipeline.translate.base.supertypes import least_supertype
+from rmt_pipeline.translate.base.temporal import instant, is_nanoseconds, microseconds
+from rmt_pipeline.translate.base.text_form import trimmed_blob
+from rmt_pipeline.translate.base.typed import (
+    INT64,
+    Constant,
+    Typed,
+    TypeProblem,
+    constant_sql,
+    from_stored,
+    string_sql,
+)
+from rmt_pipeline.types.data_type import DataType
+
+OPERATORS = {
+    "equals": "=",
+    "notEquals": "<>",
+    "less": "<",
+    "lessOrEquals": "<=",
+    "greater": ">",
+    "greaterOrEquals": ">=",
+}
+
+
+def compare(function: str, left: Typed, right: Typed) -> Typed:
+    """`left OPERATOR right` as a condition. Raises TypeProblem when they cannot be compared."""
+    if left.is_null_literal or right.is_null_literal:
+        return true_or_false("CAST(NULL AS BOOLEAN)", left, right)
+    if left.plain.family == "Tuple" and right.plain.family == "Tuple":
+        return _tuples(function, left, right)
+    left, right = _aligned(left, right)
+    mine, theirs = sort_sql(left), sort_sql(right)
+    if mine is not None and theirs is not None and function not in {"equals", "notEquals"}:
+        left, right = Typed(mine, left.type), Typed(theirs, right.type)
+    sql = f"({left.sql} {OPERATORS[function]} {right.sql})"
+    return true_or_false(_without_nan(function, sql, left, right), left, right)
+
+
+def _without_nan(function: str, sql: str, left: Typed, right: Typed) -> str:
+    """DuckDB takes NaN for the greatest number, equal to itself; here nothing compares to it."""
+    if function == "notEquals":
+        checked = [each for each in (left, right) if _may_be_nan(each)]
+        if len(checked) < 2:  # NaN differs from a number for DuckDB, too
+            return sql
+        return f"({sql} OR isnan({checked[0].sql}))"
+    risky = {
+        "less": [right],
+        "lessOrEquals": [right],
+        "greater": [left],
+        "greaterOrEquals": [left],
+    }
+    checked = [each for each in risky.get(function, [left]) if _may_be_nan(each)]
+    if function == "equals" and not (_may_be_nan(left) and _may_be_nan(right)):
+        return sql
+    for each in checked:
+        sql = f"({sql} AND NOT isnan({each.sql}))"
+    return sql
+
+
+def _may_be_nan(value: Typed) -> bool:
+    if not value.type.is_float:
+        return False
+    constant = value.constant.value if value.constant else None
+    return not isinstance(constant, float | int) or math.isnan(constant)
+
+
+def _aligned(left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    """Both in forms that DuckDB compares as the original does."""
+    if left.is_condition and right.is_condition:
+        return left, right
+    left, right = plain_condition(left), plain_condition(right)
+    left, right = _read_constant(left, right.type), _read_constant(right, left.type)
+    a, b = left.plain, right.plain
+    if a.is_numeric and b.is_numeric:
+        return _numbers(left, right)
+    if a == b or {a.family, b.family} in ({"Enum8", "String"}, {"Enum16", "String"}):
+        return left, right
+    found = _of_kinds(left, right) or _of_kinds(right, left, swapped=True)
+    if found is None:
+        raise TypeProblem(
+            f"cannot compare {left.type.text} with {right.type.text}; cast one of them"
+        )
+    return found
+
+
+def _of_kinds(
+    left: Typed, right: Typed, *, swapped: bool = False
+) -> tuple[Typed, Typed] | None:
+    """Two different types that can be compared; None when `left` is not the one to begin with."""
+    a, b = left.plain, right.plain
+    pair: tuple[Typed, Typed] | None = None
+    if a.family == "Bool" and b.is_numeric:
+        pair = _as_number(left), right
+    elif a.is_string and b.is_string:
+        pair = _strings(left, right)
+    elif a.is_enum and b.is_enum:
+        pair = Typed(enum_number(left), INT64), Typed(enum_number(right), INT64)
+    elif a.date_like and b.date_like:
+        pair = _times(left, right)
+    elif a.is_time and b.is_integer:
+        pair = _seconds(left), _seconds(right)
+    elif a.family == b.family and a.family in {"Array", "Map"}:
+        common = least_supertype([a, b])
+        pair = convert(left, common), convert(right, common)
+    return (pair[1], pair[0]) if pair is not None and swapped else pair
+
+
+def _read_constant(value: Typed, other: DataType) -> Typed:
+    """A constant string next to a date, number, enum, ... is one of those, written in quotes."""
+    plain = other.plain
+    is_constant_text = value.constant is not None and value.plain.family == "String"
+    if not is_constant_text or plain.family in {"String", "Nothing"} or value.constant is None:
+        return value
+    written = value.constant.value
+    if not isinstance(written, str):
+        return value
+    if plain.family == "FixedString":
+        return value
+    try:
+        read = plain.parse_text(written)
+    except ValueError as problem:
+        raise BadValue(f"cannot compare with a constant: {problem}") from None
+    return Typed(constant_sql(read, plain), plain, Constant(read))
+
+
+def _numbers(left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    a, b = left.plain, right.plain
+    if a.wide_bytes == 32 or b.wide_bytes == 32:
+        if a == b:
+            return left, right
+        raise TypeProblem(f"cannot compare {a.text} with {b.text}: 256 bits are only stored")
+    if not (a.is_integer and b.is_integer) or a == b:
+        return left, right
+    for value, other in ((left, b), (right, a)):
+        known = value.constant.value if value.constant else None
+        if isinstance(known, int) and other.integer_min <= known <= other.integer_max:
+            typed = Typed(constant_sql(_stored(known, other), other), other, value.constant)
+            return (typed, right) if value is left else (left, typed)
+    if a.is_signed == b.is_signed or max(a.bits, b.bits) < 64:
+        return left, right
+    if "UInt128" in {a.family, b.family}:
+        raise TypeProblem("cannot compare UInt128 with a signed number; cast one of them")
+    wide = "CAST({0} AS HUGEINT)"
+    return (
+        Typed(wide.format(left.sql), left.type),
+        Typed(wide.format(right.sql), right.type),
+    )
+
+
+def _stored(number: int, plain: DataType) -> object:
+    return plain.wide_to_bytes(number) if plain.wide_bytes else number
+
+
+def _as_number(value: Typed) -> Typed:
+    if value.plain.family == "Bool":
+        return Typed(f"CAST({value.sql} AS UTINYINT)", DataType("UInt8"))
+    return value
+
+
+def _strings(left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    """FixedString with anything: zero bytes at the end do not count."""
+
+    def blob(value: Typed) -> Typed:
+        raw = value.sql if value.plain.family == "FixedString" else f"encode({value.sql})"
+        return Typed(trimmed_blob(raw), DataType("FixedString", (1,)))
+
+    return blob(left), blob(right)
+
+
+def _times(left: Typed, right: Typed) -> tuple[Typed, Typed]:
+    """A date next to a time is its midnight in the time's zone."""
+    zone = next((each.plain.zone for each in (left, right) if each.type.is_time), "")
+    if left.type.is_date and right.type.is_date:
+        return left, right
+    exact = any(is_nanoseconds(each.type) for each in (left, right))
+
+    def moment(value: Typed) -> Typed:
+        if value.type.is_date:
+            clock = instant(f"CAST({value.sql} AS TIMESTAMP)", zone)
+            return Typed(f"epoch_ns({clock})" if exact else clock, INT64)
+        if exact:
+            ticks = f"epoch_ns({value.sql})"
+            coarse = f"(epoch_us({value.sql}) * 1000)"
+            return Typed(ticks if is_nanoseconds(value.type) else coarse, INT64)
+        return Typed(value.sql, value.type)
+
+    return moment(left), moment(right)
+
+
+def _seconds(value: Typed) -> Typed:
+    if value.type.is_integer:
+        return Typed(f"(CAST({value.sql} AS BIGINT) * 1000000)", INT64)
+    return Typed(microseconds(value), INT64)
+
+
+def _tuples(function: str, left: Typed, right: Typed) -> Typed:
+    a, b = left.plain, right.plain
+    if len(a.elements) != len(b.elements):
+        raise TypeProblem(
+            f"cannot compare {a.text} with {b.text}: different numbers of elements"
+        )
+    pairs = [
+        (_element(left, place), _element(right, place)) for place in range(len(a.elements))
+    ]
+    if function == "equals":
+        parts = [compare("equals", x, y).sql for x, y in pairs]
+        return true_or_false(f"({' AND '.join(parts)})", *_all(pairs))
+    if function == "notEquals":
+        parts = [compare("notEquals", x, y).sql for x, y in pairs]
+        return true_or_false(f"({' OR '.join(parts)})", *_all(pairs))
+    strict = function.replace("OrEquals", "")
+    sql = compare(function, *pairs[-1]).sql
+    for x, y in reversed(pairs[:-1]):
+        sql = f"({compare(strict, x, y).sql} OR ({compare('equals', x, y).sql} AND {sql}))"
+    return true_or_false(sql, *_all(pairs))
+
+
+def _all(pairs: list[tuple[Typed, Typed]]) -> list[Typed]:
+    return [each for pair in pairs for each in pair]
+
+
+def _element(value: Typed, place: int) -> Typed:
+    plain = value.plain
+    name = plain.element_names[place]
+    sql = f"struct_extract({value.sql}, {string_sql(name)})"
+    found = from_stored(sql, plain.elements[place])
+    constant = value.constant.value if value.constant else None
+    if isinstance(constant, dict):
+        known = constant[name]
+        return Typed(constant_sql(known, plain.elements[place]), found.type, Constant(known))
+    return found

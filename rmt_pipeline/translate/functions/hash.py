@@ -1,0 +1,134 @@
+"""Hashes that give the original's very bits. Others are not in the allow-list.
+
+cityHash64, sipHash64 and xxHash64 of strings have no DuckDB form; a hash that differed from the
+original's would send rows to other partitions than they are in.
+"""
+
+from rmt_pipeline.translate.base.casts import nullable_like
+from rmt_pipeline.translate.base.function import Build, function, text
+from rmt_pipeline.translate.base.temporal import seconds
+from rmt_pipeline.translate.base.typed import UINT32, UINT64, Typed, TypeProblem, let
+from rmt_pipeline.types.data_type import DataType
+
+
+def _digest(name: str, width: int) -> Build:
+    """A FixedString of the hash's bytes."""
+
+    def build(arguments: list[Typed]) -> Typed:
+        sql = f"unhex({name}({_bytes(arguments[0])}))"
+        return Typed(sql, nullable_like(DataType("FixedString", (width,)), arguments[0]))
+
+    return build
+
+
+def _bytes(value: Typed) -> str:
+    return value.sql if value.plain.family == "FixedString" else f"encode({text(value)})"
+
+
+def _half_md5(arguments: list[Typed]) -> Typed:
+    digits = f"md5({_bytes(arguments[0])})"
+    sql = f"CAST('0x' || substr({digits}, 1, 16) AS UBIGINT)"
+    return Typed(sql, nullable_like(UINT64, arguments[0]))
+
+
+def _key(value: Typed, *, own_width: bool = False) -> str:
+    """A number's 64 bits as UBIGINT: with its sign in all of them, or in its own width alone."""
+    plain = value.plain
+    if plain.is_integer and not plain.wide_bytes:
+        number = f"CAST({value.sql} AS HUGEINT)"
+    elif plain.is_date:
+        number = f"CAST(date_diff('day', DATE '1970-01-01', {value.sql}) AS HUGEINT)"
+    elif plain.family == "DateTime":
+        number = f"CAST({seconds(value)} AS HUGEINT)"
+    else:
+        raise TypeProblem(
+            f"this hash takes integers up to 64 bits, Date and DateTime, not {value.type.text}"
+        )
+    ones = (1 << plain.bits) - 1 if own_width and plain.is_integer else _ONES
+    return f"CAST(({number} & {ones}::HUGEINT) AS UBIGINT)"
+
+
+_ONES = 2**64 - 1
+
+
+def _low(sql: str) -> str:
+    """The low 64 bits of a UHUGEINT."""
+    return f"CAST(({sql} & CAST({_ONES} AS UHUGEINT)) AS UBIGINT)"
+
+
+def _product(factor: int) -> str:
+    return _low(f"(CAST(v AS UHUGEINT) * CAST({factor} AS UHUGEINT))")
+
+
+def _left(sql: str, count: int) -> str:
+    return _low(f"(CAST({sql} AS UHUGEINT) * CAST({2**count} AS UHUGEINT))")
+
+
+def _sum(left: str, right: str) -> str:
+    return _low(f"(CAST({left} AS UHUGEINT) + CAST({right} AS UHUGEINT))")
+
+
+def _rotated(count: int) -> str:
+    return f"((v >> {count}) | {_left('v', 64 - count)})"
+
+
+def _steps(sql: str, *steps: str) -> str:
+    """Each step takes the last one's result as v."""
+    for step in steps:
+        sql = let(sql, "v", step)
+    return sql
+
+
+def _int_hash_64(arguments: list[Typed]) -> Typed:
+    return _finalised(arguments[0], _key(arguments[0]))
+
+
+def _city_hash_64(arguments: list[Typed]) -> Typed:
+    return _finalised(arguments[0], _key(arguments[0], own_width=True))
+
+
+def _finalised(value: Typed, key: str) -> Typed:
+    """MurmurHash3's finaliser, as the original's intHash64 and its cityHash64 of one number."""
+    mixed = "xor(v, v >> 33)"
+    salted = f"xor({key}, CAST({0x4CF2D2BAAE6DA887} AS UBIGINT))"
+    sql = _steps(
+        salted,
+        mixed,
+        _product(0xFF51AFD7ED558CCD),
+        mixed,
+        _product(0xC4CEB9FE1A85EC53),
+        mixed,
+    )
+    return Typed(f"CAST({sql} AS UBIGINT)", nullable_like(UINT64, value))
+
+
+def _int_hash_32(arguments: list[Typed]) -> Typed:
+    """Thomas Wang's hash of 64 bits to 32, as the original has it."""
+    salted = f"xor({_key(arguments[0])}, CAST({0x75D9543DE018BF45} AS UBIGINT))"
+    sql = _steps(
+        salted,
+        _sum(f"(CAST({_ONES} AS UBIGINT) - v)", _left("v", 18)),
+        f"xor(v, {_rotated(31)})",
+        _product(21),
+        f"xor(v, {_rotated(11)})",
+        _sum("v", _left("v", 6)),
+        f"xor(v, {_rotated(22)})",
+    )
+    low = f"({sql} & CAST(4294967295 AS UBIGINT))"
+    return Typed(f"CAST({low} AS UINTEGER)", nullable_like(UINT32, arguments[0]))
+
+
+FUNCTIONS = (
+    function("MD5", _digest("md5", 16), 1),
+    function("SHA1", _digest("sha1", 20), 1),
+    function("SHA256", _digest("sha256", 32), 1),
+    function("halfMD5", _half_md5, 1),
+    function("intHash64", _int_hash_64, 1),
+    function("intHash32", _int_hash_32, 1),
+    function(
+        "cityHash64",
+        _city_hash_64,
+        1,
+        differs="of one number, Date or DateTime only: strings are refused",
+    ),
+)

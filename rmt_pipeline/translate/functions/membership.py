@@ -1,0 +1,88 @@
+"""IN: whether a value is a member of a list, an array or a query."""
+
+from rmt_pipeline.translate.base.casts import convert
+from rmt_pipeline.translate.base.function import WrongArguments, true_or_false
+from rmt_pipeline.translate.base.typed import (
+    Typed,
+    TypeProblem,
+    constant_sql,
+    from_stored,
+    struct_sql,
+    to_stored,
+)
+from rmt_pipeline.translate.functions.array import has
+from rmt_pipeline.translate.functions.comparison import compare
+from rmt_pipeline.types.data_type import DataType
+
+
+def member_constant(value: Typed, element: Typed) -> str | None:
+    """An element of IN as a constant of the value's own type. Empty: no value can be equal to
+    it. None: it must be compared.
+    """
+    known = element.constant.value if element.constant else None
+    plain = value.plain
+    if known is None or plain.is_float or isinstance(known, dict | list):
+        return None
+    if isinstance(known, str):
+        if plain.family == "String":
+            return element.sql
+        if plain.family == "FixedString" or element.plain.family != "String":
+            return None
+        compare("equals", value, element)  # refuses what cannot be read
+        try:
+            return constant_sql(plain.parse_text(known), plain)
+        except ValueError as problem:
+            raise TypeProblem(f"IN: {problem}") from None
+    if isinstance(known, int) and plain.is_integer and not plain.wide_bytes:
+        inside = plain.integer_min <= known <= plain.integer_max
+        return constant_sql(int(known), plain) if inside else ""
+    return None
+
+
+def all_tuples(elements: list[Typed]) -> bool:
+    return all(each.plain.family == "Tuple" for each in elements)
+
+
+def member_of_value(value: Typed, members: Typed) -> Typed:
+    """`x IN array`; anything else is a list of one."""
+    if members.plain.family == "Array":
+        return has([members, value])
+    return member_of_list(value, [members])
+
+
+def member_of_list(value: Typed, elements: list[Typed]) -> Typed:
+    """NULLs among the elements are no members, as in the original by default."""
+    present = [each for each in elements if not each.is_null_literal]
+    if value.is_null_literal:
+        return true_or_false("CAST(NULL AS BOOLEAN)", value)
+    simple: list[str] = []
+    others: list[str] = []
+    for each in present:
+        matching = member_constant(value, each)
+        if matching is None:
+            others.append(f"coalesce({compare('equals', value, each).sql}, false)")
+        elif matching:
+            simple.append(matching)
+    tests = [f"({value.sql} IN ({', '.join(dict.fromkeys(simple))}))"] if simple else []
+    sql = f"({' OR '.join([*tests, *others]) or 'false'})"
+    if value.nullable and not (simple and not others):
+        sql = f"(CASE WHEN {value.sql} IS NOT NULL THEN {sql} END)"
+    return true_or_false(sql, value)
+
+
+def member_of_query(value: Typed, sql: str, types: list[DataType]) -> Typed:
+    """`x IN (SELECT ...)`: rows that have a NULL are no members."""
+    wanted = list(value.plain.elements) if value.plain.family == "Tuple" else [value.type]
+    if len(types) != len(wanted):
+        raise WrongArguments(f"IN compares {len(wanted)} values with {len(types)} columns")
+    columns = [f"m.c{place}" for place in range(len(types))]
+    converted = [
+        to_stored(convert(from_stored(name, data_type), target))
+        for name, data_type, target in zip(columns, types, wanted, strict=True)
+    ]
+    row = converted[0]
+    if value.plain.family == "Tuple":
+        row = struct_sql(zip(value.plain.element_names, converted, strict=True))
+    present = " AND ".join(f"{name} IS NOT NULL" for name in columns)
+    inner = f"SELECT {row} FROM ({sql}) AS m WHERE {present}"  # noqa: S608 - compiled parts
+    return true_or_false(f"({to_stored(value)} IN ({inner}))", value)

@@ -1,0 +1,270 @@
+"""Dates and times: parts, starts of periods, intervals, distances, formatting.
+
+All of them see the local clock of the type's zone, or of the zone given as the last argument.
+"""
+
+from rmt_pipeline.syntax.special_forms import UNIT_SPELLINGS, UNITS, WHOLE_NUMBER
+from rmt_pipeline.translate.base.casts import convert, nullable_like
+from rmt_pipeline.translate.base.function import (
+    Build,
+    Function,
+    constant_text,
+    function,
+    integer,
+    null_of,
+)
+from rmt_pipeline.translate.base.temporal import (
+    local,
+    within,
+)
+from rmt_pipeline.translate.base.typed import (
+    INT64,
+    NULL_TYPE,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    Constant,
+    Typed,
+    TypeProblem,
+)
+from rmt_pipeline.translate.functions.cast import zone_argument
+from rmt_pipeline.translate.functions.date_arithmetic import (
+    count_of_boundaries,
+    interval_type,
+    interval_unit,
+    shift_by,
+)
+from rmt_pipeline.translate.functions.moments import moment, zone_of_call
+from rmt_pipeline.translate.functions.periods import start_of_interval, start_of_period
+from rmt_pipeline.types.data_type import DataType
+
+# Parts. `{d}` is the day, `{t}` the clock.
+
+_ALL_DIGITS = (
+    "((year({t}) * 10000 + month({t}) * 100 + day({t})) * 1000000 "
+    "+ hour({t}) * 10000 + minute({t}) * 100 + second({t}))"
+)
+_PARTS: dict[str, tuple[str, DataType]] = {
+    "toYear": ("year({t})", UINT16),
+    "toQuarter": ("quarter({t})", UINT8),
+    "toMonth": ("month({t})", UINT8),
+    "toDayOfYear": ("dayofyear({t})", UINT16),
+    "toDayOfMonth": ("day({t})", UINT8),
+    "toYYYYMM": ("(year({t}) * 100 + month({t}))", UINT32),
+    "toYYYYMMDD": ("(year({t}) * 10000 + month({t}) * 100 + day({t}))", UINT32),
+    "toYYYYMMDDhhmmss": (_ALL_DIGITS, UINT64),
+    "toISOWeek": ("weekofyear({t})", UINT8),
+    "toISOYear": ("isoyear({t})", UINT16),
+    "toRelativeYearNum": ("year({t})", UINT16),
+    "toRelativeMonthNum": ("(year({t}) * 12 + month({t}))", UINT32),
+    "toRelativeDayNum": (
+        within("date_diff('day', DATE '1970-01-01', {t})", "0", "65535"),
+        UINT32,
+    ),
+}
+_CLOCK_PARTS: dict[str, tuple[str, DataType]] = {
+    "toHour": ("hour({t})", UINT8),
+    "toMinute": ("minute({t})", UINT8),
+    "toSecond": ("second({t})", UINT8),
+    "toMillisecond": ("(millisecond({t}) % 1000)", UINT16),
+}
+
+
+def _part(name: str, sql: str, result: DataType, *, of_clock: bool) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value = arguments[0]
+        if value.is_null_literal:
+            return null_of(NULL_TYPE)
+        if of_clock and not moment(value, name).type.is_time:
+            raise TypeProblem(f"{name} takes a DateTime, not {value.type.text}")
+        zone = zone_of_call(arguments, 1)
+        clock = value.sql if moment(value, name).type.is_date else local(value, zone)
+        clock = clock if "hour" not in sql else local(value, zone)
+        made = f"CAST({sql.format(t=clock)} AS {result.duckdb})"
+        return Typed(made, nullable_like(result, value))
+
+    return build
+
+
+_DAYS_OF_WEEK = {
+    0: "isodow({t})",
+    1: "(isodow({t}) - 1)",
+    2: "dayofweek({t})",
+    3: "(dayofweek({t}) + 1)",
+}
+_WEEKS = {0: "((dayofyear({t}) + 6 - dayofweek({t})) // 7)", 3: "weekofyear({t})"}
+
+
+def _by_mode(name: str, forms: dict[int, str]) -> Build:
+    """Functions of weeks take a mode before the time zone."""
+
+    def build(arguments: list[Typed]) -> Typed:
+        value, *rest = arguments
+        mode = 0
+        if rest and rest[0].type.is_integer:
+            known = rest[0].constant.value if rest[0].constant else None
+            if known not in forms:
+                raise TypeProblem(f"{name} takes one of the modes {', '.join(map(str, forms))}")
+            mode = int(str(known))
+            rest = rest[1:]
+        return _part(name, forms[mode], UINT8, of_clock=False)([value, *rest])
+
+    return build
+
+
+# Starts of periods.
+
+
+def _start(name: str, period: str) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        if arguments[0].is_null_literal:
+            return null_of(NULL_TYPE)
+        return start_of_period(moment(arguments[0], name), period, zone_of_call(arguments, 1))
+
+    return build
+
+
+def _start_of_week(arguments: list[Typed]) -> Typed:
+    value = moment(arguments[0], "toStartOfWeek")
+    mode = arguments[1].constant.value if len(arguments) > 1 and arguments[1].constant else 0
+    if mode not in {0, 1}:
+        raise TypeProblem("toStartOfWeek takes mode 0 (Sunday) or 1 (Monday)")
+    return start_of_period(value, "week" if mode else "sunday", zone_of_call(arguments, 2))
+
+
+def _start_of_interval(arguments: list[Typed]) -> Typed:
+    value = moment(arguments[0], "toStartOfInterval")
+    amount = arguments[1]
+    count = amount.constant.value if amount.constant else None
+    unit = interval_unit(amount.type)
+    if not unit or not isinstance(count, int) or count < 1:
+        raise TypeProblem("toStartOfInterval takes a constant interval of at least 1")
+    return start_of_interval(value, count, unit, zone_of_call(arguments, 2))
+
+
+def _date_trunc(arguments: list[Typed]) -> Typed:
+    unit = UNIT_SPELLINGS.get(constant_text(arguments[0], "the unit").upper())
+    value = moment(arguments[1], "dateTrunc")
+    if unit is None or unit in {"Millisecond", "Microsecond", "Nanosecond"}:
+        raise TypeProblem("dateTrunc takes a unit from second to year")
+    if value.type.is_date and unit in {"Second", "Minute", "Hour"}:
+        raise TypeProblem(
+            f"dateTrunc to {unit.lower()} takes a DateTime, not {value.type.text}"
+        )
+    return start_of_period(value, unit.lower(), zone_of_call(arguments[1:], 1))
+
+
+# Intervals.
+
+
+def _to_interval(unit: str) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value = arguments[0]
+        if value.plain.family == "String" and value.constant:
+            value = convert(value, INT64)
+        known = arguments[0].constant
+        if isinstance(known, Constant) and isinstance(known.value, str):
+            known = Constant(int(known.value)) if WHOLE_NUMBER.fullmatch(known.value) else None
+        return Typed(integer(value), interval_type(unit), known)
+
+    return build
+
+
+def _add(unit: str, sign: int) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        value, amount = arguments
+        if value.is_null_literal or amount.is_null_literal:
+            return null_of(NULL_TYPE)
+        if value.plain.family == "String":
+            value = convert(value, DataType("DateTime64", (3,)))
+        moment(value, f"add{unit}s")
+        return shift_by(value, Typed(integer(amount), amount.type), unit, sign)
+
+    return build
+
+
+def _date_diff(arguments: list[Typed]) -> Typed:
+    unit = UNIT_SPELLINGS.get(constant_text(arguments[0], "the unit").upper())
+    if unit is None:
+        raise TypeProblem("dateDiff takes a unit from nanosecond to year")
+    left, right = (moment(each, "dateDiff") for each in arguments[1:3])
+    zone = zone_argument(arguments[3]) if len(arguments) > 3 else None
+    sql = count_of_boundaries(unit.lower(), left, right, zone)
+    return Typed(f"CAST({sql} AS BIGINT)", nullable_like(INT64, left, right))
+
+
+# Numbers and times.
+
+
+# The present. DuckDB's clock; one moment for a whole query, and never in stored expressions.
+
+
+_STARTS = {
+    "toStartOfYear": "year",
+    "toStartOfQuarter": "quarter",
+    "toStartOfMonth": "month",
+    "toMonday": "week",
+    "toStartOfDay": "day",
+    "toStartOfHour": "hour",
+    "toStartOfMinute": "minute",
+    "toStartOfSecond": "second",
+    "timeSlot": "30 minutes",
+    "toStartOfFiveMinutes": "5 minutes",
+    "toStartOfFiveMinute": "5 minutes",
+    "toStartOfTenMinutes": "10 minutes",
+    "toStartOfFifteenMinutes": "15 minutes",
+    "toLastDayOfMonth": "end of month",
+    "toStartOfISOYear": "iso year",
+    "toLastDayOfWeek": "end of week",
+}
+_WORDS = {
+    "YEAR": "toYear",
+    "QUARTER": "toQuarter",
+    "MONTH": "toMonth",
+    "DAY": "toDayOfMonth",
+    "DAYOFMONTH": "toDayOfMonth",
+    "DAYOFYEAR": "toDayOfYear",
+}
+_CLOCK_WORDS = {"HOUR": "toHour", "MINUTE": "toMinute", "SECOND": "toSecond"}
+
+
+def _parts() -> list[Function]:
+    made = [
+        function(name, _part(name, sql, result, of_clock=False), 1, 2)
+        for name, (sql, result) in _PARTS.items()
+    ]
+    made += [
+        function(name, _part(name, sql, result, of_clock=True), 1, 2)
+        for name, (sql, result) in _CLOCK_PARTS.items()
+    ]
+    for words, parts, of_clock in ((_WORDS, _PARTS, False), (_CLOCK_WORDS, _CLOCK_PARTS, True)):
+        made += [
+            function(word, _part(name, *parts[name], of_clock=of_clock), 1, 2)
+            for word, name in words.items()
+        ]
+    return made
+
+
+def _shifts() -> list[Function]:
+    made = []
+    for unit in UNITS:
+        made.append(function(f"toInterval{unit}", _to_interval(unit), 1))
+        made.append(function(f"add{unit}s", _add(unit, 1), 2))
+        made.append(function(f"subtract{unit}s", _add(unit, -1), 2))
+    return made
+
+
+FUNCTIONS = (
+    *_parts(),
+    *(function(name, _start(name, period), 1, 2) for name, period in _STARTS.items()),
+    function("toDayOfWeek", _by_mode("toDayOfWeek", _DAYS_OF_WEEK), 1, 3),
+    function("DAYOFWEEK", _by_mode("DAYOFWEEK", _DAYS_OF_WEEK), 1, 3),
+    function("toWeek", _by_mode("toWeek", _WEEKS), 1, 3),
+    function("toStartOfWeek", _start_of_week, 1, 3),
+    function("toStartOfInterval", _start_of_interval, 2, 3),
+    function("dateTrunc", _date_trunc, 2, 3),
+    function("date_trunc", _date_trunc, 2, 3),
+    *_shifts(),
+    function("dateDiff", _date_diff, 3, 4),
+)

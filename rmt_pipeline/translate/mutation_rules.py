@@ -1,0 +1,198 @@
+"""What a mutation may not do is refused before it is in the log (spec §7.1, §16.8)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    NotImplementedStatement,
+    UnknownColumn,
+    UserError,
+)
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.syntax.mutation import (
+    AlterColumn,
+    Assignment,
+    Command,
+    DeleteRows,
+    PartitionId,
+)
+from rmt_pipeline.syntax.types import quote_name
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import Expression, compile_expression
+
+
+class CannotUpdateColumn(UserError):
+    """A column that says where a row belongs, or is computed, gets no values from UPDATE."""
+
+    code = "CANNOT_UPDATE_COLUMN"
+
+
+class BadCondition(UserError):
+    code = "ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER"
+
+
+class InvalidPartition(UserError):
+    """Text that can't be the id of a partition: no mutation of it would ever find one."""
+
+    code = "INVALID_PARTITION_VALUE"
+
+
+_PARTITION_ID = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What the columns of a table are to an UPDATE."""
+
+    definition: TableDefinition
+    columns: tuple[Column, ...]
+    allow_nondeterministic: bool
+
+    def compile(self, text: str) -> Expression:
+        return compile_expression(
+            text, self.columns, allow_nondeterministic=self.allow_nondeterministic
+        )
+
+
+def check_commands(
+    commands: Sequence[Command],
+    definition: TableDefinition,
+    *,
+    allow_nondeterministic: bool = False,
+) -> None:
+    """Raises a UserError that names the command, the column or function, and the reason.
+
+    Checked are columns, functions, types and constants; whether each other value can be computed
+    shows when the rows are read.
+    """
+    stored = tuple(
+        column
+        for column in definition.columns
+        if column.default_kind not in ("ALIAS", "EPHEMERAL")
+    )
+    rules = _Rules(definition, stored, allow_nondeterministic)
+    for command in commands:
+        if isinstance(command, AlterColumn):
+            raise NotImplementedStatement(
+                f"{command} can't stand beside DELETE and UPDATE: it changes what the table is. "
+                "Say it in an ALTER of its own"
+            )
+        if isinstance(command.partition, PartitionId):
+            check_partition(command.partition.id, command)
+        condition = rules.compile(command.condition)
+        if not condition.condition_sql:
+            raise BadCondition(
+                f"{command.condition} has the type {condition.type.text}, which is neither true "
+                f"nor false (in {command})"
+            )
+        if isinstance(command, DeleteRows):
+            continue
+        for assignment in command.assignments:
+            _check_assignment(assignment, rules)
+
+
+def check_partition(partition: str, command: object) -> None:
+    """Raises InvalidPartition for an id that no partition can have; `command` names it."""
+    if _PARTITION_ID.fullmatch(partition) is None:
+        raise InvalidPartition(
+            f"{partition!r} can't be the id of a partition: ids are of letters, digits and '-', "
+            f"see system.parts.partition_id (in {command})"
+        )
+
+
+def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
+    definition, name = rules.definition, assignment.column
+    column = definition.column(name)
+    if column is None:
+        known = ", ".join(each.name for each in rules.columns)
+        raise UnknownColumn(
+            f"UPDATE {assignment}: {definition.full_name} has no column {name}; it has {known}"
+        )
+    if column.default_kind in ("ALIAS", "EPHEMERAL", "MATERIALIZED"):
+        raise CannotUpdateColumn(
+            f"UPDATE {assignment}: {name} is {column.default_kind} and has no values of its own "
+            f"to set: it is always {column.default}"
+        )
+    if (place := _place_of(name, rules)) is not None:
+        raise CannotUpdateColumn(
+            f"UPDATE {assignment}: {name} is {place} and says where or how a row is kept. Delete "
+            "the rows and insert them with the new value"
+        )
+    for computed in affected(name, rules.columns):
+        if (place := _place_of(computed.name, rules)) is not None:
+            raise CannotUpdateColumn(
+                f"UPDATE {assignment}: the MATERIALIZED column {computed.name} is computed from "
+                f"{name}, and is {place}"
+            )
+    value = rules.compile(cast_text(assignment.value, column))
+    if value.is_constant:  # it can be computed, or never
+        try:
+            evaluate([value], pa.table({"": pa.nulls(1, pa.int8())}))
+        except UserError as problem:
+            raise BadValue(f"UPDATE {assignment}: {problem}") from problem
+
+
+def cast_text(value: str, column: Column) -> str:
+    """An assignment's value as the column's type."""
+    return f"CAST({value} AS {column.type})"
+
+
+def affected(name: str, columns: Sequence[Column]) -> list[Column]:
+    """MATERIALIZED columns that change when column `name` does, in an order in which they can
+    be computed.
+    """
+    changed, found = {name}, list[Column]()
+    waiting = [column for column in columns if column.default_kind == "MATERIALIZED"]
+    while True:
+        ready = [
+            column
+            for column in waiting
+            if changed & set(_used(column.default, columns))
+            and not _used_later(column, waiting, columns, changed)
+        ]
+        if not ready:
+            return found
+        found += ready
+        changed |= {column.name for column in ready}
+        waiting = [column for column in waiting if column not in ready]
+
+
+def _used_later(
+    column: Column, waiting: Iterable[Column], columns: Sequence[Column], changed: set[str]
+) -> bool:
+    """Whether it is computed from another one that changes too and comes first."""
+    inputs = set(_used(column.default, columns))
+    return any(
+        other is not column
+        and other.name in inputs
+        and changed & set(_used(other.default, columns))
+        for other in waiting
+    )
+
+
+def _used(text: str, columns: Sequence[Column]) -> tuple[str, ...]:
+    return compile_expression(text, columns, allow_nondeterministic=True).columns_used
+
+
+def _place_of(name: str, rules: _Rules) -> str | None:
+    """What the column is for the engine, in words; None for an ordinary column."""
+    definition = rules.definition
+    keys = (
+        ("in the partition key", definition.partition_by),
+        ("in the sorting key", definition.order_by),
+        ("in the primary key", definition.primary_key or ()),
+        ("in the sampling key", (definition.sample_by,) if definition.sample_by else ()),
+    )
+    for words, expressions in keys:
+        for text in expressions:
+            if text == quote_name(name) or name in _used(text, rules.columns):
+                return words
+    if name == definition.engine.version_column:
+        return "the engine's version column"
+    if name == definition.engine.sign_column:
+        return "the engine's sign column"
+    return None

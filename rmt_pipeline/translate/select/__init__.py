@@ -1,0 +1,1 @@
+"""SELECT to one query of DuckDB."""

@@ -1,0 +1,153 @@
+"""GROUP BY: the keys, and what may be seen after grouping."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Name, Node
+from rmt_pipeline.translate.base.casts import plain_condition
+from rmt_pipeline.translate.base.typed import Typed, from_stored, to_stored
+from rmt_pipeline.translate.compiler import Compiler
+from rmt_pipeline.translate.functions.array import stored_default
+from rmt_pipeline.translate.functions.registry import find_aggregate, find_function, real_name
+
+Keys = list[tuple[Node, Typed]]
+
+
+class NotAnAggregate(UserError):
+    """A column beside aggregates that is not in GROUP BY."""
+
+    code = "NOT_AN_AGGREGATE"
+
+
+def aggregated_names(aliases: Mapping[str, Node]) -> frozenset[str]:
+    """The aliases behind which an aggregate function is called, directly or through others."""
+    known = {name for name, node in aliases.items() if _calls_aggregate(node)}
+    names = {name: _names_in(node) for name, node in aliases.items()}
+    while True:
+        more = {name for name in aliases if name not in known and names[name] - {name} & known}
+        if not more:
+            return frozenset(known)
+        known |= more
+
+
+def is_aggregate(node: Node, aggregated: frozenset[str]) -> bool:
+    """Whether an aggregate function is called in `node`, or behind an alias in it."""
+    return _calls_aggregate(node) or bool(_names_in(node) & aggregated)
+
+
+def _walk(node: Node) -> list[Node]:
+    found: list[Node] = []
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        found.append(each)
+        match each:
+            case Call():
+                stack += each.arguments
+                if each.over is not None:
+                    stack += [*each.over.partition_by, *(x.node for x in each.over.order_by)]
+            case Aliased():
+                stack.append(each.node)
+            case Lambda():
+                stack.append(each.body)
+            case _:
+                pass
+    return found
+
+
+def _calls_aggregate(node: Node) -> bool:
+    for each in _walk(node):
+        if isinstance(each, Call) and each.over is None:
+            name = real_name(each.name)
+            if find_function(name) is None and find_aggregate(name) is not None:
+                return True
+    return False
+
+
+def _names_in(node: Node) -> set[str]:
+    return {
+        each.parts[0] for each in _walk(node) if isinstance(each, Name) and len(each.parts) == 1
+    }
+
+
+def named_by_alias(node: Node, aliases: Mapping[str, Node]) -> Node:
+    """What an alias stands for; through at most as many aliases as there are."""
+    for _ in aliases:
+        if not isinstance(node, Name) or len(node.parts) > 1:
+            break
+        found = aliases.get(node.parts[0])
+        if found is None or found == node:
+            break
+        node = found
+    return node
+
+
+def compile_keys(nodes: Sequence[Node], compiler: Compiler) -> Keys:
+    """Each key with its value; a tuple is as many keys as it has elements."""
+    keys: Keys = []
+    for node in nodes:
+        is_tuple = isinstance(node, Call) and node.name == "tuple"
+        parts = node.arguments if is_tuple and isinstance(node, Call) else (node,)
+        keys += [(part, plain_condition(compiler.compile(part))) for part in parts]
+    return keys
+
+
+def group_by_sql(keys: Keys, modifier: str) -> str:
+    terms = list(dict.fromkeys(to_stored(value) for _, value in keys))
+    inner = ", ".join(terms) or "()"
+    if modifier:
+        return f"GROUP BY {modifier} ({inner})"
+    # DuckDB would take a constant number for a place in the list.
+    constant = bool(keys) and all(value.constant is not None for _, value in keys)
+    return "GROUP BY (SELECT 1)" if constant else f"GROUP BY {inner}"
+
+
+def after_grouping(
+    plain: Compiler,
+    keys: Keys,
+    alias: Callable[[tuple[str, ...], Compiler], Typed | None],
+    name_of: Callable[[tuple[str, ...]], str],
+    *,
+    summed: bool,
+) -> Compiler:
+    """Sees the keys, and columns only inside of aggregate functions.
+
+    `alias` compiles an alias with a given compiler, or gives None when the name is none.
+    `summed`: ROLLUP or CUBE makes rows in which a key is summed up.
+    """
+    grouped = {to_stored(value) for _, value in keys}
+
+    def lookup(parts: tuple[str, ...]) -> Typed:
+        found = alias(parts, compiler)
+        if found is not None:
+            return found
+        value = plain.lookup(parts)
+        if to_stored(value) not in grouped:
+            raise NotAnAggregate(
+                f"the column {name_of(parts)!r} is neither in GROUP BY nor under an aggregate "
+                "function"
+            )
+        return _grouped(value, summed=summed)
+
+    known = {
+        node: _grouped(value, summed=summed) for node, value in keys if value.constant is None
+    }
+    compiler = replace(
+        plain,
+        aggregates="",
+        lookup=lookup,
+        bound={**plain.bound, **known},
+        inside_bound=plain.bound,
+        inside=plain.lookup,
+    )
+    return compiler
+
+
+def _grouped(value: Typed, *, summed: bool) -> Typed:
+    """A key as it is after grouping. Where ROLLUP and CUBE sum a key up it is its default."""
+    stored = to_stored(value)
+    if summed and not value.nullable:
+        default = stored_default(value.type)
+        stored = f"(CASE WHEN GROUPING({stored}) = 1 THEN {default} ELSE {stored} END)"
+    return from_stored(stored, value.type)

@@ -1,0 +1,157 @@
+"""The list of SELECT: `*` and COLUMNS written out, aliases, titles, names in tables."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.syntax.nodes import (
+    Aliased,
+    Call,
+    ColumnsMatcher,
+    Literal,
+    Name,
+    Node,
+    Star,
+)
+from rmt_pipeline.translate.base.typed import Typed
+from rmt_pipeline.translate.functions.logic import checked_pattern
+from rmt_pipeline.translate.names import unknown_column, with_elements
+from rmt_pipeline.translate.select.sources import Ambiguous, Field, From
+from rmt_pipeline.translate.select.titles import title
+
+
+@dataclass(slots=True)
+class Starred:
+    """Columns that `*` stands for. Each is named ("", place), which nothing else can be."""
+
+    fields: list[Field] = field(default_factory=list)
+
+    def add(self, found: Field) -> Node:
+        self.fields.append(found)
+        return Aliased(Name(("", str(len(self.fields) - 1))), found.name)
+
+    def get(self, parts: tuple[str, ...]) -> Field | None:
+        return None if parts[0] else self.fields[int(parts[1])]
+
+
+def written_out(items: Sequence[Node], source: From, starred: Starred) -> list[Node]:
+    """The list with `*` and COLUMNS as the columns that they are."""
+    found: list[Node] = []
+    for item in items:
+        match item:
+            case Star():
+                found += _star(item, source, starred)
+            case ColumnsMatcher():
+                shown = [each for each in source.fields if each.in_star]
+                matching = _matching(item.pattern, [each.name for each in shown])
+                found += [
+                    starred.add(each)
+                    for each, matches in zip(shown, matching, strict=True)
+                    if matches
+                ]
+            case _:
+                found.append(item)
+    if not found:
+        raise UserError("the list of SELECT is empty")
+    return found
+
+
+def _star(star: Star, source: From, starred: Starred) -> list[Node]:
+    fields = [
+        each
+        for each in source.fields
+        if each.in_star and (not star.qualifier or star.qualifier in each.qualifiers)
+    ]
+    if not fields:
+        if not source.sql:
+            return [Aliased(Literal(0, "0"), "dummy")]
+        raise unknown_column((*star.qualifier, "*"), [each.name for each in source.fields])
+    names = {each.name for each in fields}
+    for name in (*star.without, *(name for name, _ in star.replaced)):
+        if name not in names:
+            raise unknown_column((name,), sorted(names))
+    replaced = dict(star.replaced)
+    return [
+        Aliased(replaced[each.name], each.name) if each.name in replaced else starred.add(each)
+        for each in fields
+        if each.name not in star.without
+    ]
+
+
+def _matching(pattern: str, names: list[str]) -> list[bool]:
+    """By the same kind of regular expressions as `match`: they cannot run wild."""
+    try:
+        found = pc.match_substring_regex(pa.array(names, pa.string()), checked_pattern(pattern))
+    except pa.ArrowInvalid as problem:
+        raise UserError(f"COLUMNS({pattern!r}) is no regular expression: {problem}") from None
+    return [bool(each) for each in found.to_pylist()]
+
+
+def titles_of(items: Sequence[Node]) -> list[str]:
+    """The columns' names. A second `id`, from another table, is called `u.id`."""
+    titles: list[str] = []
+    for item in items:
+        name = title(item)
+        if name in titles and isinstance(item, Name):
+            name = ".".join(item.parts)
+        titles.append(name)
+    return titles
+
+
+def bare(node: Node) -> Node:
+    return node.node if isinstance(node, Aliased) else node
+
+
+def present(*nodes: Node | None) -> tuple[Node, ...]:
+    return tuple(node for node in nodes if node is not None)
+
+
+def aliases_in(nodes: Sequence[Node]) -> dict[str, Node]:
+    """Aliases of the list, and those inside of its expressions: `f(x AS y)`."""
+    found: dict[str, Node] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Aliased):
+            found[node.alias] = node.node
+            stack.append(node.node)
+        elif isinstance(node, Call):
+            stack += node.arguments
+    return found
+
+
+def calls_in(node: Node, name: str) -> Iterator[Call]:
+    """Calls of a function anywhere in an expression."""
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, Aliased):
+            stack.append(each.node)
+        elif isinstance(each, Call):
+            if each.name == name:
+                yield each
+            stack += each.arguments
+
+
+def find_column(parts: tuple[str, ...], fields: Sequence[Field]) -> Typed | None:
+    """The column that the parts name, or the element of one. Raises Ambiguous."""
+    for length in range(len(parts), 0, -1):
+        *qualifier, name = parts[:length]
+        found = [
+            each
+            for each in fields
+            if each.name == name and (not qualifier or tuple(qualifier) in each.qualifiers)
+        ]
+        shown = [each for each in found if each.in_star] or found
+        if len({each.value.sql for each in shown}) > 1:
+            raise Ambiguous(
+                f"the column {'.'.join(parts)!r} is in several tables; write its table before it"
+            )
+        if shown:
+            return with_elements(shown[0].value, parts[length:])
+    whole = ".".join(parts)
+    dotted = next((each for each in fields if each.name == whole), None)
+    return dotted.value if dotted else None

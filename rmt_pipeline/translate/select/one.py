@@ -1,0 +1,311 @@
+"""One SELECT → DuckDB SQL. Its columns are named c0, c1, ...; titles stand beside.
+
+Aliases of the list may be used anywhere in their query, also in WHERE; they come before
+columns of the same name. In a query with aggregates the list, HAVING and ORDER BY see only the
+keys of GROUP BY and what aggregate functions give.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import (
+    Aliased,
+    ArrayJoin,
+    Derived,
+    Literal,
+    Name,
+    Node,
+    Query,
+    Select,
+    Source,
+    TableName,
+)
+from rmt_pipeline.translate.base.casts import plain_condition
+from rmt_pipeline.translate.base.function import condition
+from rmt_pipeline.translate.base.typed import (
+    Typed,
+    TypeProblem,
+    from_stored,
+    nullable_type,
+    to_stored,
+)
+from rmt_pipeline.translate.compiler import Compiler
+from rmt_pipeline.translate.names import unknown_column, with_elements
+from rmt_pipeline.translate.select.group import (
+    Keys,
+    after_grouping,
+    aggregated_names,
+    compile_keys,
+    group_by_sql,
+    is_aggregate,
+    named_by_alias,
+)
+from rmt_pipeline.translate.select.items import (
+    Starred,
+    aliases_in,
+    bare,
+    calls_in,
+    find_column,
+    present,
+    titles_of,
+    written_out,
+)
+from rmt_pipeline.translate.select.scope import Compiled, Scope
+from rmt_pipeline.translate.select.sources import (
+    Ambiguous,
+    Field,
+    From,
+    Relation,
+    compile_source,
+)
+from rmt_pipeline.translate.select.tail import (
+    at_place,
+    distinct_sql,
+    limit_sql,
+    order_by,
+    ordered_distinct,
+    qualify_tests,
+)
+from rmt_pipeline.translate.select.titles import title
+from rmt_pipeline.types.data_type import DataType
+
+_ONE_ROW = Select(items=(Aliased(Literal(0, "0"), "dummy"),))
+
+
+class Statement(Protocol):
+    """What all queries of one statement share."""
+
+    def new_name(self) -> str: ...
+    def relation(self, source: TableName) -> Relation: ...
+    def compile(self, query: Query, scope: Scope | None = None) -> Compiled: ...
+
+
+class SelectCompiler:
+    """Compiles one SELECT. Also answers its FROM (`sources.QueryScope`) and its subqueries
+    (`compiler.Queries`).
+    """
+
+    def __init__(self, statement: Statement, select: Select, scope: Scope) -> None:
+        self._statement = statement
+        self._select = select
+        self._scope = scope.with_items(select)
+        self._source = From("", ())
+        self._aliases = {**self._scope.expressions, **aliases_in(select.items)}
+        self._aggregated = aggregated_names(self._aliases)
+        self._expanding: tuple[str, ...] = ()  # aliases in whose expression we are
+        self._starred = Starred()
+        self._joined: dict[Node, str] = {}  # calls of arrayJoin, and the columns they became
+        self._meant = {  # `SELECT t.id`: which id is meant where it is in several tables
+            item.parts[-1]: item.parts
+            for item in reversed(select.items)
+            if isinstance(item, Name) and len(item.parts) > 1
+        }
+
+    # What FROM asks.
+
+    def new_name(self) -> str:
+        return self._statement.new_name()
+
+    def relation(self, source: TableName) -> Relation | Query:
+        named = self._scope.queries.get(source.table)
+        if named is not None and source.database is None:
+            return named[0]
+        return self._statement.relation(source)
+
+    def derived(self, query: Query) -> tuple[str, list[tuple[str, DataType]]]:
+        found = self._statement.compile(query, self._scope.around(query))
+        return found.sql, found.columns
+
+    def expression(self, node: Node, fields: Sequence[Field]) -> Typed:
+        return self._compiler(fields).compile(node)
+
+    def condition(self, node: Node, fields: Sequence[Field]) -> str:
+        refusal = "a window function has no place in WHERE and ON; use QUALIFY"
+        return condition(replace(self._compiler(fields), windows=refusal).compile(node))
+
+    def text(self, text: str, fields: Sequence[Field]) -> Typed:
+        return self._compiler(fields).compile(parse_expression(text))
+
+    # What subqueries in expressions are.
+
+    def scalar(self, query: Query) -> Typed:
+        found = self._statement.compile(query, self._scope.deeper())
+        if len(found.columns) != 1:
+            raise NotImplementedStatement("a subquery as a value has one column")
+        return from_stored(f"({found.sql})", nullable_type(found.columns[0][1]))
+
+    def members(self, query: Query) -> tuple[str, list[DataType]]:
+        found = self._statement.compile(query, self._scope.deeper())
+        return found.sql, [data_type for _, data_type in found.columns]
+
+    def exists(self, query: Query) -> str:
+        return f"EXISTS ({self._statement.compile(query, self._scope.deeper()).sql})"
+
+    # Names.
+
+    def _compiler(self, fields: Sequence[Field]) -> Compiler:
+        known = {each.name: each.value for each in fields}
+        compiler = Compiler(
+            lambda parts: self._lookup(parts, fields, compiler),
+            bound={call: known[name] for call, name in self._joined.items() if name in known},
+            aggregates="an aggregate function has no place here",
+            windows="",
+            nondeterministic=True,
+            queries=self,
+            named_windows=dict(self._select.windows),
+        )
+        return compiler
+
+    @contextmanager
+    def _inside_of(self, alias: str) -> Iterator[None]:
+        """In the expression of an alias its own name is the column's: `f(t) AS t`."""
+        outer = self._expanding
+        self._expanding = (*outer, alias)
+        try:
+            yield
+        finally:
+            self._expanding = outer
+
+    def _alias(self, parts: tuple[str, ...], compiler: Compiler) -> Typed | None:
+        node = self._aliases.get(parts[0])
+        if node is None or parts[0] in self._expanding:
+            return None
+        with self._inside_of(parts[0]):
+            value = compiler.compile(node)
+        return with_elements(value, parts[1:])
+
+    def _lookup(
+        self, parts: tuple[str, ...], fields: Sequence[Field], compiler: Compiler
+    ) -> Typed:
+        hidden = parts[0] in self._aggregated and self._known(parts, fields)
+        found = None if hidden else self._alias(parts, compiler)
+        if found is not None:
+            return found
+        try:
+            return self._column(parts, fields)
+        except Ambiguous:
+            meant = self._meant.get(parts[0]) if len(parts) == 1 else None
+            if meant is None:
+                raise
+            return self._column(meant, fields)
+
+    def _known(self, parts: tuple[str, ...], fields: Sequence[Field]) -> bool:
+        return any(each.name == parts[-1] for each in fields)
+
+    def _column(self, parts: tuple[str, ...], fields: Sequence[Field]) -> Typed:
+        starred = self._starred.get(parts)
+        if starred is not None:
+            return starred.value
+        found = find_column(parts, fields)
+        if found is None:
+            raise unknown_column(parts, [*(each.name for each in fields), *self._aliases])
+        return found
+
+    def _name_of(self, parts: tuple[str, ...]) -> str:
+        starred = self._starred.get(parts)
+        return starred.name if starred else ".".join(parts)
+
+    # The clauses, in the order in which they see each other.
+
+    def compile(self) -> Compiled:
+        select = self._select
+        self._source = compile_source(self._with_array_joins(), self)
+        items = written_out(select.items, self._source, self._starred)
+        plain = self._compiler(self._source.fields)
+        if self._is_aggregated(items):
+            keys: Keys | None = compile_keys(self._key_nodes(items), plain)
+            compiler = after_grouping(
+                plain,
+                keys or [],
+                self._alias,
+                self._name_of,
+                summed=bool(select.group_modifier),
+            )
+        else:
+            keys, compiler = None, plain
+        values = [self._item(each, compiler) for each in items]
+        names = titles_of(items)
+        columns = [(name, value.type) for name, value in zip(names, values, strict=True)]
+        return Compiled(self._sql(items, values, keys, compiler), columns)
+
+    def _is_aggregated(self, items: Sequence[Node]) -> bool:
+        select = self._select
+        looked_at = (*items, *present(select.having), *(x.node for x in select.order_by))
+        return (
+            bool(select.group_by)
+            or select.group_all
+            or any(is_aggregate(each, self._aggregated) for each in looked_at)
+        )
+
+    def _key_nodes(self, items: Sequence[Node]) -> list[Node]:
+        """GROUP BY's keys: numbers are places in the list, aliases stand for what they name."""
+        if self._select.group_all:
+            return [bare(each) for each in items if not is_aggregate(each, self._aggregated)]
+        nodes = [
+            named_by_alias(at_place(each, items), self._aliases)
+            for each in self._select.group_by
+        ]
+        for node in nodes:
+            if is_aggregate(node, self._aggregated):
+                raise TypeProblem(f"GROUP BY has an aggregate function: {title(node)}")
+        return nodes
+
+    def _item(self, item: Node, compiler: Compiler) -> Typed:
+        if not isinstance(item, Aliased):
+            return plain_condition(compiler.compile(item))
+        with self._inside_of(item.alias):
+            return plain_condition(compiler.compile(item.node))
+
+    def _with_array_joins(self) -> Source | None:
+        """Each different `arrayJoin(x)` of the query is an ARRAY JOIN of its own."""
+        select = self._select
+        roots = [*select.items, *select.group_by, *(x.node for x in select.order_by)]
+        roots += present(select.where, select.prewhere, select.having)
+        source = select.source
+        for root in roots:
+            for call in calls_in(root, "arrayJoin"):
+                if call not in self._joined and len(call.arguments) == 1:
+                    self._joined[call] = f" joined{len(self._joined)}"
+                    item = Aliased(call.arguments[0], self._joined[call])
+                    source = ArrayJoin(source or Derived(_ONE_ROW), (item,))
+        return source
+
+    def _sql(
+        self,
+        items: Sequence[Node],
+        values: Sequence[Typed],
+        keys: Keys | None,
+        compiler: Compiler,
+    ) -> str:
+        select = self._select
+        order = order_by(select, items, compiler)
+        listed = ", ".join(f"{to_stored(value)} AS c{n}" for n, value in enumerate(values))
+        pieces = [f"SELECT {distinct_sql(select, compiler)}{listed}"]
+        if self._source.sql:
+            pieces.append(f"FROM {self._source.sql}")
+        where = [
+            self.condition(node, self._source.fields)
+            for node in present(select.prewhere, select.where)
+        ]
+        if where:
+            pieces.append(f"WHERE {' AND '.join(where)}")
+        if keys is not None and (select.group_by or select.group_all):
+            pieces.append(group_by_sql(keys, select.group_modifier))
+        if select.having is not None:
+            if keys is None:
+                raise UserError("HAVING without GROUP BY and aggregate functions; write WHERE")
+            pieces.append(f"HAVING {condition(compiler.compile(select.having))}")
+        tests = qualify_tests(select, items, compiler, order)
+        if tests:
+            pieces.append(f"QUALIFY {' AND '.join(tests)}")
+        whole = " ".join(pieces)
+        if select.distinct and order:
+            name = self.new_name()
+            whole, order = ordered_distinct(whole, name, select, items, values)
+        if order:
+            whole += f" ORDER BY {', '.join(order)}"
+        return whole + limit_sql(select, compiler)

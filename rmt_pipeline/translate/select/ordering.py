@@ -1,0 +1,27 @@
+"""ORDER BY as the original orders: NaN and NULL last in both directions, enums by number, UUIDs by
+their second half.
+"""
+
+from rmt_pipeline.syntax.nodes import OrderItem
+from rmt_pipeline.translate.base.casts import plain_condition, sort_sql
+from rmt_pipeline.translate.base.typed import Typed, TypeProblem
+
+
+def order_terms(value: Typed, item: OrderItem) -> list[str]:
+    """The terms of DuckDB's ORDER BY that stand for one of the original's."""
+    direction = "DESC" if item.descending else "ASC"
+    nulls = "NULLS FIRST" if item.nulls_first else "NULLS LAST"
+    if value.plain.family == "Map":
+        raise TypeProblem(f"cannot order by {value.type.text}: maps have no order")
+    own = sort_sql(value)
+    if own is not None:
+        return [f"{own} {direction} {nulls}"]
+    value = plain_condition(value)
+    if value.constant is not None:
+        return []  # a constant orders nothing, and DuckDB would take a number for a place
+    terms = [f"{value.sql} {direction} {nulls}"]
+    if value.type.is_float and item.descending != item.nulls_first:
+        # DuckDB has NaN above all numbers; here it stands with the NULLs.
+        where_nan = "DESC" if item.nulls_first else "ASC"
+        terms.insert(0, f"isnan({value.sql}) {where_nan} {nulls}")
+    return terms

@@ -1,0 +1,66 @@
+"""Queries → DuckDB SQL: SELECTs, and what UNION, EXCEPT and INTERSECT make of them."""
+
+from dataclasses import replace
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.syntax.nodes import Query, Select, SetOperation, TableName
+from rmt_pipeline.translate.base.casts import convert
+from rmt_pipeline.translate.base.supertypes import least_supertype
+from rmt_pipeline.translate.base.typed import SQL_CHARACTERS_MAX, from_stored, to_stored
+from rmt_pipeline.translate.select.one import SelectCompiler
+from rmt_pipeline.translate.select.scope import Compiled, Scope
+from rmt_pipeline.translate.select.sources import ONE, DummyColumn, Relation, Resolve
+from rmt_pipeline.types.data_type import DataType
+
+QUERIES_DEPTH_MAX = 40
+
+
+class QueryCompiler:
+    """Compiles one statement's query and all queries inside of it."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._names = 0
+
+    def compile(self, query: Query, scope: Scope | None = None) -> Compiled:
+        scope = scope or Scope()
+        if scope.depth > QUERIES_DEPTH_MAX:
+            raise UserError(f"the most queries inside of each other are {QUERIES_DEPTH_MAX}")
+        found = (
+            SelectCompiler(self, query, scope).compile()
+            if isinstance(query, Select)
+            else self._set_operation(query, scope)
+        )
+        if len(found.sql) > SQL_CHARACTERS_MAX * 4:
+            raise UserError("the query is too large: it repeats its parts too often")
+        return found
+
+    def new_name(self) -> str:
+        self._names += 1
+        return f"t{self._names}"
+
+    def relation(self, source: TableName) -> Relation:
+        if source.table == "one" and source.database in {None, "system"}:
+            return replace(ONE, columns=(DummyColumn(),))
+        return self._resolve(source.database, source.table, source.final)
+
+    def _set_operation(self, query: SetOperation, scope: Scope) -> Compiled:
+        left, right = (self.compile(each, scope.deeper()) for each in (query.left, query.right))
+        if len(left.columns) != len(right.columns):
+            raise UserError(
+                f"{query.operation} of {len(left.columns)} and {len(right.columns)} columns"
+            )
+        columns = [
+            (name, least_supertype([a, b]))
+            for (name, a), (_, b) in zip(left.columns, right.columns, strict=True)
+        ]
+        sides = [self._as_types(side, columns) for side in (left, right)]
+        return Compiled(f"{sides[0]} {query.operation} {sides[1]}", columns)
+
+    def _as_types(self, side: Compiled, columns: list[tuple[str, DataType]]) -> str:
+        name = self.new_name()
+        items = []
+        for place, (_, target) in enumerate(columns):
+            value = from_stored(f"{name}.c{place}", side.columns[place][1])
+            items.append(f"{to_stored(convert(value, target))} AS c{place}")
+        return f"SELECT {', '.join(items)} FROM ({side.sql}) AS {name}"  # noqa: S608 - compiled

@@ -1,0 +1,363 @@
+"""FROM: tables, subqueries and joins as DuckDB relations, with the fields that they offer.
+
+Each relation gets a name of its own (`t1`, `t2`, ...), so that nothing that a user names can
+clash with it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from rmt_pipeline.protocol.errors import (
+    NotImplementedStatement,
+    UnknownColumn,
+    UnknownFunction,
+    UserError,
+)
+from rmt_pipeline.syntax.nodes import (
+    Aliased,
+    ArrayJoin,
+    Derived,
+    Join,
+    Literal,
+    Node,
+    Query,
+    Source,
+    TableFunction,
+    TableName,
+)
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.base.typed import (
+    UINT8,
+    UINT64,
+    Typed,
+    TypeProblem,
+    column,
+    from_stored,
+    identifier,
+    to_stored,
+)
+from rmt_pipeline.translate.functions.array import stored_default
+from rmt_pipeline.translate.select.titles import title
+from rmt_pipeline.types.data_type import DataType
+
+MATCHED = "rmt_matched"
+
+
+class TableColumn(Protocol):
+    """A column of a table: `protocol.table.Column`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def default_kind(self) -> str: ...
+    @property
+    def default(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What a table of a query is in DuckDB: `sql` may stand in FROM (a quoted name,
+    `read_parquet([...])`, a query in parentheses) and gives the stored forms of `columns` by
+    name. Columns of kind ALIAS need not be in it; MATERIALIZED and ALIAS are not in `*`.
+    """
+
+    sql: str
+    columns: Sequence[TableColumn]
+
+
+Resolve = Callable[[str | None, str, bool], Relation]
+"""(database or None, table, FINAL) → its relation. Raises UnknownTable, UnknownDatabase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column that expressions can name. `qualifiers` are the ways to write its table."""
+
+    name: str
+    value: Typed
+    qualifiers: tuple[tuple[str, ...], ...] = ()
+    in_star: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """A compiled FROM: its text and its fields, in the order of `*`."""
+
+    sql: str
+    fields: tuple[Field, ...]
+
+
+class Ambiguous(UserError):
+    code = "AMBIGUOUS_IDENTIFIER"
+
+
+class QueryScope(Protocol):
+    """What a FROM needs of the query compiler around it."""
+
+    def new_name(self) -> str: ...
+    def relation(self, source: TableName) -> Relation | Query: ...
+    def derived(self, query: Query) -> tuple[str, list[tuple[str, DataType]]]: ...
+    def expression(self, node: Node, fields: Sequence[Field]) -> Typed: ...
+    def condition(self, node: Node, fields: Sequence[Field]) -> str: ...
+    def text(self, text: str, fields: Sequence[Field]) -> Typed: ...
+
+
+def compile_source(source: Source | None, scope: QueryScope) -> From:
+    match source:
+        case None:
+            return From("", ())
+        case TableName():
+            return _table(source, scope)
+        case Derived():
+            return _derived(source.query, source.alias, scope)
+        case TableFunction():
+            return _table_function(source, scope)
+        case Join():
+            return _join(source, scope)
+        case ArrayJoin():
+            return _array_join(source, scope)
+
+
+def _table(source: TableName, scope: QueryScope) -> From:
+    found = scope.relation(source)
+    if not isinstance(found, Relation):
+        return _derived(found, source.alias or source.table, scope)
+    name = scope.new_name()
+    qualifiers: tuple[tuple[str, ...], ...] = ((source.alias or source.table,),)
+    if not source.alias:
+        qualifiers += ((source.database, source.table),) if source.database else ()
+    stored = [each for each in found.columns if each.default_kind != "ALIAS"]
+    fields = [
+        Field(
+            each.name,
+            column(each.name, parse_type(each.type), f"{name}.{identifier(each.name)}"),
+            qualifiers,
+            in_star=each.default_kind != "MATERIALIZED",
+        )
+        for each in stored
+    ]
+    for each in found.columns:
+        if each.default_kind == "ALIAS":
+            computed = scope.text(f"CAST({each.default}, '{_escaped(each.type)}')", fields)
+            fields.append(Field(each.name, computed, qualifiers, in_star=False))
+    return From(f"{found.sql} AS {name}", tuple(fields))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _derived(query: Query, alias: str, scope: QueryScope) -> From:
+    sql, columns = scope.derived(query)
+    name = scope.new_name()
+    qualifiers = ((alias,),) if alias else ()
+    fields = tuple(
+        Field(title_text, from_stored(f"{name}.c{place}", data_type), qualifiers)
+        for place, (title_text, data_type) in enumerate(columns)
+    )
+    return From(f"({sql}) AS {name}", fields)
+
+
+def _table_function(source: TableFunction, scope: QueryScope) -> From:
+    if source.name not in {"numbers", "one"}:
+        raise UnknownFunction(f"there is no table function {source.name!r}; there is numbers")
+    arguments: list[int] = []
+    for node in source.arguments:
+        value = node.value if isinstance(node, Literal) else None
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise TypeProblem("numbers takes constant whole numbers, as in numbers(10)")
+        arguments.append(value)
+    if not 1 <= len(arguments) <= 2:
+        raise TypeProblem("numbers takes one or two whole numbers, as in numbers(10)")
+    start, count = (0, arguments[0]) if len(arguments) == 1 else arguments
+    name = scope.new_name()
+    end = start + count
+    numbers = f"SELECT CAST(range AS UBIGINT) AS number FROM range({start}, {end})"  # noqa: S608
+    sql = f"({numbers}) AS {name}"
+    value_field = Field(
+        "number", Typed(f"{name}.number", UINT64), ((source.alias or "numbers",),)
+    )
+    return From(sql, (value_field,))
+
+
+# Joins. Where a row has no partner the original fills in the types' defaults, not NULL.
+
+
+def _join(join: Join, scope: QueryScope) -> From:
+    left = compile_source(join.left, scope)
+    right = compile_source(join.right, scope)
+    if join.kind == "CROSS":
+        return From(f"{left.sql} CROSS JOIN {right.sql}", left.fields + right.fields)
+    if join.strictness in {"SEMI", "ANTI"}:
+        return _semi_join(join, left, right, scope)
+    if join.kind in {"RIGHT", "FULL"}:
+        left = _flagged(left, scope)
+    if join.kind in {"LEFT", "FULL"}:
+        right = _flagged(right, scope)
+    if join.strictness == "ANY":
+        right = _one_of_each(join, right, scope)
+    condition = _on(join, left, right, scope)
+    asof = "ASOF " if join.strictness == "ASOF" else ""
+    sql = f"{left.sql} {asof}{join.kind} JOIN {right.sql} ON {condition}"
+    left_fields, right_fields = left.fields, right.fields
+    if join.kind in {"LEFT", "FULL"}:
+        right_fields = _with_defaults(right_fields)
+    if join.kind in {"RIGHT", "FULL"}:
+        left_fields = _with_defaults(left_fields)
+    if not join.using:
+        return From(sql, left_fields + right_fields)
+    return From(sql, _merged(join, left_fields, right_fields, left, right))
+
+
+def _flagged(side: From, scope: QueryScope) -> From:
+    """The side as one relation, with a column that is NULL where there was no partner."""
+    name = scope.new_name()
+    items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(side.fields)]
+    fields = tuple(
+        replace(each, value=from_stored(f"{name}.c{place}", each.value.type))
+        for place, each in enumerate(side.fields)
+    )
+    items.append(f"true AS {MATCHED}")
+    return From(_named(items, side.sql, name), fields)
+
+
+def _named(items: list[str], source: str, name: str, distinct: str = "") -> str:
+    """A subquery with a name. Its pieces are compiled: nothing in them is as a user wrote it."""
+    return f"(SELECT {distinct}{', '.join(items)} FROM {source}) AS {name}"  # noqa: S608
+
+
+def _relation_of(value: Typed) -> str:
+    return (value.stored or value.sql).partition(".")[0]
+
+
+def _with_defaults(fields: Iterable[Field]) -> tuple[Field, ...]:
+    filled = []
+    for each in fields:
+        value = each.value
+        if value.nullable:
+            filled.append(each)
+            continue
+        name = _relation_of(value)
+        stored = to_stored(value)
+        sql = (
+            f"(CASE WHEN {name}.{MATCHED} THEN {stored} ELSE {stored_default(value.type)} END)"
+        )
+        filled.append(replace(each, value=from_stored(sql, value.type)))
+    return tuple(filled)
+
+
+def _on(join: Join, left: From, right: From, scope: QueryScope) -> str:
+    if join.on is not None:
+        return scope.condition(join.on, left.fields + right.fields)
+    pairs = []
+    for name in join.using:
+        a, b = _field(name, left.fields), _field(name, right.fields)
+        pairs.append(f"({to_stored(a.value)} = {to_stored(b.value)})")
+    return " AND ".join(pairs)
+
+
+def _field(name: str, fields: Iterable[Field]) -> Field:
+    for each in fields:
+        if each.name == name:
+            return each
+    raise UnknownColumn(f"USING: there is no column {name!r} on both sides of the JOIN")
+
+
+def _merged(
+    join: Join,
+    left_fields: tuple[Field, ...],
+    right_fields: tuple[Field, ...],
+    left: From,
+    right: From,
+) -> tuple[Field, ...]:
+    """With USING the keys are there once, from the side that has the row."""
+    fields = []
+    for shown, raw in zip(left_fields, left.fields, strict=True):
+        if shown.name not in join.using:
+            fields.append(shown)
+            continue
+        other = _field(shown.name, right.fields)
+        value = raw.value
+        if join.kind == "RIGHT":
+            value = other.value
+        elif join.kind == "FULL":
+            known = f"{_relation_of(raw.value)}.{MATCHED}"
+            own, others = to_stored(raw.value), to_stored(other.value)
+            sql = f"(CASE WHEN {known} THEN {own} ELSE {others} END)"
+            value = from_stored(sql, raw.value.type)
+        fields.append(replace(shown, value=value))
+    for shown in right_fields:
+        if shown.name in join.using:
+            # Still to be named with its table, but not a second time in `*`.
+            fields.append(replace(shown, in_star=False))
+        else:
+            fields.append(shown)
+    return tuple(fields)
+
+
+def _semi_join(join: Join, left: From, right: From, scope: QueryScope) -> From:
+    if join.kind not in {"LEFT", "INNER"}:
+        raise NotImplementedStatement("RIGHT SEMI and RIGHT ANTI JOIN are not supported")
+    condition = _on(join, left, right, scope)
+    return From(f"{left.sql} {join.strictness} JOIN {right.sql} ON {condition}", left.fields)
+
+
+def _one_of_each(join: Join, right: From, scope: QueryScope) -> From:
+    """ANY: at most one row of the right side for each key."""
+    if not join.using:
+        raise NotImplementedStatement("ANY JOIN with ON is not supported; write USING")
+    name = scope.new_name()
+    keys = ", ".join(to_stored(_field(key, right.fields).value) for key in join.using)
+    items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(right.fields)]
+    items.append(f"true AS {MATCHED}")
+    sql = _named(items, right.sql, name, distinct=f"DISTINCT ON ({keys}) ")
+    fields = tuple(
+        replace(each, value=from_stored(f"{name}.c{place}", each.value.type))
+        for place, each in enumerate(right.fields)
+    )
+    return From(sql, fields)
+
+
+# ARRAY JOIN.
+
+
+def _array_join(join: ArrayJoin, scope: QueryScope) -> From:
+    left = compile_source(join.left, scope)
+    name = scope.new_name()
+    items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(left.fields)]
+    added: list[Field] = []
+    for place, node in enumerate(join.items):
+        inner = node.node if isinstance(node, Aliased) else node
+        value = scope.expression(inner, left.fields)
+        if value.plain.family != "Array":
+            raise TypeProblem(f"ARRAY JOIN takes arrays, not {value.type.text}")
+        element = value.plain.elements[0]
+        sql = value.sql
+        if join.keep_empty:
+            sql = f"(CASE WHEN len({sql}) = 0 THEN [{stored_default(element)}] ELSE {sql} END)"
+        items.append(f"unnest({sql}) AS j{place}")
+        added.append(Field(title(node), from_stored(f"{name}.j{place}", element)))
+    replaced = {each.name: each for each in added}
+    fields = []
+    for place, each in enumerate(left.fields):
+        kept = replace(each, value=from_stored(f"{name}.c{place}", each.value.type))
+        joined = replaced.pop(each.name, None)
+        fields.append(replace(kept, value=joined.value) if joined else kept)
+    fields += [replace(each, in_star=False) for each in replaced.values()]
+    return From(_named(items, left.sql, name), tuple(fields))
+
+
+ONE = Relation("(SELECT CAST(0 AS UTINYINT) AS dummy)", ())
+
+
+@dataclass(frozen=True, slots=True)
+class DummyColumn:
+    """The one column of system.one."""
+
+    name: str = "dummy"
+    type: str = UINT8.text
+    default_kind: str = field(default="")
+    default: str = ""

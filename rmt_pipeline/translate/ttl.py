@@ -1,0 +1,162 @@
+"""TTL clauses, of tables and of columns: read, checked, and in the original's own text (§0.4.11).
+
+TTL d + INTERVAL 1 MONTH [DELETE] [WHERE condition], d + INTERVAL 1 DAY RECOMPRESS CODEC(ZSTD(9))
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from rmt_pipeline.protocol.errors import (
+    BadTtl,
+    IllegalColumn,
+    NotImplementedStatement,
+    SyntaxProblem,
+)
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import TtlRule
+from rmt_pipeline.syntax.lexer import Token, tokenize
+from rmt_pipeline.translate.expression import Expression, NamedType, compile_expression
+
+_CLAUSES = frozenset(("DELETE", "WHERE", "RECOMPRESS", "TO", "GROUP", "SET"))
+_CODEC = re.compile(
+    r"\s*CODEC\s*\(\s*(\w+)\s*(?:\(\s*(\d+)\s*\)\s*)?\)\s*", re.ASCII | re.IGNORECASE
+)
+_LEVELS = {"ZSTD": range(1, 23), "LZ4HC": range(1, 13), "LZ4": range(0), "NONE": range(0)}
+
+
+def parse_table_ttl(text: str, columns: Sequence[NamedType]) -> tuple[TtlRule, ...]:
+    """What follows TTL in CREATE TABLE or MODIFY TTL; `ttl_text` gives its canonical text.
+
+    `columns` are the stored ones. Raises SyntaxProblem, UnknownColumn, UnknownFunction, BadTtl
+    for an expression that gives no time or a codec that there is not, NotImplementedStatement.
+    """
+    rules = tuple(_rule(piece, columns) for piece in _pieces(text))
+    deletes = [rule.text for rule in rules if rule.kind == "delete"]
+    if len(deletes) > 1:
+        raise BadTtl(
+            f"TTL {deletes[0]} and TTL {deletes[1]}: rows are deleted by one TTL without WHERE at "
+            "most; take the earlier of the two with least(), or give one of them a WHERE"
+        )
+    keys = [rule.key for rule in rules]
+    twins = [key for key in keys if keys.count(key) > 1]
+    if twins:
+        raise BadTtl(f"TTL {twins[0]} is there twice")
+    return rules
+
+
+def ttl_text(rules: Sequence[TtlRule]) -> str:
+    """The rules of a table as its metadata has them; "" when there is none."""
+    return ", ".join(rule.text for rule in rules)
+
+
+def parse_column_ttl(
+    name: str, text: str, columns: Sequence[NamedType], key_columns: frozenset[str]
+) -> TtlRule:
+    """The TTL of one column. `key_columns` are those that the table's keys use and those that its
+    engine works with: they have none. Raises as `parse_table_ttl`, and IllegalColumn.
+    """
+    if name in key_columns:
+        raise IllegalColumn(
+            f"column {name} can have no TTL: the table's keys or its engine use its values"
+        )
+    return TtlRule("column", _time(text, columns).canonical, column=name)
+
+
+def rules_of(definition: TableDefinition) -> tuple[TtlRule, ...]:
+    """The rules of a table that is defined: its own, then those of its columns."""
+    if not definition.ttl and not any(column.ttl for column in definition.columns):
+        return ()
+    return _rules_of(definition.ttl, definition.columns)
+
+
+@lru_cache(maxsize=256)
+def _rules_of(text: str, columns: tuple[Column, ...]) -> tuple[TtlRule, ...]:
+    stored = [each for each in columns if each.default_kind not in ("ALIAS", "EPHEMERAL")]
+    of_table = parse_table_ttl(text, stored) if text else ()
+    of_columns = (
+        parse_column_ttl(column.name, column.ttl, stored, frozenset())
+        for column in stored
+        if column.ttl
+    )
+    return (*of_table, *of_columns)
+
+
+def _pieces(text: str) -> list[list[tuple[str, str]]]:
+    """Each rule as clauses: (word, what follows it); the first word is ""."""
+    pieces: list[list[tuple[str, str]]] = [[]]
+    word, start, depth = "", 0, 0
+    tokens = tokenize(text)
+    first = True  # of an element: a column may be named as a clause
+    for token in tokens:
+        depth += (token.text in ("(", "[")) - (token.text in (")", "]")) if _mark(token) else 0
+        ends = token.kind == "end" or (_mark(token) and token.text == "," and depth == 0)
+        clause = token.upper if depth == 0 and not first else ""
+        if ends or clause in _CLAUSES:
+            pieces[-1].append((word, text[start : token.start].strip()))
+            word, start = clause, token.end
+        first = False
+        if ends and token.kind != "end":
+            pieces.append([])
+            word, first = "", True
+    return pieces
+
+
+def _mark(token: Token) -> bool:
+    return token.kind == "mark"
+
+
+def _rule(piece: Sequence[tuple[str, str]], columns: Sequence[NamedType]) -> TtlRule:
+    (_, text), *clauses = piece
+    if not text:
+        raise SyntaxProblem("TTL: an expression is missing, as in TTL d + INTERVAL 1 DAY")
+    expression = _time(text, columns).canonical
+    words = [word for word, _ in clauses]
+    for word, meaning in (("TO", "TO DISK and TO VOLUME"), ("GROUP", "GROUP BY")):
+        if word in words:
+            raise NotImplementedStatement(f"TTL … {meaning} is not implemented")
+    if words == ["RECOMPRESS"]:
+        return TtlRule("recompress", expression, codec=_codec(clauses[0][1]))
+    if words and words[0] == "DELETE":
+        if clauses[0][1]:
+            raise SyntaxProblem(f"TTL … DELETE: expected WHERE, found {clauses[0][1]}")
+        words, clauses = words[1:], clauses[1:]
+    if not words:
+        return TtlRule("delete", expression)
+    if words != ["WHERE"]:
+        raise SyntaxProblem(
+            f"TTL {text}: {' '.join(words)} can't follow; there is [DELETE] [WHERE …] and "
+            "RECOMPRESS CODEC(…)"
+        )
+    condition = compile_expression(clauses[0][1], columns)
+    if not condition.condition_sql:
+        raise BadTtl(f"TTL … WHERE {condition.canonical} is {condition.type}, no condition")
+    return TtlRule("where", expression, where=condition.canonical)
+
+
+def _time(text: str, columns: Sequence[NamedType]) -> Expression:
+    expression = compile_expression(text, columns)
+    if not expression.columns_used:
+        raise BadTtl(f"TTL {expression.canonical} uses no column of the table")
+    if not expression.type.date_like or expression.type.nullable:
+        raise BadTtl(
+            f"TTL {expression.canonical} is {expression.type}; it must be a Date or DateTime that "
+            "is never NULL"
+        )
+    return expression
+
+
+def _codec(text: str) -> str:
+    """What stands in CODEC(…), as the original writes it."""
+    match = _CODEC.fullmatch(text)
+    name = match[1].upper() if match is not None else ""
+    levels = _LEVELS.get(name)
+    if match is None or levels is None:
+        raise BadTtl(
+            f"TTL … RECOMPRESS {text}: there is CODEC(ZSTD(1…22)), LZ4, LZ4HC and NONE"
+        )
+    if match[2] is None:
+        return "ZSTD(1)" if name == "ZSTD" else name
+    if int(match[2]) not in levels:
+        raise BadTtl(f"TTL … RECOMPRESS {text}: {name} has no level {match[2]}")
+    return f"{name}({match[2]})"
