@@ -90,18 +90,19 @@ class SparkSessions:
         """
         if self.given is not None:
             return
-        if self.remote is None:
+        remote = self.remote  # another thread may fall back to a master meanwhile
+        if remote is None:
             lost = _jvm.has_ended
         else:
             told = any(code in str(error) for code in _LOST)
-            lost = told or not _is_reachable(self.remote)
+            lost = told or not _is_reachable(remote)
         if not lost:
             return
         with self._lock:
             if self._session is not session:
                 return
             self._session = None
-        if self.remote is None:
+        if remote is None:
             stop_jvm(session)
         else:
             with contextlib.suppress(Exception):

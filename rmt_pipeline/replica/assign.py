@@ -85,8 +85,7 @@ def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> Mer
     quorum, *_ = keeper.get_many([replica.table.quorum_status])
     committing = committing_blocks(keeper, replica.table, list(partitions))
     mutations = load_mutations(replica)
-    memory.pointer = None  # a clone moves it back; then what we remember says nothing
-    pulled = pull_log(replica)
+    pulled = pull_log(replica, afresh=True)
     after = queue_snapshot(keeper, replica.paths, memory.entries)
     virtual = view_of(after).virtual
     entries = [entry for _, entry in after.entries]

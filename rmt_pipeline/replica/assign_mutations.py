@@ -84,8 +84,7 @@ def _look(replica: Replica) -> _View:
     keeper, memory = replica.keeper, replica.memory
     quorum, *_ = keeper.get_many([replica.table.quorum_status])
     mutations = load_mutations(replica)
-    memory.pointer = None  # a clone moves it back; then what we remember says nothing
-    pulled = pull_log(replica)
+    pulled = pull_log(replica, afresh=True)
     snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
     entries = {
         node: entry

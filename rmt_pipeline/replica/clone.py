@@ -98,7 +98,6 @@ def _empty_queue(replica: Replica) -> None:
     for start in range(0, len(nodes), limits.MULTI_OPS_MAX):
         batch = nodes[start : start + limits.MULTI_OPS_MAX]
         replica.keeper.multi([Delete(paths.queue_entry(node)) for node in batch])
-    replica.memory.entries.entries.clear()
 
 
 def _clone(replica: Replica, source: _Source) -> Cloned:

@@ -325,7 +325,7 @@ class Executor:
     def _told(self, task: _Task, published: Published | RmtError, seconds: float) -> PartDone:
         """What became of a task; what could not be published is given back."""
         if isinstance(published, PartDiffers):
-            self._replica.memory.fetch_instead.add(task.part)
+            self._replica.memory.fetch_instead.learn({task.part: None})
             failed = self._failed(task.node, task.entry, published, release=True)
             return replace(failed, differs=True)
         if isinstance(published, RmtError):

@@ -55,7 +55,7 @@ def _addresses(replica: Replica, names: Sequence[str]) -> dict[str, bytes]:
     """Of those that are active, or were a moment ago: if one is not any more, its fetch fails and
     the next try looks again.
     """
-    known, now = replica.memory.addresses, replica.clock.monotonic_s()
+    known, now = replica.memory.addresses.of(names), replica.clock.monotonic_s()
     stale = [
         name
         for name in names
@@ -66,11 +66,12 @@ def _addresses(replica: Replica, names: Sequence[str]) -> dict[str, bytes]:
         [node for peer in paths for node in (peer.is_active, peer.host)]
     )
     for name, active, host in zip(stale, reads[0::2], reads[1::2], strict=True):
+        known.pop(name, None)
         if active is not None and host is not None:
             known[name] = (now, host[0])
-        else:
-            known.pop(name, None)
-    return {name: known[name][1] for name in names if name in known}
+    replica.memory.addresses.learn(known)
+    replica.memory.addresses.forget(name for name in stale if name not in known)
+    return {name: address for name, (_, address) in known.items()}
 
 
 def _search(replica: Replica, part: PartName) -> Source | NoReplicaHasPart:

@@ -238,7 +238,7 @@ class Insertion:
                 self._take_out_duplicates(replica, batch)
                 return None
             case meaning.PartitionMissing(block):
-                replica.memory.partitions.discard(batch[block].staged.manifest.partition_id)
+                replica.memory.partitions.forget([batch[block].staged.manifest.partition_id])
                 return None
             case meaning.NotActive():
                 raise read_only(replica) from refused
@@ -391,14 +391,15 @@ class Insertion:
         )
 
     def _ensure_partitions(self, replica: Replica, partitions: set[str]) -> None:
-        for partition in sorted(partitions - replica.memory.partitions):
+        known = replica.memory.partitions.of(partitions)
+        for partition in sorted(partitions - known.keys()):
             ops = transactions.create_partition(replica.table, replica.paths, partition)
             try:
                 replica.keeper.multi(ops)
             except Refused as refused:
                 if refused.kind is not Kind.NODE_EXISTS:
                     raise
-            replica.memory.partitions.add(partition)
+            replica.memory.partitions.learn({partition: None})
 
     def _result(self) -> InsertResult:
         rows = sum(rows for _, rows in self._parts)

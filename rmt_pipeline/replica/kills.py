@@ -52,10 +52,18 @@ class Kills:
                 forget_stop(job.staging)
 
     def _watch(self, keeper: Keeper, table: TablePaths, mutation: str) -> None:
-        if mutation in self._watched:
-            return
-        self._watched.add(mutation)
-        if keeper.exists(table.mutation(mutation), lambda: self._gone(mutation)) is None:
+        """Of two threads at once one asks. If that fails, whoever comes next asks again."""
+        with self._lock:
+            if mutation in self._watched:
+                return
+            self._watched.add(mutation)
+        try:
+            stat = keeper.exists(table.mutation(mutation), lambda: self._gone(mutation))
+        except BaseException:
+            with self._lock:
+                self._watched.discard(mutation)
+            raise
+        if stat is None:
             self._gone(mutation)
 
     def _gone(self, mutation: str) -> None:

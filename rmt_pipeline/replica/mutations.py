@@ -2,6 +2,7 @@
 assigned in `assign`, and made in `mutate`.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import Check, Kind, Refused, Watch
 from rmt_pipeline.zookeeper.paths import last_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import (
+    FINISHED_KNOWN_MAX,
     NotedMutations,
     committing_blocks,
     noted_mutations,
@@ -65,8 +67,6 @@ def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
         if read is not None:  # else it was killed since the ids were listed
             entries[mutation_id] = MutationEntry.decode(read[0])
     if entries.keys() != loaded.entries.keys():
-        for gone in loaded.entries.keys() - entries.keys():
-            memory.checked.pop(gone, None)
         loaded = memory.loaded = Mutations(entries)
     return loaded
 
@@ -204,8 +204,7 @@ def _look(
         if not open_ids:
             return noted, [_finished(*one) for one in mutations.entries.items()]
         committing = _in_flight(replica, mutations, open_ids)
-        memory.pointer = None  # a clone moves it back; then what we remember says nothing
-        pulled = pull_log(replica)
+        pulled = pull_log(replica, afresh=True)
         snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
         if noted.is_lost_version == pulled.is_lost_version == snapshot.is_lost_version:
             queue, active = [entry for _, entry in snapshot.entries], PartSet(snapshot.parts)
@@ -229,23 +228,20 @@ def _in_flight(
     Numbers only grow: where none was smaller once, none ever will be (spec §7.6).
     """
     checked = replica.memory.checked
-    partitions = sorted(
-        {
-            partition
-            for one in ids
-            for partition, _ in mutations.entries[one].block_numbers
-            if partition not in checked.get(one, ())
-        }
-    )
+    numbers = {
+        (one, partition): version
+        for one in ids
+        for partition, version in mutations.entries[one].block_numbers
+    }
+    open_ones = numbers.keys() - checked.of(numbers)
+    partitions = sorted({partition for _, partition in open_ones})
     committing = committing_blocks(replica.keeper, replica.table, partitions)
-    for one in ids:
-        passed = {
-            partition
-            for partition, version in mutations.entries[one].block_numbers
-            if partition in committing
-            and min(committing[partition], default=version) >= version
-        }
-        checked.setdefault(one, set()).update(passed)
+    passed = [
+        (one, partition)
+        for one, partition in open_ones
+        if min(committing[partition], default=math.inf) >= numbers[one, partition]
+    ]
+    checked.learn(dict.fromkeys(passed), most=2 * len(numbers) + FINISHED_KNOWN_MAX)
     return committing
 
 

@@ -30,8 +30,12 @@ class Pulled:
     is_lost_version: int
 
 
-def pull_log(replica: Replica, watch: Watch | None = None) -> Pulled:
+def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = False) -> Pulled:
     """Copy every log entry that is new to this replica into its queue.
+
+    `afresh`: for whoever acts on there being nothing left to copy. The pointer is read: one that
+    this process remembers may be ahead of it since a clone moved it back, and would say so of a
+    queue that lacks entries.
 
     The watch fires at the next change of the log. Several processes may pull for one replica:
     the pointer's version lets one of them win each batch. Raises TableIsReadOnly when the replica
@@ -39,7 +43,8 @@ def pull_log(replica: Replica, watch: Watch | None = None) -> Pulled:
     """
     copied = 0
     while True:
-        pointer = replica.memory.pointer or _read_pointer(replica)
+        remembered = None if afresh else replica.memory.pointer
+        pointer = remembered or _read_pointer(replica)
         names, log = replica.keeper.children_stat(replica.table.log, watch)
         start = sequence_number(names[0]) if names else 0
         index = start if pointer.index is None else pointer.index
@@ -108,8 +113,8 @@ def _copy(replica: Replica, pointer: Pointer, entries: Sequence[bytes], end: int
     grown = replica.memory.pull_batch * 2
     replica.memory.pull_batch = min(grown, limits.LOG_ENTRIES_PER_PULL_MAX)
     nodes = [last_name(path) for path in created if path]
-    replica.memory.entries.entries.update(
-        (node, decode(data)) for node, data in zip(nodes, entries, strict=True)
+    replica.memory.entries.learn(
+        {node: decode(data) for node, data in zip(nodes, entries, strict=True)}
     )
     return True
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import TableSettings
@@ -38,29 +39,47 @@ class PartCounts:
     outdated: int
 
 
+_NO_MUTATIONS = Mutations({})
+
+
 @dataclass(slots=True)
 class Memory:
-    """What this process remembers only to save requests. Losing all of it changes nothing."""
+    """What this process remembers only to save requests. Losing all of it changes nothing.
 
-    partitions: set[str] = field(default_factory=set)
-    """Partitions whose node in `block_numbers` was seen."""
+    All loops of a process share it, so any field may be another one at any moment. A field is
+    an immutable value, which is replaced as a whole and looked at once by whoever decides, or
+    an object with a lock of its own (`Hints`, `Kills`); nothing else. Below each one stands
+    why it is safe to act on it when it is old.
+    """
+
+    partitions: Hints[str, None] = field(default_factory=Hints)
+    """Partitions whose node in `block_numbers` was seen. Without it an allocation is refused."""
     not_lost_version: int | None = None
     """The version of `is_lost` when it was seen to be "0". Inserts check that it still has it."""
     entries: KnownEntries = field(default_factory=KnownEntries)
+    """Queue entries by node: true for ever."""
     pointer: Pointer | None = None
-    """Our log pointer as we left it; a pull that finds it outdated is refused, and reads it."""
-    addresses: dict[str, tuple[float, bytes]] = field(default_factory=dict)
-    """Peers that were active, when (monotonic), and their addresses."""
+    """Our log pointer as we left it. A pull that copies something with an outdated one is refused;
+    whoever has to know that nothing is left to copy does not look here (`pull_log`, `afresh`).
+    """
+    addresses: Hints[str, tuple[float, bytes]] = field(default_factory=Hints)
+    """Peers that were active, when (monotonic), and their addresses. A fetch from an old one fails
+    and is tried again.
+    """
     parts_counted: tuple[float, PartCounts] | None = None
-    """When parts were counted last (monotonic), and how many there were."""
+    """When parts were counted last (monotonic), and how many there were: to slow inserts down."""
     active: tuple[float, tuple[str, ...]] | None = None
-    """When it was asked last (monotonic) which replicas are active, and the answer."""
-    fetch_instead: set[PartName] = field(default_factory=set)
-    """Results of merges that came out differently here: fetched from who published them."""
-    loaded: Mutations = field(default_factory=lambda: Mutations({}))
+    """When it was asked last (monotonic) which replicas are active, and the answer: to choose who
+    merges. When two choose differently both merge, or both wait until the others have.
+    """
+    fetch_instead: Hints[PartName, None] = field(default_factory=Hints)
+    """Results of merges that came out differently here: fetched from who published them. Who does
+    not know it makes the same once more.
+    """
+    loaded: Mutations = _NO_MUTATIONS
     """Mutations as some thread loaded them last, for their entries, which never change."""
-    checked: dict[str, set[str]] = field(default_factory=dict)
-    """By mutation, the partitions in which no smaller number was in flight: none comes any more."""
+    checked: Hints[tuple[str, str], None] = field(default_factory=Hints)
+    """Mutations and partitions in which no smaller number was in flight: none comes any more."""
     kills: Kills = field(default_factory=Kills)
     pull_batch: int = 1
     """Log entries per pull: starts at one and doubles, so that huge entries get through."""

@@ -43,8 +43,9 @@ def merges_awaited(replica: Replica, entries: Iterable[LogEntry]) -> dict[PartNa
 
 
 def _active(replica: Replica) -> tuple[str, ...]:
-    memory, now_s = replica.memory, replica.clock.monotonic_s()
-    if memory.active is None or now_s - memory.active[0] > ACTIVE_VALID_S:
+    known, now_s = replica.memory.active, replica.clock.monotonic_s()
+    if known is None or now_s - known[0] > ACTIVE_VALID_S:
         living = living_replicas(replica.keeper, replica.table)
-        memory.active = now_s, tuple(name for name, active in living.items() if active)
-    return memory.active[1]
+        known = now_s, tuple(name for name, active in living.items() if active)
+        replica.memory.active = known
+    return known[1]

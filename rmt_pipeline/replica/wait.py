@@ -33,7 +33,7 @@ def sync_replica(
     kind_of: Callable[[bytes], str],
 ) -> None:
     """Wait until this replica has carried out what is in the log now. Raises Timeout."""
-    pull_log(replica)
+    pull_log(replica, afresh=True)
     if mode is SyncMode.PULL:
         return
     deadline = replica.clock.monotonic_s() + timeout_s

@@ -192,8 +192,8 @@ class _Process:
         """Of a replica that this server has, as its table's settings are at the moment."""
         known = self._sends.get(endpoint)
         if known is None:
-            known = Bandwidth(partial(self._send_limit, endpoint), SystemClock())
-            self._sends[endpoint] = known
+            made = Bandwidth(partial(self._send_limit, endpoint), SystemClock())
+            known = self._sends.setdefault(endpoint, made)  # of two threads one wins, for both
         return known
 
     def _send_limit(self, endpoint: str) -> int:

@@ -98,12 +98,7 @@ class Supervisor:
                 raise Timeout(
                     f"the server did not look at its tables in {RELOAD_TIMEOUT_S:g} s"
                 )
-        return {
-            table.definition.full_name: table.state.reason
-            if isinstance(table.state, ReadOnly)
-            else ""
-            for table in self._tables.all.values()
-        }
+        return {table.definition.full_name: table.reason for table in self._tables.all.values()}
 
     def _serve_session(self, keeper: KazooKeeper, give_up_s: float) -> None:
         self._version = None

@@ -72,7 +72,14 @@ class ServedTable:
 
     @property
     def replica(self) -> Replica | None:
-        return self.state.replica if isinstance(self.state, Active) else None
+        state = self.state  # HTTP threads ask while the supervisor's thread changes it
+        return state.replica if isinstance(state, Active) else None
+
+    @property
+    def reason(self) -> str:
+        """Why it is read-only; "" when it is active."""
+        state = self.state
+        return state.reason if isinstance(state, ReadOnly) else ""
 
     def alter(self, definition: TableDefinition) -> None:
         """Another definition of the same replica: it stays active."""

@@ -4,9 +4,10 @@ A session sees the tree move forward only, and its requests are answered in orde
 are sent one after another in one session see states that follow one another, also pipelined.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.entries import LogEntry, virtual_parts
 from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
 from rmt_pipeline.protocol.log_entry import decode
@@ -16,12 +17,10 @@ from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.zookeeper.keeper import Keeper, Watch
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
 
+KnownEntries = Hints[str, LogEntry]
+"""Queue entries read before. A queue node never changes and its name is never used again."""
 
-@dataclass(slots=True)
-class KnownEntries:
-    """Queue entries read before. A queue node never changes and its name is never used again."""
-
-    entries: dict[str, LogEntry] = field(default_factory=dict)
+FINISHED_KNOWN_MAX = 100  # beyond twice what is queued
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,9 @@ def queue_snapshot(
 
     A claim that was listed and is gone when it is read may have been finished after the parts were
     listed: its part would be missing and its entry look free. It counts as claimed still.
+
+    What is `known` saves reads and decides nothing: the entries of the names that were listed are
+    this call's own from the moment they were read, whatever other threads forget meanwhile.
     """
     lost, executing = keeper.get_many([replica.is_lost, replica.executing])
     if lost is None or executing is None:
@@ -61,8 +63,8 @@ def queue_snapshot(
         claimed, parts = keeper.children_many([replica.executing, replica.parts])
     if names is None or claimed is None or parts is None:
         raise _gone(replica)
-    _learn(keeper, replica, names, known)
-    if any(name not in known.entries for name in names):
+    entries = _entries(keeper, replica, names, known)
+    if len(entries) < len(names):
         # An entry that was listed and is gone when it is read may have been finished after the
         # parts were listed: without this it would be seen in neither.
         [parts] = keeper.children_many([replica.parts])
@@ -70,13 +72,11 @@ def queue_snapshot(
             raise _gone(replica)
     claims = keeper.get_many([replica.claim(node) for node in claimed])
     return QueueSnapshot(
-        entries=tuple((name, known.entries[name]) for name in names if name in known.entries),
+        entries=tuple(entries.items()),
         claims={
-            node: Claim.decode(read[0])
-            if read is not None
-            else _just_ended(known.entries[node])
+            node: Claim.decode(read[0]) if read is not None else _just_ended(entries[node])
             for node, read in zip(claimed, claims, strict=True)
-            if read is not None or node in known.entries
+            if read is not None or node in entries
         },
         parts=tuple(PartName.parse(name) for name in parts),
         executing_version=executing[1].version,
@@ -96,23 +96,27 @@ def _gone(replica: ReplicaPaths) -> ReplicaRetired:
     )
 
 
-def _learn(
-    keeper: Keeper, replica: ReplicaPaths, names: list[str], known: KnownEntries
-) -> None:
-    new = [name for name in names if name not in known.entries]
+def _entries(
+    keeper: Keeper, replica: ReplicaPaths, names: Sequence[str], known: KnownEntries
+) -> dict[str, LogEntry]:
+    """In the order of the names; without those that were finished or dropped since the listing."""
+    found = known.of(names)
+    new = [name for name in names if name not in found]
+    read_now: dict[str, LogEntry] = {}
     for name, read in zip(
         new, keeper.get_many([replica.queue_entry(name) for name in new]), strict=True
     ):
         if read is None:
-            continue  # finished or dropped since the names were listed
+            continue
         try:
-            known.entries[name] = decode(read[0], ctime_s=read[1].created_ms // 1000)
+            read_now[name] = decode(read[0], ctime_s=read[1].created_ms // 1000)
         except Corruption as error:
             raise Corruption(f"{replica.queue_entry(name)}: {error}") from error
-    if len(known.entries) > 2 * len(names) + 100:
-        living = set(names)
-        for name in [name for name in list(known.entries) if name not in living]:
-            known.entries.pop(name, None)
+    known.learn(read_now, most=2 * len(names) + FINISHED_KNOWN_MAX)
+    if not read_now:
+        return found
+    found |= read_now
+    return {name: found[name] for name in names if name in found}
 
 
 def queued_entries(
@@ -122,8 +126,7 @@ def queued_entries(
     [names] = keeper.children_many([replica.queue])
     if names is None:
         raise _gone(replica)
-    _learn(keeper, replica, names, known)
-    return tuple(known.entries[name] for name in names if name in known.entries)
+    return tuple(_entries(keeper, replica, names, known).values())
 
 
 @dataclass(frozen=True, slots=True)

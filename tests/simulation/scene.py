@@ -24,7 +24,7 @@ from tests.support.sim_rows import rows_on, stage_rows
 from tests.support.world import Broken, Process
 
 T = TypeVar("T")
-STEPS_MAX = 3000
+STEPS_MAX = 10_000
 
 
 @dataclass(eq=False)
