@@ -1,6 +1,6 @@
 """What each engine keeps of the rows of one key (spec §17), for many keys at once.
 
-The obvious form, row by row, is `protocol.rows`; tests compare the two.
+The obvious form, row by row, is `tests.oracle.rows`; tests compare the two.
 """
 
 from typing import Any, Protocol, assert_never

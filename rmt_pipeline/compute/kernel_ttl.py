@@ -1,6 +1,6 @@
 """TTL of rows (spec §13): which rows and values are gone, and what a part is told of their times.
 
-The obvious form, row by row, is `protocol.rows.apply_ttl`; tests compare the two.
+The obvious form, row by row, is `tests.oracle.rows.apply_ttl`; tests compare the two.
 """
 
 from collections.abc import Iterator, Sequence

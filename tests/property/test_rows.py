@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.protocol.rows import MergeRules, Row, comparable, merge_rows
+from tests.oracle.rows import MergeRules, Row, comparable, merge_rows
 
 COLUMNS = (
     ("k", "Int8"),

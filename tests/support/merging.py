@@ -17,14 +17,14 @@ from rmt_pipeline.compute.merge import MergeDone, MergeJob, SourcePart
 from rmt_pipeline.compute.merge_plan import shape_of
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.parts import merged as merged_name
-from rmt_pipeline.protocol.row_order import order_value
-from rmt_pipeline.protocol.rows import MergeRules, comparable
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind, TableDefinition
 from rmt_pipeline.store.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile
 from rmt_pipeline.store.parquet import encode
 from rmt_pipeline.store.row_hash import hash_table
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from tests.oracle.order import order_value
+from tests.oracle.rows import MergeRules, comparable
 
 CREATED_S = 1_700_000_000
 

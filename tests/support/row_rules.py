@@ -1,6 +1,6 @@
 """Rows as tuples for tests of the row oracle."""
 
-from rmt_pipeline.protocol.rows import MergeRules, merge_rows
+from tests.oracle.rows import MergeRules, merge_rows
 
 
 def rules(kind: str, columns: str, order_by: str = "k", **more) -> MergeRules:

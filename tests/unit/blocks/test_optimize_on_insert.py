@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.compute.blocks import blocks_of
 from rmt_pipeline.protocol.errors import IncorrectData
-from rmt_pipeline.protocol.rows import merge_rows
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.row_hash import hash_table
+from tests.oracle.rows import merge_rows
 from tests.support.merging import Row, definition, rows_of, rules_of, sorted_table
 
 COLUMNS = [

@@ -1,4 +1,4 @@
-"""The kernel against `protocol.rows`: all engines, all types, whatever the windows."""
+"""The kernel against `tests.oracle.rows`: all engines, all types, whatever the windows."""
 
 import decimal
 import string
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import IncorrectData
-from rmt_pipeline.protocol.rows import merge_rows
 from rmt_pipeline.protocol.table import TableDefinition
+from tests.oracle.rows import merge_rows
 from tests.support.merging import (
     Row,
     definition,

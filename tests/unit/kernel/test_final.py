@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.compute.merge_final import columns_for_final, final_files, final_rows
 from rmt_pipeline.compute.merge_job import SourcePart
-from rmt_pipeline.protocol.rows import merge_rows
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
+from tests.oracle.rows import merge_rows
 from tests.support.merging import Row, definition, rows_of, rules_of, sorted_table, write_part
 
 COLUMNS = [("k", "UInt8"), ("v", "UInt8"), ("flag", "UInt8"), ("sign", "Int8"), ("n", "Int64")]

@@ -23,7 +23,6 @@ from rmt_pipeline.compute.merge import (
     SourcePart,
 )
 from rmt_pipeline.protocol.errors import Corruption, DiskFull, UserError
-from rmt_pipeline.protocol.rows import merge_rows
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store import parquet
 from rmt_pipeline.store.checksums import hash_hex
@@ -31,6 +30,7 @@ from rmt_pipeline.store.manifest import KeyBound
 from rmt_pipeline.store.row_hash import hash_table
 from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
+from tests.oracle.rows import merge_rows
 from tests.support.merging import (
     CREATED_S,
     definition,

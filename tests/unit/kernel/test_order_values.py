@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.compute.kernel_order import row_order
 from rmt_pipeline.compute.order_values import has_own_order, order_values
-from rmt_pipeline.protocol.row_order import order_value
 from rmt_pipeline.syntax.types import parse_type
+from tests.oracle.order import order_value
 
 ENUM = "Enum16('b\\'s' = -300, 'c' = 2, 'a' = 7)"
 VALUES = {

@@ -19,10 +19,10 @@ from rmt_pipeline.compute.merge import LocalMerger, MergeDone, SourcePart
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.compute.mutate_job import MutateDone, MutateJob
 from rmt_pipeline.protocol.entries import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
-from rmt_pipeline.protocol.rows import ColumnTtl, apply_ttl, merge_rows
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.ttl import PartTtl, TtlTimes
 from rmt_pipeline.system import SystemClock
+from tests.oracle.rows import ColumnTtl, apply_ttl, merge_rows
 from tests.support.merging import (
     CREATED_S,
     Row,

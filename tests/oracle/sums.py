@@ -9,8 +9,8 @@ from math import isnan
 from typing import Any
 
 from rmt_pipeline.protocol.errors import UnknownFunction
-from rmt_pipeline.protocol.row_order import order_value
-from rmt_pipeline.protocol.row_states import is_state, merged_states
+from tests.oracle.order import order_value
+from tests.oracle.states import is_state, merged_states
 
 Row = Mapping[str, Any]
 Columns = Sequence[tuple[str, str]]

@@ -7,7 +7,7 @@ from math import inf, isnan, nan
 import pytest
 
 from rmt_pipeline.protocol.errors import IncorrectData, UnknownFunction
-from rmt_pipeline.protocol.rows import comparable
+from tests.oracle.rows import comparable
 from tests.support.row_rules import merge, rules
 
 # --- MergeTree -------------------------------------------------------------------------------

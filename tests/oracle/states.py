@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rmt_pipeline.protocol.row_order import order_value
+from tests.oracle.order import order_value
 
 _STATE = re.compile(r"AggregateFunction\((\w+)(?:, (.*))?\)", re.DOTALL)
 _WRAPPED = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)", re.DOTALL)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.protocol import rows as rows_module
 from rmt_pipeline.protocol.errors import IncorrectData
-from rmt_pipeline.protocol.rows import ColumnTtl, Row, apply_ttl
+from tests.oracle import rows as rows_module
+from tests.oracle.rows import ColumnTtl, Row, apply_ttl
 from tests.support.row_rules import merge, rules
 
 # --- Collapsing ------------------------------------------------------------------------------

