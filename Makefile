@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 SEEDS  ?= 1000
+SAMPLE ?= 0
 FIRST  ?= 1
 MINUTES ?= 10
 LANES  := tidy unit property contract crash simulation zookeeper spark dagster golden
@@ -13,10 +14,10 @@ LANES  := tidy unit property contract crash simulation zookeeper spark dagster g
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format simulate mutants fuzz soak coverage bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test lint format simulate mutants machine-mutants fuzz soak coverage bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make test-LANE  one lane of the tests: $(LANES)"
 
 venv: $(READY) ## create .venv from requirements.lock
@@ -65,6 +66,9 @@ simulate: $(READY) ## SEEDS=n seeds of the protocol's simulation, from FIRST=k o
 
 mutants: $(READY) ## plant every bug of docs/proof.md: each must be noticed
 	$(BIN)/python -m tests.mutants
+
+machine-mutants: $(READY) ## plant a bug in every comparison, guard, effect, multi (SAMPLE=n: some); nightly
+	$(BIN)/python -m tests.mutants.machine --sample $(SAMPLE)
 
 fuzz: $(READY) ## MINUTES=n of any bytes for every decoder
 	$(BIN)/python -m tests.property.fuzz --minutes $(MINUTES)
