@@ -1,1 +1,1 @@
-"""Bugs planted by machine: every comparison, guard, order of effects, field of a multi, exception path."""
+"""Bugs planted by machine: in comparisons, guards, orders of effects, multis, exception paths."""

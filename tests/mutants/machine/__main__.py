@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.mutants.machine.hunt import every_site, hunt, warm_up
+from tests.mutants.machine.hunt import canary, every_site, hunt, warm_up
 from tests.mutants.machine.sites import Site
 from tests.mutants.machine.tests_of_lines import ROOMS, ROOT, TestsOfLines, measure
 
@@ -51,6 +51,9 @@ def main() -> int:
         return 0
     tests = TestsOfLines.load(options.tests or _measured())
     warm_up()
+    if noticed := canary(tests):
+        print(f"without any bug there is one who notices: {noticed}", file=sys.stderr)
+        return 2
     survivors, total = [], 0
     for site in chosen(every_site(ROOMS), options):
         verdict = hunt(site, tests)

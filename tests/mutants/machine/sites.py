@@ -30,8 +30,6 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Sub: ast.Add,
     ast.Mult: ast.FloorDiv,
     ast.FloorDiv: ast.Mult,
-    ast.BitOr: ast.BitAnd,
-    ast.BitAnd: ast.BitOr,
 }
 ACTORS = frozenset(
     {"keeper", "store", "disk", "replica", "memory", "catalog", "peers", "paths"}
@@ -90,6 +88,8 @@ def _named(tree: ast.Module, file: str) -> list[tuple[Site, Edit]]:
 
 def _walk(node: ast.AST, scope: str) -> Iterator[tuple[str, _Found]]:
     for child in ast.iter_child_nodes(node):
+        if child in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            continue  # what mypy looks at
         if isinstance(child, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             inner = f"{scope}.{child.name}".lstrip(".")
         else:
