@@ -22,7 +22,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.create import create_replica
-from rmt_pipeline.replica.drop import drop_replica
+from rmt_pipeline.replica.drop import drop_table, resume_drop
 from rmt_pipeline.replica.http_peers import HttpPeers
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.store.disk import LocalDisk
@@ -31,7 +31,6 @@ from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
-from rmt_pipeline.zookeeper.paths import TablePaths
 
 
 class ServerContext:
@@ -221,25 +220,34 @@ class ServerContext:
             if if_not_exists:
                 return False
             raise TableAlreadyExists(f"table {definition.full_name} already exists")
+        self._finish_drop(definition.database, definition.name)
         definition = replace(self.expanded(definition), uuid=self.ids.new_id())
         definition = create_replica(self.keeper(), definition, self._creator(definition))
         self.catalog.add(definition)
         return True
 
-    def drop_table(self, database: str, name: str) -> TableDefinition:
+    def drop_table(self, database: str, name: str) -> None:
         """DROP TABLE: the local name first, so that nobody works on it; then ZooKeeper, then the
-        bytes. What an interruption leaves, CREATE of the same table or the server's start cleans.
+        bytes. What was cut off is finished by the next DROP or CREATE of that name, or by the
+        server. Raises UnknownTable, Conflict (another process is at it).
         """
-        definition = self.catalog.definition(database, name)
-        store = self.store(definition)
-        self.catalog.remove(database, name)
-        engine = definition.engine
-        drop_replica(self.keeper(), TablePaths(engine.zookeeper_path), engine.replica)
-        store.destroy()
+        if not self._finish_drop(database, name):
+            definition = self.catalog.definition(database, name)
+            drop_table(self.catalog, self.keeper(), definition, self.store)
+            self._forget(definition.full_name)
+
+    def _finish_drop(self, database: str, name: str) -> bool:
+        """False when no drop of that name was cut off."""
+        if not self.catalog.is_dropping(database, name):
+            return False
+        resumed = resume_drop(self.catalog, self.keeper(), database, name, self.store)
+        self._forget(f"{database}.{name}")
+        return resumed
+
+    def _forget(self, full_name: str) -> None:
         with self._lock:
-            self._stores.pop(definition.full_name, None)
-            self._replicas.pop(definition.full_name, None)
-        return definition
+            self._stores.pop(full_name, None)
+            self._replicas.pop(full_name, None)
 
     def _creator(self, definition: TableDefinition) -> bytes:
         return f"{definition.full_name}|{self.server.name}".encode()

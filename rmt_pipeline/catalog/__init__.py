@@ -3,6 +3,7 @@
     <data>/server.json                       whose directory this is
     <data>/metadata/.version                 changes with every change below
     <data>/metadata/<database>/<table>.json  one table's definition
+    <data>/metadata/<database>/<table>.dropping   a table whose DROP has not ended
     <data>/data/<database>/<table>/          the table's parts (`rmt_pipeline.store`)
 
 A database is its directory. Several processes use one catalog at the same time (the server,
@@ -11,7 +12,12 @@ state before it or after it. Names are escaped as the original does for its file
 can leave the directory or meet one of the names above.
 """
 
-from rmt_pipeline.catalog.catalog import DEFAULT_DATABASE, Catalog, CatalogVersion
+from rmt_pipeline.catalog.catalog import (
+    DEFAULT_DATABASE,
+    Catalog,
+    CatalogVersion,
+    UnfinishedDrop,
+)
 from rmt_pipeline.catalog.directory import (
     DirectoryLock,
     claim_data_directory,
@@ -24,6 +30,7 @@ __all__ = [
     "Catalog",
     "CatalogVersion",
     "DirectoryLock",
+    "UnfinishedDrop",
     "claim_data_directory",
     "escape_file_name",
     "require_owner",

@@ -2,12 +2,14 @@
 
 import errno
 import fcntl
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import IO
 
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
 from rmt_pipeline.catalog.files import (
@@ -18,7 +20,10 @@ from rmt_pipeline.catalog.files import (
     unwritable,
 )
 from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
     DatabaseAlreadyExists,
+    RmtError,
     TableAlreadyExists,
     UnknownDatabase,
     UnknownTable,
@@ -30,6 +35,7 @@ from rmt_pipeline.system import IdSource, RandomIds
 DEFAULT_DATABASE = "default"
 FILE_NAME_BYTES_MAX = 255  # of every Linux file system
 _SUFFIX = ".json"
+_DROPPING = ".dropping"
 _STAGING = ".staging"  # an escaped name has no dot
 _VERSION = ".version"
 _LOCK = ".lock"
@@ -41,6 +47,18 @@ class CatalogVersion:
 
     token: str
     modified_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedDrop:
+    """A table that is no table any more, of which something may be left in ZooKeeper and on disk.
+
+    `replica_czxid` is the transaction that made its replica in ZooKeeper, 0 when there was none: a
+    replica of the same name that was made in another one is somebody else's.
+    """
+
+    definition: TableDefinition
+    replica_czxid: int
 
 
 class Catalog:
@@ -111,7 +129,10 @@ class Catalog:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise unwritable(self._root, error) from error
-            tables = ", ".join(self.tables(name))
+            unfinished = [
+                f"{table} (its DROP is not finished)" for table in self.dropping(name)
+            ]
+            tables = ", ".join([*self.tables(name), *unfinished])
             raise UserError(
                 f"database {name} still has tables: {tables}; drop them first"
             ) from None
@@ -129,15 +150,7 @@ class Catalog:
 
     def tables(self, database: str) -> list[str]:
         """Sorted. Raises UnknownDatabase."""
-        try:
-            files = [file.name for file in self._database(database).iterdir()]
-        except FileNotFoundError:
-            self.require_database(database)
-            raise
-        names = (
-            unescape_file_name(f.removesuffix(_SUFFIX)) for f in files if f.endswith(_SUFFIX)
-        )
-        return sorted(name for name in names if name is not None)
+        return self._names(database, _SUFFIX)
 
     def has(self, database: str, name: str) -> bool:
         return self._file(database, name).is_file()
@@ -206,26 +219,88 @@ class Catalog:
         dropped, or dropped and created again, stays away: raises UnknownTable. Also DiskFull.
         """
         with self._locked():
-            before = self.definition(definition.database, definition.name)
-            if before.uuid != definition.uuid:
-                raise UnknownTable(
-                    f"table {definition.full_name} was dropped and created again"
-                )
+            before = self._require_same(definition)
             after = change(before)
             if after != before:
                 self.save(after)
         return after
 
-    def remove(self, database: str, name: str) -> bool:
-        """Forget a table; its data is not touched. False when there was none."""
-        file = self._file(database, name)
-        try:
+    # Dropping a table: its name is given up only when nothing is left of it
+
+    @contextmanager
+    def begin_drop(
+        self, definition: TableDefinition, replica_czxid: int
+    ) -> Iterator[UnfinishedDrop]:
+        """From here on there is no such table, for whoever looks, but a drop to finish; and
+        nobody else finishes it meanwhile. Raises UnknownTable, DiskFull.
+        """
+        file = self._file(definition.database, definition.name)
+        drop = UnfinishedDrop(definition, replica_czxid)
+        staged = self._stage(_encode_drop(drop))
+        with staged.open("rb") as locked:
+            fcntl.flock(locked, fcntl.LOCK_EX)
             with self._locked():  # nobody who alters it now writes it anew
+                try:
+                    self._require_same(definition)
+                except RmtError:
+                    staged.unlink()
+                    raise
+                # Both are there for a moment. Whoever dies now has dropped nothing.
+                staged.replace(file.with_suffix(_DROPPING))
+                sync_directory(file.parent)
                 file.unlink()
-        except FileNotFoundError:
-            return False
+                self._changed(file.parent)
+            yield drop
+
+    @contextmanager
+    def resume_drop(self, database: str, name: str) -> Iterator[UnfinishedDrop | None]:
+        """What is left to drop of that name, for us alone; None when nothing is. Raises Conflict
+        while another process is at it.
+        """
+        with self._drop_file(database, name) as file:
+            yield None if file is None else _decode_drop(file.read_bytes(), str(file))
+
+    def end_drop(self, definition: TableDefinition) -> None:
+        """Nothing is left of the table: its name is free. For whoever has the drop."""
+        file = self._file(definition.database, definition.name).with_suffix(_DROPPING)
+        file.unlink(missing_ok=True)
         self._changed(file.parent)
-        return True
+
+    def is_dropping(self, database: str, name: str) -> bool:
+        """Whether a DROP of that table has begun and not ended."""
+        file = self._file(database, name)
+        return file.with_suffix(_DROPPING).is_file() and not file.is_file()
+
+    def dropping(self, database: str) -> list[str]:
+        """The tables whose DROP has begun and not ended, sorted. Raises UnknownDatabase."""
+        return [
+            name
+            for name in self._names(database, _DROPPING)
+            if not self.has(database, name)  # else it died before it had dropped anything
+        ]
+
+    @contextmanager
+    def _drop_file(self, database: str, name: str) -> Iterator[Path | None]:
+        """Locked; the lock ends with the process."""
+        file = self._file(database, name).with_suffix(_DROPPING)
+        if not self.is_dropping(database, name):
+            yield None
+            return
+        try:
+            opened = file.open("rb")
+        except FileNotFoundError:
+            yield None
+            return
+        with opened:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(
+                    f"table {database}.{name} is being dropped by another process; "
+                    "try again in a moment"
+                ) from None
+            # Who had the lock before us may have finished; the name may be another table's by now.
+            yield file if self.is_dropping(database, name) and _is_at(opened, file) else None
 
     # Files
 
@@ -239,10 +314,34 @@ class Catalog:
     def _database(self, name: str) -> Path:
         return self._root / _checked(name, "database")
 
+    def _names(self, database: str, suffix: str) -> list[str]:
+        """Of the tables of which there is a file with this suffix, sorted."""
+        try:
+            files = [file.name for file in self._database(database).iterdir()]
+        except FileNotFoundError:
+            self.require_database(database)
+            raise
+        names = (
+            unescape_file_name(f.removesuffix(suffix)) for f in files if f.endswith(suffix)
+        )
+        return sorted(name for name in names if name is not None)
+
     def _file(self, database: str, name: str) -> Path:
         return self._database(database) / (_checked(name, "table") + _SUFFIX)
 
+    def _require_same(self, definition: TableDefinition) -> TableDefinition:
+        """What the table is now. Raises UnknownTable."""
+        found = self.definition(definition.database, definition.name)
+        if found.uuid != definition.uuid:
+            raise UnknownTable(f"table {definition.full_name} was dropped and created again")
+        return found
+
     def _unknown_table(self, database: str, name: str) -> UnknownTable:
+        if self.is_dropping(database, name):
+            return UnknownTable(
+                f"table {database}.{name} was dropped, and that was cut off: the server goes on "
+                "with it, and so does DROP TABLE or CREATE TABLE of the same name"
+            )
         hint = _near(name, self.tables(database))
         return UnknownTable(f"table {database}.{name} does not exist{hint}")
 
@@ -252,6 +351,29 @@ class Catalog:
     def _changed(self, directory: Path) -> None:
         sync_directory(directory)
         self._stage(self._ids.new_id().encode()).replace(self._root / _VERSION)
+
+
+def _encode_drop(drop: UnfinishedDrop) -> bytes:
+    definition = json.loads(encode_definition(drop.definition))
+    content = {"replica_czxid": drop.replica_czxid, "definition": definition}
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _decode_drop(content: bytes, place: str) -> UnfinishedDrop:
+    try:
+        raw = json.loads(content)
+        definition = json.dumps(raw["definition"]).encode()
+        return UnfinishedDrop(decode_definition(definition, place), int(raw["replica_czxid"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise Corruption(f"{place} does not say what is being dropped: {error!r}") from error
+
+
+def _is_at(opened: IO[bytes], file: Path) -> bool:
+    """Whether the file that was opened is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _modified_ns(directory: Path) -> int:

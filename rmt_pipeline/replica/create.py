@@ -14,7 +14,11 @@ from rmt_pipeline.protocol.formats import (
     parse_metadata,
 )
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.drop import remove_leftovers
+from rmt_pipeline.replica.drop import (
+    drop_replica,
+    drop_table_without_replicas,
+    remove_leftovers,
+)
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.alter_transactions import alter_records
 from rmt_pipeline.zookeeper.keeper import Create, Keeper, Kind, Refused
@@ -101,8 +105,14 @@ def _join(
     check_structure(definition, metadata, columns, table.root)
     joined = at_version(keeper, table, definition, metadata_stat.version)
     names, replicas = keeper.children_stat(table.replicas)
+    if not names:  # its last replica was dropped, and whoever did it died
+        drop_table_without_replicas(keeper, table)
+        return None
     replica = table.replica(definition.engine.replica)
     if replica.name in names:
+        if keeper.exists(replica.host) is None:  # whoever dropped it died
+            drop_replica(keeper, table, replica.name)
+            return None
         if _is_pristine(keeper, table, definition.engine.replica, creator):
             return joined
         raise ReplicaAlreadyExists(
@@ -114,7 +124,7 @@ def _join(
             [
                 *transactions.create_replica(
                     replica,
-                    is_lost=bool(names),
+                    is_lost=True,
                     metadata=metadata,
                     columns=columns,
                     metadata_version=metadata_stat.version,

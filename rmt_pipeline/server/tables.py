@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.drop import resume_drop
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.start import Started, start
 from rmt_pipeline.server.log import get_log
@@ -119,6 +120,8 @@ class Tables:
     wake: Callable[[], None]
     """Called from any thread when a table may need another look."""
     _tables: dict[Name, ServedTable] = field(default_factory=dict, init=False)
+    _drops_due_s: float | None = field(default=None, init=False)
+    """When (monotonic) to look for drops that were cut off; None: when the catalog changes."""
 
     @property
     def all(self) -> Mapping[Name, ServedTable]:
@@ -149,11 +152,14 @@ class Tables:
                 log.info("table gone", table=table.definition.full_name)
                 self._leave(table, keeper)
         self._tables = wanted
+        self._drops_due_s = self.clock.monotonic_s()
         for table in wanted.values():
             table.watching = False  # a table dropped and made again has lost its `is_active`
 
     def look(self, keeper: Keeper) -> None:
         """Activate what is due, and what lost its `is_active`. Never raises RmtError."""
+        if self._drops_due_s is not None and self.clock.monotonic_s() >= self._drops_due_s:
+            self._drops_due_s = self._finish_drops(keeper)
         for table in self._tables.values():
             if isinstance(table.state, Active) and not table.watching:
                 self._verify(table, keeper)
@@ -161,10 +167,12 @@ class Tables:
                 self._activate(table, keeper)
 
     def next_look_s(self) -> float | None:
-        """Seconds until a read-only table is due; None when none is."""
+        """Seconds until a read-only table, or a drop, is due; None when nothing is."""
         now_s = self.clock.monotonic_s()
         states = (table.state for table in self._tables.values())
         waits = [state.retry_at_s - now_s for state in states if isinstance(state, ReadOnly)]
+        if self._drops_due_s is not None:
+            waits.append(self._drops_due_s - now_s)
         return max(0.0, min(waits)) if waits else None
 
     def close_for_writes(self, reason: str) -> None:
@@ -172,6 +180,26 @@ class Tables:
         for table in self._tables.values():
             table.state = ReadOnly(reason)
             table.watching = False
+
+    def _finish_drops(self, keeper: Keeper) -> float | None:
+        """Go on with every DROP that was cut off. When to try again; None when none is left."""
+        again_s = None
+        for database in self.catalog.databases():
+            for name in self.catalog.dropping(database):
+                full_name = f"{database}.{name}"
+                try:
+                    if resume_drop(self.catalog, keeper, database, name, self._store):
+                        log.info("drop finished", table=full_name)
+                except Conflict:  # whoever is at it ends it, or dies
+                    again_s = self.clock.monotonic_s() + RETRY_SOON_S
+                except (RmtError, OSError) as error:
+                    log.warning("drop not finished", table=full_name, reason=str(error))
+                    again_s = again_s or self.clock.monotonic_s() + RETRY_LATER_S
+        return again_s
+
+    def _store(self, definition: TableDefinition) -> PartStore:
+        disk = LocalDisk(self.catalog.table_directory(definition))
+        return PartStore(disk, ids=self.ids)
 
     def _read(self, name: Name) -> ServedTable | None:
         known = self._tables.get(name)
@@ -188,9 +216,7 @@ class Tables:
             if known.definition != definition:
                 known.alter(definition)
             return known
-        disk = LocalDisk(self.catalog.table_directory(definition))
-        store = PartStore(disk, ids=self.ids)
-        return ServedTable(definition, store, ReadOnly("it is being started"))
+        return ServedTable(definition, self._store(definition), ReadOnly("it is being started"))
 
     def _is_due(self, state: ReadOnly) -> bool:
         return self.clock.monotonic_s() >= state.retry_at_s

@@ -124,6 +124,11 @@ class ReplicaPaths:
     def creator_info(self) -> str:
         return f"{self.root}/creator_info"
 
+    @property
+    def dropping(self) -> str:
+        """Held by whoever removes the replica. Ours."""
+        return f"{self.root}/dropping"
+
 
 @dataclass(frozen=True, slots=True)
 class TablePaths:

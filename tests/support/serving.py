@@ -163,3 +163,10 @@ def table_of_one_server(config: Config, root: str) -> Iterator[Table]:
         with Served(config) as served:
             served.until(served.is_active)
             yield context.table("t")
+
+
+def forget(catalog: Catalog, database: str = "default", name: str = "t") -> None:
+    """The catalog has the table no more, as one from an older backup; nothing else changes."""
+    definition = catalog.definition(database, name)
+    with catalog.begin_drop(definition, 0):
+        catalog.end_drop(definition)

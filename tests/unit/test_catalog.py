@@ -33,6 +33,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from tests.support.serving import forget
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 texts = st.text(st.characters(codec="utf-8"), max_size=10)
@@ -114,11 +115,27 @@ def test_saving_replaces_and_needs_something_to_replace(catalog):
         catalog.save(table("tt"))
 
 
-def test_removing_is_idempotent_and_says_what_it_did(catalog):
+def test_a_table_is_gone_for_whoever_looks_while_its_drop_is_to_be_finished(catalog):
     catalog.add(table("t"))
-    assert catalog.remove("default", "t")
-    assert not catalog.remove("default", "t")
-    assert catalog.tables("default") == []
+    with catalog.begin_drop(table("t"), 7):
+        assert catalog.tables("default") == []
+        assert catalog.dropping("default") == ["t"]
+    with pytest.raises(UnknownTable, match="cut off: the server goes on"):
+        catalog.definition("default", "t")
+    with catalog.resume_drop("default", "t") as drop:
+        assert drop is not None
+        assert (drop.definition, drop.replica_czxid) == (table("t"), 7)
+        catalog.end_drop(drop.definition)
+    with catalog.resume_drop("default", "t") as drop:
+        assert drop is None
+    with pytest.raises(UnknownTable, match="does not exist"):
+        catalog.definition("default", "t")
+
+
+def test_a_drop_file_that_cannot_be_read_is_named(catalog, tmp_path):
+    (tmp_path / "metadata" / "default" / "t.dropping").write_text("{}")
+    with pytest.raises(Corruption, match=r"t\.dropping does not say"):
+        catalog.resume_drop("default", "t").__enter__()
 
 
 def test_an_unknown_name_comes_with_the_nearest_one(catalog):
@@ -144,7 +161,7 @@ def test_databases_are_made_once_and_dropped_when_empty(catalog):
     catalog.add(table("t", "b"))
     with pytest.raises(UserError, match="still has tables: t"):
         catalog.drop_database("b")
-    catalog.remove("b", "t")
+    forget(catalog, "b")
     catalog.drop_database("b")
     assert catalog.databases() == ["default"]
     with pytest.raises(UnknownDatabase):
@@ -225,7 +242,7 @@ def test_a_damaged_definition_is_corruption(change):
     [
         lambda c: c.add(table("u")),
         lambda c: c.save(table("t", comment="x")),
-        lambda c: c.remove("default", "t"),
+        forget,
         lambda c: c.create_database("b"),
         lambda c: c.drop_database("a"),
     ],

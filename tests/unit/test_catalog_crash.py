@@ -81,16 +81,23 @@ def test_an_altered_table_is_the_old_one_or_the_new_one(tmp_path):
     assert seen[-1] == ["new"]
 
 
-def test_a_removed_table_is_there_or_not(tmp_path):
+def test_a_dropped_table_is_there_or_a_drop_to_finish_or_not(tmp_path):
     def prepare(data):
         Catalog(data).add(table("old"))
 
     def change(data):
-        Catalog(data).remove("default", "t")
+        catalog = Catalog(data)
+        with catalog.begin_drop(catalog.definition("default", "t"), 7) as drop:
+            catalog.end_drop(drop.definition)
 
-    seen = crashes(tmp_path, prepare, change, comments)
-    assert {tuple(state) for state in seen} == {(), ("old",)}
-    assert seen[-1] == []
+    def names(data) -> list[str]:
+        catalog = Catalog(data)
+        dropping = [f"{name} dropping" for name in catalog.dropping("default")]
+        return [*catalog.tables("default"), *dropping]
+
+    seen = crashes(tmp_path, prepare, change, names)
+    assert {tuple(state) for state in seen} == {(), ("t",), ("t dropping",)}
+    assert seen == sorted(seen, key=[["t"], ["t dropping"], []].index)
 
 
 def test_a_claimed_directory_is_claimed_or_not(tmp_path):

@@ -35,7 +35,7 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.exchange import put, store_at
 from tests.support.proxy import Proxy
-from tests.support.serving import Served, config_at, create, definition_of
+from tests.support.serving import Served, config_at, create, definition_of, forget
 
 pytestmark = pytest.mark.zookeeper
 
@@ -92,12 +92,12 @@ def test_a_dropped_table_is_let_go_and_may_come_again(config, keeper, root):
     with Served(config) as server:
         create(config, keeper, definition)
         server.until(server.is_active)
-        Catalog(config.server("r1").data).remove("default", "t")
+        forget(Catalog(config.server("r1").data))
         drop_replica(keeper, table, "r1")
         create(config, keeper, definition)
         server.until(lambda: keeper.exists(table.replica("r1").is_active))
         server.until(server.is_active)
-        Catalog(config.server("r1").data).remove("default", "t")
+        forget(Catalog(config.server("r1").data))
         server.until(lambda: server.table() is None)
         assert keeper.exists(table.replica("r1").is_active) is None
 

@@ -31,6 +31,7 @@ from rmt_pipeline.sql.run import tables as session_tables
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.golden.cluster import running_servers
+from tests.support.serving import forget
 
 pytestmark = pytest.mark.zookeeper
 
@@ -330,7 +331,7 @@ def test_a_database_is_dropped_with_its_tables(session):
 def test_a_replica_that_the_catalog_forgot_is_attached_with_its_rows(session):
     session.execute("INSERT INTO t (a) VALUES (1)")
     create = f"({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY a"
-    session.server.catalog.remove("default", "t")
+    forget(session.server.catalog)
     with pytest.raises(UnknownTable):
         session.execute("ATTACH TABLE t")
     session.execute(f"ATTACH TABLE t {create}")
@@ -448,4 +449,4 @@ def test_a_table_whose_replica_is_gone_has_no_row_and_hides_no_other(session):
         assert ask(session, "SELECT table FROM system.replicas") == ["t"]
         assert ask(session, "SELECT table FROM system.replication_queue") == []
     finally:
-        session.server.catalog.remove("default", "gone")
+        forget(session.server.catalog, name="gone")

@@ -92,14 +92,16 @@ def attach_table(session: "Session", statement: AttachTable) -> Done:
     definition = server.expanded(definition)
     if statement.if_not_exists and server.catalog.has(definition.database, definition.name):
         return Done()
+    if server.catalog.is_dropping(definition.database, definition.name):
+        server.catalog.definition(definition.database, definition.name)  # says what to do
     engine = definition.engine
     table = TablePaths(engine.zookeeper_path)
     replica = table.replica(engine.replica)
-    [version] = server.keeper().get_many([replica.metadata_version])
-    if version is None:
+    version, host = server.keeper().get_many([replica.metadata_version, replica.host])
+    if version is None or host is None:
         raise UnknownTable(
-            f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach:"
-            " CREATE TABLE makes one"
+            f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or only "
+            "what a DROP that was cut off has left of it: CREATE TABLE makes one"
         )
     applied = int(version[0] or b"0")
     server.catalog.add(at_version(server.keeper(), table, definition, applied))
@@ -125,7 +127,8 @@ def drop_tables(session: "Session", statement: DropTable) -> Done:
         if database == SYSTEM_DATABASE:
             raise UserError(f"system.{name} cannot be dropped")
         try:
-            catalog.definition(database, name)
+            if not catalog.is_dropping(database, name):
+                catalog.definition(database, name)
         except (UnknownTable, UnknownDatabase):
             if not statement.if_exists:
                 raise
@@ -152,7 +155,7 @@ def drop_database(session: "Session", statement: DropDatabase) -> Done:
         raise UserError("database system cannot be dropped")
     if statement.if_exists and statement.name not in catalog.databases():
         return Done()
-    for name in catalog.tables(statement.name):
+    for name in [*catalog.tables(statement.name), *catalog.dropping(statement.name)]:
         session.server.drop_table(statement.name, name)
     catalog.drop_database(statement.name)
     return Done()

@@ -1,0 +1,408 @@
+"""DROP TABLE dies at every effect it has, in ZooKeeper and on the disk: whoever comes next gets
+past what is left. Real catalog and real parts, a ZooKeeper in memory.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.catalog import catalog as catalog_module
+from rmt_pipeline.config import Address, Config, load_config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, UnknownTable
+from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.server.tables import Active, Identity, Tables
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.system import RandomIds
+from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
+from tests.support.local_replicas import StillClock
+
+FILE_EFFECTS = ("fsync", "replace", "rename", "unlink", "rmdir")
+EFFECTS_MAX = 400
+TABLE = TableDefinition(
+    "default",
+    "t",
+    (Column("n", "UInt64"),),
+    Engine("MergeTree", "/tables/t", "{replica}"),
+    ("n",),
+)
+
+
+ATTACH = """ATTACH TABLE t (n UInt64)
+ENGINE = ReplicatedMergeTree('/tables/t', '{replica}') ORDER BY n"""
+
+
+class Died(BaseException):
+    """As a kill: nothing handles it."""
+
+
+class World:
+    """One host with a server r1 and, for the other replica of the table, a host with r2."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = StillClock()
+        self.zookeeper = FakeZooKeeper(self.clock)
+        self.config = config_at(directory)
+
+    def context(self, server: str = "r1", keeper: FakeKeeper | None = None) -> ServerContext:
+        context = ServerContext(self.config, server, clock=self.clock)
+        context.use(keeper or self.zookeeper.connect())
+        return context
+
+    def server(self, name: str = "r1") -> tuple[Tables, FakeKeeper]:
+        identity = Identity(name, RandomIds().new_id(), Address("127.0.0.1", 1))
+        catalog = self.context(name).catalog
+        tables = Tables(catalog, self.clock, RandomIds(), identity, lambda: None)
+        return tables, self.zookeeper.connect()
+
+    def served(self, name: str = "r1") -> Tables:
+        """A server that has started and looked."""
+        tables, keeper = self.server(name)
+        tables.follow_catalog(keeper)
+        tables.look(keeper)
+        return tables
+
+    def expire_all(self) -> None:
+        for session in list(self.zookeeper.sessions):
+            self.zookeeper.expire(session)
+
+    def is_clean(self) -> bool:
+        """Nothing is left of the table, nor of a replica of it."""
+        below = [path for path in self.zookeeper.nodes if path.startswith("/tables/t")]
+        files = [str(file) for file in Path(self.config.server("r1").data).rglob("*t.*")]
+        parts = [str(file) for file in Path(self.config.server("r1").data).glob("data/*/t")]
+        return below == files == parts == []
+
+
+def config_at(directory: Path) -> Config:
+    lines = ["[zookeeper]", 'hosts = "127.0.0.1:1"']
+    for number, name in enumerate(("r1", "r2")):
+        lines += [
+            f"[servers.{name}]",
+            f"data = '{directory / name}'",
+            f"listen = '127.0.0.1:{20000 + number}'",
+            f"macros = {{replica = '{name}'}}",
+        ]
+    file = directory / "rmt.toml"
+    directory.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(lines))
+    return load_config(file)
+
+
+class Dying:
+    """The process dies at its effect of that number: before it, or after."""
+
+    def __init__(self, at: int, *, after: bool) -> None:
+        self.left, self.after = at, after
+
+    def effect(self, real: Callable, *arguments, **options):
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Died
+        result = real(*arguments, **options)
+        if self.left == 0:
+            raise Died
+        return result
+
+
+class DyingKeeper:
+    def __init__(self, keeper: FakeKeeper, dying: Dying) -> None:
+        self._keeper, self._dying = keeper, dying
+
+    def multi(self, ops):
+        return self._dying.effect(self._keeper.multi, ops)
+
+    def __getattr__(self, name):
+        return getattr(self._keeper, name)
+
+
+@contextmanager
+def dying(monkeypatch, at: int, *, after: bool):
+    """Everything that the process does to files, and `keeper`, which it is given."""
+    death = Dying(at, after=after)
+    with monkeypatch.context() as patch:
+        for name in FILE_EFFECTS:
+            real = getattr(os, name)
+            patch.setattr(os, name, lambda *a, real=real, **o: death.effect(real, *a, **o))
+        with suppress(Died):
+            yield lambda keeper: DyingKeeper(keeper, death)
+
+
+def with_table(directory: Path, *others: str) -> World:
+    """The table is active on r1, and created on the others, and has a part's directory on r1."""
+    world = World(directory)
+    context = world.context()
+    for name in ("r1", *others):
+        world.context(name).create_table(TABLE)
+    for name in ("r1", *others):
+        [table] = world.served(name).all.values()
+        assert isinstance(table.state, Active), table.state
+    definition = context.catalog.definition("default", "t")
+    part = context.catalog.table_directory(definition) / "all_0_0_0"
+    part.mkdir(parents=True)
+    (part / "data").write_text("rows")
+    world.expire_all()
+    return world
+
+
+def cut_off_everywhere(tmp_path, monkeypatch, *others: str):
+    """A world for each place where the DROP of r1 can die, its session not yet over."""
+    for after in (False, True):
+        for at in range(1, EFFECTS_MAX):
+            world = with_table(tmp_path / f"{at}-{after}", *others)
+            ended = False
+            with dying(monkeypatch, at, after=after) as mortal:
+                world.context(keeper=mortal(world.zookeeper.connect())).drop_table(
+                    "default", "t"
+                )
+                ended = True
+            yield world, f"died {'after' if after else 'before'} effect {at}"
+            if ended:
+                assert at > 20, "DROP has more effects than this"
+                break
+        else:
+            pytest.fail(f"DROP has {EFFECTS_MAX} effects: the test is not there to the end")
+
+
+def test_a_second_drop_finishes_what_the_first_one_left(tmp_path, monkeypatch):
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch):
+        world.expire_all()
+        with suppress(UnknownTable):  # the first one was at its end
+            world.context().drop_table("default", "t")
+        assert world.is_clean(), where
+
+
+def test_a_drop_while_the_dead_ones_session_lives_says_so_and_goes_on_later(
+    tmp_path, monkeypatch
+):
+    refused = []
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch):
+        try:
+            with suppress(UnknownTable):
+                world.context().drop_table("default", "t")
+        except Conflict as conflict:
+            refused.append(str(conflict))
+            assert not world.is_clean()
+            world.expire_all()
+            world.context().drop_table("default", "t")
+        assert world.is_clean(), where
+    assert len(refused) > 10
+    assert [words for words in refused if "session ends soon" not in words] == []
+
+
+def test_the_server_finishes_what_was_left(tmp_path, monkeypatch):
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch):
+        world.expire_all()
+        tables = world.served()
+        if tables.all:  # it died before it had dropped anything
+            assert world.context().catalog.has("default", "t"), where
+            world.context().drop_table("default", "t")
+        assert world.is_clean(), where
+
+
+def test_a_server_that_met_the_dead_ones_session_tries_again(tmp_path, monkeypatch):
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch):
+        tables, keeper = world.server()
+        tables.follow_catalog(keeper)
+        tables.look(keeper)
+        for session in set(world.zookeeper.sessions) - {keeper.session_id}:
+            world.zookeeper.expire(session)
+        while (wait_s := tables.next_look_s()) is not None:
+            world.clock.passed_s += wait_s
+            tables.look(keeper)
+        if tables.all:
+            world.context().drop_table("default", "t")
+        assert world.is_clean(), where
+
+
+def test_create_goes_on_and_makes_a_new_table(tmp_path, monkeypatch):
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch):
+        world.expire_all()
+        if world.context().catalog.has("default", "t"):
+            continue  # it died before it had dropped anything
+        assert world.context().create_table(TABLE), where
+        [table] = world.served().all.values()
+        assert isinstance(table.state, Active), where
+        assert table.store.parts() == [], where
+        assert table.store.detached() == [], (
+            f"{where}: the old table's parts are in the new one"
+        )
+
+
+def test_create_gets_past_a_replica_that_was_half_removed_by_a_catalog_that_is_lost(
+    tmp_path, monkeypatch
+):
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch):
+        world.expire_all()
+        if f"{TABLE.engine.zookeeper_path}/replicas/r1/host" in world.zookeeper.nodes:
+            continue  # nothing of it was removed: it is another server's replica
+        other = World(tmp_path / f"lost {where}")
+        other.zookeeper = world.zookeeper
+        assert other.context().create_table(TABLE), where
+        [table] = other.served().all.values()
+        assert isinstance(table.state, Active), where
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def test_attach_says_what_to_do(tmp_path, monkeypatch):
+    said = 0
+    for world, _ in cut_off_everywhere(tmp_path, monkeypatch):
+        world.expire_all()
+        context = world.context()
+        if not context.catalog.is_dropping("default", "t"):
+            continue
+        session = Session(context)
+        with pytest.raises(UnknownTable, match="DROP TABLE or CREATE TABLE"):
+            session.execute(ATTACH)
+        said += 1
+    assert said > 10
+
+
+def test_a_replica_of_the_same_name_that_was_made_since_is_left_alone(tmp_path, monkeypatch):
+    """Its catalog entry is all that the dead process had still to remove; the name went to
+    another host meanwhile.
+    """
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch, "r2"):
+        world.expire_all()
+        root = "/tables/t/replicas/r1"
+        if root in world.zookeeper.nodes or not world.context().catalog.is_dropping(
+            "default", "t"
+        ):
+            continue
+        elsewhere = World(tmp_path / f"elsewhere {where}")
+        elsewhere.zookeeper = world.zookeeper
+        elsewhere.context().create_table(TABLE)
+        world.served()
+        assert f"{root}/host" in world.zookeeper.nodes, where
+        assert not world.context().catalog.is_dropping("default", "t"), where
+
+
+def test_the_other_replica_stays_and_then_goes_with_the_table(tmp_path, monkeypatch):
+    for world, where in cut_off_everywhere(tmp_path, monkeypatch, "r2"):
+        world.expire_all()
+        [other] = world.served("r2").all.values()
+        assert isinstance(other.state, Active), where
+        world.expire_all()
+        world.context("r2").drop_table("default", "t")
+        with suppress(UnknownTable):
+            world.context().drop_table("default", "t")
+        assert world.is_clean(), where
+
+
+def test_two_hosts_drop_the_last_two_replicas_at_once(tmp_path, monkeypatch):
+    """One is stopped at each of its effects, and the other one drops meanwhile."""
+    for at in range(1, EFFECTS_MAX):
+        world = with_table(tmp_path / str(at), "r2")
+        stopped = []
+
+        def other_drops(world=world, stopped=stopped) -> None:
+            stopped.append(True)
+            try:
+                world.context("r2").drop_table("default", "t")
+            except Conflict:
+                stopped.append(False)
+
+        keeper = Pausing(world.zookeeper.connect(), at, other_drops)
+        try:
+            world.context(keeper=keeper).drop_table("default", "t")
+        except Conflict:
+            world.context().drop_table("default", "t")
+        if not stopped:
+            assert at > 10
+            return
+        if False in stopped:
+            world.context("r2").drop_table("default", "t")
+        assert world.is_clean(), f"stopped at {at}"
+        assert not world.context("r2").catalog.is_dropping("default", "t")
+    pytest.fail("it has more effects than this test looks at")
+
+
+class Pausing:
+    """Before its multi of that number something else happens."""
+
+    def __init__(self, keeper: FakeKeeper, at: int, meanwhile: Callable[[], None]) -> None:
+        self._keeper, self._left, self._meanwhile = keeper, at, meanwhile
+
+    def multi(self, ops):
+        self._left -= 1
+        if self._left == 0:
+            self._meanwhile()
+        return self._keeper.multi(ops)
+
+    def __getattr__(self, name):
+        return getattr(self._keeper, name)
+
+
+def test_a_drop_whose_answer_is_lost_goes_on_in_the_same_session(tmp_path):
+    for landed in (False, True):
+        for at in range(1, EFFECTS_MAX):
+            world = with_table(tmp_path / f"{at}-{landed}")
+            keeper = Losing(world.zookeeper.connect(), at, landed=landed)
+            context = world.context(keeper=keeper)
+            try:
+                context.drop_table("default", "t")
+            except OutcomeUnknown:
+                with suppress(UnknownTable):
+                    context.drop_table("default", "t")
+            assert world.is_clean(), f"lost at {at}, landed: {landed}"
+            if keeper.left > 0:
+                assert at > 10
+                break
+
+
+class Losing:
+    """The answer to its multi of that number does not come."""
+
+    def __init__(self, keeper: FakeKeeper, at: int, *, landed: bool) -> None:
+        self._keeper, self.left, self._landed = keeper, at, landed
+
+    def multi(self, ops):
+        self.left -= 1
+        if self.left == 0:
+            if self._landed:
+                self._keeper.multi(ops)
+            raise OutcomeUnknown("no answer")
+        return self._keeper.multi(ops)
+
+    def __getattr__(self, name):
+        return getattr(self._keeper, name)
+
+
+def test_a_dropped_name_is_given_up_by_nobody_who_is_late(tmp_path):
+    """Two processes drop one table: the second one comes when the first is between two steps."""
+    world = with_table(tmp_path)
+    first, second = world.context(), world.context()
+    definition = first.catalog.definition("default", "t")
+    with first.catalog.begin_drop(definition, 1):
+        with pytest.raises(Conflict, match="is being dropped by another process"):
+            second.drop_table("default", "t")
+        with pytest.raises(Conflict, match="is being dropped by another process"):
+            second.create_table(TABLE)
+    second.drop_table("default", "t")
+    with pytest.raises(UnknownTable, match="does not exist"):
+        first.drop_table("default", "t")
+
+
+def test_of_two_who_begin_to_drop_one_table_the_second_one_finds_none(tmp_path):
+    world = with_table(tmp_path)
+    catalog = world.context().catalog
+    definition = catalog.definition("default", "t")
+    with catalog.begin_drop(definition, 1):
+        pass
+    with pytest.raises(UnknownTable), catalog.begin_drop(definition, 1):
+        pytest.fail("it dropped a table that was dropped")
+    again = replace(definition, uuid="another")
+    catalog.end_drop(definition)
+    catalog.add(again)
+    with pytest.raises(UnknownTable, match="created again"), catalog.begin_drop(definition, 1):
+        pytest.fail("it dropped a table that it has not seen")
+    staging = Path(world.config.server("r1").data) / "metadata" / catalog_module._STAGING
+    assert list(staging.iterdir()) == []
