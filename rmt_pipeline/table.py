@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rmt_pipeline.protocol import blocks as block_ids
 from rmt_pipeline.protocol.entries import kind_name
 from rmt_pipeline.protocol.errors import (
+    Corruption,
     MissingPart,
     OutcomeUnknown,
     RmtError,
@@ -24,6 +25,7 @@ from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.check import suspect
 from rmt_pipeline.replica.execute import Pool
 from rmt_pipeline.replica.insert import Insertion
 from rmt_pipeline.replica.insert_result import InsertResult, identity_of, retryable, with_rows
@@ -239,15 +241,16 @@ class Table:
         for name in names:
             try:
                 found.append(ActivePart(name, self.store.manifest(name)))
-            except MissingPart:
-                continue  # promised, but its bytes are gone: the server re-fetches it
+            except Corruption as error:  # promised, and not to be read: it is fetched again
+                suspect(self.replica, error)
         return found
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
         """The active parts, pinned: their files stay while this is open.
 
-        Raises MissingPart when a part is promised but its bytes are not on this disk.
+        Raises MissingPart when a part is promised but its bytes are not on this disk, Corruption
+        when its manifest can't be read; it is fetched again then.
         """
         for rounds_left in reversed(range(SNAPSHOT_ROUNDS_MAX)):
             replica = self._replica()
@@ -255,17 +258,30 @@ class Table:
             pin = self.store.pin(names)
             try:
                 pin.__enter__()
-            except MissingPart:
+            except MissingPart as error:
                 if rounds_left == 0:
-                    raise
+                    raise self._suspected(error) from error
                 continue  # merged away and removed since it was listed: list again
             try:
-                parts = tuple(ActivePart(name, self.store.manifest(name)) for name in names)
-                files = tuple(path for name in names for path in self.store.files(name))
-                yield Snapshot(parts, files)
+                yield self._snapshot_of(names)
             finally:
                 pin.__exit__(None, None, None)
             return
+
+    def _snapshot_of(self, names: Sequence[PartName]) -> Snapshot:
+        try:
+            parts = tuple(ActivePart(name, self.store.manifest(name)) for name in names)
+            files = tuple(path for name in names for path in self.store.files(name))
+        except Corruption as error:
+            raise self._suspected(error) from error
+        return Snapshot(parts, files)
+
+    def _suspected(self, error: Corruption) -> Corruption:
+        """What to tell who wanted to read a part that can't be read."""
+        if suspect(self.replica, error) is None:
+            return error
+        told = f"{error}; it is fetched again from another replica: try again when it is here"
+        return type(error)(told, part=error.part)
 
     def files(self) -> list[str]:
         """Absolute paths of the active parts' Parquet files, in part and key order.

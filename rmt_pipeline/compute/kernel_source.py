@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from rmt_pipeline.compute.kernel_order import nested_key
 from rmt_pipeline.compute.units import KeyPrefix, KeyValue, Stretch, UnitFile, UnitSource
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts import PartName
 
 # A string column whose chunks take no more than this per value were written with a dictionary
 # that did not overflow. Read as one, its codes are sorted, hashed and written instead of text.
@@ -20,11 +21,10 @@ Key = tuple[Any, ...]
 
 
 class BrokenSource(Corruption):
-    """A source part is not what its manifest says it is. `part` is its name."""
+    """A source part is not what its manifest says it is."""
 
     def __init__(self, part: str, message: str) -> None:
-        super().__init__(message)
-        self.part = part
+        super().__init__(message, part=PartName.parse(part))
 
 
 @contextlib.contextmanager

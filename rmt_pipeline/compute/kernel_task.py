@@ -29,7 +29,7 @@ def try_unit(unit: Unit, clock: Clock) -> UnitResult:
             return run_mutation(unit, clock)
         return run_unit(unit, clock)
     except BrokenSource as error:
-        return UnitFailed(unit.merge, unit.ordinal, "Corruption", str(error), error.part)
+        return UnitFailed(unit.merge, unit.ordinal, "Corruption", str(error), str(error.part))
     except RmtError as error:
         return UnitFailed(unit.merge, unit.ordinal, type(error).__name__, str(error))
     except Exception as error:  # noqa: BLE001  reported, not swallowed

@@ -84,7 +84,7 @@ def _outcomes(
                 continue
             planned[number] = plan_merge(job, number)
         except RmtError as error:
-            part = error.part if isinstance(error, BrokenSource) else ""
+            part = str(error.part) if isinstance(error, BrokenSource) else ""
             yield MergeFailure(job, error, part)
     ended: defaultdict[int, list[UnitResult]] = defaultdict(list)
     if not planned:

@@ -87,6 +87,8 @@ class Exchange:
         try:
             outgoing = await run_in_threadpool(self._prepare, *asked)
         except MissingPart as error:
+            if error.part is not None:  # removed a moment ago; or promised, and gone
+                await run_in_threadpool(self.report, *asked, error)
             return _refusal(404, str(error))
         except Corruption as error:
             return _refusal(500, f"{asked[1]} is broken here and will be checked: {error}")

@@ -13,6 +13,11 @@ RmtError
 Every error message names the thing, the value and the remedy.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmt_pipeline.protocol.parts import PartName
+
 
 class RmtError(Exception):
     """Base of every error this project raises on purpose. `code` is the original's
@@ -37,9 +42,16 @@ class OutcomeUnknown(RmtError):
 
 
 class Corruption(RmtError):
-    """Stored bytes (disk, ZooKeeper, a peer's answer) are not what we wrote."""
+    """Stored bytes (disk, ZooKeeper, a peer's answer) are not what we wrote.
+
+    `part` is the one on this disk that they belong to, where that is known.
+    """
 
     code = "CORRUPTED_DATA"
+
+    def __init__(self, message: str, *, part: "PartName | None" = None) -> None:
+        super().__init__(message)
+        self.part = part
 
 
 class ReplicaRetired(RmtError):

@@ -23,6 +23,7 @@ from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName, merged
 from rmt_pipeline.protocol.queue import QueueView
 from rmt_pipeline.protocol.ttl import something_expired
+from rmt_pipeline.replica.check import is_here
 from rmt_pipeline.replica.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -207,7 +208,7 @@ def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothi
     runs = [
         [mergeable(replica, part) for part in run]
         for run in mergeable_runs(view.predicate, view.active).runs
-        if all(replica.store.has(part) for part in run)
+        if all(is_here(replica, part) for part in run)
     ]
     due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
     if due is not None:

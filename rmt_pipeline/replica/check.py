@@ -2,19 +2,21 @@
 §11.2).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from rmt_pipeline.protocol.entries import GetPart, encode, virtual_parts
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.reconcile import LocalPart, reconcile
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, Kind, Refused
-from rmt_pipeline.zookeeper.snapshot import committing_blocks, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts, committing_blocks, queue_snapshot
 
 UNANNOUNCED_S = 300.0  # a part that ZooKeeper does not know is left alone for so long
 
@@ -105,20 +107,18 @@ def recover_parts(replica: Replica) -> Recovered:
     )
     if plan.refusal is not None:
         raise TooManyUnexpectedParts(f"{replica}: {plan.refusal}")
-    detached = [
-        (replica.store.detach(part, "broken-on-start"), problem) for part, problem in broken
-    ]
-    detached += [
-        (replica.store.detach(one.part, "ignored"), one.reason) for one in plan.set_aside
-    ]
-    here = frozenset(one.part for one in local)
+    whole, detached = _set_aside_broken(replica, broken)
+    for one in plan.set_aside:
+        name = replica.store.detach_if(one.part, "ignored", partial(is_idle, replica, one.part))
+        if name is not None:
+            detached.append((name, one.reason))
+    here = frozenset(one.part for one in local) | whole
     for part in sorted(disk.promised - here - frozenset(plan.fetch)):
         _forget(replica, disk, part)
-    for part in plan.fetch:
-        refetch(replica, part)
+    refetched = tuple(part for part in plan.fetch if refetch(replica, part) is not None)
     if force:
         replica.keeper.multi([Delete(f"{replica.paths.flags}/force_restore_data")])
-    return Recovered(plan.fetch, tuple(detached), tuple(sorted(disk.in_flight)))
+    return Recovered(refetched, tuple(detached), tuple(sorted(disk.in_flight)))
 
 
 def _created_s(replica: Replica, part: PartName) -> int:
@@ -131,14 +131,14 @@ def _created_s(replica: Replica, part: PartName) -> int:
 def _loadable(
     replica: Replica, parts: Sequence[PartName]
 ) -> tuple[list[LocalPart], list[tuple[PartName, str]]]:
-    """Parts whose manifest can be read; and those that are broken, with what is wrong with them
-    (spec §11.3).
+    """Parts whose manifest can be read and whose files are there; and those that are broken, with
+    what is wrong with them (spec §11.3).
     """
     loadable: list[LocalPart] = []
     broken: list[tuple[PartName, str]] = []
     for part in parts:
         try:
-            loadable.append(LocalPart(part, replica.store.manifest(part).rows))
+            loadable.append(LocalPart(part, replica.store.inspect(part).rows))
         except Corruption as error:
             broken.append((part, str(error)))
     return loadable, broken
@@ -165,36 +165,110 @@ def _require_few_broken(replica: Replica, broken: Sequence[tuple[PartName, str]]
             )
 
 
+def _set_aside_broken(
+    replica: Replica, broken: Sequence[tuple[PartName, str]]
+) -> tuple[frozenset[PartName], list[tuple[str, str]]]:
+    """Parts that turn out to be whole: somebody has put the fetched bytes in their place since. And
+    what was set aside, with the problem.
+    """
+    whole: set[PartName] = set()
+    detached: list[tuple[str, str]] = []
+    for part, problem in broken:
+
+        def is_broken(part: PartName = part) -> bool:
+            return _problem(replica.store.inspect, part) is not None
+
+        with suppress(UserError, MissingPart):  # ten copies of it are there: enough to look at
+            name = replica.store.detach_if(part, "broken-on-start", is_broken)
+            if name is not None:
+                detached.append((name, problem))
+            elif not is_broken():
+                whole.add(part)
+    return frozenset(whole), detached
+
+
+def is_idle(replica: Replica, part: PartName) -> bool:
+    """Nobody promises the part, and nobody is about to."""
+    return claims_and_parts(replica.keeper, replica.paths).is_free(part)
+
+
+def is_here(replica: Replica, part: PartName) -> bool:
+    """Whether a promised part can be worked with. If it can't be read, it is as `check_part` says
+    from now on: whoever needs it waits for the fetch, and all others go on.
+    """
+    if _problem(replica.store.manifest, part) is None:
+        return True
+    check_part(replica, part)
+    return False
+
+
+def suspect(replica: Replica, error: RmtError) -> str | None:
+    """Somebody read a part of this replica and failed. As `check_part`; None too when the error is
+    about nothing that is on this disk.
+    """
+    part = error.part if isinstance(error, Corruption) else None
+    return None if part is None else check_part(replica, part)
+
+
 def check_part(replica: Replica, part: PartName) -> str | None:
-    """Read every byte of an active part. What is wrong with it, when it was set aside and queued
+    """Read every byte of a promised part. What is wrong with it, when it was set aside and queued
     for a fetch; None when it is whole, or not ours any more.
     """
-    # ZooKeeper first, then the disk: the other way round, a part that is published between the
-    # two looks like one that nobody promised (spec §16.6 F9).
-    if replica.keeper.exists(replica.paths.part(part)) is None:
-        return None
+    kept: list[str] = []
+
+    def look(part: PartName) -> Manifest:
+        try:
+            return replica.store.verify(part)
+        except Corruption:
+            if not kept:
+                kept.append(_keep_copy(replica, part))
+            raise
+
+    problem = refetch(replica, part, look)
+    return None if problem is None else f"{problem}{kept[0]}"
+
+
+def _keep_copy(replica: Replica, part: PartName) -> str:
+    """For people to look at; the broken bytes stay under their name until the fetched ones replace
+    them. That a copy can't be kept stops no healing: why, in words.
+    """
     try:
-        replica.store.verify(part)
-    except MissingPart as error:
-        problem = str(error)
-    except Corruption as error:
-        problem = str(error)
         replica.store.detach_copy(part, "broken")
-    else:
-        return None
-    refetch(replica, part)
-    return problem
+    except MissingPart:
+        return ""  # nothing is left of it
+    except UserError as error:
+        return f"; it could not be set aside: {error}"
+    return ""
 
 
-def refetch(replica: Replica, part: PartName) -> bool:
-    """Stop promising `part`, and queue a fetch of it, at once (spec §5.9.1). The broken bytes stay
-    where they are until the fetched ones replace them. False when it was not promised.
+Look = Callable[[PartName], Manifest]
+
+
+def _problem(look: Look, part: PartName) -> str | None:
+    try:
+        look(part)
+    except Corruption as error:
+        return str(error)
+    return None
+
+
+def refetch(replica: Replica, part: PartName, look: Look | None = None) -> str | None:
+    """Stop promising `part` and queue a fetch of it, at once, if `look` finds it broken
+    (spec §5.9.1). What is wrong with it; None when nothing is, or when it is not promised.
+
+    ZooKeeper first, then the disk: the other way round, a part that is published between the two
+    looks like one that nobody promised (spec §16.6 F9). And nobody gives up the bytes that were
+    fetched since: 1. Two see that the part is broken. 2. One gives it up, and it is fetched. 3. The
+    other goes on: `is_lost` has another version by now, and it looks again.
     """
     keeper, paths = replica.keeper, replica.paths
     while True:
         lost, promise = keeper.get_many([paths.is_lost, paths.part(part)])
         if lost is None or promise is None:
-            return False
+            return None
+        problem = _problem(look or replica.store.inspect, part)
+        if problem is None:
+            return None
         entry = GetPart(create_time=promise[1].created_ms // 1000, source_replica="", part=part)
         ops = transactions.refetch_part(
             paths, part, encode(entry), is_lost_version=lost[1].version, is_lost=lost[0]
@@ -204,8 +278,8 @@ def refetch(replica: Replica, part: PartName) -> bool:
         except Refused as refused:
             if refused.kind is Kind.BAD_VERSION:
                 continue
-            return False
-        return True
+            return None
+        return problem
 
 
 def _forget(replica: Replica, disk: DiskView, part: PartName) -> None:

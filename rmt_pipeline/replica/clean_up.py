@@ -21,7 +21,7 @@ from rmt_pipeline.protocol.retention import (
     outdated_parts,
     trim_log,
 )
-from rmt_pipeline.replica.check import look_at_disk
+from rmt_pipeline.replica.check import is_idle, look_at_disk
 from rmt_pipeline.replica.mutations import clean_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
@@ -142,7 +142,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Idempotent; may die anywhere. Raises what ends the session."""
     removed, pinned, kept = _remove_parts(replica, plan)
     detached = [
-        replica.store.detach_if(part, "unexpected", partial(_is_idle, replica, part))
+        replica.store.detach_if(part, "unexpected", partial(is_idle, replica, part))
         for part in plan.unexpected
     ]
     lost, entries, stopped = _trim(replica, plan)
@@ -311,10 +311,6 @@ def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartN
     return [
         part for part in parts if view.is_free(part) and promised.containing(part) is not None
     ]
-
-
-def _is_idle(replica: Replica, part: PartName) -> bool:
-    return claims_and_parts(replica.keeper, replica.paths).is_free(part)
 
 
 def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, str]:

@@ -36,6 +36,7 @@ from rmt_pipeline.protocol.queue_facts import slots_of
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.replica.alter_apply import alters_first, unfinished_alters
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
+from rmt_pipeline.replica.check import is_here
 from rmt_pipeline.replica.fetch import Source, find_sources
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
@@ -181,7 +182,7 @@ class Executor:
         sizes = {
             source: self._replica.store.manifest(source).bytes_on_disk
             for source in sources
-            if self._replica.store.has(source)
+            if is_here(self._replica, source)
         }
         return Facts(
             fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in claimed),

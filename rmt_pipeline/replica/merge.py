@@ -1,14 +1,22 @@
 """A merge entry: made here from its sources, or its result fetched from who has it (spec §5.3)."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
-from rmt_pipeline.compute.merge_job import MergeDone, MergeJob, Merger, SourcePart
+from rmt_pipeline.compute.merge_job import (
+    MergeDone,
+    MergeFailure,
+    MergeJob,
+    MergeOutcome,
+    Merger,
+    SourcePart,
+)
 from rmt_pipeline.protocol.entries import MERGE_TTL_RECOMPRESS, LogEntry, MergeParts
 from rmt_pipeline.protocol.errors import DiskFull, RmtError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import QueueView
-from rmt_pipeline.replica.check import check_part
+from rmt_pipeline.replica.check import check_part, is_here, suspect
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merger_elsewhere
 from rmt_pipeline.store.staging import StagedPart, Staging
@@ -55,7 +63,7 @@ def fetch_or_merge(
     if (other := merger_elsewhere(replica, entry)) is not None:
         return FetchResult(f"replica {other} was chosen to merge it")
     for source in entry.sources:
-        if source not in view.current or not replica.store.has(source):
+        if source not in view.current or not is_here(replica, source):
             return FetchResult(f"source {source} is not here")
     if age_s >= settings.prefer_fetch_merged_part_time_threshold:
         size = sum(replica.store.manifest(source).bytes_on_disk for source in entry.sources)
@@ -86,37 +94,41 @@ def merge_here(
     """
     stagings: dict[str, Staging] = {}
     jobs = []
-    for merge in merges:
+    with ExitStack() as pinned:
         try:
-            job, staging = _prepare(replica, merge.entry)
-        except RmtError as error:
-            yield merge.part, error
-            continue
-        jobs.append(job)
-        stagings[job.result] = staging
-    pinned = [PartName.parse(source.name) for job in jobs for source in job.sources]
-    try:
-        with replica.store.pin(pinned):
-            for outcome in merger.merge(jobs):
-                staging = stagings.pop(outcome.job.result)
-                part = PartName.parse(outcome.job.result)
-                if isinstance(outcome, MergeDone):
-                    yield part, staging.seal(outcome.manifest)
+            for merge in merges:
+                try:
+                    pinned.enter_context(replica.store.pin(merge.entry.sources))
+                    job, staging = _prepare(replica, merge.entry)
+                except RmtError as error:  # the others can be made all the same
+                    yield merge.part, error
+                    suspect(replica, error)
                     continue
-                staging.abandon()
-                yield part, outcome.error
-                if outcome.part:
+                jobs.append(job)
+                stagings[job.result] = staging
+            for outcome in merger.merge(jobs) if jobs else ():
+                staging = stagings.pop(outcome.job.result)
+                yield PartName.parse(outcome.job.result), _staged(outcome, staging)
+                if isinstance(outcome, MergeFailure) and outcome.part:
                     check_part(replica, PartName.parse(outcome.part))
-    except (
-        RmtError
-    ) as error:  # nobody to compute, or a source is gone: none of the rest is done
-        for result, staging in stagings.items():
-            staging.abandon()
-            yield PartName.parse(result), error
-        stagings.clear()
-    finally:
-        for staging in stagings.values():
-            staging.abandon()
+        except RmtError as error:  # nobody to compute: none of the rest is done
+            for result, staging in stagings.items():
+                staging.abandon()
+                yield PartName.parse(result), error
+            stagings.clear()
+        finally:
+            for staging in stagings.values():
+                staging.abandon()
+
+
+def _staged(outcome: MergeOutcome, staging: Staging) -> StagedPart | RmtError:
+    if isinstance(outcome, MergeDone):
+        try:
+            return staging.seal(outcome.manifest)
+        except RmtError as error:  # its directory was swept; the others' were not
+            return error
+    staging.abandon()
+    return outcome.error
 
 
 def _prepare(replica: Replica, entry: MergeParts) -> tuple[MergeJob, Staging]:

@@ -1,6 +1,7 @@
 """A MUTATE_PART entry: made here from its source, or its result fetched from who has it (§5.7)."""
 
 from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from rmt_pipeline.compute.merge_job import SourcePart
@@ -13,11 +14,11 @@ from rmt_pipeline.compute.mutate_job import (
     Untouched,
 )
 from rmt_pipeline.protocol.entries import MutatePart
-from rmt_pipeline.protocol.errors import Conflict, DiskFull, RmtError
+from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, RmtError
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import QueueView
-from rmt_pipeline.replica.check import check_part
+from rmt_pipeline.replica.check import check_part, is_here, suspect
 from rmt_pipeline.replica.merge import DISK_RESERVED_FACTOR, FetchResult, somebody_has
 from rmt_pipeline.replica.mutations import load_mutations
 from rmt_pipeline.replica.replica import Replica
@@ -40,7 +41,7 @@ def fetch_or_mutate(
     settings = replica.settings
     if entry.result in replica.memory.fetch_instead:
         return FetchResult("our own result differed from another replica's")
-    if entry.source not in view.current or not replica.store.has(entry.source):
+    if entry.source not in view.current or not is_here(replica, entry.source):
         return FetchResult(f"source {entry.source} is not here")
     age_s = replica.clock.now_s() - entry.create_time
     if age_s >= settings.prefer_fetch_merged_part_time_threshold:
@@ -62,49 +63,57 @@ def mutate_here(
     mutations = load_mutations(replica)
     stagings: dict[str, Staging] = {}
     jobs = []
-    for task in tasks:
+    with ExitStack() as held:
         try:
-            job, staging = _prepare(replica, mutations, task.entry)
-        except RmtError as error:
-            yield task.part, error
-            continue
-        jobs.append(job)
-        stagings[job.result] = staging
-    try:
-        sources = [PartName.parse(job.source.name) for job in jobs]
-        kills = replica.memory.kills
-        with replica.store.pin(sources), kills.watching(replica.keeper, replica.table, jobs):
-            for outcome in mutator.mutate(jobs):
+            for task in tasks:
+                try:
+                    held.enter_context(replica.store.pin([task.entry.source]))
+                    job, staging = _prepare(replica, mutations, task.entry)
+                except RmtError as error:  # the others can be made all the same
+                    yield task.part, error
+                    suspect(replica, error)
+                    continue
+                jobs.append(job)
+                stagings[job.result] = staging
+            kills = replica.memory.kills
+            held.enter_context(kills.watching(replica.keeper, replica.table, jobs))
+            for outcome in mutator.mutate(jobs) if jobs else ():
                 staging = stagings.pop(outcome.job.result)
                 kills.ended(outcome.job)
                 yield PartName.parse(outcome.job.result), _staged(replica, outcome, staging)
                 if isinstance(outcome, MutateFailure) and outcome.part:
                     check_part(replica, PartName.parse(outcome.part))
-    except RmtError as error:  # nobody to compute, or a source is gone
-        for result, staging in stagings.items():
-            staging.abandon()
-            yield PartName.parse(result), error
-        stagings.clear()
-    finally:
-        for staging in stagings.values():
-            staging.abandon()
+        except RmtError as error:  # nobody to compute: none of the rest is done
+            for result, staging in stagings.items():
+                staging.abandon()
+                yield PartName.parse(result), error
+            stagings.clear()
+        finally:
+            for staging in stagings.values():
+                staging.abandon()
 
 
 def _staged(
     replica: Replica, outcome: MutateOutcome, staging: Staging
 ) -> StagedPart | RmtError:
-    match outcome:
-        case MutateDone(job) if (killed := _killed(replica, job)) is not None:
-            staging.abandon()
-            return killed
-        case MutateDone():
-            return staging.seal(outcome.manifest)
-        case Untouched(job):
-            source = PartName.parse(job.source.name)
-            return replica.store.clone_into(staging, source, job.unchanged())
-        case MutateFailure():
-            staging.abandon()
-            return outcome.error
+    try:
+        match outcome:
+            case MutateDone(job) if (killed := _killed(replica, job)) is not None:
+                staging.abandon()
+                return killed
+            case MutateDone():
+                return staging.seal(outcome.manifest)
+            case Untouched(job):
+                source = PartName.parse(job.source.name)
+                return replica.store.clone_into(staging, source, job.unchanged())
+            case MutateFailure():
+                staging.abandon()
+                return outcome.error
+    except (
+        Corruption
+    ) as error:  # of this one: its directory was swept, or its source lost a file
+        suspect(replica, error)
+        return error
 
 
 def _killed(replica: Replica, job: MutateJob) -> Conflict | None:

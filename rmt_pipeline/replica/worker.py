@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rmt_pipeline.protocol.errors import (
+    Corruption,
     OutcomeUnknown,
     ReplicaRetired,
     TableIsReadOnly,
     Unavailable,
 )
 from rmt_pipeline.replica.assign import Assigned, select_and_assign
+from rmt_pipeline.replica.check import suspect
 from rmt_pipeline.replica.execute import Executor, PartDone, Pool, Step, Tools
 from rmt_pipeline.replica.mutation_duty import MutationDuty
 from rmt_pipeline.replica.pull_log import pull_log
@@ -85,7 +87,20 @@ class Worker:
         self._select_sleep_s = replica.settings.merge_selecting_sleep_ms / 1000
 
     def turn(self, waker: Waker) -> tuple[Step, list[Assigned]]:
-        """The fetch pool pulls the log; the merge pool follows the queue that this fills."""
+        """The fetch pool pulls the log; the merge pool follows the queue that this fills.
+
+        A part that can't be read stops nobody: it is fetched again, and the next turn goes on
+        without it.
+        """
+        try:
+            return self._turn(waker)
+        except Corruption as error:
+            problem = suspect(self.replica, error)
+            if problem is None or error.part is None:
+                raise
+            return Step(done=(PartDone(error.part, "CHECK_PART", error=problem),)), []
+
+    def _turn(self, waker: Waker) -> tuple[Step, list[Assigned]]:
         if self.pool == "fetch":
             pull_log(self.replica, waker.wake)
             step = self._executor.step(None)

@@ -1,10 +1,10 @@
-"""Parts that were found broken while they were sent: looked at again, set aside, re-fetched."""
+"""Parts that could not be sent as they should be: looked at again, set aside, re-fetched."""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from rmt_pipeline.protocol.errors import Corruption, RmtError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.check import check_part
 from rmt_pipeline.replica.replica import Replica
@@ -37,7 +37,10 @@ class PartChecks:
                 return
             self._waiting[endpoint, part] = None
             self._changed.notify_all()
-        log.warning("part is broken", part=str(part), replica=endpoint, problem=str(problem))
+        if not isinstance(problem, MissingPart):  # else it was merged away, most likely
+            log.warning(
+                "part is broken", part=str(part), replica=endpoint, problem=str(problem)
+            )
 
     def stop(self) -> None:
         """Does not wait for a check that is under way: it may be cut anywhere."""

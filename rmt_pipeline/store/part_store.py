@@ -12,6 +12,7 @@ is kept for people. Several processes of one host use one store at once.
 """
 
 import contextlib
+import errno
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.system import IdSource
 
 MANIFESTS_CACHED_MAX = 20_000  # about 2 kB each
+_UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENOENT, errno.EISDIR)
 HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
 
 Sure = Callable[[Sequence[PartName]], Collection[PartName]]
@@ -175,14 +177,15 @@ class PartStore:
         # A part that was removed and fetched again has other files: the time tells.
         if cached is not None and cached[0] == modified_s:
             return cached[1]
-        data = self._disk.read(path)
+        with self._reading(part):
+            data = self._disk.read(path)
         if data is None:
             self._forget(part)
-            raise MissingPart(f"{self._shown(str(part))} is not on disk")
+            raise self._missing(part)
         try:
             manifest = Manifest.decode(data)
         except Corruption as error:
-            raise Corruption(f"{self._shown(str(part))}: {error}") from error
+            raise Corruption(f"{self._shown(str(part))}: {error}", part=part) from error
         with self._cache_lock:
             if len(self._cache) >= MANIFESTS_CACHED_MAX:
                 self._cache.clear()
@@ -232,7 +235,7 @@ class PartStore:
         (at the first piece) when it is removed now.
         """
         if self.manifest(part).file(name) is None:
-            raise MissingPart(f"{self._shown(str(part))} has no file {name}")
+            raise MissingPart(f"{self._shown(str(part))} has no file {name}", part=part)
         return self._disk.chunks(self._path(str(part), name))
 
     def size_on_disk(self, part: PartName) -> int:
@@ -240,19 +243,43 @@ class PartStore:
         names = self._disk.list(self._path(str(part)))
         return sum(self._disk.size(self._path(str(part), name)) or 0 for name in names)
 
-    def verify(self, part: PartName) -> Manifest:
-        """Read every byte. Raises MissingPart; Corruption naming file, expected and found."""
+    def inspect(self, part: PartName) -> Manifest:
+        """The manifest of a part whose files are there and as long as they were. No row is read.
+
+        Raises as `verify`.
+        """
         manifest = self.manifest(part)
         for file in manifest.files:
-            path, shown = self._path(str(part), file.name), self._shown(str(part), file.name)
-            if self._disk.size(path) is None:
-                raise Corruption(f"{shown} is missing")
-            size, found = hash_of_chunks(self._disk.chunks(path))
+            size = self._disk.size(self._path(str(part), file.name))
+            shown = self._shown(str(part), file.name)
+            if size is None:
+                raise Corruption(f"{shown} is missing", part=part)
             if size != file.size:
-                raise Corruption(f"{shown} has {size} bytes, expected {file.size}")
-            if found != file.hash:
-                raise Corruption(f"{shown} has hash {found}, expected {file.hash}")
+                raise Corruption(f"{shown} has {size} bytes, expected {file.size}", part=part)
         return manifest
+
+    def verify(self, part: PartName) -> Manifest:
+        """Read every byte. Raises MissingPart; Corruption naming file, expected and found."""
+        manifest = self.inspect(part)
+        for file in manifest.files:
+            with self._reading(part):
+                _, found = hash_of_chunks(self._disk.chunks(self._path(str(part), file.name)))
+            if found != file.hash:
+                shown = self._shown(str(part), file.name)
+                raise Corruption(f"{shown} has hash {found}, expected {file.hash}", part=part)
+        return manifest
+
+    @contextlib.contextmanager
+    def _reading(self, part: PartName) -> Iterator[None]:
+        """What the disk can't read is as bad as what it reads wrong."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _UNREADABLE:
+                raise
+            raise Corruption(
+                f"{self._shown(str(part))} can't be read: {error}", part=part
+            ) from error
 
     @contextlib.contextmanager
     def pin(self, parts: Iterable[PartName]) -> Iterator[None]:
@@ -265,7 +292,7 @@ class PartStore:
             for part in parts:
                 lock = self._disk.lock(self._path(str(part), layout.MANIFEST), shared=True)
                 if lock is None:
-                    raise MissingPart(f"{self._shown(str(part))} is gone")
+                    raise MissingPart(f"{self._shown(str(part))} is gone", part=part)
                 locks.append(lock)
             yield
         finally:
@@ -377,7 +404,7 @@ class PartStore:
         """
         names = self._disk.list(self._path(str(part)))
         if not names:
-            raise MissingPart(f"{self._shown(str(part))} is not on disk")
+            raise self._missing(part)
         staging = self.begin("attach", str(part))
         try:
             self._link_files(part, staging.directory, names)
@@ -434,6 +461,10 @@ class PartStore:
     def _shown(self, *names: str) -> str:
         return "/".join([self._root, *names]) if self._root else "/".join(names)
 
+    def _missing(self, part: PartName) -> MissingPart:
+        what = f"has no {layout.MANIFEST}" if self.is_taken(part) else "is not on disk"
+        return MissingPart(f"{self._shown(str(part))} {what}", part=part)
+
     def _forget(self, part: PartName) -> None:
         with self._cache_lock:
             self._cache.pop(part, None)
@@ -455,7 +486,9 @@ class PartStore:
             for name in names:
                 self._disk.link(self._path(str(part), name), self._path(directory, name))
         except FileNotFoundError as error:
-            raise MissingPart(f"{self._shown(str(part))} has lost a file: {error}") from error
+            raise MissingPart(
+                f"{self._shown(str(part))} has lost a file: {error}", part=part
+            ) from error
 
 
 def _same_rows(one: Manifest, other: Manifest) -> bool:

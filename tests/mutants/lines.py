@@ -32,6 +32,7 @@ PROTOCOL = "rmt_pipeline/protocol"
 VALUES = "tests/unit/protocol_values tests/property/test_values.py"
 UPKEEP = "tests/unit/protocol_upkeep"
 MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
+BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 CLEAN_UP = "tests/unit/replica/test_clean_up.py"
 MUTATIONS = "tests/unit/protocol_mutations tests/property/test_mutations.py"
 
@@ -210,6 +211,48 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        return part not in self.claimed and part not in self.parts\n",
         "        return part not in self.claimed\n",
         CLEAN_UP,
+    ),
+    LineMutant(
+        "check: a part that was fetched meanwhile is given up",
+        "rmt_pipeline/replica/check.py",
+        "            if refused.kind is Kind.BAD_VERSION:\n                continue\n",
+        "            if refused.kind is Kind.BAD_VERSION:\n                return problem\n",
+        BAD_PARTS,
+    ),
+    LineMutant(
+        "check: what cannot be set aside is not healed",
+        "rmt_pipeline/replica/check.py",
+        '        return f"; it could not be set aside: {error}"\n',
+        "        raise\n",
+        BAD_PARTS,
+    ),
+    LineMutant(
+        "start: files that are gone are not missed",
+        "rmt_pipeline/replica/check.py",
+        "LocalPart(part, replica.store.inspect(part).rows)",
+        "LocalPart(part, replica.store.manifest(part).rows)",
+        BAD_PARTS,
+    ),
+    LineMutant(
+        "merge: one source that is gone stops them all",
+        "rmt_pipeline/replica/merge.py",
+        "                    suspect(replica, error)\n                    continue\n",
+        "                    suspect(replica, error)\n                    return\n",
+        BAD_PARTS,
+    ),
+    LineMutant(
+        "publish: a directory without a manifest is in the way",
+        "rmt_pipeline/replica/publish.py",
+        "    if not replica.store.is_taken(part):\n",
+        "    if not replica.store.has(part):\n",
+        BAD_PARTS,
+    ),
+    LineMutant(
+        "worker: a part that cannot be read stops the pool",
+        "rmt_pipeline/replica/worker.py",
+        "            if problem is None or error.part is None:\n",
+        "            if problem:\n",
+        BAD_PARTS,
     ),
     LineMutant(
         "part names: leading zeros",

@@ -34,7 +34,7 @@ from tests.support import sim_rows
 
 
 def missing_is_not_fetched(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(check, "refetch", lambda replica, part: True)
+    patch.setattr(check, "refetch", lambda replica, part, look=None: None)
 
 
 def listed_is_all_there_is(patch: pytest.MonkeyPatch) -> None:

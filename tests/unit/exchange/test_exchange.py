@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
     DiskFull,
+    MissingPart,
     NoReplicaHasPart,
     Unavailable,
 )
@@ -129,13 +130,15 @@ def test_a_lost_file_is_reported(source, target, client):
     assert len(sender.broken) == 1
 
 
-def test_a_part_that_the_peer_does_not_have_is_nobodys_damage(source, target, client):
+def test_a_part_that_the_peer_does_not_have_is_refused_and_looked_for(source, target, client):
+    """Whoever asks has read in ZooKeeper that it is there: it was merged away, or it was lost."""
     with Sender(source) as sender:
         with pytest.raises(NoReplicaHasPart, match=f"{PART} from .*404"):
             client.fetch(address(sender.port), ENDPOINT, PART, target)
         with pytest.raises(NoReplicaHasPart, match="/no/such/replica"):
             client.fetch(address(sender.port), "/no/such/replica", PART, target)
-    assert sender.broken == []
+    ((endpoint, part, problem),) = sender.broken
+    assert (endpoint, part, type(problem)) == (ENDPOINT, PART, MissingPart)
 
 
 def test_a_wrong_secret_gets_nothing(source, target):

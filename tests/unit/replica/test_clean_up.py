@@ -9,7 +9,7 @@ import pytest
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.replica.assign import optimize_partition
-from rmt_pipeline.replica.check import refetch
+from rmt_pipeline.replica.check import check_part
 from rmt_pipeline.replica.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
@@ -37,6 +37,13 @@ def planned(replicas: Replicas) -> CleanUpPlan:
     return plan
 
 
+def give_up(replicas: Replicas, part: str) -> None:
+    """It is found broken: no longer promised, and queued for a fetch."""
+    store = replicas.stores["r1"]
+    (Path(store.directory(PartName.parse(part))) / "part.json").write_text("?")
+    assert check_part(replicas["r1"], PartName.parse(part)) is not None
+
+
 def on_disk(replicas: Replicas) -> list[str]:
     return [str(part) for part in replicas.stores["r1"].parts()]
 
@@ -52,7 +59,7 @@ def test_an_old_plan_removes_nothing_once_what_covers_was_given_up(replicas):
     no longer promised: the sources are all that this replica has. 3. The plan is carried out.
     """
     plan = planned(replicas)
-    assert refetch(replicas["r1"], PartName.parse(MERGED))
+    give_up(replicas, MERGED)
     cleaned = carry_out(replicas["r1"], plan)
     assert cleaned.parts == ()
     assert "was given up, or the replica was marked lost, since" in cleaned.words()
@@ -75,7 +82,7 @@ def test_an_old_plan_removes_nothing_once_what_covers_was_fetched_again(replicas
     plan = planned(replicas)
     replica = replicas["r1"]
     header, _ = replica.keeper.get(replica.paths.part(PartName.parse(MERGED)))
-    assert refetch(replica, PartName.parse(MERGED))
+    give_up(replicas, MERGED)
     replica.keeper.multi([Create(replica.paths.part(PartName.parse(MERGED)), header)])
     assert len(carry_out(replica, plan).kept) == 2
     assert replicas.parts("r1") == sorted([*SOURCES, MERGED])

@@ -195,6 +195,9 @@ def test_a_merge_that_is_killed_leaves_a_directory_that_is_swept(replicas, monke
 
 def test_a_source_that_is_gone_is_fetched_as_the_result(replicas):
     replicas.step("r1")
-    assert replicas.stores["r2"].remove(PartName.parse("all_0_0_0"))
+    source = PartName.parse("all_0_0_0")
+    assert replicas.stores["r2"].remove(source)
+    assert replicas.step("r2").done == ()
+    assert str(source) not in replicas.parts("r2"), "it is not promised any more"
     [fetched] = replicas.step("r2").done
     assert (fetched.kind, fetched.part, fetched.error) == ("FETCH", RESULT, "")
