@@ -6,6 +6,7 @@ with ServerContext.open("rmt.toml", "r1") as server:
     flights.dataset().to_table()
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,8 +28,15 @@ from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.check import suspect
 from rmt_pipeline.replica.execute import Pool
-from rmt_pipeline.replica.insert import Insertion
-from rmt_pipeline.replica.insert_result import InsertResult, identity_of, retryable, with_rows
+from rmt_pipeline.replica.insert import Insertion, blocks_together
+from rmt_pipeline.replica.insert_result import (
+    InsertIdentity,
+    InsertInPart,
+    InsertResult,
+    OtherRows,
+    identity_of,
+    retryable,
+)
 from rmt_pipeline.replica.insert_settings import require_supported
 from rmt_pipeline.replica.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations import kill_mutation
@@ -50,6 +58,9 @@ if TYPE_CHECKING:
     from rmt_pipeline.replica.request_mutation import MutationReport
     from rmt_pipeline.syntax.mutation import Command
 
+BLOCKS_ALWAYS_TOGETHER = (
+    100  # of one partition: they fit into a commit, however long their names
+)
 SNAPSHOT_ROUNDS_MAX = 20  # a part may be merged away and removed while it is being pinned
 
 
@@ -113,7 +124,8 @@ class Table:
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
     ) -> InsertResult:
-        """Insert rows exactly once: into all their partitions or none.
+        """Insert rows exactly once: into all their partitions or none; of so many partitions that
+        they are committed some at a time (hundreds), into all of them in the end.
 
         `data`: pyarrow Table, RecordBatch(Reader) or Dataset, pandas DataFrame, list of dicts, or a
         `compute.inputs` file. `token` names the insert; without one, the same rows are the same
@@ -198,12 +210,39 @@ class Table:
         query = settings or QuerySettings()
         window = self._replica().settings.replicated_deduplication_window
         identity = identity_of(staged, token, query, window)
-        staged = with_rows(staged, self.store)
+        staged = self._joined(staged, identity, query)
         insertion = Insertion.of(staged, identity, replica=self._replica(), run_id=run_id)
         try:
             return self._run(insertion, query)
+        except RmtError as error:
+            insertion.let_go(self.store)
+            if not insertion.in_part or isinstance(error, OtherRows):
+                raise
+            raise InsertInPart(
+                f"insert {identity.insert_id or 'without an identity'} into "
+                f"{self.definition.full_name}: {insertion.in_part}. It ended because: {error}"
+            ) from error
         except BaseException:
             insertion.let_go(self.store)
+            raise
+
+    def _joined(
+        self, staged: Sequence[StagedPart], identity: InsertIdentity, query: QuerySettings
+    ) -> Sequence[StagedPart]:
+        """A partition in more blocks than one commit takes is made of fewer, larger ones: so many
+        tasks of Spark had rows of it, or so small were the blocks that were asked for.
+        """
+        counts = Counter(part.manifest.partition_id for part in staged)
+        if max(counts.values(), default=0) <= BLOCKS_ALWAYS_TOGETHER:
+            return staged
+        from rmt_pipeline.compute import blocks  # noqa: PLC0415  pyarrow
+
+        try:
+            together = blocks_together(self._replica(), staged[0], identity)
+            return blocks.joined(staged, together, self.store, self.definition, query)
+        except BaseException:
+            for part in staged:
+                self.store.discard(part)
             raise
 
     def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:

@@ -24,7 +24,7 @@ from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.merge_plan import sorting_key
 from rmt_pipeline.compute.merge_result import json_bounds
 from rmt_pipeline.compute.partition import partition_id, partition_text
-from rmt_pipeline.protocol.errors import BadValue, TooManyPartitions
+from rmt_pipeline.protocol.errors import BadValue, Conflict, TooManyPartitions
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.ttl import PartTtl, codec_of
 from rmt_pipeline.store import layout, parquet
@@ -155,6 +155,75 @@ def stage(
     except BaseException:
         staging.abandon()
         raise
+
+
+def joined(
+    staged: Sequence[StagedPart],
+    together: int,
+    store: PartStore,
+    definition: TableDefinition,
+    settings: BlockSettings,
+) -> list[StagedPart]:
+    """Staged blocks, of no partition more than `together`: where there are more, some that follow
+    one another become one, as if the rows had not been cut there.
+
+    Raises DiskFull, MissingPart; Conflict when the table was altered meanwhile. Then all that were
+    given are still staged, and nothing else is.
+    """
+    by_partition: dict[str, list[StagedPart]] = {}
+    for part in staged:
+        by_partition.setdefault(part.manifest.partition_id, []).append(part)
+    kept: list[StagedPart] = []
+    made: list[StagedPart] = []
+    gone: list[StagedPart] = []
+    try:
+        for parts in by_partition.values():
+            full = [part for part in parts if part.manifest.rows]
+            if len(full) <= together:
+                kept += parts
+                continue
+            kept += [part for part in parts if not part.manifest.rows]
+            many = -(-len(full) // together)
+            for start in range(0, len(full), many):
+                some = full[start : start + many]
+                made.append(_join(some, store, definition, settings))
+                gone += some
+    except BaseException:
+        for part in made:
+            store.discard(part)
+        raise
+    for part in gone:
+        store.discard(part)
+    return kept + made
+
+
+def _join(
+    parts: Sequence[StagedPart],
+    store: PartStore,
+    definition: TableDefinition,
+    settings: BlockSettings,
+) -> StagedPart:
+    shape, first = shape_of(definition), parts[0].manifest
+    if first.columns != shape.columns:
+        raise Conflict(
+            f"{definition.full_name} was altered while rows were staged for it; nothing was "
+            "inserted, insert them again"
+        )
+    tables = [
+        pa.Table.from_batches(parquet.read_batches(path)).cast(shape.schema)
+        for part in parts
+        for path in store.staged_files(part)
+    ]
+    [block] = _split(pa.concat_tables(tables), shape, settings, 1)
+    rows = sum(part.source.rows for part in parts)
+    row_hash = sum(part.source.row_hash for part in parts) % 2**128
+    return stage(
+        replace(block, given=GivenRows(rows, row_hash)),
+        store,
+        insert_id=first.insert_id,
+        run_id=first.run_id,
+        created_s=first.created_s,
+    )
 
 
 @lru_cache(maxsize=1)

@@ -22,13 +22,14 @@ from rmt_pipeline.protocol.metadata import (
 )
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.reader import Reader
-from rmt_pipeline.protocol.records import Attempts, Claim, InsertRecord
+from rmt_pipeline.protocol.records import Attempts, Claim, InsertBatch, InsertRecord
 from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse_time, unescape
 
 __all__ = [
     "AddedParts",
     "Attempts",
     "Claim",
+    "InsertBatch",
     "InsertRecord",
     "Metadata",
     "MetadataDifference",

@@ -26,6 +26,8 @@ class Purpose(StrEnum):
     BLOCK_ID = "the same block is refused from now on"
     PART = "this replica has the part"
     INSERT_RECORD = "the same insert is answered from now on"
+    INSERT_GOES_ON = "nobody has gone on with the same insert meanwhile"
+    INSERT_BATCH = "what this commit puts into the table is known"
     QUORUM = "the insert waits for its quorum"
 
 
@@ -38,7 +40,14 @@ class DuplicateBlock:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateInsert:
-    """The whole insert has a record. Roll back; read the record and answer with it."""
+    """The insert has a record. Roll back; read it, and answer with it or go on from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsertMoved:
+    """Another try of the same insert has put something into the table since its record was read,
+    or the record was removed. Roll back; read it again and go on from there.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +103,18 @@ class FindOut:
 
 
 AllocationOutcome = (
-    DuplicateBlock | DuplicateInsert | PartitionMissing | NotActive | TableGone | Unexpected
+    DuplicateBlock
+    | DuplicateInsert
+    | InsertMoved
+    | PartitionMissing
+    | NotActive
+    | TableGone
+    | Unexpected
 )
 CommitOutcome = (
     DuplicateBlock
     | DuplicateInsert
+    | InsertMoved
     | Cancelled
     | NotActive
     | QuorumBusy
@@ -123,6 +139,8 @@ def interpret_allocation(
             return DuplicateBlock(index)
         case "node exists", Purpose.INSERT_RECORD, _:
             return DuplicateInsert()
+        case (("no node" | "bad version"), Purpose.INSERT_GOES_ON, _):
+            return InsertMoved()
         case "no node", Purpose.PARTITION, int(index):
             return PartitionMissing(index)
         case (
@@ -149,6 +167,8 @@ def interpret_commit(
             return DuplicateBlock(index)
         case "node exists", Purpose.INSERT_RECORD, _:
             return DuplicateInsert()
+        case (("no node" | "bad version"), Purpose.INSERT_GOES_ON, _):
+            return InsertMoved()
         case "node exists", Purpose.QUORUM, _:
             return QuorumBusy()
         case "no node", Purpose.UNLOCK, int(index):

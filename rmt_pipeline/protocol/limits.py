@@ -7,11 +7,12 @@ PACKET_BYTES_MAX = 1_048_575  # ZooKeeper's jute.maxbuffer: more, and it drops t
 MULTI_BYTES_MAX = 768 * 1024
 MULTI_OPS_MAX = 100  # of upkeep: clean-up, finishing entries. Larger batches only block others
 OP_BYTES_OVERHEAD = 256  # an operation's path and frame, besides its data
+OP_FRAME_BYTES = 96  # its header, lengths and access list, and what a chroot adds to its path
 NODE_BYTES_MAX = 900_000  # one node's data; an ALTER of a very wide table comes near
 
-INSERT_BLOCKS_PER_MULTI_MAX = 500
-INSERT_BLOCK_BYTES_MAX = 1536  # the five operations that commit one block
-INSERT_RECORD_LINE_BYTES_MAX = 128  # a partition in an insert's record
+INSERT_BYTES_MAX = (
+    MULTI_BYTES_MAX  # of what is committed at once: whole partitions, at least one
+)
 
 MUTATIONS_PER_MULTI_MAX = 500  # assigned to the log at once
 LOG_ENTRIES_PER_PULL_MAX = 100  # spec §3: 1, doubling to this
@@ -26,6 +27,7 @@ SMALL_MUTATIONS_PER_SLOT = 64
 
 CREATE_TABLE_ROUNDS_MAX = 1000
 PUBLISH_ROUNDS_MAX = 10
+INSERT_READ_ROUNDS_MAX = 100
 CLONE_ROUNDS_MAX = 100
 LOOK_ROUNDS_MAX = 10  # at the mutations of a replica that is cloned or gives up parts meanwhile
 OPTIMIZE_ROUNDS_MAX = 10  # spec §6.7: tries while others assign to the log first
@@ -34,8 +36,7 @@ CLEAN_UP_OPS_PER_MULTI_MAX = 400  # spec §10.2
 
 assert MULTI_BYTES_MAX < PACKET_BYTES_MAX, "a multi fits into a packet"
 assert NODE_BYTES_MAX + OP_BYTES_OVERHEAD < PACKET_BYTES_MAX, "so does one large node"
-assert INSERT_BLOCKS_PER_MULTI_MAX * INSERT_BLOCK_BYTES_MAX <= MULTI_BYTES_MAX
-assert INSERT_BLOCKS_PER_MULTI_MAX * INSERT_RECORD_LINE_BYTES_MAX <= NODE_BYTES_MAX
+assert MULTI_BYTES_MAX <= NODE_BYTES_MAX, "the record of what a multi commits is one node"
 assert MULTI_OPS_MAX * OP_BYTES_OVERHEAD <= MULTI_BYTES_MAX
 assert CLEAN_UP_OPS_PER_MULTI_MAX * OP_BYTES_OVERHEAD <= MULTI_BYTES_MAX
 assert ENTRIES_PER_CLAIM_MAX * (CLAIM_BYTES_MAX + OP_BYTES_OVERHEAD) <= MULTI_BYTES_MAX

@@ -11,6 +11,7 @@ from functools import partial
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import InsertRecord
 from rmt_pipeline.protocol.retention import (
     IdRetention,
     LogTrim,
@@ -29,6 +30,8 @@ from rmt_pipeline.zookeeper.keeper import Op, Refused
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
+INSERTS_SHOWN_MAX = 3
+
 
 @dataclass(frozen=True, slots=True)
 class CleanUpPlan:
@@ -43,6 +46,8 @@ class CleanUpPlan:
     log: LogTrim
     blocks: IdRetention
     inserts: IdRetention
+    inserts_in_part: tuple[tuple[str, InsertRecord], ...]
+    """They stay, however old: whoever says them again finds what is in."""
     attempts: tuple[str, ...]
     """Queue nodes that failed before they were finished: nobody asks why any more."""
     replicas_version: int
@@ -63,6 +68,7 @@ class CleanedUp:
     marked_lost: tuple[str, ...] = ()
     block_ids: int = 0
     insert_ids: int = 0
+    inserts_in_part: tuple[tuple[str, InsertRecord], ...] = ()
     attempts: int = 0
     mutations: int = 0
     directories: tuple[str, ...] = ()
@@ -93,6 +99,15 @@ class CleanedUp:
                 f"; {len(self.kept)} old parts stay: a part of this replica was given up, or the "
                 "replica was marked lost, since they were looked at"
             )
+        for insert_id, record in self.inserts_in_part[:INSERTS_SHOWN_MAX]:
+            words += (
+                f"; insert {insert_id}, begun on {record.replica}, is in part: {record.rows_in} of "
+                f"{record.rows} rows. Insert the same rows again"
+            )
+        if len(self.inserts_in_part) > INSERTS_SHOWN_MAX:
+            words += (
+                f"; {len(self.inserts_in_part) - INSERTS_SHOWN_MAX} more inserts are in part"
+            )
         return f"{words}; {self.stopped_because}" if self.stopped_because else words
 
 
@@ -120,6 +135,7 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     if lost != b"1":  # else it is going to be cloned, and the clone decides what stays
         parts, covering = _old_parts(replica)
         leftovers, unexpected = _unpromised(replica)
+    whole, in_part = _inserts(replica)
     return CleanUpPlan(
         parts=parts,
         leftovers=leftovers,
@@ -128,9 +144,8 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
         blocks=outdated_ids(
             _created(replica, replica.table.blocks), window=window, window_seconds=seconds
         ),
-        inserts=outdated_ids(
-            _created(replica, replica.table.inserts), window=window, window_seconds=seconds
-        ),
+        inserts=outdated_ids(whole, window=window, window_seconds=seconds),
+        inserts_in_part=in_part,
         attempts=_finished_attempts(replica),
         replicas_version=replicas.version,
         covering=covering,
@@ -154,7 +169,8 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         log_entries=entries,
         marked_lost=lost,
         block_ids=_remove_nodes(replica, map(replica.table.block, plan.blocks.remove)),
-        insert_ids=_remove_nodes(replica, map(replica.table.insert, plan.inserts.remove)),
+        insert_ids=_remove_inserts(replica, plan.inserts.remove),
+        inserts_in_part=plan.inserts_in_part,
         attempts=_remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts)),
         mutations=len(clean_mutations(replica)),
         directories=tuple(
@@ -249,6 +265,28 @@ def _created(replica: Replica, parent: str) -> dict[str, int]:
     }
 
 
+def _inserts(
+    replica: Replica,
+) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...]]:
+    """When the records of whole inserts were created; and those that are in part. Only a record
+    with batches below it may be in part.
+    """
+    parent = replica.table.inserts
+    names = replica.keeper.children(parent)
+    stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
+    found = {name: stat for name, stat in zip(names, stats, strict=True) if stat is not None}
+    large = [name for name, stat in found.items() if stat.children_count]
+    reads = replica.keeper.get_many([f"{parent}/{name}" for name in large])
+    records = {
+        name: InsertRecord.decode(read[0])
+        for name, read in zip(large, reads, strict=True)
+        if read is not None
+    }
+    in_part = {name: record for name, record in records.items() if not record.is_whole}
+    created = {name: stat.created_ms for name, stat in found.items() if name not in in_part}
+    return created, tuple(in_part.items())
+
+
 def _finished_attempts(replica: Replica) -> tuple[str, ...]:
     """The attempts first, then the queue: a node that is not in it then never will be again."""
     attempts, queue = replica.paths.attempts, replica.paths.queue
@@ -339,6 +377,24 @@ def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, st
     except Refused as refused:
         return tuple(marked), removed, f"trimming the log stopped: {refused}"
     return tuple(marked), removed, ""
+
+
+def _remove_inserts(replica: Replica, insert_ids: Sequence[str]) -> int:
+    """As they are now: one that somebody goes on with stays."""
+    keeper, table = replica.keeper, replica.table
+    multis = []
+    for insert_id, read in zip(
+        insert_ids,
+        keeper.get_many([table.insert(insert_id) for insert_id in insert_ids]),
+        strict=True,
+    ):
+        if read is None:
+            continue
+        record = InsertRecord.decode(read[0])
+        if record.is_whole:
+            version = read[1].version
+            multis.append(transactions.remove_insert(table, insert_id, record.batches, version))
+    return len(multis) - sum(one is not None for one in _pipelined(replica, multis))
 
 
 def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:

@@ -1,22 +1,35 @@
 """What an insert is called, what became of it, and what can go wrong with it for good."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rmt_pipeline.protocol import blocks as block_ids
-from rmt_pipeline.protocol.errors import Conflict, RmtError
+from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, RmtError, UserError
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import InsertRecord
 from rmt_pipeline.protocol.settings import QuerySettings
-from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 
 
 class InsertCancelled(Conflict):
-    """A DROP or TRUNCATE took the insert's block number away: nothing was inserted."""
+    """A DROP or TRUNCATE took the insert's block number away, or somebody its record: nothing was
+    inserted, or only what the error says.
+    """
 
     code = "QUERY_WAS_CANCELLED"
+
+
+class OtherRows(UserError):
+    """A token names an insert that is in part, and the rows are not those of that insert."""
+
+
+class InsertInPart(OutcomeUnknown):
+    """An insert that is too large for one commit ended before it was whole. What of it is in is
+    known: the same insert again goes on from there.
+    """
+
+    code = "UNFINISHED"
 
 
 class Outcome(StrEnum):
@@ -37,7 +50,9 @@ class InsertIdentity:
 
 @dataclass(frozen=True, slots=True)
 class InsertResult:
-    """What an insert did. `duplicates` are (partition id, name of the part that had it)."""
+    """What an insert did. `duplicates` are (partition id, what had it: a part's name, or an
+    earlier try of the same insert).
+    """
 
     outcome: Outcome
     rows: int
@@ -56,7 +71,7 @@ class InsertResult:
             case Outcome.RESUMED:
                 return (
                     f"inserted {self.rows} rows as {len(self.parts)} parts; {self.rows_duplicate} "
-                    f"rows in {len(self.duplicates)} blocks were there already"
+                    "rows were there already"
                 )
             case Outcome.DUPLICATE if self.duplicate_of is not None:
                 first = self.duplicate_of
@@ -83,22 +98,6 @@ def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str
     return block_ids.block_id(partition, part.manifest.content_hash)
 
 
-def partition_sums(staged: Sequence[StagedPart]) -> tuple[tuple[str, int, str], ...]:
-    """Per partition its rows and the sum of row hashes: what this insert put there."""
-    sums: dict[str, tuple[int, int]] = {}
-    for part in staged:
-        manifest = part.manifest
-        rows, row_hash = sums.get(manifest.partition_id, (0, 0))
-        sums[manifest.partition_id] = (
-            rows + manifest.rows,
-            (row_hash + manifest.row_hash) % 2**128,
-        )
-    return tuple(
-        (partition, rows, f"{row_hash:032x}")
-        for partition, (rows, row_hash) in sorted(sums.items())
-    )
-
-
 def identity_of(
     staged: Sequence[StagedPart], token: str, query: QuerySettings, window: int
 ) -> InsertIdentity:
@@ -112,14 +111,3 @@ def identity_of(
     row_hash = sum(part.source.row_hash for part in staged) % 2**128
     rows = sum(part.source.rows for part in staged)
     return InsertIdentity(block_ids.insert_id_of_rows(row_hash, rows))
-
-
-def with_rows(staged: Iterable[StagedPart], store: PartStore) -> list[StagedPart]:
-    """The parts of which optimize_on_insert left any row; the others are thrown away."""
-    kept = []
-    for part in staged:
-        if part.manifest.rows:
-            kept.append(part)
-        else:
-            store.discard(part)
-    return kept

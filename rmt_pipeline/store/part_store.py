@@ -213,6 +213,13 @@ class PartStore:
         modified_s = self._disk.modified_s(path)
         return None if modified_s is None else (modified_s, self._disk.local_path(path))
 
+    def staged_files(self, staged: StagedPart) -> list[str]:
+        """Absolute paths of a staged part's data files, in key order."""
+        return [
+            self._disk.local_path(self._path(staged.directory, file.name))
+            for file in staged.manifest.files
+        ]
+
     def detached(self) -> list[str]:
         """Names in `detached/`, sorted; `layout.parse_detached` reads them."""
         return self._disk.list(self._path(layout.DETACHED))

@@ -24,7 +24,7 @@ def batches(
         yield ops[start:]
 
 
-def op_bytes(op: Op) -> int:
+def op_bytes(op: Op, frame: int = limits.OP_BYTES_OVERHEAD) -> int:
     """At most so many bytes of a packet."""
     data = len(op.data) if isinstance(op, Create | SetData) else 0
-    return len(op.path.encode()) + data + limits.OP_BYTES_OVERHEAD
+    return len(op.path.encode()) + data + frame

@@ -169,6 +169,10 @@ class TablePaths:
     def insert(self, insert_id: str) -> str:
         return f"{self.root}/inserts/{insert_id}"
 
+    def insert_batch(self, insert_id: str, number: int) -> str:
+        """What one commit of an insert that is too large for one put into the table."""
+        return f"{self.root}/inserts/{insert_id}/{number:0{SEQUENCE_DIGITS}d}"
+
     @property
     def block_numbers(self) -> str:
         return f"{self.root}/block_numbers"

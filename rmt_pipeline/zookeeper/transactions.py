@@ -7,9 +7,11 @@ order of operations matters only where a refusal is attributed to one of them (`
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.interpret import Purpose
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -51,24 +53,38 @@ def allocate_blocks(
     blocks: Sequence[tuple[str, str]],
     insert_id: str,
     *,
+    record_version: int | None,
     holder: str,
     is_lost_version: int,
 ) -> Tagged:
     """A block number for every (partition id, block id or "") of one insert, or for none.
 
-    `holder` finds the locks again when there is no answer: no other allocation has this name.
-    Testing the ids already here only saves work: the guarantee is that the commit creates them.
+    `record_version` is that of the insert's record; None: it has none. `holder` finds the locks
+    again when there is no answer: no other allocation has this name. Testing record and ids already
+    here only saves work: the guarantee is that the commit writes them. The record comes before the
+    blocks: of another try, their ids say nothing about the rows of this one.
     """
     steps = _may_insert(replica, is_lost_version)
-    if insert_id:
+    if insert_id and record_version is None:
         steps.append((absent(table.insert(insert_id)), Purpose.INSERT_RECORD, None))
+    elif insert_id:
+        goes_on = Check(table.insert(insert_id), record_version or 0)
+        steps.append(([goes_on], Purpose.INSERT_GOES_ON, None))
     for index, (partition, block_id) in enumerate(blocks):
-        if block_id:
-            steps.append((absent(table.block(block_id)), Purpose.BLOCK_ID, index))
-        data = table.insert_lock_data(holder) if block_id else table.other_lock_data(holder)
-        lock = Create(table.lock_prefix(partition), data, ephemeral=True, sequence=True)
-        steps.append(([lock], Purpose.PARTITION, index))
+        steps += [
+            (ops, purpose, index)
+            for ops, purpose in _allocation(table, partition, block_id, holder)
+        ]
     return _tagged(steps)
+
+
+def _allocation(
+    table: TablePaths, partition: str, block_id: str, holder: str
+) -> list[tuple[Sequence[Op], Purpose]]:
+    data = table.insert_lock_data(holder) if block_id else table.other_lock_data(holder)
+    lock = Create(table.lock_prefix(partition), data, ephemeral=True, sequence=True)
+    number: tuple[Sequence[Op], Purpose] = ([lock], Purpose.PARTITION)
+    return [(absent(table.block(block_id)), Purpose.BLOCK_ID), number] if block_id else [number]
 
 
 def _may_insert(
@@ -103,34 +119,82 @@ class BlockCommit:
     block_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordChange:
+    """What a commit writes of its insert: the record, whose version was `version` (None: there was
+    none), and with `batch` the node of this commit, as (number, text).
+    """
+
+    insert_id: str
+    text: bytes
+    version: int | None
+    batch: tuple[int, bytes] | None
+
+
 def commit_insert(
     table: TablePaths,
     replica: ReplicaPaths,
     blocks: Sequence[BlockCommit],
-    insert_id: str,
-    insert_record: bytes,
+    change: RecordChange | None,
     *,
     is_lost_version: int,
 ) -> Tagged:
-    """Everything of one insert at once: for each part that it is in the log, that its number is no
-    longer in flight, that the same block is refused from now on, and that we have it; and the
-    insert's record. Deleting the locks also fences: once they are gone, a copy of this multi that
-    is still under way can't land (spec §2.6, §16.2 I4).
+    """Everything of one commit at once: for each part that it is in the log, that its number is no
+    longer in flight, that the same block is refused from now on, and that we have it; and what is
+    then in the table of the insert. Deleting the locks also fences: once they are gone, a copy of
+    this multi that is still under way can't land (spec §2.6, §16.2 I4). So does the version of the
+    record: of two tries that go on from one place only one does.
     """
     steps = _may_insert(replica, is_lost_version)
+    if change is not None:
+        steps += _change_record(table, change)
     for index, block in enumerate(blocks):
-        entry = Create(table.log_prefix, block.entry, sequence=True)
-        steps.append(([entry], Purpose.LOG_ENTRY, index))
-        steps.append(([Delete(block.lock)], Purpose.UNLOCK, index))
-        if block.block_id:
-            node = Create(table.block(block.block_id), str(block.part).encode())
-            steps.append(([node], Purpose.BLOCK_ID, index))
-        part = Create(replica.part(block.part), block.header)
-        steps.append(([part], Purpose.PART, index))
-    if insert_id:
-        record = Create(table.insert(insert_id), insert_record)
-        steps.append(([record], Purpose.INSERT_RECORD, None))
+        steps += [(ops, purpose, index) for ops, purpose in _commit(table, replica, block)]
     return _tagged(steps)
+
+
+def _change_record(
+    table: TablePaths, change: RecordChange
+) -> list[tuple[Sequence[Op], Purpose, int | None]]:
+    path = table.insert(change.insert_id)
+    steps: list[tuple[Sequence[Op], Purpose, int | None]]
+    if change.version is None:
+        steps = [([Create(path, change.text)], Purpose.INSERT_RECORD, None)]
+    else:
+        going_on = SetData(path, change.text, change.version)
+        steps = [([going_on], Purpose.INSERT_GOES_ON, None)]
+    if change.batch is not None:
+        number, text = change.batch
+        batch = Create(table.insert_batch(change.insert_id, number), text)
+        steps.append(([batch], Purpose.INSERT_BATCH, None))
+    return steps
+
+
+def _commit(
+    table: TablePaths, replica: ReplicaPaths, block: BlockCommit
+) -> list[tuple[Sequence[Op], Purpose]]:
+    entry = Create(table.log_prefix, block.entry, sequence=True)
+    steps: list[tuple[Sequence[Op], Purpose]] = [
+        ([entry], Purpose.LOG_ENTRY),
+        ([Delete(block.lock)], Purpose.UNLOCK),
+    ]
+    if block.block_id:
+        node = Create(table.block(block.block_id), str(block.part).encode())
+        steps.append(([node], Purpose.BLOCK_ID))
+    steps.append(([Create(replica.part(block.part), block.header)], Purpose.PART))
+    return steps
+
+
+def insert_bytes(
+    table: TablePaths, replica: ReplicaPaths, block: BlockCommit, holder: str
+) -> int:
+    """What a block takes of a packet, in the larger one of the two multis."""
+    allocation = _allocation(table, block.part.partition, block.block_id, holder)
+    commit = _commit(table, replica, block)
+    return max(
+        sum(op_bytes(op, limits.OP_FRAME_BYTES) for ops, _ in steps for op in ops)
+        for steps in (allocation, commit)
+    )
 
 
 def release_locks(locks: Iterable[str]) -> list[Op]:
@@ -345,6 +409,14 @@ def trim_log(
 
 def remove_node(path: str) -> list[Op]:
     return [Delete(path)]
+
+
+def remove_insert(table: TablePaths, insert_id: str, batches: int, version: int) -> list[Op]:
+    """The record of an insert, if it is still the one that was looked at."""
+    return [
+        *(Delete(table.insert_batch(insert_id, number)) for number in range(batches)),
+        Delete(table.insert(insert_id), version),
+    ]
 
 
 # --- life of tables and replicas (spec §11) ---------------------------------------------------

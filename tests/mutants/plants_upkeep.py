@@ -161,8 +161,8 @@ def without_set_aside(right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **kwargs: replace(right(*args, **kwargs), set_aside=())
 
 
-def one_block_per_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(limits, "INSERT_BLOCKS_PER_MULTI_MAX", 1)
+def one_partition_per_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(limits, "INSERT_BYTES_MAX", 1)
 
 
 def covered_parts_are_read_too(patch: pytest.MonkeyPatch) -> None:

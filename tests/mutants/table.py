@@ -70,8 +70,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("insert: settled as not committed, always", plants.settled_as(NotCommitted())),
     Mutant("insert: ZooKeeper told before the disk", plants.zookeeper_before_disk),
     Mutant(
-        "insert: one part in each commit",
-        upkeep.one_block_per_commit,
+        "insert: one partition in each commit",
+        upkeep.one_partition_per_commit,
         seed=1,
         only_by="inserts_are_whole",
     ),

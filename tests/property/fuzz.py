@@ -37,6 +37,7 @@ from rmt_pipeline.protocol.formats import (
     AddedParts,
     Attempts,
     Claim,
+    InsertBatch,
     InsertRecord,
     MutationEntry,
     PartHeader,
@@ -261,6 +262,7 @@ NODES: dict[str, Callable[[bytes], object]] = {
     "attempts": Attempts.decode,
     "alter record": lambda data: AlterRecord.decode(data, 1),
     "insert record": InsertRecord.decode,
+    "insert batch": InsertBatch.decode,
     "columns": as_text(parse_columns),
     "metadata": as_text(parse_metadata),
 }

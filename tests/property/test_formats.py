@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.formats import (
     AddedParts,
     Attempts,
     Claim,
+    InsertBatch,
     InsertRecord,
     Metadata,
     MutationEntry,
@@ -54,17 +55,39 @@ mutations = st.builds(
 )
 claims = st.builds(Claim, texts, st.lists(part_names(), max_size=4).map(tuple))
 attempts = st.builds(Attempts, counts, texts, times, texts)
-inserts = st.builds(
-    InsertRecord,
-    times,
-    texts,
-    texts,
-    st.dictionaries(partitions, st.tuples(numbers, hex_hashes), max_size=4).map(
-        lambda found: tuple(sorted((name, rows, text) for name, (rows, text) in found.items()))
-    ),
-    counts,
+partition_rows = st.dictionaries(partitions, st.tuples(numbers, hex_hashes), max_size=4).map(
+    lambda found: tuple(sorted((name, rows, text) for name, (rows, text) in found.items()))
 )
-NODES = addresses | quorums | added_parts | headers | mutations | claims | attempts | inserts
+insert_batches = st.builds(InsertBatch, partition_rows)
+
+
+@st.composite
+def inserts(draw: st.DrawFn) -> InsertRecord:
+    rows = draw(numbers)
+    return InsertRecord(
+        draw(times),
+        draw(texts),
+        draw(texts),
+        draw(partition_rows),
+        draw(counts),
+        rows,
+        draw(st.just("") | hex_hashes),
+        draw(st.integers(0, rows)),
+        draw(counts),
+    )
+
+
+NODES = (
+    addresses
+    | quorums
+    | added_parts
+    | headers
+    | mutations
+    | claims
+    | attempts
+    | insert_batches
+    | inserts()
+)
 columns = st.lists(
     st.builds(
         Column,
@@ -130,6 +153,7 @@ DECODERS = (
     Claim.decode,
     Attempts.decode,
     InsertRecord.decode,
+    InsertBatch.decode,
     lambda data: parse_columns(data.decode(errors="replace")),
     lambda data: parse_metadata(data.decode(errors="replace")),
 )

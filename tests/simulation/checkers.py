@@ -272,6 +272,7 @@ def inserts_are_recorded(finished: Finished) -> None:
             assert node is not None, f"{insert} has no record {answer.insert_id}"
             record = InsertRecord.decode(node.data)
             assert record.rows == len(insert.all_rows()), f"{insert}: {record}"
+            assert record.is_whole, f"{insert} was answered, and is in part: {record}"
 
 
 def structures_agree(finished: Finished) -> None:

@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.formats import (
     AddedParts,
     Attempts,
     Claim,
+    InsertBatch,
     InsertRecord,
     MutationEntry,
     PartHeader,
@@ -24,7 +25,10 @@ HEADER = PartHeader(b"c" * 16, 200, b"a" * 16, b"u" * 16, b"r" * 16, 3)
 MUTATION = MutationEntry(TIME_S, "r1", (("a", 7), ("b", 2)), "DELETE WHERE x = 'a\nb'", 4)
 CLAIM = Claim("r1 fetch\t7", tuple(parts("a_0_1_1 a_0_9_999999999_999999999")))
 ATTEMPTS = Attempts(3, "no route\nto r2", TIME_S, "a_0_0_0 is busy")
-RECORD = InsertRecord(TIME_S, "r1", "run-7", (("a", 5, "0" * 32), ("b", 7, "f" * 32)), 2)
+PARTITIONS = (("a", 5, "0" * 32), ("b", 7, "f" * 32))
+RECORD = InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 13, "a" * 32, 13)
+BEGUN = InsertRecord(TIME_S, "r1", "", (), 2, 40, "a" * 32, 13, batches=1)
+BATCH = InsertBatch(PARTITIONS)
 
 GOLDEN = [
     (
@@ -76,9 +80,25 @@ GOLDEN = [
     (
         RECORD,
         (
-            b"insert format version: 1\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
-            b"blocks: 2\npartitions: 2\n"
+            b"insert format version: 2\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+            b"blocks: 2\nrows: 13\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
+            b"batches: 0\npartitions: 2\n"
             b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+        ),
+    ),
+    (
+        BATCH,
+        (
+            b"insert batch format version: 1\npartitions: 2\n"
+            b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+        ),
+    ),
+    (
+        BEGUN,
+        (
+            b"insert format version: 2\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
+            b"blocks: 2\nrows: 40\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
+            b"batches: 1\npartitions: 0\n"
         ),
     ),
 ]
@@ -121,6 +141,11 @@ def test_texts_never_change(value, text: bytes) -> None:
         (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"a\t4"),
         (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"b7"),
         (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"\t7"),
+        (InsertRecord.decode, GOLDEN[7][1], b"rows in: 13", b"rows in: 14"),
+        (InsertRecord.decode, GOLDEN[7][1], b"row hash: a", b"row hash: A"),
+        (InsertRecord.decode, GOLDEN[7][1], b"version: 2", b"version: 3"),
+        (InsertBatch.decode, GOLDEN[8][1], b"partitions: 2", b"partitions: 3"),
+        (InsertBatch.decode, GOLDEN[8][1], b"b\t7", b"a\t4"),
     ],
 )
 def test_other_texts_are_corrupt(
@@ -171,9 +196,29 @@ def test_a_mutation_concerns_the_partitions_that_it_names() -> None:
     assert MUTATION.version_in("c") is None
 
 
-def test_a_drop_takes_its_partitions_out_of_an_inserts_record() -> None:
-    """P6. A retry then brings back just those."""
+def test_a_drop_takes_its_partitions_out_of_an_insert() -> None:
+    """P6. A retry then brings back just those. It is as whole as it was."""
     left = RECORD.without({"a", "z"})
     assert left.partition_ids() == ("b",)
-    assert (left.rows, RECORD.rows) == (7, 12)
+    assert left.is_whole
     assert InsertRecord.decode(left.encode()) == left
+    assert BATCH.without({"b"}).partition_ids() == ("a",)
+
+
+def test_an_insert_is_whole_when_all_its_rows_are_in() -> None:
+    """P37."""
+    assert RECORD.is_whole
+    assert not BEGUN.is_whole
+
+
+def test_a_record_of_the_first_format_is_of_a_whole_insert() -> None:
+    """P4. It had no sums of the rows as they were given."""
+    text = (
+        b"insert format version: 1\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+        b"blocks: 2\npartitions: 2\n"
+        b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+    )
+    record = InsertRecord.decode(text)
+    assert record == InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 12, "", 12)
+    assert record.is_whole
+    assert InsertRecord.decode(record.encode()) == record

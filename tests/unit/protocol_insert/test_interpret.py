@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.interpret import (
     DuplicateInsert,
     Evidence,
     FindOut,
+    InsertMoved,
     NotActive,
     NotCommitted,
     PartitionMissing,
@@ -28,6 +29,8 @@ from rmt_pipeline.protocol.interpret import (
     [
         ("node exists", Purpose.BLOCK_ID, 3, DuplicateBlock(3)),
         ("node exists", Purpose.INSERT_RECORD, None, DuplicateInsert()),
+        ("bad version", Purpose.INSERT_GOES_ON, None, InsertMoved()),
+        ("no node", Purpose.INSERT_GOES_ON, None, InsertMoved()),
         ("no node", Purpose.PARTITION, 2, PartitionMissing(2)),
         ("no node", Purpose.IS_ACTIVE, None, NotActive()),
         ("bad version", Purpose.HOST, None, NotActive()),
@@ -49,6 +52,8 @@ def test_why_no_block_numbers_were_allocated(refused, purpose, block, outcome) -
     [
         ("node exists", Purpose.BLOCK_ID, 3, DuplicateBlock(3)),
         ("node exists", Purpose.INSERT_RECORD, None, DuplicateInsert()),
+        ("bad version", Purpose.INSERT_GOES_ON, None, InsertMoved()),
+        ("no node", Purpose.INSERT_GOES_ON, None, InsertMoved()),
         ("node exists", Purpose.QUORUM, 0, QuorumBusy()),
         ("no node", Purpose.UNLOCK, 2, Cancelled(2)),
         ("no node", Purpose.IS_ACTIVE, None, NotActive()),
@@ -60,6 +65,12 @@ def test_why_no_block_numbers_were_allocated(refused, purpose, block, outcome) -
         ("no node", Purpose.PART, 0, TableGone()),
         ("no node", Purpose.BLOCK_ID, 0, TableGone()),
         ("node exists", Purpose.PART, 1, Unexpected("node exists", Purpose.PART, 1)),
+        (
+            "node exists",
+            Purpose.INSERT_BATCH,
+            None,
+            Unexpected("node exists", Purpose.INSERT_BATCH, None),
+        ),
         ("not empty", Purpose.UNLOCK, 1, Unexpected("not empty", Purpose.UNLOCK, 1)),
         (None, Purpose.UNLOCK, 1, FindOut()),
     ],
