@@ -6,12 +6,11 @@ import sys
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.replica.explain import ExplainedRange, explain_merges
 from rmt_pipeline.replica.mutations import clean_mutations
 from rmt_pipeline.table import Table
-
-HYSTERESIS = (1.05, 1.15)  # spec §10.2: replicas do not all trim the log at once
 
 
 def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:

@@ -4,9 +4,15 @@ import json
 from dataclasses import asdict
 from typing import Any, get_args
 
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.table import Column, DefaultKind, Engine, EngineKind, TableDefinition
+from rmt_pipeline.protocol.table import (
+    Column,
+    ColumnChange,
+    DefaultKind,
+    Engine,
+    EngineKind,
+    TableDefinition,
+)
 
 FORMAT = 1  # Bump when the JSON changes; keep reading every older number.
 

@@ -35,8 +35,6 @@ from rmt_pipeline.store.staging import GivenRows, StagedPart
 from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.types.to_text import column_values
 
-_NOT_STORED = frozenset({"ALIAS", "EPHEMERAL"})
-
 
 class BlockSettings(Protocol):
     """The part of `QuerySettings` that forms blocks."""
@@ -75,7 +73,7 @@ class Shape:
     """What is prepared once per table definition."""
 
     def __init__(self, definition: TableDefinition) -> None:
-        columns = [each for each in definition.columns if each.default_kind not in _NOT_STORED]
+        columns = [each for each in definition.columns if each.is_stored]
         self.schema: pa.Schema = arrow_schema(columns)
         self.columns = tuple(PartColumn(column.name, column.type) for column in columns)
         self.order_by = KeyColumns(sorting_key(definition), columns)

@@ -18,7 +18,6 @@ from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.data_type import DataType
 
 _COMPUTED = frozenset({"MATERIALIZED", "ALIAS"})
-_NOT_STORED = frozenset({"ALIAS", "EPHEMERAL"})
 
 
 class InputSettings(Protocol):
@@ -60,7 +59,7 @@ class InsertColumns:
         self._settings = settings
         self._key_columns = frozenset(key_columns)
         self._defaults = DefaultExpressions(columns)
-        stored = [column for column in columns if column.default_kind not in _NOT_STORED]
+        stored = [column for column in columns if column.is_stored]
         self.schema: pa.Schema = arrow_schema(stored)
         if given is not None:
             self._check_given(given)

@@ -10,12 +10,12 @@ from pydantic import Field
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.clean_up import CleanedUp, carry_out, plan_clean_up
 from rmt_pipeline.table import Table
 
 DAY_S = 24 * 3600
 WORKER_RUNS_KEPT_DAYS = 90
-HYSTERESIS = (1.05, 1.15)
 SHOWN_MAX = 100
 RUNS_FORGOTTEN_MAX = 500
 """Of one job at a time; the next clean-up goes on."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import assert_never
 
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.alter_commands import (
     AddColumn,
     AlterCommand,
@@ -28,12 +27,11 @@ from rmt_pipeline.protocol.alter_commands import (
     ResetSettings,
 )
 from rmt_pipeline.protocol.errors import DuplicateColumn, IllegalColumn, UserError
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 
 READONLY_SETTINGS = frozenset({"index_granularity", "index_granularity_bytes"})
 """What a part is depends on them, so they stay as the table was created."""
 
-_NOT_STORED = frozenset({"ALIAS", "EPHEMERAL"})
 
 Uses = Callable[[str, Sequence[Column]], Collection[str]]
 """The names of the columns that an expression uses."""
@@ -104,7 +102,7 @@ class _Alter:
 
     def result(self) -> Altered:
         now = self._now
-        if all(column.default_kind in _NOT_STORED for column in now.columns):
+        if not any(column.is_stored for column in now.columns):
             raise UserError(
                 f"{now.full_name} would have no column left that is stored; drop the table instead"
             )
@@ -194,7 +192,7 @@ class _Alter:
         """The name means something else from now on, to parts too if they have the column."""
         self._is_local = False
         self._added.discard(column.name)
-        if column.default_kind not in _NOT_STORED:
+        if column.is_stored:
             self._changes.append(change)
             self._mutation.append(replace(command, if_exists=False))
 
@@ -214,7 +212,7 @@ class _Alter:
         after = self._modified(before, command)
         if after.type != before.type:
             self._refuse_key(command.column, f"MODIFY {before.type} to {after.type} of")
-        if (before.default_kind in _NOT_STORED) != (after.default_kind in _NOT_STORED):
+        if before.is_stored != after.is_stored:
             raise IllegalColumn(
                 f"column {before.name} is {before.default_kind or 'stored'} and can't become "
                 f"{after.default_kind or 'stored'}: its values would have to come or to go. "
@@ -224,7 +222,7 @@ class _Alter:
             self._is_local = False
         self._put([after if one is before else one for one in self._now.columns])
         self._move(command.column, command.place)
-        if after.type != before.type and after.default_kind not in _NOT_STORED:
+        if after.type != before.type and after.is_stored:
             self._mutation.append(ModifyColumn(command.column, type=after.type))
 
     @staticmethod
@@ -353,9 +351,11 @@ class _Alter:
             )
 
     def _refuse_not_stored(self, name: str, verb: str) -> None:
-        kind = self._column(name).default_kind
-        if kind in _NOT_STORED:
-            raise IllegalColumn(f"{verb} COLUMN {name}: it is {kind} and has no stored values")
+        column = self._column(name)
+        if not column.is_stored:
+            raise IllegalColumn(
+                f"{verb} COLUMN {name}: it is {column.default_kind} and has no stored values"
+            )
 
 
 def _or(given: str | None, otherwise: str) -> str:

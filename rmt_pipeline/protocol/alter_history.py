@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.reader import Reader
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 from rmt_pipeline.protocol.text import escape, format_time, parse_time, unescape
 
 RECORD_FORMAT = 1  # Bump when the text changes; keep decoding every older number.
@@ -34,11 +33,7 @@ class StoredColumn:
 
 def stored_columns(definition: TableDefinition) -> tuple[Column, ...]:
     """The columns that parts have."""
-    return tuple(
-        column
-        for column in definition.columns
-        if column.default_kind not in ("ALIAS", "EPHEMERAL")
-    )
+    return tuple(column for column in definition.columns if column.is_stored)
 
 
 def stored_as(

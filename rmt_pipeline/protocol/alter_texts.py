@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.columns import columns_text, parse_columns
 from rmt_pipeline.protocol.errors import Corruption, MetadataMismatch
 from rmt_pipeline.protocol.metadata import (
@@ -11,7 +10,7 @@ from rmt_pipeline.protocol.metadata import (
     metadata_of,
     parse_metadata,
 )
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 
 _OPENING, _CLOSING = "([{", ")]}"
 _QUOTES = "'\"`"

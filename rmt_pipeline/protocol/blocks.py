@@ -33,11 +33,6 @@ def token_block_id(partition_id: str, token: str, ordinal: int) -> str:
     return block_id(partition_id, _hash128(f"{ordinal}:{token}"))
 
 
-def partition_of_block_id(name: str) -> str:
-    """The partition whose block the id names."""
-    return name.split("_", 1)[0]
-
-
 def insert_id_of_rows(row_hash: int, rows: int) -> str:
     """The id of an insert by what it inserts: the order-free sum of its rows' hashes.
 

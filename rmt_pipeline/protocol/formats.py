@@ -137,12 +137,6 @@ class AddedParts:
         by_partition = {part.partition: part for part in parts}
         return cls(tuple(by_partition[partition] for partition in sorted(by_partition)))
 
-    def with_part(self, part: PartName) -> Self:
-        return self.of((*self.parts, part))
-
-    def without_partition(self, partition: str) -> Self:
-        return self.of(part for part in self.parts if part.partition != partition)
-
     def in_partition(self, partition: str) -> PartName | None:
         return next((part for part in self.parts if part.partition == partition), None)
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 
-IGNORED = "ignored"  # the prefix of directories that are set aside
-
 
 @dataclass(frozen=True, slots=True)
 class LocalPart:

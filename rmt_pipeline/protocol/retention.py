@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts import PartName
 
+HYSTERESIS = (1.05, 1.15)
+"""Between these each replica draws, at each clean-up, by how much it is later: so that not all of
+them trim the log at once (spec §10.2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLogFacts:
@@ -55,7 +59,7 @@ def trim_log(
     """Which entries of the log nobody needs any more (claim P21).
 
     `entries`: numbers, ascending. `keep_min`, `keep_max`: min_ and max_replicated_logs_to_keep.
-    `hysteresis` (1.05 to 1.15, drawn by the caller) keeps replicas from doing it all at once.
+    `hysteresis` is drawn by the caller from HYSTERESIS.
     `recovering_pointers`: of replicas that are active and lost, read once more after `replicas`:
     a pointer moves backwards while its replica clones another (spec §16.7 C3).
 
@@ -236,26 +240,3 @@ def finished_mutations(
         tuple(finished[: max(0, len(finished) - keep)]),
         f"the newest {keep} finished ones are kept{behind}",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """A directory of an attempt: `tmp_…`. `age_s` since its last change; in use by us or not."""
-
-    name: str
-    age_s: float
-    in_use: bool
-
-
-def stale_directories(
-    directories: Iterable[Directory], *, lifetime_s: float
-) -> tuple[str, ...]:
-    """Directories whose attempt is dead (spec §10.6), sorted. One in use is never stale."""
-    return tuple(
-        sorted(one.name for one in directories if not one.in_use and one.age_s > lifetime_s)
-    )
-
-
-def empty_parts(rows: Mapping[PartName, int]) -> tuple[PartName, ...]:
-    """Active parts without rows, which a leader drops with an ordinary DROP_PART (§10.7)."""
-    return tuple(sorted(part for part, count in rows.items() if count == 0))

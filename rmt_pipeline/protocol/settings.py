@@ -26,14 +26,6 @@ __all__ = [
     "find_query_setting",
     "find_table_setting",
     "parse_query_setting",
-    "parse_setting",
     "parse_table_setting",
     "value_text",
 ]
-
-
-def parse_setting(name: str, text: str, level: Level = "query") -> Value:
-    """The value that `text` says for the setting. Raises UnknownSetting, BadSetting."""
-    if level == "table":
-        return parse_table_setting(name, text)
-    return parse_query_setting(name, text)

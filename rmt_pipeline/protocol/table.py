@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from rmt_pipeline.protocol.alter_change import ColumnChange
-
 EngineKind = Literal[
     "MergeTree",
     "ReplacingMergeTree",
@@ -27,6 +25,26 @@ class Column:
     comment: str = ""
     codec: str = ""
     ttl: str = ""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether parts have its values: not those of an ALIAS, computed when it is read, nor of
+        an EPHEMERAL column, which only an insert's other columns are computed from.
+        """
+        return self.default_kind not in ("ALIAS", "EPHEMERAL")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """What an ALTER did to a column's name: the one that made metadata `version` renamed
+    `column`, or dropped it (`renamed_to` ""). Parts that were written before have the old name.
+
+    The changes of one ALTER are in the order of its commands.
+    """
+
+    version: int
+    column: str
+    renamed_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

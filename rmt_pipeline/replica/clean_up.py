@@ -112,7 +112,7 @@ class CleanedUp:
 
 
 def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
-    """`hysteresis` (1.05 to 1.15, drawn by the caller) keeps replicas apart (spec §10.2)."""
+    """`hysteresis` is drawn by the caller from retention.HYSTERESIS."""
     keeper, settings = replica.keeper, replica.settings
     lost, is_lost = keeper.get(replica.paths.is_lost)
     names, replicas = keeper.children_stat(replica.table.replicas)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.clean_up import CleanedUp, carry_out, plan_clean_up
@@ -17,7 +18,6 @@ from rmt_pipeline.system import Clock
 
 LOOK_EVERY_S = 0.5
 SLOWDOWN = 1.5  # of the pause of a table that has nothing to clean, each time
-HYSTERESIS = (1.05, 1.15)  # spec §10.2: replicas do not all trim the log at once
 
 log = get_log("worker")
 

@@ -60,16 +60,6 @@ class RowHashes:
         )
 
 
-class RowHashSum:
-    """Hashes of a stream of tables of one schema, as of one table."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.total = RowHashes(0, 0, dict.fromkeys(names, 0), 0)
-
-    def add(self, table: pa.Table | pa.RecordBatch) -> None:
-        self.total += hash_table(table, start_position=self.total.rows)
-
-
 def hash_table(table: pa.Table | pa.RecordBatch, *, start_position: int = 0) -> RowHashes:
     """The hashes of a table whose first row is row `start_position` of its part.
 

@@ -69,11 +69,7 @@ def check_commands(
     Checked are columns, functions, types and constants; whether each other value can be computed
     shows when the rows are read.
     """
-    stored = tuple(
-        column
-        for column in definition.columns
-        if column.default_kind not in ("ALIAS", "EPHEMERAL")
-    )
+    stored = tuple(column for column in definition.columns if column.is_stored)
     rules = _Rules(definition, stored, allow_nondeterministic)
     for command in commands:
         if isinstance(command, AlterColumn):

@@ -72,7 +72,7 @@ def rules_of(definition: TableDefinition) -> tuple[TtlRule, ...]:
 
 @lru_cache(maxsize=256)
 def _rules_of(text: str, columns: tuple[Column, ...]) -> tuple[TtlRule, ...]:
-    stored = [each for each in columns if each.default_kind not in ("ALIAS", "EPHEMERAL")]
+    stored = [each for each in columns if each.is_stored]
     of_table = parse_table_ttl(text, stored) if text else ()
     of_columns = (
         parse_column_ttl(column.name, column.ttl, stored, frozenset())

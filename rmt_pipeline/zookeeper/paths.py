@@ -6,7 +6,6 @@
 from dataclasses import dataclass
 
 SEQUENCE_DIGITS = 10
-EXCHANGE_SECRET = "/rmt/exchange_secret"  # noqa: S105  a path, not the secret
 
 
 def sequence_number(path: str) -> int:

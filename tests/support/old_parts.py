@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from rmt_pipeline.compute.merge_job import SourcePart
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 from rmt_pipeline.store.manifest import Manifest, PartColumn
 from tests.support.merging import definition, sorted_table, write_part
 

@@ -21,7 +21,6 @@ from rmt_pipeline.catalog import (
     unescape_file_name,
 )
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.errors import (
     BadConfiguration,
     Corruption,
@@ -32,7 +31,7 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
 from tests.support.serving import forget
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)

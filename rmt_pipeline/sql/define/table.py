@@ -45,7 +45,7 @@ def define_table(table: TableName, syntax: TableSyntax, database: str) -> TableD
     """
     settings = _settings(syntax.settings)
     columns = _columns(syntax.columns)
-    stored = [each for each in columns if each.default_kind not in ("ALIAS", "EPHEMERAL")]
+    stored = [each for each in columns if each.is_stored]
     keys = keys_of(syntax, stored, TableSettings.of(dict(settings)))
     engine = engine_of(syntax, stored, keys.columns)
     return TableDefinition(
@@ -83,7 +83,7 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
     # A default may use columns that are declared after it, but no other default's type.
     typed = tuple(_typed(column) for column in given if column.type)
     columns = tuple(column_of(column, typed) for column in given)
-    if all(column.default_kind in ("ALIAS", "EPHEMERAL") for column in columns):
+    if not any(column.is_stored for column in columns):
         raise UserError("a table has at least one column that is stored")
     computed = [c.name for c in columns if c.default and c.default_kind != "ALIAS"]
     DefaultExpressions(columns).in_order(computed)  # raises when they wait for each other

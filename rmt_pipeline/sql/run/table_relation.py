@@ -57,7 +57,7 @@ def relation_over(
 
     `unread` are columns that the query does not use: they are NULL.
     """
-    stored = [c for c in definition.columns if c.default_kind not in ("ALIAS", "EPHEMERAL")]
+    stored = [c for c in definition.columns if c.is_stored]
     selects = [
         _select(found, paths, stored, virtual, unread)
         for found, paths in _runs(files, definition)

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from rmt_pipeline.protocol.alter import Altered, apply_alter
-from rmt_pipeline.protocol.alter_change import ColumnChange
-from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
 from rmt_pipeline.replica.alter_check import check_altered, columns_used
 from rmt_pipeline.sql.define.alter import alter_commands
 from rmt_pipeline.syntax.rename import with_renamed

@@ -3,9 +3,8 @@
 import pytest
 
 from rmt_pipeline.protocol.alter import Altered
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.table import ColumnChange, TableDefinition
 from rmt_pipeline.syntax.mutation import parse_commands
 from tests.unit.alter.altering import TABLE, alter, engine, names
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.alter_history import (
     AlterRecord,
     StoredColumn,
@@ -16,7 +15,7 @@ from rmt_pipeline.protocol.alter_texts import definition_of_texts, same_columns,
 from rmt_pipeline.protocol.columns import columns_text
 from rmt_pipeline.protocol.errors import Corruption, MetadataMismatch
 from rmt_pipeline.protocol.metadata import metadata_text
-from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
 from tests.unit.alter.altering import TABLE, alter
 
 PART = (("id", "Int64"), ("a", "String"), ("b", "Int32"))

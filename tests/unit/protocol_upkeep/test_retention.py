@@ -4,15 +4,12 @@ import pytest
 
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.retention import (
-    Directory,
     LogTrim,
     OldPart,
     ReplicaLogFacts,
-    empty_parts,
     finished_mutations,
     outdated_ids,
     outdated_parts,
-    stale_directories,
     trim_log,
 )
 from tests.support.protocol import part, parts
@@ -220,23 +217,3 @@ def test_mutations_stay_when_it_is_not_certain(pointers, keep: int, words: str) 
 def test_mutations_within_the_number_to_keep_stay() -> None:
     finished = {"r1": up_to("0000000000")}
     assert finished_mutations(["0000000000"], finished, keep=5).remove == ()
-
-
-def test_only_directories_of_dead_attempts_are_stale() -> None:
-    """P23."""
-    found = stale_directories(
-        [
-            Directory("tmp_merge_b", 90_000, in_use=False),
-            Directory("tmp_merge_a", 90_000, in_use=False),
-            Directory("tmp_fetch_c", 90_000, in_use=True),
-            Directory("tmp_fetch_d", 86_400, in_use=False),
-        ],
-        lifetime_s=86_400,
-    )
-    assert found == ("tmp_merge_a", "tmp_merge_b")
-
-
-def test_parts_without_rows_are_found() -> None:
-    assert empty_parts({part("1_1_0"): 0, part("0_0_0"): 0, part("2_2_0"): 1}) == tuple(
-        parts("0_0_0 1_1_0")
-    )

@@ -4,7 +4,6 @@ from rmt_pipeline.protocol.blocks import (
     block_id,
     insert_id_of_rows,
     insert_id_of_token,
-    partition_of_block_id,
     token_block_id,
 )
 
@@ -13,11 +12,6 @@ def test_a_block_id_is_the_partition_and_both_halves_of_the_hash() -> None:
     """P6."""
     assert block_id("202105", (7 << 64) + 5) == "202105_5_7"
     assert block_id("all", 2**128 - 1) == f"all_{2**64 - 1}_{2**64 - 1}"
-
-
-def test_the_partition_of_an_id_can_be_read_back() -> None:
-    assert partition_of_block_id(block_id("-1", 3)) == "-1"
-    assert partition_of_block_id(token_block_id("a-b", "t", 0)) == "a-b"
 
 
 def test_a_token_names_partition_and_ordinal_apart() -> None:

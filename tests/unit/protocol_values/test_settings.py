@@ -9,7 +9,8 @@ from rmt_pipeline.protocol.settings import (
     BadSetting,
     QuerySettings,
     TableSettings,
-    parse_setting,
+    parse_query_setting,
+    parse_table_setting,
 )
 
 
@@ -59,9 +60,9 @@ def test_an_old_name_still_works() -> None:
 
 def test_a_negative_number_only_where_it_means_something() -> None:
     name = "replication_wait_for_inactive_replica_timeout"
-    assert parse_setting(name, "-1") == -1
+    assert parse_query_setting(name, "-1") == -1
     with pytest.raises(BadSetting, match="'-1' is not a value for the setting alter_sync"):
-        parse_setting("alter_sync", "-1")
+        parse_query_setting("alter_sync", "-1")
 
 
 @pytest.mark.parametrize(
@@ -77,23 +78,23 @@ def test_a_negative_number_only_where_it_means_something() -> None:
 def test_a_value_of_the_wrong_type_is_an_error(name: str, text: str) -> None:
     """P28."""
     with pytest.raises(BadSetting, match=name):
-        parse_setting(name, text)
+        parse_query_setting(name, text)
 
 
 def test_a_float_is_plain_decimal() -> None:
     with pytest.raises(BadSetting):
-        parse_setting("merge_selector_base", "nan", "table")
-    assert parse_setting("merge_selector_base", "3", "table") == 3.0
+        parse_table_setting("merge_selector_base", "nan")
+    assert parse_table_setting("merge_selector_base", "3") == 3.0
 
 
 def test_an_unknown_name_names_the_nearest() -> None:
     """P28."""
     with pytest.raises(UnknownSetting, match="did you mean insert_deduplicate"):
-        parse_setting("insert_deduplicat", "1")
+        parse_query_setting("insert_deduplicat", "1")
     with pytest.raises(UnknownSetting, match="there is no table setting"):
-        parse_setting("qqqqqqqq", "1", "table")
+        parse_table_setting("qqqqqqqq", "1")
 
 
 def test_a_string_is_taken_as_it_is() -> None:
-    assert parse_setting("insert_deduplication_token", " t ") == " t "
-    assert parse_setting("format_csv_delimiter", ";") == ";"
+    assert parse_query_setting("insert_deduplication_token", " t ") == " t "
+    assert parse_query_setting("format_csv_delimiter", ";") == ";"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.protocol.alter import ColumnNotFound
-from rmt_pipeline.protocol.alter_change import ColumnChange
 from rmt_pipeline.protocol.alter_commands import (
     AddColumn,
     AlterCommand,
@@ -19,7 +18,7 @@ from rmt_pipeline.protocol.alter_commands import (
 from rmt_pipeline.protocol.errors import MetadataMismatch, TableIsReadOnly, UserError
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings import QuerySettings
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 from rmt_pipeline.replica.alter import CannotAssignAlter, request_alter
 from rmt_pipeline.replica.assign import Assigned, optimize_partition
 from rmt_pipeline.replica.assign_mutations import assign_mutations

@@ -18,7 +18,6 @@ from rmt_pipeline.protocol.errors import UnknownType
 from rmt_pipeline.store import hash_bytes, hash_lanes
 from rmt_pipeline.store.row_hash import (
     RowHashes,
-    RowHashSum,
     hash_each_row,
     hash_groups,
     hash_table,
@@ -63,10 +62,6 @@ def test_hashes_of_consecutive_parts_of_a_table_add_up(
     cut = data.draw(st.integers(0, table.num_rows))
     head, tail = table.slice(0, cut), table.slice(cut)
     assert hash_table(head) + hash_table(tail, start_position=cut) == hash_table(table)
-    total = RowHashSum(table.column_names)
-    total.add(head)
-    total.add(tail)
-    assert total.total == hash_table(table)
 
 
 @given(tables(), st.data())
