@@ -3,6 +3,7 @@
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -61,3 +62,8 @@ class EventWaker:
         woken = self._event.wait(timeout_s)
         self._event.clear()
         return woken
+
+
+def in_a_thread(run: Callable[[], None]) -> None:
+    """Begin `run` beside the caller. It does not keep the process from ending."""
+    threading.Thread(target=run, name="rmt-work", daemon=True).start()

@@ -22,6 +22,7 @@ CLAIM_BYTES_MAX = 1024  # but a REPLACE_RANGE's, which names all its parts
 
 FETCHES_MAX = 16  # at the same time, of one replica (background_fetches_pool_size)
 MERGES_MAX = 32  # merges and mutations (background_pool_size 16, times 2)
+SMALL_MERGE_BYTES = 8 << 20  # of sources: less, and it shares a job with others
 SMALL_MUTATION_BYTES = 1 << 20  # of a part that is mutated together with many others
 SMALL_MUTATIONS_PER_SLOT = 64
 

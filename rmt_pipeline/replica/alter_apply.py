@@ -57,7 +57,7 @@ def _applied(replica: Replica, node: str, entry: AlterMetadata, backoff: Backoff
         raise
     except RmtError as error:
         tries = backoff.failed(node, replica.clock.monotonic_s())
-        record_failure(replica, node, tries, str(error), release=False)
+        record_failure(replica, node, tries, str(error))
         return False
     return True
 

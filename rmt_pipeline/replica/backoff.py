@@ -1,11 +1,13 @@
 """When an entry that failed may be tried again, and what people are told about it."""
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.entries import LogEntry, MutatePart
 from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 
@@ -21,43 +23,60 @@ class _Failure:
 
 @dataclass(slots=True)
 class Backoff:
-    """This process's failures by queue node. The wait doubles from 0.1 s to `longest_s`."""
+    """This process's failures by queue node. The wait doubles from 0.1 s to `longest_s`.
+
+    Thread-safe: failures come from whoever carries entries out, the questions from who chooses.
+    """
 
     failures: dict[str, _Failure] = field(default_factory=dict)
     mutations: frozenset[str] = frozenset()
     """Ids that were there when mutations had failed, at the last look."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def failed(self, node: str, now_s: float, longest_s: float = RETRY_MAX_S) -> int:
         """Remember one more failure; how many there were."""
-        tries = self.failures[node].tries + 1 if node in self.failures else 1
-        delay_s = min(RETRY_FIRST_S * 2 ** min(tries - 1, 20), longest_s)
-        self.failures[node] = _Failure(tries, now_s + delay_s)
+        with self._lock:
+            tries = self.failures[node].tries + 1 if node in self.failures else 1
+            delay_s = min(RETRY_FIRST_S * 2 ** min(tries - 1, 20), longest_s)
+            self.failures[node] = _Failure(tries, now_s + delay_s)
         return tries
 
+    def has_failed(self, node: str) -> bool:
+        """Also when it is not waiting any more."""
+        with self._lock:
+            return node in self.failures
+
     def waits(self, node: str, now_s: float) -> bool:
-        return node in self.failures and now_s < self.failures[node].not_before_s
+        with self._lock:
+            failure = self.failures.get(node)
+        return failure is not None and now_s < failure.not_before_s
 
     def notice_kills(self, replica: Replica, entries: Mapping[str, LogEntry]) -> None:
         """Mutations that failed are tried at once when one was killed: there is less to do.
 
         `entries` are all that are queued.
         """
-        failed = [node for node in self.failures if isinstance(entries[node], MutatePart)]
+        with self._lock:
+            known = [node for node in self.failures if node in entries]
+        failed = [node for node in known if isinstance(entries[node], MutatePart)]
         ids: frozenset[str] = frozenset()
         if failed:
             ids = frozenset(replica.keeper.children(replica.table.mutations))
         if self.mutations - ids:
-            for node in failed:
-                del self.failures[node]
+            with self._lock:
+                for node in failed:
+                    self.failures.pop(node, None)
         self.mutations = ids
 
     def keep_only(self, nodes: frozenset[str]) -> None:
-        for node in [node for node in self.failures if node not in nodes]:
-            del self.failures[node]
+        with self._lock:
+            for node in [node for node in self.failures if node not in nodes]:
+                del self.failures[node]
 
     def next_s(self, now_s: float) -> float | None:
         """Seconds until the first of them may be tried again; None when nothing failed."""
-        waits = [failure.not_before_s - now_s for failure in self.failures.values()]
+        with self._lock:
+            waits = [failure.not_before_s - now_s for failure in self.failures.values()]
         return max(0.0, min(waits)) if waits else None
 
 
@@ -70,11 +89,12 @@ def longest_wait_s(replica: Replica, entry: LogEntry) -> float:
 
 
 def record_failure(
-    replica: Replica, node: str, tries: int, reason: str, *, release: bool
+    replica: Replica, node: str, tries: int, reason: str, *, holder: Holder | None = None
 ) -> None:
-    """Give the claim back and leave the reason for `system.replication_queue`.
+    """Leave the reason for `system.replication_queue`, and give back the claim of `holder`.
 
-    Best effort: a claim that stays is gone with its session, and the reason is only for people.
+    The reason is only for people: without an answer it may be lost. The claim is given back in any
+    case.
     """
     attempts = Attempts(
         tries=tries,
@@ -83,7 +103,7 @@ def record_failure(
         postpone_reason="",
     )
     path = replica.paths.attempts_of(node)
-    claim: list[Op] = [Delete(replica.paths.claim(node))] if release else []
+    claim: list[Op] = [Delete(replica.paths.claim(node))] if holder is not None else []
     writes: list[Op] = [SetData(path, attempts.encode()), Create(path, attempts.encode())]
     if tries == 1:
         writes.reverse()
@@ -94,6 +114,8 @@ def record_failure(
             if refused.path != path:
                 return  # the claim is gone: a DROP removed the entry, or the session ended
         except OutcomeUnknown:
-            return
+            break
         else:
             return
+    if holder is not None:  # the note came and went between the two tries, or nobody answered
+        holder.give_back([node])

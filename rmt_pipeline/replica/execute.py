@@ -1,11 +1,17 @@
-"""Work a replica's queue: decide, claim, run, publish. One cycle of it is `Executor.step`.
+"""Work a replica's queue: decide, claim, run, publish.
 
-Any number of processes may do this for one replica at once: claims keep them apart (design §4).
+    Executor.look ──► claimed batches ──carry_out──► parts
+                          each beside the others
+
+A look never waits for work. So what is large holds up nothing that is small: while it runs, others
+are looked for, claimed and carried out. Any number of processes may do this for one replica at
+once: claims keep them apart (design §4).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Literal
 
 from rmt_pipeline.compute.merge_job import Merger
@@ -25,7 +31,6 @@ from rmt_pipeline.protocol.entries import (
 )
 from rmt_pipeline.protocol.errors import (
     Corruption,
-    OutcomeUnknown,
     ReplicaRetired,
     RmtError,
     TableIsReadOnly,
@@ -33,10 +38,10 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import Facts, Plan, QueueView
 from rmt_pipeline.protocol.queue_facts import slots_of
-from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.replica.alter_apply import alters_first, unfinished_alters
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.check import is_here
+from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.fetch import Source, find_sources
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
@@ -47,13 +52,13 @@ from rmt_pipeline.replica.publish_batch import Ready, publish_batch
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
-from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot
+from rmt_pipeline.system import in_a_thread
+from rmt_pipeline.zookeeper.keeper import Watch
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
 Pool = Literal["fetch", "merge"]
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
-_ENDS_THE_STEP = (OutcomeUnknown, ReplicaRetired)
+UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # of a source that is not here: taken for large
 WAITING_SHOWN_MAX = 20
 CLONES_TOGETHER_MAX = 128  # a large part may come after them, and take long
 
@@ -78,6 +83,7 @@ class PartDone:
     seconds: float = 0.0
     error: str = ""
     differs: bool = False
+    bug: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +112,46 @@ class _Task:
     def part(self) -> PartName:
         return self.how.part
 
-    def claim(self, worker: str) -> bytes:
-        names = dict.fromkeys([*virtual_parts(self.entry), self.part])
-        return Claim(worker, tuple(names)).encode()
+    @property
+    def produces(self) -> tuple[PartName, ...]:
+        """What its claim names."""
+        return tuple(dict.fromkeys([*virtual_parts(self.entry), self.part]))
+
+
+@dataclass(slots=True)
+class Batch:
+    """Claimed entries that are carried out together: all are fetched, or merged, or mutated.
+
+    `left` are those whose claims `holder` still holds. Only whoever carries the batch out changes
+    it.
+    """
+
+    tasks: tuple[_Task, ...]
+    holder: Holder
+    left: dict[str, _Task] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = {task.node: task for task in self.tasks}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the queue did by itself, and what it claimed: to be carried out."""
+
+    step: Step
+    batches: tuple[Batch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What work needs besides the replica: who to fetch from, who merges, who mutates."""
+    """What work needs besides the replica: who to fetch from, who merges, who mutates; and how to
+    begin something beside the loop that looks: a thread, in a simulated world a task.
+    """
 
     peers: Peers
     merger: Merger
     mutator: Mutator
+    spawn: Callable[[Callable[[], None]], object] = in_a_thread
 
 
 class Executor:
@@ -130,10 +164,30 @@ class Executor:
         self._backoff = Backoff()
 
     def step(self, watch: Watch | None) -> Step:
-        """Carry out what may run now. The watch fires when the queue changes.
+        """Look once, and carry out what was claimed, one batch after the other: for who waits for
+        it. What broke as nobody expected is raised at the end.
+        """
+        look = self.look(watch)
+        done = list(look.step.done)
+        for number, batch in enumerate(look.batches):
+            try:
+                done += self.carry_out(batch)
+            except BaseException:
+                for later in look.batches[number + 1 :]:
+                    self.give_back(later)
+                raise
+        for one in done:
+            if one.bug is not None:
+                raise one.bug
+        now_s = self._replica.clock.monotonic_s()
+        return replace(look.step, done=tuple(done), next_retry_s=self._backoff.next_s(now_s))
 
-        Failures of single entries are in the result; what ends the session or makes the replica
-        read-only is raised.
+    def look(self, watch: Watch | None, elsewhere: Collection[PartName] = ()) -> Look:
+        """Choose and claim what may run now. The watch fires when the queue changes.
+
+        `elsewhere` are parts that are being made still for a session that is over: they are left
+        alone until they are whole, and then published, not made again. What ends the session or
+        makes the replica read-only is raised; then nothing is claimed.
         """
         replica, clock = self._replica, self._replica.clock
         snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries, watch)
@@ -144,7 +198,8 @@ class Executor:
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
         self._backoff.keep_only(frozenset(view.entries))
         self._backoff.notice_kills(replica, view.entries)
-        plan = plan_of_pool(view, self._facts(view), self._pool)
+        facts = self._facts(view)
+        plan = plan_of_pool(view, facts, self._pool)
         finish_entries(replica, [node for node, _ in plan.done])
         now_s = clock.monotonic_s()
         ready = [
@@ -153,21 +208,36 @@ class Executor:
             if pool_of(entry) == self._pool and not self._backoff.waits(node, now_s)
         ]
         altered, ready, awaiting = alters_first(replica, ready, self._backoff)
-        done: list[PartDone] = []
-        tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], done))
-        if tasks and self._claim(snapshot, tasks):
-            done += self._run(tasks)
+        awaiting |= {
+            node: f"{result_of(entry)} was begun in a session that is over; it is being finished"
+            for node, entry in ready
+            if result_of(entry) in elsewhere
+        }
+        ready = [one for one in ready if one[0] not in awaiting]
+        failed: list[PartDone] = []
+        tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], failed))
+        holder = Holder.new(replica)
+        batches = tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
+        if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
+            batches = ()
         waiting = [
             (node, reason)
             for node, reason in (*awaiting.items(), *plan.wait)
             if pool_of(view.entries[node]) == self._pool
         ]
-        return Step(
-            done=tuple(done),
+        step = Step(
+            done=tuple(failed),
             finished_without_work=len(plan.done) + altered,
             waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
             next_retry_s=self._backoff.next_s(clock.monotonic_s()),
         )
+        return Look(step, batches)
+
+    @staticmethod
+    def give_back(batch: Batch) -> None:
+        """What is left of a batch is not carried out here."""
+        batch.holder.give_back(batch.left)
+        batch.left.clear()
 
     def _facts(self, view: QueueView) -> Facts:
         """What this process knows beside ZooKeeper: sizes of the parts that queued merges want."""
@@ -232,7 +302,7 @@ class Executor:
         for node, entry in wanted:
             source = sources[_result(entry)]
             if not isinstance(source, Source):
-                done.append(self._failed(node, entry, source, release=False))
+                done.append(self._failed(node, entry, source))
                 continue
             if source.part != _result(entry):
                 covers = True
@@ -248,89 +318,123 @@ class Executor:
             return fetch_or_mutate(self._replica, view, entry)
         return fetch_or_merge(self._replica, view, entry)
 
-    def _claim(self, snapshot: QueueSnapshot, tasks: Sequence[_Task]) -> bool:
-        """False when another worker claimed first, or a DROP came: look again."""
-        replica = self._replica
-        ops = transactions.claim(
-            replica.paths,
-            [(task.node, task.claim(replica.worker)) for task in tasks],
-            executing_version=snapshot.executing_version,
-            is_lost_version=snapshot.is_lost_version,
-        )
-        try:
-            replica.keeper.multi(ops)
-        except Refused as refused:
-            taken = refused.kind in (Kind.BAD_VERSION, Kind.NODE_EXISTS)
-            finished = refused.path in {replica.paths.queue_entry(task.node) for task in tasks}
-            if taken or finished:
-                return False
-            raise
-        return True
+    def _groups(
+        self, tasks: Sequence[_Task], sizes: Mapping[PartName, int]
+    ) -> Iterator[tuple[_Task, ...]]:
+        """What is carried out together, small before large. Fetches run side by side anyhow; small
+        merges, and small mutations, share a job. A large one is alone, so that nothing waits for
+        it; and one that failed before, so that nothing fails with it.
+        """
+        fetches: list[_Task] = []
+        alone: list[tuple[int, _Task]] = []
+        together: dict[type, list[_Task]] = {MergeHere: [], MutateHere: []}
+        for task in tasks:
+            if isinstance(task.how, Source):
+                fetches.append(task)
+                continue
+            size = sum(sizes.get(source, UNKNOWN_BYTES) for source in sources_of(task.entry))
+            if size > limits.SMALL_MERGE_BYTES or self._backoff.has_failed(task.node):
+                alone.append((size, task))
+            else:
+                together[type(task.how)].append(task)
+        alone.sort(key=itemgetter(0))
+        groups = [fetches, *together.values(), *([task] for _, task in alone)]
+        yield from (tuple(group) for group in groups if group)
 
     # --- doing it ---
 
-    def _run(self, tasks: Sequence[_Task]) -> Iterator[PartDone]:
-        replica, clock = self._replica, self._replica.clock
-        started_s = clock.monotonic_s()
-        fetches = {task.how.request: task for task in tasks if isinstance(task.how, Source)}
-        made = {task.part: task for task in tasks if not isinstance(task.how, Source)}
-        if fetches:
-            for request, outcome in self._tools.peers.fetch(list(fetches), replica.store):
-                yield self._arrived(fetches[request], outcome, clock.monotonic_s() - started_s)
-        merges = [task.how for task in tasks if isinstance(task.how, MergeHere)]
-        if merges:
-            for part, outcome in merge_here(replica, self._tools.merger, merges):
-                yield self._arrived(made[part], outcome, clock.monotonic_s() - started_s)
-        mutations = [task.how for task in tasks if isinstance(task.how, MutateHere)]
-        if mutations:
-            with closing(mutate_here(replica, self._tools.mutator, mutations)) as results:
-                yield from self._mutated(made, results, started_s)
+    def carry_out(self, batch: Batch) -> Iterator[PartDone]:
+        """What became of each entry of a batch, as it is done.
 
-    def _mutated(
+        Failures of single entries are among the results, whatever broke; what ends the session is
+        raised. However it ends, no claim of the batch is held afterwards.
+        """
+        try:
+            yield from self._results(batch)
+        except ReplicaRetired:
+            raise
+        except Exception as error:  # noqa: BLE001  told to people and to whoever called us
+            for task in tuple(batch.left.values()):
+                yield self._failed_task(batch, task, error)
+        finally:
+            self.give_back(batch)
+
+    def _results(self, batch: Batch) -> Iterator[PartDone]:
+        started_s = self._replica.clock.monotonic_s()
+        kinds = {type(task.how) for task in batch.tasks}
+        assert len(kinds) == 1, f"a batch is of one kind, not of {kinds}"
+        hows = [task.how for task in batch.tasks]
+        if fetches := [how for how in hows if isinstance(how, Source)]:
+            yield from self._fetched(batch, fetches, started_s)
+        elif merges := [how for how in hows if isinstance(how, MergeHere)]:
+            with closing(merge_here(self._replica, self._tools.merger, merges)) as results:
+                yield from self._made(batch, results, started_s)
+        elif mutations := [how for how in hows if isinstance(how, MutateHere)]:
+            with closing(mutate_here(self._replica, self._tools.mutator, mutations)) as results:
+                yield from self._made(batch, results, started_s)
+
+    def _fetched(
+        self, batch: Batch, sources: Sequence[Source], started_s: float
+    ) -> Iterator[PartDone]:
+        replica, clock = self._replica, self._replica.clock
+        tasks = {task.how.request: task for task in batch.tasks if isinstance(task.how, Source)}
+        requests = [source.request for source in sources]
+        for request, outcome in self._tools.peers.fetch(requests, replica.store):
+            seconds = clock.monotonic_s() - started_s
+            yield self._arrived(batch, tasks[request], outcome, seconds)
+
+    def _made(
         self,
-        made: Mapping[PartName, _Task],
+        batch: Batch,
         results: Iterable[tuple[PartName, StagedPart | RmtError]],
         started_s: float,
     ) -> Iterator[PartDone]:
-        """As `_arrived`, but that parts which only got another name are published together."""
+        """Parts that only got another name are published together, others one by one."""
         clock = self._replica.clock
+        tasks = {task.part: task for task in batch.tasks}
         clones: list[Ready] = []
 
         def named() -> Iterator[PartDone]:
             for one, published in publish_batch(self._replica, clones) if clones else ():
                 seconds = clock.monotonic_s() - started_s
-                yield self._told(made[one.part], published, seconds)
+                yield self._told(batch, tasks[one.part], published, seconds)
             clones.clear()
 
         for part, outcome in results:
             if isinstance(outcome, StagedPart) and outcome.is_clone:
-                clones.append(Ready(made[part].node, part, outcome))
+                clones.append(Ready(tasks[part].node, part, outcome))
             else:
-                yield self._arrived(made[part], outcome, clock.monotonic_s() - started_s)
+                seconds = clock.monotonic_s() - started_s
+                yield self._arrived(batch, tasks[part], outcome, seconds)
             if len(clones) == CLONES_TOGETHER_MAX:
                 yield from named()
         yield from named()
 
-    def _arrived(self, task: _Task, outcome: StagedPart | RmtError, seconds: float) -> PartDone:
+    def _arrived(
+        self, batch: Batch, task: _Task, outcome: StagedPart | RmtError, seconds: float
+    ) -> PartDone:
         """Publish what was fetched or made; or give the entry back with the reason."""
         if isinstance(outcome, RmtError):
-            return self._failed(task.node, task.entry, outcome, release=True)
+            return self._failed_task(batch, task, outcome)
         try:
-            published: Published | RmtError = self._publish(task, outcome)
-        except RmtError as error:
-            if isinstance(error, _ENDS_THE_STEP):
-                raise
-            published = error
-        return self._told(task, published, seconds)
+            published = self._publish(task, outcome)
+        except ReplicaRetired:
+            raise
+        except Exception as error:  # noqa: BLE001  of this part alone
+            return self._told(batch, task, error, seconds)
+        return self._told(batch, task, published, seconds)
 
-    def _told(self, task: _Task, published: Published | RmtError, seconds: float) -> PartDone:
+    def _told(
+        self, batch: Batch, task: _Task, published: Published | Exception, seconds: float
+    ) -> PartDone:
         """What became of a task; what could not be published is given back."""
         if isinstance(published, PartDiffers):
             self._replica.memory.fetch_instead.learn({task.part: None})
-            failed = self._failed(task.node, task.entry, published, release=True)
-            return replace(failed, differs=True)
-        if isinstance(published, RmtError):
-            return self._failed(task.node, task.entry, published, release=True)
+            return replace(self._failed_task(batch, task, published), differs=True)
+        if isinstance(published, Exception):
+            return self._failed_task(batch, task, published)
+        if not published.is_claimed:  # it went with the entry
+            del batch.left[task.node]
         rows_in, bytes_in = self._taken_in(task)
         return PartDone(
             part=published.part,
@@ -367,14 +471,32 @@ class Executor:
             )
         return publish(replica, task.node, task.part, staged, is_theirs=expected is not None)
 
+    def _failed_task(self, batch: Batch, task: _Task, error: Exception) -> PartDone:
+        failed = self._failed(task.node, task.entry, error, batch.holder)
+        del batch.left[task.node]
+        return failed
+
     def _failed(
-        self, node: str, entry: LogEntry, error: RmtError, *, release: bool
+        self, node: str, entry: LogEntry, error: Exception, holder: Holder | None = None
     ) -> PartDone:
+        """The wait begins before the claim is given back: whoever looks next sees both."""
         tries = self._backoff.failed(
             node, self._replica.clock.monotonic_s(), longest_wait_s(self._replica, entry)
         )
-        record_failure(self._replica, node, tries, str(error), release=release)
-        return PartDone(part=_result(entry), kind=kind_name(entry), error=str(error))
+        is_bug = not isinstance(error, RmtError | OSError)
+        reason = f"unexpected {error!r}" if is_bug else str(error)
+        try:
+            record_failure(self._replica, node, tries, reason, holder=holder)
+        except ReplicaRetired:
+            if is_bug:  # what broke matters more than that nobody can be told in ZooKeeper
+                raise error from None
+            raise
+        return PartDone(
+            part=_result(entry),
+            kind=kind_name(entry),
+            error=reason,
+            bug=error if is_bug else None,
+        )
 
 
 def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:

@@ -1,6 +1,6 @@
 """A merge entry: made here from its sources, or its result fetched from who has it (spec §5.3)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -86,7 +86,7 @@ def somebody_has(replica: Replica, part: PartName) -> bool:
 
 def merge_here(
     replica: Replica, merger: Merger, merges: Sequence[MergeHere]
-) -> Iterator[tuple[PartName, StagedPart | RmtError]]:
+) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
     """Run merges as one job; each result staged and whole, or the error that stopped it.
 
     The sources are pinned meanwhile. A result that did not get published is thrown away by the

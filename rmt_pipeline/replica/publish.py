@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, Corruption, OutcomeUnknown
@@ -12,7 +12,12 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.keeper import Kind, Op, Refused
+
+ANSWER_PAUSES_S = (0.05, 0.2, 0.8)
+"""Between tries of a write without an answer. While there is no connection each of them takes as
+long as a session may live without one.
+"""
 
 _NOT_IDENTICAL: dict[layout.StageKind, layout.DetachReason] = {
     "merge": "merge-not-byte-identical",
@@ -51,6 +56,8 @@ class Published:
     part: PartName
     rows: int
     size_bytes: int
+    is_claimed: bool = False
+    """The entry was gone already, and our claim of it is held still."""
 
 
 def publish(
@@ -60,30 +67,34 @@ def publish(
 
     `is_theirs`: it was compared with what another replica has published already.
 
+    A publication without an answer is said again: deleting the entry, the two exclude each other.
+    So the second one is refused when the first one landed, and else the first one never will.
+
     Raises PartDiffers (the staged bytes are away), EntryGone, PartIsBusy; OutcomeUnknown and
     ReplicaRetired when nobody answered: then the directory stays for `start` or the next attempt.
     """
-    header = staged.manifest.header()
+    header, paths = staged.manifest.header(), replica.paths
+    done = Published(part, staged.manifest.rows, staged.manifest.bytes_on_disk)
     for _ in range(limits.PUBLISH_ROUNDS_MAX):
         nobody_has = [] if is_theirs else _compare_with_others(replica, part, header, staged)
         ops = transactions.publish_part(
-            replica.paths, node, part, header.encode(), nobody_has=nobody_has
+            paths, node, part, header.encode(), nobody_has=nobody_has
         )
         try:
             with _on_disk(replica, node, part, staged):
-                replica.keeper.multi(ops)
+                answered(replica, ops)
         except Refused as refused:
             if refused.path in nobody_has and refused.kind is Kind.NODE_EXISTS:
                 _take_back(replica, node, part, staged)
                 continue  # another replica published meanwhile: compare with it
+            entry_gone = refused.path in (paths.queue_entry(node), paths.claim(node))
+            if entry_gone and replica.keeper.exists(paths.part(part)) is not None:
+                return replace(done, is_claimed=True)
             _throw_away(replica, node, part, staged)
             raise EntryGone(
                 f"{replica}: {part} was made, but its queue entry {node} is gone ({refused})"
             ) from refused
-        except OutcomeUnknown:
-            if not landed(replica, node, part):
-                raise  # our claim is given back: the directory is the next one's who claims
-        return Published(part, staged.manifest.rows, staged.manifest.bytes_on_disk)
+        return done
     _discard(replica, staged)
     raise Conflict(
         f"{replica}: others published {part} {limits.PUBLISH_ROUNDS_MAX} times while we tried"
@@ -179,14 +190,17 @@ def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[b
         yield as_good
 
 
-def landed(replica: Replica, node: str, part: PartName) -> bool:
-    """Settles a publication without answer. Both multis delete the claim: one of them can't."""
-    try:
-        replica.keeper.multi(transactions.release_claim(replica.paths, node))
-    except Refused:
-        replica.keeper.sync(replica.paths.root)
-        return replica.keeper.exists(replica.paths.part(part)) is not None
-    return False
+def answered(replica: Replica, ops: Sequence[Op]) -> list[str]:
+    """Say it until there is an answer: only what may be said twice. What a session sends is carried
+    out in its order, so an answer decides also what was sent before. Raises OutcomeUnknown after
+    the last of the pauses.
+    """
+    for pause_s in ANSWER_PAUSES_S:
+        try:
+            return replica.keeper.multi(ops)
+        except OutcomeUnknown:
+            replica.clock.sleep_s(pause_s)
+    return replica.keeper.multi(ops)
 
 
 def _throw_away(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, RmtError
 from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.publish import Published, landed, publish
+from rmt_pipeline.replica.publish import Published, answered, publish
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
@@ -32,8 +32,8 @@ class Ready:
 def publish_batch(
     replica: Replica, ready: Sequence[Ready]
 ) -> Iterator[tuple[Ready, Published | RmtError]]:
-    """What became of each. Raises OutcomeUnknown and ReplicaRetired as `publish` does; what was
-    not answered for by then stays for the next attempt.
+    """What became of each. Raises ReplicaRetired as `publish` does; what was not answered for by
+    then stays for the next attempt.
     """
     others = [
         replica.table.replica(name)
@@ -51,7 +51,7 @@ def publish_batch(
             continue
         try:
             yield one, publish(replica, one.node, one.part, one.staged)
-        except (OutcomeUnknown, ReplicaRetired):
+        except ReplicaRetired:
             raise
         except RmtError as error:
             yield one, error
@@ -102,7 +102,9 @@ def _ops(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> list[O
 def _publish_plain(
     replica: Replica, others: Sequence[ReplicaPaths], plain: Sequence[Ready]
 ) -> bool:
-    """Whether all of them are published. Otherwise none is promised."""
+    """Whether all of them are published. Otherwise none is promised, or nobody answered: `publish`
+    notices when they are.
+    """
     if len(plain) < 2:
         return False
     ops = [op for one in plain for op in _ops(replica, others, one)]
@@ -111,10 +113,7 @@ def _publish_plain(
     except RmtError:
         return False
     try:
-        replica.keeper.multi(ops)
-    except Refused:
+        answered(replica, ops)
+    except (Refused, OutcomeUnknown):
         return False
-    except OutcomeUnknown:
-        if not landed(replica, plain[0].node, plain[0].part):
-            raise  # all or nothing: so is what the first one tells
     return True

@@ -173,7 +173,10 @@ class QueueLoops:
 def log_flush(flush: Flush) -> None:
     """A line for what was made, one for each failure."""
     for done in flush.parts:
-        if done.error:
+        if done.bug is not None:
+            about = {"table": flush.table, **_about(done)}
+            log.error("entry failed as nobody expected", **about, exc_info=done.bug)
+        elif done.error:
             log.warning("entry failed", table=flush.table, **_about(done), error=done.error)
     made = [done for done in flush.parts if not done.error]
     if len(made) == 1:

@@ -236,15 +236,15 @@ def leftovers_go_unasked(patch: pytest.MonkeyPatch) -> None:
 
 
 def unanswered_publication_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
-    right = publish.landed
+    right = execute.Executor._failed_task
 
-    def wrong(replica: Any, node: str, part: Any) -> bool:
-        landed = right(replica, node, part)
-        if not landed:
-            replica.store.remove(part)
-        return landed
+    def wrong(self: Any, batch: Any, task: Any, error: Exception) -> Any:
+        told = right(self, batch, task, error)
+        if isinstance(error, OutcomeUnknown):
+            self._replica.store.remove(task.part)
+        return told
 
-    patch.setattr(publish, "landed", wrong)
+    patch.setattr(execute.Executor, "_failed_task", wrong)
 
 
 def no_covered_entry_is_skipped(patch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from rmt_pipeline import table
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
@@ -16,6 +17,7 @@ from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
 from rmt_pipeline.replica import (
     alter_apply,
     check,
+    claims,
     clean_up,
     clone,
     execute,
@@ -25,7 +27,7 @@ from rmt_pipeline.replica import start as start_action
 from rmt_pipeline.replica.insert import Insertion
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Create, Op, Refused, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 from rmt_pipeline.zookeeper.transactions import Tagged
 from tests.mutants.plants import Plant
 from tests.support import sim_rows
@@ -283,11 +285,26 @@ def answer_of_one_row_more(patch: pytest.MonkeyPatch) -> None:
 
 def ignored_refusal(patch: pytest.MonkeyPatch) -> None:
     """A claim that was refused counts as taken."""
-    right = execute.Executor._claim
+    right = claims.Holder.take
 
-    def wrong(self: Any, seen: Any, tasks: Any) -> bool:
+    def wrong(self: Any, snapshot: Any, wanted: Any) -> bool:
         with contextlib.suppress(Refused):
-            right(self, seen, tasks)
+            right(self, snapshot, wanted)
         return True
 
-    patch.setattr(execute.Executor, "_claim", wrong)
+    patch.setattr(claims.Holder, "take", wrong)
+
+
+def unanswered_claims_are_kept(patch: pytest.MonkeyPatch) -> None:
+    """The session goes on, and nobody sees to what it may have claimed."""
+    patch.setattr(claims, "seen_to", lambda *_: contextlib.nullcontext())
+
+
+def claims_are_given_back_once(patch: pytest.MonkeyPatch) -> None:
+    """The session goes on, whether or not there was an answer."""
+
+    def once(keeper: Any, wanted: Any) -> None:
+        with contextlib.suppress(RmtError):
+            keeper.multi([Delete(stray.path) for stray in wanted])
+
+    patch.setattr(claims.strays, "give_back", once)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.interpret import Committed, NotCommitted
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.replica import clean_up, mutations, publish, pull_log
+from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
 from tests.mutants import plants_upkeep as upkeep
 from tests.mutants.plants import Plant
@@ -115,6 +116,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "claim: a refusal is ignored",
         upkeep.ignored_refusal,
         test="test_two_workers_that_saw_the_same_claims_do_not_both_take_what_overlaps",
+    ),
+    Mutant(
+        "claim: an unanswered one is kept",
+        upkeep.unanswered_claims_are_kept,
+        test="test_a_claim_without_an_answer_does_not_stay_while_its_session_lives",
+    ),
+    Mutant(
+        "claim: given back once, answered or not",
+        upkeep.claims_are_given_back_once,
+        test="test_a_claim_that_is_given_back_without_an_answer_does_not_stay",
+    ),
+    Mutant(
+        "publish: that others lack the part is not asserted",
+        plants.with_arguments(
+            transactions,
+            "publish_part",
+            lambda args, kwargs: (args, {**kwargs, "nobody_has": ()}),
+        ),
+        test="test_of_two_results_that_differ_one_is_published",
     ),
     Mutant(
         "publish: claim stays", plants.without("publish_part", plants.deletes("/executing/"))

@@ -396,8 +396,8 @@ def test_what_was_published_without_an_answer_is_left_for_the_next_one() -> None
             keeper.multi = without_answer
             return Executor(context.replica(), context.tools(), "fetch").step(None)
 
-        with pytest.raises(OutcomeUnknown):
-            scene.do("r2", unlucky_step)
+        [failed] = scene.do("r2", unlucky_step).done
+        assert failed.error == "the request is lost"
         assert scene.parts("r2") == ["a_0_0_0"]
         assert scene.rows("r2") == ["x"]
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.clone import clone_if_lost
 from rmt_pipeline.replica.execute import Executor, Step
-from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from tests.simulation.scene import Scene, claims, fetch_step, publishes
 from tests.support.cluster import TABLE, Context
+from tests.support.lost_answers import faulty
 
 
 def test_two_workers_that_saw_the_same_claims_do_not_both_take_what_overlaps() -> None:
@@ -108,3 +110,105 @@ def merge_and_forget(context: Context) -> None:
     Executor(context.replica(), context.tools(), "merge").step(None)
     context.clock.sleep_s(20.0)
     carry_out(context.replica(), plan_clean_up(context.replica()))
+
+
+def gives_back(op: Op) -> bool:
+    return isinstance(op, Delete) and "/executing/" in op.path
+
+
+def held_claims(context: Context) -> list[str]:
+    return context.keeper().children(context.replica().paths.executing)
+
+
+def test_a_claim_without_an_answer_does_not_stay_while_its_session_lives() -> None:
+    """P10. Nobody knows whether it is there, and nobody works at it."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.pull("r2")
+
+        def unlucky(context: Context) -> list[str]:
+            for landed in (False, True):
+                with faulty(context.keeper(), claims, landed=landed):
+                    assert fetch_step(context).done == ()
+            return held_claims(context)
+
+        assert scene.do("r2", unlucky) == []
+        scene.work("r2")
+        assert scene.parts("r2") == ["a_0_0_0"]
+
+
+def test_a_claim_that_is_given_back_without_an_answer_does_not_stay() -> None:
+    """P10. The entry failed, and the note of it got no answer."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.pull("r2")
+
+        def unlucky(context: Context) -> list[str]:
+            tools = context.tools()
+            tools.peers.fetch = lambda requests, _: [  # type: ignore[method-assign]
+                (one, Unavailable("nobody answers")) for one in requests
+            ]
+            executor = Executor(context.replica(), tools, "fetch")
+            for landed, times in ((True, 1), (False, 2)):
+                context.clock.sleep_s(1.0)
+                with faulty(context.keeper(), gives_back, landed=landed, times=times):
+                    [failed] = executor.step(None).done
+                    assert failed.error == "nobody answers"
+            return held_claims(context)
+
+        assert scene.do("r2", unlucky) == []
+
+
+def test_of_two_results_that_differ_one_is_published() -> None:
+    """Spec §5.4. Nobody had it when both of them looked."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1", "r2")
+        scene.merge("r1")
+        scene.pull("r1")
+        scene.pull("r2")
+
+        def merge(context: Context) -> Step:
+            return Executor(context.replica(), context.tools(), "merge").step(None)
+
+        def merge_otherwise(context: Context) -> Step:
+            tools = context.tools()
+            tools.merger.merged = lambda rows: sorted(rows, reverse=True)
+            return Executor(context.replica(), tools, "merge").step(None)
+
+        held = scene.hold("r1", merge, publishes)
+        [first] = scene.do("r2", merge_otherwise).done
+        assert first.error == ""
+        [second] = scene.release(held).done
+        assert second.differs
+        assert "differs from replica r2's" in second.error
+        assert "a_0_1_1" not in scene.parts("r1")
+
+
+def test_after_a_result_that_differs_theirs_is_fetched() -> None:
+    """Spec §5.4."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1", "r2")
+        scene.merge("r1")
+        scene.work("r1")
+        scene.pull("r2")
+
+        def merge_otherwise(context: Context) -> list[tuple[str, bool]]:
+            tools = context.tools()
+            tools.merger.merged = lambda rows: sorted(rows, reverse=True)
+            executor = Executor(context.replica(), tools, "merge")
+            [first] = executor.step(None).done
+            context.clock.sleep_s(1.0)
+            [second] = executor.step(None).done
+            return [(one.kind, one.differs) for one in (first, second)]
+
+        done = scene.do("r2", merge_otherwise)
+        assert done == [("MERGE_PARTS", True), ("FETCH", False)]
+        assert scene.rows("r1") == scene.rows("r2") == ["x", "y"]

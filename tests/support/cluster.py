@@ -27,7 +27,7 @@ from rmt_pipeline.replica.create import create_replica
 from rmt_pipeline.replica.execute import Pool, Tools
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.start import start
-from rmt_pipeline.replica.worker import work
+from rmt_pipeline.replica.worker import Flush, work
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths
@@ -348,9 +348,16 @@ class Cluster:
             waker=SimWaker(self.world),
             linger_s=None,
             select=pool == "merge",
-            on_flush=lambda flush: None,
+            on_flush=raise_bugs,
             should_stop=lambda: False,
         )
+
+
+def raise_bugs(flush: Flush) -> None:
+    """What production tells people of and tries again breaks a simulated world."""
+    for done in flush.parts:
+        if done.bug is not None:
+            raise done.bug
 
 
 def names(sites: Sequence[Site]) -> list[str]:

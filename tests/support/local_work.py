@@ -11,7 +11,7 @@ from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.execute import PartDone, Pool, Tools
-from rmt_pipeline.replica.worker import work
+from rmt_pipeline.replica.worker import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock
 
 
@@ -34,6 +34,12 @@ def working(
     errors: list[BaseException] = []
     clock = SystemClock()
 
+    def flushed(flush: Flush) -> None:
+        done.extend(flush.parts)
+        for part in flush.parts:
+            if part.bug is not None:
+                raise part.bug
+
     def run(pool: Pool, waker: EventWaker) -> None:
         peers = context.peers(definition)
         try:
@@ -44,7 +50,7 @@ def working(
                 waker=waker,
                 linger_s=None,
                 select=select and pool == "merge",
-                on_flush=lambda flush: done.extend(flush.parts),
+                on_flush=flushed,
                 should_stop=stop.is_set,
             )
         except BaseException as error:

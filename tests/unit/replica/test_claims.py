@@ -1,0 +1,283 @@
+"""A claim never outlives its work: whatever goes wrong between taking it and giving it back."""
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from rmt_pipeline.compute.merge import LocalMerger
+from rmt_pipeline.compute.merge_job import MergeJob, MergeOutcome
+from rmt_pipeline.protocol.entries import MergeParts
+from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica import mutate
+from rmt_pipeline.replica.assign import Assigned, assign_merge, merge_view, optimize_partition
+from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.execute import Executor, PartDone
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from tests.support.local_replicas import DirectPeers, Replicas
+
+Matches = Callable[[Op], bool]
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """Two parts on r1, with their merge in its queue; r2 has nothing yet."""
+    with Replicas(tmp_path) as opened:
+        opened.insert("r1", 1)
+        opened.insert("r1", 2)
+        optimize_partition(opened["r1"], "all", final=True, skip_merged=False)
+        yield opened
+
+
+def claims(replica: Replica) -> list[str]:
+    return replica.keeper.children(replica.paths.executing)
+
+
+def told(replica: Replica) -> list[str]:
+    """Why entries failed, as people are told."""
+    nodes = replica.keeper.children(replica.paths.attempts)
+    reads = replica.keeper.get_many([replica.paths.attempts_of(node) for node in nodes])
+    return [Attempts.decode(read[0]).last_exception for read in reads if read is not None]
+
+
+def carried_out(executor: Executor) -> list[PartDone]:
+    return [done for batch in executor.look(None).batches for done in executor.carry_out(batch)]
+
+
+class Lossy:
+    """A session of which some writes have no answer: the request is lost, or the answer is."""
+
+    def __init__(
+        self, replica: Replica, matches: Matches, *, lands: bool, times: int = 1
+    ) -> None:
+        self.left = times
+        self._matches = matches
+        self._lands = lands
+        self._multi = replica.keeper.multi
+        replica.keeper.multi = self.multi  # type: ignore[method-assign]
+
+    def multi(self, ops: Sequence[Op]) -> list[str]:
+        if self.left and any(map(self._matches, ops)):
+            self.left -= 1
+            if self._lands:
+                self._multi(ops)
+            raise OutcomeUnknown("no answer")
+        return self._multi(ops)
+
+
+def gives_back(op: Op) -> bool:
+    return isinstance(op, Delete) and "/executing/" in op.path
+
+
+def takes(op: Op) -> bool:
+    return isinstance(op, Create) and "/executing/" in op.path
+
+
+def publishes(op: Op) -> bool:
+    return isinstance(op, Create) and "/parts/" in op.path
+
+
+class Raises:
+    """A merger in which something breaks that nobody expected."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        raise self._error
+        yield
+
+
+EIO = OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("error", [EIO, KeyError("a bug"), Unavailable("gone")], ids=repr)
+def test_whatever_a_merger_raises_the_claim_is_given_back_and_the_entry_tried_again(
+    replicas, error
+):
+    executor = replicas.executor("r1", "merge", merger=Raises(error))
+    replicas.step("r1", "fetch")
+    [failed] = carried_out(executor)
+    assert str(error) in failed.error
+    assert claims(replicas["r1"]) == []
+    assert any(str(error) in text for text in told(replicas["r1"]))
+    assert executor.step(None).done == (), "it waits before it is tried again"
+    [made] = replicas.step("r1").done
+    assert (made.rows, made.error) == (2, "")
+
+
+def test_a_bug_is_told_from_what_may_happen(replicas):
+    replicas.step("r1", "fetch")
+    bug = KeyError("a bug")
+    [failed] = carried_out(replicas.executor("r1", "merge", merger=Raises(bug)))
+    assert failed.bug is bug
+    [failed] = carried_out(replicas.executor("r1", "merge", merger=Raises(EIO)))
+    assert failed.bug is None
+    with pytest.raises(KeyError, match="a bug"):
+        replicas.executor("r1", "merge", merger=Raises(bug)).step(None)
+    assert claims(replicas["r1"]) == []
+
+
+def test_an_interrupt_gives_claims_back_and_goes_on_up(replicas):
+    with pytest.raises(KeyboardInterrupt):
+        replicas.step("r1", merger=Raises(KeyboardInterrupt()))
+    assert claims(replicas["r1"]) == []
+
+
+def test_a_disk_that_fails_while_parts_are_fetched_holds_no_claim(replicas, monkeypatch):
+    def fetch(*_: object) -> Iterator[object]:
+        raise EIO
+        yield
+
+    monkeypatch.setattr(DirectPeers, "fetch", fetch)
+    done = replicas.step("r2", "fetch").done
+    assert len(done) == 2
+    assert all("Input/output error" in failed.error for failed in done)
+    assert claims(replicas["r2"]) == []
+
+
+def test_a_disk_that_fails_when_a_part_is_published_holds_no_claim(replicas, monkeypatch):
+    def publish(*_: object) -> None:
+        raise EIO
+
+    monkeypatch.setattr(type(replicas.stores["r1"]), "publish", publish)
+    [failed] = replicas.step("r1").done
+    assert "Input/output error" in failed.error
+    assert claims(replicas["r1"]) == []
+
+
+def test_an_unreadable_list_of_mutations_holds_no_claim(replicas, monkeypatch):
+    replicas.step("r1")
+    replicas.table("r1").mutate("DELETE WHERE n = 1")
+    assert assign_mutations(replicas["r1"])
+
+    def load(_: Replica) -> None:
+        raise Unavailable("no answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(mutate, "load_mutations", load)
+        [failed] = replicas.step("r1").done
+    assert failed.error == "no answer"
+    assert claims(replicas["r1"]) == []
+    [made] = replicas.step("r1").done
+    assert (made.rows, made.error) == (1, "")
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_claim_without_an_answer_is_not_kept(replicas, lands):
+    """P10. It may be ours, or may come: it is given back, and the entry taken anew."""
+    replica = replicas["r1"]
+    lossy = Lossy(replica, takes, lands=lands)
+    assert replicas.step("r1").done == ()
+    assert lossy.left == 0
+    assert claims(replica) == []
+    [made] = replicas.step("r1").done
+    assert (made.rows, made.error) == (2, "")
+
+
+def test_claims_of_another_are_not_taken_for_ours(replicas):
+    """P10. Ours has no answer; what is there was claimed by another worker of this session."""
+    replica = replicas["r1"]
+    replicas.step("r1", "fetch")
+    other = replicas.executor("r1", "merge")
+    multi = replica.keeper.multi
+    began = []
+
+    def lost(ops: Sequence[Op]) -> list[str]:
+        if any(map(takes, ops)) and not began:
+            began.append(ops)
+            replica.keeper.multi = multi  # type: ignore[method-assign]
+            [batch] = other.look(None).batches
+            began.append(batch)
+            raise OutcomeUnknown("no answer")
+        return multi(ops)
+
+    replica.keeper.multi = lost  # type: ignore[method-assign]
+    mine = replicas.executor("r1", "merge").look(None)
+    assert len(began) == 2, "the other one has claimed"
+    assert mine.batches == ()
+    assert len(claims(replica)) == 1
+    assert [one.error for one in other.carry_out(began[1])] == [""]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_claim_that_is_given_back_without_an_answer_is_given_back_again(
+    replicas, lands, times
+):
+    replica = replicas["r1"]
+    lossy = Lossy(replica, gives_back, lands=lands, times=times)
+    [failed] = replicas.step("r1", merger=Raises(Unavailable("nobody computes"))).done
+    assert failed.error == "nobody computes"
+    for _ in range(times):  # each contact with ZooKeeper is a try
+        claims(replica)
+    assert lossy.left < times
+    assert claims(replica) == []
+
+
+def test_a_claim_that_nobody_takes_back_goes_as_soon_as_somebody_answers(replicas):
+    replica = replicas["r1"]
+    lossy = Lossy(replica, gives_back, lands=False, times=1000)
+    replicas.step("r1", merger=Raises(Unavailable("nobody computes")))
+    assert replicas.zookeeper.nodes[replica.paths.executing].children
+    lossy.left = 0
+    assert claims(replica) == []
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_publication_without_an_answer_is_settled_and_the_session_goes_on(replicas, lands):
+    replica = replicas["r1"]
+    lossy = Lossy(replica, publishes, lands=lands)
+    [made] = replicas.step("r1").done
+    assert lossy.left == 0
+    assert (made.rows, made.error) == (2, "")
+    assert "all_0_1_1" in replicas.parts("r1")
+    assert claims(replica) == []
+    assert replicas.stores["r1"].verify(made.part).rows == 2
+
+
+def test_one_that_failed_runs_alone_so_that_its_neighbours_do_not_fail_with_it(tmp_path):
+    class PickyMerger:
+        """Raises what no caller expects when a certain merge is among the jobs."""
+
+        def __init__(self, replicas: Replicas) -> None:
+            self._merger = LocalMerger(replicas.clock)
+
+        def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+            if any(job.result == "all_0_1_1" for job in jobs):
+                raise EIO
+            yield from self._merger.merge(jobs)
+
+    with Replicas(tmp_path) as replicas:
+        for value in range(4):
+            replicas.insert("r1", value)
+        replica = replicas["r1"]
+        for sources in ("all_0_0_0 all_1_1_0", "all_2_2_0 all_3_3_0"):
+            assign(replica, sources)
+        replicas.step("r1", "fetch")
+        executor = replicas.executor("r1", "merge", merger=PickyMerger(replicas))
+        executor.step(None)
+        replicas.clock.sleep_s(1)
+        done = {str(one.part): one.error for one in executor.step(None).done}
+        assert done["all_2_3_1"] == ""
+        assert "Input/output error" in done["all_0_1_1"]
+
+
+def assign(replica: Replica, sources: str) -> None:
+    parts = [PartName.parse(name) for name in sources.split()]
+    assert isinstance(assign_merge(replica, merge_view(replica), parts), Assigned)
+
+
+def test_claims_are_told_apart_by_the_worker_that_holds_them(replicas):
+    """Also of one process: people see which of its hands it is."""
+    replicas.step("r1", "fetch")
+    replica = replicas["r1"]
+    executor = replicas.executor("r1", "merge")
+    [batch] = executor.look(None).batches
+    [node] = claims(replica)
+    text = replica.keeper.get(replica.paths.claim(node))[0].decode()
+    assert f"worker: {replica.worker}" in text
+    assert isinstance(batch.tasks[0].entry, MergeParts)
