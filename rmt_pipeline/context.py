@@ -141,7 +141,6 @@ class ServerContext:
             self.store(definition),
             replica=lambda: self.replica(definition),
             current=lambda: self.current(definition),
-            renew=self.close,
             clock=self.clock,
             ids=self.ids,
         )

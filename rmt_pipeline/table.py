@@ -88,18 +88,16 @@ class Table:
         *,
         replica: Callable[[], Replica],
         current: Callable[[], TableDefinition] | None = None,
-        renew: Callable[[], None],
         clock: Clock,
         ids: IdSource,
     ) -> None:
         """`replica` gives a Replica with a living session, `current` the definition as ALTERs have
-        left it by now (None: nobody alters it); `renew` ends the present session.
+        left it by now (None: nobody alters it).
         """
         self._definition = definition
         self._current = current
         self.store = store
         self._replica = replica
-        self._renew = renew
         self._clock = clock
         self._ids = ids
 
@@ -379,19 +377,15 @@ class Table:
         (spec §7): the mutation's id.
 
         Waits as `mutations_sync` says. Raises a UserError before anything is written for what
-        the commands may not do; Unfinished when waiting ended first; OutcomeUnknown when nobody
-        answered: `mutations` tells whether it is there.
+        the commands may not do; Unfinished when waiting ended first; MutationUnsettled when nobody
+        answered often enough: `mutations` tells whether it is there.
         """
         from rmt_pipeline.replica import request_mutation as request  # noqa: PLC0415  pyarrow
         from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
         query = _query_settings(settings)
         parsed = parse_commands(commands) if isinstance(commands, str) else commands
-        try:
-            mutation_id = request.request_mutation(self.replica, parsed, query)
-        except OutcomeUnknown:
-            self._renew()  # numbers that were taken hold up merges: end their session
-            raise
+        mutation_id = request.request_mutation(self._replica, parsed, query)
         request.wait_as_asked(
             self.replica, mutation_id, query, query.mutations_sync, EventWaker()
         )

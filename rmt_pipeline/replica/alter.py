@@ -21,7 +21,9 @@ from rmt_pipeline.protocol.columns import columns_text
 from rmt_pipeline.protocol.entries import AlterMetadata, encode
 from rmt_pipeline.protocol.errors import (
     OutcomeUnknown,
+    ReplicaRetired,
     TableIsReadOnly,
+    Unavailable,
     UserError,
 )
 from rmt_pipeline.protocol.formats import MutationEntry
@@ -45,7 +47,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.request_mutation import wait_as_asked
 from rmt_pipeline.replica.wait import wait_for_entry
 from rmt_pipeline.syntax.rename import with_renamed
-from rmt_pipeline.system import Waker
+from rmt_pipeline.system import Clock, Waker
 from rmt_pipeline.zookeeper.alter_transactions import (
     AlterTexts,
     AlterVersions,
@@ -55,10 +57,11 @@ from rmt_pipeline.zookeeper.alter_transactions import (
     submit_alter,
 )
 from rmt_pipeline.zookeeper.keeper import Kind, Refused
-from rmt_pipeline.zookeeper.paths import last_name, sequence_number
+from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ROUNDS_MAX = 20
+SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0)  # while ZooKeeper does not answer
 
 _OWN = ModifySettings | ResetSettings | ModifyComment
 
@@ -106,7 +109,7 @@ def request_alter(
             return None
         await_mutations(replica, altered, new_waker())
         try_all_conversions(replica, altered)
-        submitted = _submit(replica, altered, commands(before), seen)
+        submitted = _submit(living, replica, altered, commands(before), seen)
         if submitted is not None:
             own = [one for one in commands(before) if isinstance(one, _OWN)]
             if own:
@@ -167,6 +170,7 @@ def _create_alters(replica: Replica) -> None:
 
 
 def _submit(
+    living: Callable[[], Replica],
     replica: Replica,
     altered: Altered,
     commands: Sequence[AlterCommand],
@@ -179,12 +183,32 @@ def _submit(
         if found is None:
             return None
         locks = found
-    request_id = replica.ids.new_id()
-    texts = _texts(replica, altered, commands, request_id, locks)
+    try:
+        request_id = replica.ids.new_id()
+        texts = _texts(replica, altered, commands, request_id, locks)
+        submitted = _send(living, replica, texts, seen, request_id)
+    except BaseException:
+        release_numbers(replica, list(locks.values()))
+        raise
+    if submitted is None:
+        release_numbers(replica, list(locks.values()))
+    else:
+        release_numbers(
+            replica, list(locks.values())[1:]
+        )  # the first is gone with what was sent
+    return submitted
+
+
+def _send(
+    living: Callable[[], Replica],
+    replica: Replica,
+    texts: AlterTexts,
+    seen: AlterVersions,
+    request_id: str,
+) -> Submitted | None:
     try:
         created = replica.keeper.multi(submit_alter(replica.table, replica.paths, texts, seen))
     except Refused as refused:
-        release_numbers(replica, list(locks.values()))
         if refused.path == replica.paths.is_active:
             raise TableIsReadOnly(
                 f"{replica} is not active, so it takes no ALTER; start its server with `rmt serve`"
@@ -193,14 +217,8 @@ def _submit(
             return None
         raise
     except OutcomeUnknown:
-        if not _landed(replica, seen, request_id):
-            release_numbers(replica, list(locks.values()))
-            return None
-        created = []
-    release_numbers(replica, list(locks.values()))
-    if not created:
-        return _find(replica, texts)
-    mutation_id = last_name(created[-1]) if texts.mutation is not None else ""
+        return _settled(living, replica.clock, texts, seen, request_id)
+    mutation_id = last_name(created[7]) if texts.mutation is not None else ""
     return Submitted(created[5], texts.entry, mutation_id)
 
 
@@ -252,14 +270,40 @@ def _texts(
             alter_version=definition.metadata_version,
         ).encode()
     return AlterTexts(
-        metadata.encode(), columns.encode(), record.encode(), encode(entry), mutation
+        metadata.encode(),
+        columns.encode(),
+        record.encode(),
+        encode(entry),
+        mutation,
+        next(iter(locks.values()), ""),
     )
 
 
-def _landed(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
-    """Whether a submission without answer is there; if not, it never will be. Numbers may be given
-    back only when that is known, so while it is not, the session ends.
+def _settled(
+    living: Callable[[], Replica],
+    clock: Clock,
+    texts: AlterTexts,
+    seen: AlterVersions,
+    request_id: str,
+) -> Submitted | None:
+    """Of a submission without answer: where it is; None when it is not there, and never will be.
+    It is asked until there is an answer, also in another session.
     """
+    for pause_s in SETTLE_PAUSES_S:
+        try:
+            replica = living()
+            return _find(replica, texts) if _is_there(replica, seen, request_id) else None
+        except (OutcomeUnknown, ReplicaRetired, Unavailable):
+            clock.sleep_s(pause_s)
+    raise OutcomeUnknown(
+        f"whether ALTER {seen.metadata + 1} is in the log is not known: ZooKeeper did not answer "
+        f"{len(SETTLE_PAUSES_S)} times. DESCRIBE TABLE shows it once it is applied; say it again "
+        "if it is not"
+    )
+
+
+def _is_there(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
+    """The fence and the submission exclude each other; what is just not found may still come."""
     keeper, table = replica.keeper, replica.table
     try:
         keeper.multi(fence_alter(table, seen))
@@ -269,12 +313,6 @@ def _landed(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
         if read is None:
             return False
         return AlterRecord.decode(read[0], seen.metadata + 1).request_id == request_id
-    except OutcomeUnknown:
-        keeper.close()
-        raise OutcomeUnknown(
-            f"{replica}: whether the ALTER is in the log is not known, ZooKeeper did not answer. "
-            "DESCRIBE TABLE shows it once it is applied; say it again if it is not"
-        ) from None
     return False
 
 
@@ -283,14 +321,13 @@ def _find(replica: Replica, texts: AlterTexts) -> Submitted:
     keeper, table = replica.keeper, replica.table
     paths = [table.log_entry(name) for name in keeper.children(table.log)]
     reads = keeper.get_many(paths)
-    log_entry = next(
-        (
-            path
-            for path, read in zip(paths, reads, strict=True)
-            if read is not None and read[0] == texts.entry
-        ),
-        paths[-1],
-    )
+    found = [
+        path
+        for path, read in zip(paths, reads, strict=True)
+        if read is not None and read[0] == texts.entry
+    ]
+    # Not in the log any more: every replica has copied it, as it has the first entry of all.
+    log_entry = found[0] if found else table.log_entry(log_entry_name(0))
     written = None if texts.mutation is None else MutationEntry.decode(texts.mutation)
     ids = [one for one, entry in load_mutations(replica).entries.items() if entry == written]
     return Submitted(log_entry, texts.entry, ids[0] if ids else "")

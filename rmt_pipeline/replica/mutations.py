@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
     ReplicaRetired,
     TableIsReadOnly,
     TooManyPartitions,
+    Unavailable,
     Unfinished,
     UserError,
 )
@@ -36,6 +37,7 @@ from rmt_pipeline.zookeeper.snapshot import (
     noted_mutations,
     queue_snapshot,
 )
+from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 
 WAIT_SLICE_S = 1.0
 
@@ -71,6 +73,27 @@ def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
     return loaded
 
 
+@dataclass(frozen=True, slots=True)
+class SentMutation:
+    """A mutation that was written, without an answer. `lock` is a number's that goes in the same
+    multi; "" for a mutation of no partition.
+    """
+
+    entry: MutationEntry
+    lock: str
+    version: int
+
+
+class MutationUnsettled(OutcomeUnknown):
+    """`settle_mutation` finds out whether `sent` is there, also in a later session."""
+
+    code = "UNKNOWN_STATUS_OF_TRANSACTION"
+
+    def __init__(self, words: str, sent: SentMutation) -> None:
+        super().__init__(words)
+        self.sent = sent
+
+
 def create_mutation(
     replica: Replica, commands: str, partitions: Sequence[str] | None = None
 ) -> str:
@@ -79,39 +102,102 @@ def create_mutation(
     Its number in each partition is taken under the same version of `/mutations` that the entry
     is created with, so ids and numbers grow together; the numbers are held until the entry is
     visible, so a merge predicate sees one or the other.
+
+    Raises MutationUnsettled when nobody says whether it was written; after any other error it was
+    not, and never will be.
     """
     for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
         _, stat = replica.keeper.get(replica.table.mutations)
         locks = allocate_numbers(replica, partitions)
         if locks is None:
             continue
-        entry = MutationEntry(
-            create_time=int(replica.clock.now_s()),
-            source_replica=replica.name,
-            block_numbers=tuple(
-                sorted(
-                    (partition, sequence_number(lock))
-                    for partition, lock in locks.items()
-                    if partitions is None or partition in partitions
-                )
-            ),
-            commands=commands,
-        )
         try:
-            created = replica.keeper.multi(
-                transactions.create_mutation(replica.table, _text(entry), stat.version)
+            entry = MutationEntry(
+                create_time=int(replica.clock.now_s()),
+                source_replica=replica.name,
+                block_numbers=tuple(
+                    sorted(
+                        (partition, sequence_number(lock))
+                        for partition, lock in locks.items()
+                        if partitions is None or partition in partitions
+                    )
+                ),
+                commands=commands,
             )
-        except Refused as refused:
-            if refused.kind is not Kind.BAD_VERSION:
-                raise
-            continue
-        finally:
+            lock = next(iter(locks.values()), "")
+            mutation_id = _write(replica, SentMutation(entry, lock, stat.version))
+        except BaseException:
             release_numbers(replica, list(locks.values()))
-        return last_name(created[-1])
+            raise
+        if mutation_id is not None:
+            release_numbers(
+                replica, list(locks.values())[1:]
+            )  # the first is gone with the entry
+            return mutation_id
+        release_numbers(replica, list(locks.values()))
     raise Conflict(
         f"{replica}: others created mutations {limits.CREATE_TABLE_ROUNDS_MAX} times while we "
         "tried; try again"
     )
+
+
+def _write(replica: Replica, sent: SentMutation) -> str | None:
+    """Its id; None when another mutation came first."""
+    ops = transactions.create_mutation(
+        replica.table, _text(sent.entry), sent.version, sent.lock
+    )
+    try:
+        created = replica.keeper.multi(ops)
+    except Refused as refused:
+        if refused.kind is not Kind.BAD_VERSION:
+            raise
+        return None
+    except OutcomeUnknown:
+        return settle_mutation(replica, sent, is_held=True)
+    return last_name(created[1])
+
+
+def settle_mutation(
+    replica: Replica, sent: SentMutation, *, is_held: bool = False
+) -> str | None:
+    """The id of a mutation that was written without an answer; None when it is not there, and never
+    will be (spec §2.6).
+
+    What was sent deletes a lock, and so does this: only one of the two can succeed. A lock that is
+    gone and no such mutation: it was given back, or its session ended, before the entry came; then
+    it can't come any more. While it `is_held`, only the entry can have taken it. One of no
+    partition has no lock. There the version decides: then another mutation may have come first,
+    but two of no partition that look the same are the same, for they change nothing.
+
+    Raises MutationUnsettled when this has no answer either, UnknownMutation when somebody killed
+    it before we learned of it.
+    """
+    keeper, table = replica.keeper, replica.table
+    fence = (
+        transactions.release_locks([sent.lock])
+        if sent.lock
+        else transactions.bump_mutations(table, sent.version)
+    )
+    try:
+        try:
+            keeper.multi(fence)
+        except Refused:
+            keeper.sync(table.root)
+            entries = load_mutations(replica).entries
+        else:
+            return None
+    except (OutcomeUnknown, ReplicaRetired, Unavailable) as error:
+        raise MutationUnsettled(
+            f"{replica}: whether the mutation {sent.entry.commands} was created is not known "
+            f"({error}); look into system.mutations before it is said again",
+            sent,
+        ) from error
+    found = [one for one, entry in entries.items() if entry == sent.entry]
+    if not found and is_held and sent.lock:
+        raise UnknownMutation(
+            f"{replica}: the mutation {sent.entry.commands} was created and killed at once"
+        )
+    return found[0] if found else None
 
 
 def _text(entry: MutationEntry) -> bytes:
@@ -139,6 +225,7 @@ def allocate_numbers(
     after it in another, which is so with the inserts of an original's, block by block, as well.
     """
     keeper, table = replica.keeper, replica.table
+    holder = replica.new_holder()
     if partitions is not None and len(partitions) == 1:
         [partition] = partitions
         try:
@@ -146,36 +233,45 @@ def allocate_numbers(
         except Refused as refused:
             if refused.kind is not Kind.NODE_EXISTS:
                 raise
-        [lock] = keeper.multi(
-            transactions.lock_partitions(table, [partition], replica.new_holder())
-        )
-        return {partition: lock}
+        return _lock(replica, [partition], holder)
     names, stat = keeper.children_stat(table.block_numbers)
     locks: dict[str, str] = {}
-    holder = replica.new_holder()
     ops = transactions.lock_partitions(table, names, holder)
-    for batch in [*batches(ops, bytes_max=limits.MULTI_BYTES_MAX)] or [ops]:
-        some = names[len(locks) : len(locks) + len(batch)]
-        try:
-            created = keeper.multi(
-                transactions.lock_partitions(table, some, holder, version=stat.version)
-            )
-        except Refused as refused:
-            release_numbers(replica, list(locks.values()))
-            if refused.kind is Kind.BAD_VERSION:
-                return None
-            raise
-        locks.update(zip(some, created, strict=False))
+    try:
+        for batch in [*batches(ops, bytes_max=limits.MULTI_BYTES_MAX)] or [ops]:
+            some = names[len(locks) : len(locks) + len(batch)]
+            locks.update(_lock(replica, some, holder, version=stat.version))
+    except BaseException as error:
+        release_numbers(replica, list(locks.values()))
+        if isinstance(error, Refused) and error.kind is Kind.BAD_VERSION:
+            return None
+        raise
     return locks
 
 
+def _lock(
+    replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
+) -> dict[str, str]:
+    """Whatever goes wrong, no lock stays that nobody knows of: so Unavailable, and not unknown."""
+    table = replica.table
+    strays = [Stray(table.partition(one), holder, is_parent=True) for one in partitions]
+    ops = transactions.lock_partitions(table, partitions, holder, version=version)
+    try:
+        with seen_to(replica.keeper, strays):
+            created = replica.keeper.multi(ops)
+    except OutcomeUnknown as unknown:
+        raise Unavailable(
+            f"{replica}: ZooKeeper did not answer when it was asked for block numbers ({unknown}); "
+            "nothing was changed, try again"
+        ) from unknown
+    return dict(zip(partitions, created, strict=False))
+
+
 def release_numbers(replica: Replica, locks: Sequence[str]) -> None:
-    """Best effort: a lock that stays is gone with its session."""
-    for batch in batches(transactions.release_locks(locks), bytes_max=limits.MULTI_BYTES_MAX):
-        try:
-            replica.keeper.multi(batch)
-        except (Refused, OutcomeUnknown):
-            return
+    """Now, or as soon as ZooKeeper answers; those that are gone with the entry are fine. The first
+    one first: once it is gone, an entry that was sent without an answer can't come any more.
+    """
+    give_back(replica.keeper, [Stray(lock) for lock in locks])
 
 
 def status_of_mutations(replica: Replica, mutations: Mutations) -> list[MutationStatus]:

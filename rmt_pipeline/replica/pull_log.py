@@ -67,8 +67,9 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
 
 
 def _read_pointer(replica: Replica) -> Pointer:
+    """`is_lost` first: a pointer of before a clone never goes with a version of after it."""
     paths = replica.paths
-    pointer, is_lost = replica.keeper.get_many([paths.log_pointer, paths.is_lost])
+    is_lost, pointer = replica.keeper.get_many([paths.is_lost, paths.log_pointer])
     if pointer is None or is_lost is None:
         raise ReplicaRetired(f"{paths.root} is gone from ZooKeeper: the replica was dropped")
     if is_lost[0] == b"1":

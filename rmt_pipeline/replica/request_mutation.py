@@ -1,13 +1,21 @@
 """ALTER TABLE … DELETE and UPDATE: refused, or written and waited for (spec §7.1, §7.7)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.compute.merge_job import SourcePart
 from rmt_pipeline.compute.mutate import try_first_rows
 from rmt_pipeline.compute.mutate_job import MutateJob
 from rmt_pipeline.protocol.entries import MutatePart
-from rmt_pipeline.protocol.errors import MissingPart, TableIsReadOnly, TooManyMutations
+from rmt_pipeline.protocol.errors import (
+    MissingPart,
+    OutcomeUnknown,
+    ReplicaRetired,
+    RmtError,
+    TableIsReadOnly,
+    TooManyMutations,
+    Unavailable,
+)
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
@@ -15,8 +23,11 @@ from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.replica.mutations import (
     MutationStatus,
+    MutationUnsettled,
+    SentMutation,
     create_mutation,
     load_mutations,
+    settle_mutation,
     status_by_pointer,
     status_of_mutations,
     wait_for_mutation,
@@ -56,13 +67,15 @@ class MutationReport:
 
 
 def request_mutation(
-    replica: Replica, commands: Sequence[Command], query: QuerySettings
+    living: Callable[[], Replica], commands: Sequence[Command], query: QuerySettings
 ) -> str:
     """Write a mutation that can work; its id. The others are refused, and nothing is changed.
 
-    Raises UserError for what the commands may not do or can't compute, TooManyMutations,
-    TableIsReadOnly.
+    `living` gives a Replica with a living session. Raises UserError for what the commands may not
+    do or can't compute, TooManyMutations, TableIsReadOnly; MutationUnsettled when ZooKeeper did
+    not say, `insert_keeper_max_retries` times, whether it is there.
     """
+    replica = living()
     check_commands(
         commands,
         replica.definition,
@@ -75,7 +88,41 @@ def request_mutation(
     throttle_mutation(replica)
     partitions = affected_partitions(commands)
     _try(replica, commands, partitions)
-    return create_mutation(replica, commands_text(tuple(commands)), partitions)
+    return _create(living, commands_text(tuple(commands)), partitions, query)
+
+
+def _create(
+    living: Callable[[], Replica],
+    commands: str,
+    partitions: Sequence[str] | None,
+    query: QuerySettings,
+) -> str:
+    """Once, however often it is tried: a try without answer is settled before the next one."""
+    clock = living().clock
+    unsettled: SentMutation | None = None
+    backoff_ms = query.insert_keeper_retry_initial_backoff_ms
+    for retries_left in reversed(range(query.insert_keeper_max_retries + 1)):
+        try:
+            replica = living()
+            mutation_id = None if unsettled is None else settle_mutation(replica, unsettled)
+            unsettled = None
+            return mutation_id or create_mutation(replica, commands, partitions)
+        except (OutcomeUnknown, ReplicaRetired, Unavailable) as error:
+            if isinstance(error, MutationUnsettled):
+                unsettled = error.sent
+            if retries_left == 0:
+                raise _given_up(error, unsettled) from error
+        clock.sleep_s(backoff_ms / 1000)
+        backoff_ms = min(backoff_ms * 2, query.insert_keeper_retry_max_backoff_ms)
+    raise AssertionError("the loop above returns or raises")
+
+
+def _given_up(error: RmtError, unsettled: SentMutation | None) -> RmtError:
+    if unsettled is not None and not isinstance(error, MutationUnsettled):
+        return MutationUnsettled(
+            f"whether the mutation was created is not known: {error}", unsettled
+        )
+    return error
 
 
 def throttle_mutation(replica: Replica) -> None:

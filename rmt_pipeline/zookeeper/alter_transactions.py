@@ -6,6 +6,7 @@ from rmt_pipeline.protocol.alter_history import AlterRecord
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.transactions import release_locks
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,16 @@ def alter_records(keeper: Keeper, table: TablePaths, version: int) -> list[Alter
 
 @dataclass(frozen=True, slots=True)
 class AlterTexts:
-    """What an ALTER writes. `mutation` is the entry of its data part; None without one."""
+    """What an ALTER writes. `mutation` is the entry of its data part; None without one. `lock` is
+    that of one of its numbers, "" without one.
+    """
 
     metadata: bytes
     columns: bytes
     record: bytes
     entry: bytes
     mutation: bytes | None
+    lock: str = ""
 
 
 def submit_alter(
@@ -66,6 +70,8 @@ def submit_alter(
     """The next version of the table's structure, its record, its log entry, and the mutation of
     its data, or none of them. The version of `metadata` says that this replica has applied every
     ALTER before; that of `mutations` that no mutation came since they were looked at (§7.1, §8.1).
+    Once the lock is gone, a copy that is still under way can't land: merges may then span the
+    mutation's numbers.
     """
     assert seen.alters is not None
     ops: list[Op] = [
@@ -81,7 +87,7 @@ def submit_alter(
     ]
     if texts.mutation is not None:
         ops.append(Create(f"{table.mutations}/", texts.mutation, sequence=True))
-    return ops
+    return [*ops, *release_locks([texts.lock] if texts.lock else [])]
 
 
 def fence_alter(table: TablePaths, seen: AlterVersions) -> list[Op]:

@@ -347,14 +347,21 @@ def lock_partitions(
     return locks if version is None else [*locks, Check(table.block_numbers, version)]
 
 
-def create_mutation(table: TablePaths, entry: bytes, version: int) -> list[Op]:
+def create_mutation(table: TablePaths, entry: bytes, version: int, lock: str) -> list[Op]:
     """The version of `mutations` encloses the allocation of the numbers: ids and numbers grow
-    together in every partition.
+    together in every partition. Deleting the `lock` of one ("": there is none) also fences: once
+    it is gone, a copy of this multi that is still under way can't land.
     """
-    return [
+    ops: list[Op] = [
         SetData(table.mutations, b"", version),
         Create(f"{table.mutations}/", entry, sequence=True),
     ]
+    return [*ops, *release_locks([lock] if lock else [])]
+
+
+def bump_mutations(table: TablePaths, version: int) -> list[Op]:
+    """Excludes a mutation that is still under way under this version."""
+    return [SetData(table.mutations, b"", version)]
 
 
 def note_finished(

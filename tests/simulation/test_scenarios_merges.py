@@ -12,7 +12,12 @@ from rmt_pipeline.replica.assign import (
     optimize_partition,
     select_and_assign,
 )
-from rmt_pipeline.replica.mutations import create_mutation, kill_mutation, load_mutations
+from rmt_pipeline.replica.mutations import (
+    MutationStatus,
+    create_mutation,
+    kill_mutation,
+    load_mutations,
+)
 from rmt_pipeline.replica.mutations import status_of_mutations as status
 from tests.simulation.scene import (
     Scene,
@@ -80,6 +85,25 @@ def test_rows_in_flight_before_a_mutation_are_mutated_and_later_ones_are_not() -
         for site in scene.cluster.sites.values():
             scene.cluster._boot_workers(site)
         scene.let(lambda: scene.rows("r1") == scene.rows("r2") == ["x2"])
+
+
+def test_a_block_that_commits_between_the_reads_of_a_status_holds_the_mutation_up() -> None:
+    """U2, P30. Whichever of locks and log is read first: then the block between commits."""
+    with Scene() as scene:
+        scene.boot()
+        held = scene.hold("r1", inserting("x"), commits)
+        scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
+
+        def look(context: Context) -> list[MutationStatus]:
+            fire = firing_after(context.keeper(), held.waker.wake, scene.world)
+            fire("children_many")
+            fire("children_stat")
+            return status(context.replica(), load_mutations(context.replica()))
+
+        [one] = scene.do("r2", look)
+        assert not one.is_done
+        scene.let(lambda: not held.process.is_alive)
+        assert [str(part) for part in held.results[0].parts] == ["a_0_0_0"]
 
 
 def test_a_partition_that_appears_while_a_mutation_is_created_is_in_it() -> None:

@@ -184,7 +184,6 @@ class Context:
             self.store,
             replica=self.replica,
             current=lambda: self.definition,
-            renew=self.close,
             clock=self.clock,
             ids=self._cluster.world,
         )

@@ -130,7 +130,6 @@ class Replicas:
             replica.definition,
             replica.store,
             replica=lambda: replica,
-            renew=lambda: None,
             clock=self.clock,
             ids=self._ids,
         )

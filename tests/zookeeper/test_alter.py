@@ -108,7 +108,6 @@ def stale(pair: Pair) -> Table:
         definition,
         server.store(definition),
         replica=lambda: server.replica(definition),
-        renew=server.close,
         clock=server.clock,
         ids=server.ids,
     )

@@ -171,9 +171,9 @@ def test_too_many_unfinished_mutations_are_refused(table):
     )
     commands = parse_commands("DELETE WHERE n = 7")
     for _ in range(2):
-        request_mutation(replica, commands, QuerySettings())
+        request_mutation(lambda: replica, commands, QuerySettings())
     with pytest.raises(TooManyMutations, match="has 2 unfinished mutations") as refused:
-        request_mutation(replica, commands, QuerySettings())
+        request_mutation(lambda: replica, commands, QuerySettings())
     assert "number_of_mutations_to_throw is 2" in str(refused.value)
     assert len(load_mutations(replica).entries) == 2
 
@@ -195,7 +195,7 @@ def test_many_unfinished_mutations_slow_new_ones_down(table):
     )
     replica = replace(replica, clock=Sleeper())
     for _ in range(3):
-        request_mutation(replica, parse_commands("DELETE WHERE n = 7"), QuerySettings())
+        request_mutation(lambda: replica, parse_commands("DELETE WHERE n = 7"), QuerySettings())
     assert slept == [0.1, 0.2]
 
 

@@ -1,5 +1,6 @@
 """ALTER on replicas in this process, step by step (spec §8)."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,12 @@ from rmt_pipeline.protocol.alter_commands import (
     ModifySettings,
     RenameColumn,
 )
-from rmt_pipeline.protocol.errors import MetadataMismatch, TableIsReadOnly, UserError
+from rmt_pipeline.protocol.errors import (
+    DiskFull,
+    MetadataMismatch,
+    TableIsReadOnly,
+    UserError,
+)
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
@@ -221,6 +227,30 @@ def test_whoever_died_between_the_disk_and_zookeeper_is_repeated(replicas):
     take_up(replicas, "r1")
     [read] = replicas["r1"].keeper.get_many([replicas["r1"].paths.metadata_version])
     assert read[0] == b"1"
+
+
+@pytest.mark.parametrize("error", [DiskFull("no space"), KeyboardInterrupt()])
+def test_an_alter_is_not_applied_before_it_is_on_the_disk(replicas, error):
+    """P34. Whoever dies or fails at the disk leaves the entry behind: without it nobody would
+    take the new definition up, and every part that was written with it would wait for ever.
+    """
+    alter(replicas, "r1", ADDED)
+    one = replicas["r1"]
+    right = one.update_definition
+
+    def fails(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        raise error
+
+    one.update_definition = fails
+    with contextlib.suppress(KeyboardInterrupt):
+        take_up(replicas, "r1")
+    assert one.definition.metadata_version == 0
+    [read] = one.keeper.get_many([one.paths.metadata_version])
+    assert read[0] == b"0"
+    one.update_definition = right
+    replicas.clock.passed_s += 60.0  # longer than it is left alone after a failure
+    take_up(replicas, "r1")
+    assert one.definition.metadata_version == 1
 
 
 def test_a_definition_that_no_alter_made_does_not_start(replicas):

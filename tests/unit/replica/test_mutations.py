@@ -27,8 +27,9 @@ from rmt_pipeline.replica.pull_log import Pulled, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.request_mutation import throttle_mutation
 from rmt_pipeline.replica.start import start
-from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from tests.support.local_replicas import Replicas, definition_of
+from tests.support.lost_answers import before
 
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
 
@@ -64,12 +65,11 @@ def rows(replicas: Replicas, name: str) -> list[int]:
 
 def work(replicas: Replicas, name: str) -> None:
     """Mutations are assigned, and everything is carried out, until nothing is left."""
-    assigned = True
-    while assigned:
-        assigned = isinstance(assign_mutations(replicas[name]), list)
+    goes_on = True
+    while goes_on:
+        goes_on = isinstance(assign_mutations(replicas[name]), list)
         for pool in POOLS:
-            while replicas.step(name, pool).did_something:
-                pass
+            goes_on = replicas.step(name, pool).did_something or goes_on
 
 
 def test_a_mutation_with_nothing_to_do_finishes_none_that_came_before_it(replicas):
@@ -240,15 +240,36 @@ def test_a_clone_between_the_reads_of_a_status_is_noticed(replicas, monkeypatch)
     replicas.insert("r2", *range(10, 13))  # r1, which is cloned, has not pulled it
     mutation = delete(two, 1)
 
-    def cloned_just_after(replica: Replica) -> Pulled:
+    def cloned_just_after(replica: Replica, **how: bool) -> Pulled:
         monkeypatch.undo()
-        pulled = pull_log(replica)
+        pulled = pull_log(replica, **how)
         become_lost(two)
         begin(two)
         return pulled
 
     monkeypatch.setattr(mutations, "pull_log", cloned_just_after)
     assert done(two) == {mutation: False}
+
+
+def test_what_was_found_finished_before_a_clone_is_not_noted_after_it(replicas):
+    """P30. The parts that were looked at are not those of the source."""
+    two = replicas["r2"]
+    replicas.insert("r1", *range(10, 13))
+    mutation = delete(replicas["r1"], 1)
+    work(replicas, "r2")
+
+    def clone() -> None:
+        become_lost(two)
+        begin(two)
+
+    with before(two.keeper, notes, clone):
+        assert finalize(two) == ()
+    assert two.keeper.get(two.paths.mutation_pointer)[0] == b""
+    assert done(two) == {mutation: False}
+
+
+def notes(op: Op) -> bool:
+    return isinstance(op, SetData) and op.path.endswith("/mutation_pointer")
 
 
 def test_a_replica_that_is_lost_finishes_nothing(replicas):

@@ -1,0 +1,367 @@
+"""Mutations and ALTERs whose requests get no answer: each is there once or not at all, who asked
+knows which, and no number of theirs holds anybody up.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmt_pipeline.protocol.alter_commands import AddColumn, AlterCommand, DropColumn
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
+from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.alter import request_alter
+from rmt_pipeline.replica.mutations import (
+    MutationUnsettled,
+    UnknownMutation,
+    create_mutation,
+    kill_mutation,
+    load_mutations,
+)
+from rmt_pipeline.replica.replica import Memory, Replica
+from rmt_pipeline.replica.request_mutation import request_mutation
+from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
+from tests.support.local_replicas import Replicas, definition_of
+from tests.support.lost_answers import allocates, before, faulty, unlocks
+
+DELETE = "DELETE WHERE n = 1"
+TRIES = 3
+QUERY = QuerySettings(insert_keeper_max_retries=TRIES - 1, alter_sync=0)
+
+
+def by_tens(replica: str) -> TableDefinition:
+    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    """Rows in two partitions."""
+    with Replicas(tmp_path, define=by_tens) as made:
+        for name in ("r1", "r2"):
+            made[name].update_definition = in_memory(made[name])
+        made.insert("r1", 1, 2)
+        made.insert("r1", 11, 12)
+        yield made
+
+
+def in_memory(replica: Replica) -> Callable[..., TableDefinition]:
+    def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        replica.definition = change(replica.definition)
+        return replica.definition
+
+    return update
+
+
+def writes_mutation(op: Op) -> bool:
+    return isinstance(op, Create) and "/mutations/" in op.path
+
+
+def bumps_mutations(op: Op) -> bool:
+    return isinstance(op, SetData) and op.path.endswith("/mutations")
+
+
+def submits(op: Op) -> bool:
+    return isinstance(op, Create) and "/alters/" in op.path
+
+
+def fences(op: Op) -> bool:
+    return isinstance(op, SetData) and op.path.endswith("/alters")
+
+
+def locks(replicas: Replicas) -> list[str]:
+    """As others see them, after anything at all was asked in the session of r1."""
+    replicas["r1"].keeper.exists(replicas["r1"].table.root)
+    keeper, table = replicas["r2"].keeper, replicas["r2"].table
+    return [
+        name
+        for partition in keeper.children(table.block_numbers)
+        for name in keeper.children(table.partition(partition))
+    ]
+
+
+def mutate(replicas: Replicas, living: Callable[[], Replica] | None = None) -> str:
+    return request_mutation(living or (lambda: replicas["r1"]), parse_commands(DELETE), QUERY)
+
+
+def mutations(replicas: Replicas) -> list[str]:
+    return list(load_mutations(replicas["r2"]).entries)
+
+
+@contextmanager
+def kept(keeper: Any, hit: Callable[[Op], bool]) -> Iterator[list[Sequence[Op]]]:
+    """The first multi that has such an operation is lost on its way; it is given, and may still
+    arrive.
+    """
+    multi = keeper.multi
+    sent: list[Sequence[Op]] = []
+
+    def lost(ops: Sequence[Op]) -> list[str]:
+        if not sent and any(map(hit, ops)):
+            sent.append(ops)
+            raise OutcomeUnknown("no answer")
+        return multi(ops)  # type: ignore[no-any-return]
+
+    keeper.multi = lost
+    try:
+        yield sent
+    finally:
+        keeper.multi = multi
+
+
+@contextmanager
+def at_the_question(
+    keeper: Any, hit: Callable[[Op], bool], happens: Callable[[], object]
+) -> Iterator[None]:
+    """Something happens right before the first multi of this operation alone."""
+    multi, left = keeper.multi, [happens]
+
+    def late(ops: Sequence[Op]) -> list[str]:
+        if left and len(ops) == 1 and hit(ops[0]):
+            left.pop()()
+        return multi(ops)  # type: ignore[no-any-return]
+
+    keeper.multi = late
+    try:
+        yield
+    finally:
+        keeper.multi = multi
+    assert not left, "it did not come to that"
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("at", [allocates, writes_mutation])
+def test_a_mutation_is_created_once_whatever_gets_no_answer(replicas, at, landed):
+    with faulty(replicas["r1"].keeper, at, landed=landed):
+        created = mutate(replicas)
+    assert mutations(replicas) == [created]
+    assert locks(replicas) == []
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_mutation_whose_question_gets_no_answer_either_is_created_once(replicas, landed):
+    keeper = replicas["r1"].keeper
+    with (
+        faulty(keeper, unlocks, but=writes_mutation, landed=landed),
+        faulty(keeper, writes_mutation, landed=True),
+    ):
+        created = mutate(replicas)
+    assert mutations(replicas) == [created]
+    assert locks(replicas) == []
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_mutation_of_no_partition_is_created_once(tmp_path, landed):
+    with Replicas(tmp_path) as empty:
+        with faulty(empty["r1"].keeper, writes_mutation, landed=landed):
+            created = create_mutation(empty["r1"], DELETE)
+        assert list(load_mutations(empty["r2"]).entries) == [created]
+
+
+def test_numbers_that_never_come_are_no_mutation_and_it_is_said_so(replicas):
+    with (
+        faulty(replicas["r1"].keeper, allocates, landed=True, times=TRIES),
+        pytest.raises(Unavailable, match="when it was asked for block numbers"),
+    ):
+        mutate(replicas)
+    assert mutations(replicas) == []
+    assert locks(replicas) == []
+
+
+def test_a_mutation_that_may_be_there_is_not_said_to_have_failed(replicas):
+    """And what was sent can't arrive any more once its numbers are given back."""
+    keeper = replicas["r1"].keeper
+    with (
+        kept(keeper, writes_mutation) as sent,
+        faulty(keeper, unlocks, but=writes_mutation, landed=False, times=TRIES + 1),
+        pytest.raises(MutationUnsettled, match="DELETE WHERE n = 1 was created is not known"),
+    ):
+        mutate(replicas)
+    assert locks(replicas) == []
+    with pytest.raises(Refused):
+        keeper.multi(sent[0])
+    assert mutations(replicas) == []
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_mutation_is_settled_in_another_session(replicas, landed):
+    """The first one is over before anybody could ask in it."""
+    one = replicas["r1"]
+    keeper = one.keeper
+
+    def living() -> Replica:
+        if keeper.is_retired:
+            return another
+        return one
+
+    another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
+    with (
+        at_the_question(keeper, unlocks, keeper.close),
+        faulty(keeper, writes_mutation, landed=landed),
+    ):
+        created = mutate(replicas, living)
+    assert mutations(replicas) == [created]
+
+
+def test_a_mutation_that_is_killed_before_its_creator_hears_of_it_is_not_created_again(
+    replicas,
+):
+    keeper = replicas["r1"].keeper
+
+    def kill() -> None:
+        [created] = mutations(replicas)
+        kill_mutation(replicas["r2"], created)
+
+    with (
+        at_the_question(keeper, unlocks, kill),
+        faulty(keeper, writes_mutation, landed=True),
+        pytest.raises(UnknownMutation, match="killed at once"),
+    ):
+        mutate(replicas)
+    assert mutations(replicas) == []
+    assert locks(replicas) == []
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("at", [allocates, writes_mutation])
+def test_an_interrupted_mutation_leaves_no_lock(replicas, at, landed):
+    keeper = replicas["r1"].keeper
+    with (
+        faulty(keeper, at, landed=landed, error=KeyboardInterrupt()),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        mutate(replicas)
+    assert locks(replicas) == []
+
+
+def test_numbers_given_back_without_an_answer_do_not_stay(replicas):
+    """Of the partitions but the first, whose number goes with the entry."""
+    with faulty(replicas["r1"].keeper, unlocks, but=writes_mutation, landed=False):
+        created = mutate(replicas)
+    assert mutations(replicas) == [created]
+    assert locks(replicas) == []
+
+
+# --- ALTER ---
+
+
+class NoWait:
+    """A waker: what an ALTER waits for is done meanwhile."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def wake(self) -> None:
+        raise AssertionError("nobody watches here")
+
+    def wait_s(self, timeout_s: float) -> bool:
+        self._replicas.clock.sleep_s(timeout_s)
+        self._replicas.step("r1", "fetch")
+        return False
+
+
+def alter(replicas: Replicas, *commands: AlterCommand) -> None:
+    request_alter(lambda: replicas["r1"], lambda _: commands, QUERY, lambda: NoWait(replicas))
+
+
+def add(name: str) -> AddColumn:
+    return AddColumn(Column(name, "Int64", "DEFAULT", "n * 2"))
+
+
+def widened(replicas: Replicas) -> None:
+    alter(replicas, add("x"))
+    for name in ("r1", "r2"):
+        replicas.step(name, "fetch")
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("at", [allocates, submits])
+def test_an_alter_is_submitted_once_whatever_gets_no_answer(replicas, at, landed):
+    widened(replicas)
+    with (
+        contextlib.suppress(Unavailable),  # without numbers nothing is sent
+        faulty(replicas["r1"].keeper, at, landed=landed),
+    ):
+        alter(replicas, DropColumn("x"))
+    if at is allocates:
+        alter(replicas, DropColumn("x"))
+    assert replicas["r2"].keeper.children(replicas["r2"].table.alters)[1:] == ["0000000002"]
+    assert len(mutations(replicas)) == 1
+    assert locks(replicas) == []
+
+
+def test_a_submission_that_is_not_found_is_fenced_off(replicas):
+    """P34. Or it arrives when its ALTER was decided anew, or given up."""
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    get_many = keeper.get_many
+    late: list[BaseException] = []
+    with kept(keeper, submits) as sent:
+
+        def arrives(paths: Sequence[str]) -> Any:
+            if sent and not late and paths[0] == table.metadata:
+                try:
+                    replicas["r2"].keeper.multi(sent[0])
+                except Refused as refused:
+                    late.append(refused)
+            return get_many(paths)
+
+        keeper.get_many = arrives  # type: ignore[method-assign]
+        alter(replicas, add("x"))
+    assert len(late) == 1
+    assert keeper.children(table.alters) == ["0000000001"]
+
+
+def test_an_alter_is_settled_in_another_session(replicas):
+    widened(replicas)
+    one = replicas["r1"]
+    keeper = one.keeper
+    another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
+    with at_the_question(keeper, fences, keeper.close), faulty(keeper, submits, landed=True):
+        submitted = request_alter(
+            lambda: another if keeper.is_retired else one,
+            lambda _: [DropColumn("x")],
+            QUERY,
+            lambda: NoWait(replicas),
+        )
+    assert submitted is not None
+    assert submitted.mutation_id == mutations(replicas)[0]
+
+
+def test_an_alter_that_may_be_there_is_not_said_to_have_failed(replicas):
+    """Its mutation's numbers are given back all the same: what was sent can't arrive any more."""
+    widened(replicas)
+    keeper = replicas["r1"].keeper
+    with (
+        kept(keeper, submits) as sent,
+        faulty(keeper, fences, but=submits, landed=False, times=8),
+        pytest.raises(OutcomeUnknown, match="whether ALTER 2 is in the log is not known"),
+    ):
+        alter(replicas, DropColumn("x"))
+    assert locks(replicas) == []
+    with pytest.raises(Refused):
+        keeper.multi(sent[0])
+
+
+def test_an_alter_that_is_refused_gives_its_numbers_back(replicas):
+    widened(replicas)
+    one = replicas["r1"]
+    inactive = [Delete(one.paths.is_active)]
+    with (
+        before(one.keeper, submits, lambda: one.keeper.multi(inactive)),
+        pytest.raises(Unavailable),
+    ):
+        alter(replicas, DropColumn("x"))
+    assert locks(replicas) == []
+
+
+def test_a_retired_session_is_not_asked_again_for_ever(replicas):
+    def living() -> Replica:
+        raise ReplicaRetired("over")
+
+    with pytest.raises(ReplicaRetired):
+        mutate(replicas, living)
