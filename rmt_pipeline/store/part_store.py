@@ -395,13 +395,16 @@ class PartStore:
     def detach_if(
         self, part: PartName, reason: layout.DetachReason, sure: Callable[[], bool]
     ) -> str | None:
-        """As `detach`, unless a reader has the part pinned or `sure` says no; then None. It is
-        asked while nobody else can take the part away or replace it.
+        """As `detach`, unless it is gone, a reader has the part pinned or `sure` says no; then
+        None. It is asked while nobody else can take the part away or replace it.
         """
         with self._held([part]) as held:
             if part not in held or not sure():
                 return None
-            target = self.detach(part, reason)
+            try:
+                target = self.detach(part, reason)
+            except MissingPart:
+                return None  # of a part without a manifest nobody has the lock: another was faster
             taken = held[part] is None and self._took_a_whole_one(part, target)
         return None if taken else target
 
