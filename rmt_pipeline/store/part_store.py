@@ -404,7 +404,9 @@ class PartStore:
             try:
                 target = self.detach(part, reason)
             except MissingPart:
-                return None  # of a part without a manifest nobody has the lock: another was faster
+                return (
+                    None  # of a part without a manifest nobody has the lock: another was faster
+                )
             taken = held[part] is None and self._took_a_whole_one(part, target)
         return None if taken else target
 

@@ -1,7 +1,7 @@
 """How bugs are planted: each takes a MonkeyPatch and makes the production code a little wrong."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,8 +18,9 @@ from rmt_pipeline.replica import (
 )
 from rmt_pipeline.replica.insert import Insertion
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper import snapshot, transactions
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
+from rmt_pipeline.zookeeper.snapshot import KnownEntries
 from rmt_pipeline.zookeeper.transactions import Tagged
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -84,6 +85,39 @@ def any_version(multi: str, part_of_path: str) -> Plant:
         return list(map(loose, made))
 
     return lambda patch: patch.setattr(transactions, multi, wrong)
+
+
+# --- what threads share ---
+
+
+class _Shared:
+    """Entries that are looked up each time in what all threads know."""
+
+    def __init__(self, names: Sequence[str], known: KnownEntries) -> None:
+        self._names = names
+        self._known = known
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._known.of(self._names), name)
+
+    def __len__(self) -> int:
+        return len(self._known.of(self._names))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known.of(self._names)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._known.of(self._names)[name]
+
+
+def entries_are_shared(patch: pytest.MonkeyPatch) -> None:
+    right = snapshot._entries
+
+    def wrong(keeper: Any, replica: Any, names: Sequence[str], known: KnownEntries) -> Any:
+        right(keeper, replica, names, known)
+        return _Shared(names, known)
+
+    patch.setattr(snapshot, "_entries", wrong)
 
 
 # --- insert ---

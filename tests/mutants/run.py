@@ -15,7 +15,12 @@ from tests.crash.test_crash_points import count_of, must_survive
 from tests.mutants import lines
 from tests.mutants.table import MUTANTS, Mutant
 from tests.simulation import run as simulation
-from tests.simulation import test_scenarios, test_scenarios_claims, test_scenarios_merges
+from tests.simulation import (
+    test_scenarios,
+    test_scenarios_claims,
+    test_scenarios_merges,
+    test_scenarios_threads,
+)
 from tests.simulation.watchman import Watchman
 from tests.support.fast import remembering
 from tests.support.schedule import Fault, Strike, Swarm
@@ -25,6 +30,7 @@ TESTS = {
     **vars(test_scenarios),
     **vars(test_scenarios_claims),
     **vars(test_scenarios_merges),
+    **vars(test_scenarios_threads),
 }
 CHECKS = ("checkers.py", "watchman.py")
 

@@ -30,6 +30,17 @@ class Mutant:
 
 
 MUTANTS: tuple[Mutant, ...] = (
+    # what threads share
+    Mutant(
+        "threads: entries looked up in what all share",
+        plants.entries_are_shared,
+        test="test_a_part_that_another_thread_fetches_meanwhile_is_not_merged_over",
+    ),
+    Mutant(
+        "threads: entries looked up in what all share, in a world",
+        plants.entries_are_shared,
+        seed=26,
+    ),
     # insert
     Mutant(
         "insert: no block id in the commit",

@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.formats import PartHeader
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import InsertRecord
+from rmt_pipeline.replica.execute import POOLS
 from rmt_pipeline.replica.pull_log import LogTrimmed
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
@@ -24,7 +25,7 @@ from tests.support.sim_rows import MASK_128, hash_of_row, rows_on
 
 LOG_ENTRIES_KEPT_MAX = 6  # all replicas are active: min_replicated_logs_to_keep and a few
 MUTATIONS_KEPT_MAX = int(SETTINGS["finished_mutations_to_keep"])
-LASTING = ("server", "fetch", "merge")  # processes that never end by themselves
+LASTING = ("server", "worker", *POOLS)  # processes that never end by themselves
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ def _what_a_replica_has_left(cluster: Cluster, site: Site) -> str | None:
     if queue.children:
         first = nodes[paths.queue_entry(min(queue.children))].data
         return f"{site.replica} has {len(queue.children)} entries left, the first is {first!r}"
+    if site.cleaning:
+        return f"{site.replica} is being cleaned"
     if nodes[paths.executing].children:
         return f"{site.replica} has claims left"
     newest = max(nodes[TABLE.mutations].children, default="")

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from rmt_pipeline.zookeeper import snapshot
 from tests.simulation.checkers import (
     CHECKERS,
     Finished,
@@ -24,7 +27,7 @@ from tests.simulation.checkers import (
 from tests.simulation.ledger import Ledger
 from tests.simulation.watchman import Watchman
 from tests.simulation.workload import Size, Workload, check_parts, clean_up
-from tests.support.cluster import Cluster
+from tests.support.cluster import FORMS, Cluster
 from tests.support.fast import remembering
 from tests.support.schedule import Schedule, Swarm
 from tests.support.world import World
@@ -62,6 +65,8 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
     size = size or Size.drawn(schedule.rng)
     world = World(schedule, [f"h{number + 1}" for number in range(size.hosts)])
     cluster, ledger = Cluster(world, workers=size.workers), Ledger()
+    for site in cluster.sites.values():
+        site.form = schedule.rng.choice(FORMS)
     Watchman(cluster, ledger)
     if is_busy:
         cluster.boot(*list(cluster.sites)[: size.hosts - size.newcomers])
@@ -129,8 +134,16 @@ def live_on(run: Run) -> None:
 
 
 def failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
-    with remembering():
+    with remembering(), forgetful():
         return _failure_of(schedule)
+
+
+@contextmanager
+def forgetful() -> Iterator[None]:
+    """The queues of these worlds are short: what is finished is forgotten at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot, "FINISHED_KNOWN_MAX", 0)
+        yield
 
 
 def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:

@@ -15,7 +15,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 from tests.simulation.checkers import what_is_missing
-from tests.simulation.run import build
+from tests.simulation.run import build, forgetful
 from tests.simulation.workload import Size
 from tests.support.cluster import TABLE, Context, SimWaker
 from tests.support.fake_keeper import Node
@@ -24,7 +24,7 @@ from tests.support.sim_rows import rows_on, stage_rows
 from tests.support.world import Broken, Process
 
 T = TypeVar("T")
-STEPS_MAX = 10_000
+STEPS_MAX = 3000
 
 
 @dataclass(eq=False)
@@ -46,14 +46,17 @@ class Scene:
         size = Size(
             hosts=self.hosts, partitions=1, clients=0, inserts_each=0, rows_max=1, workers=0
         )
+        self._forgetful = forgetful()
         self.run = build(Strike(Fault.KILL_BEFORE), size)
         self.world, self.cluster = self.run.world, self.run.cluster
 
     def __enter__(self) -> Self:
+        self._forgetful.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.world.end()
+        self._forgetful.__exit__(None, None, None)
 
     @property
     def nodes(self) -> dict[str, Node]:

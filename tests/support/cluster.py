@@ -5,8 +5,10 @@ way, with a simulated session, disk, clock and peers instead of real ones. The a
 are the production code, unmodified.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
 
 from rmt_pipeline.protocol.columns import parse_columns
 from rmt_pipeline.protocol.errors import (
@@ -23,8 +25,9 @@ from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import Engine, TableDefinition
 from rmt_pipeline.replica.check import check_part
+from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.create import create_replica
-from rmt_pipeline.replica.execute import Pool, Tools
+from rmt_pipeline.replica.execute import POOLS, Pool, Tools
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.start import start
 from rmt_pipeline.replica.worker import Flush, work
@@ -41,6 +44,9 @@ from tests.support.world import Host, Process, Sleep, World
 
 TABLE = TablePaths("/tables/t")
 RESTART_S = 0.3
+RETRY_S = 0.2  # of a loop whose work failed; two seconds in production
+TIDY_EVERY_S = (0.5, 5.0)
+FOREVER_S = 1e9
 SETTINGS = {
     "merge_selecting_sleep_ms": "100",
     "old_parts_lifetime": "1",
@@ -102,19 +108,32 @@ class SimWaker:
         return woken
 
 
+Form = Literal["serve --work", "worker", "runs"]
+"""How a host's queues are worked. `serve --work`: by loops of the server's own process, which share
+a session, a Replica and its memory, beside the server's own. `worker`: the same loops in a process
+beside the server. `runs`: by a process for each pool, as Dagster's runs do.
+"""
+FORMS: tuple[Form, ...] = ("serve --work", "worker", "runs")
+
+
 @dataclass(slots=True, eq=False)
 class Site:
     """A host's part in the table: what `rmt.toml` and the catalog would say."""
 
     host: Host
     replica: str
+    form: Form = "runs"
     is_created: bool = False
     is_out: bool = True
     """It takes no part: not created yet, or dropped."""
     down_until_s: float = 0.0
     """The machine is switched off."""
     server: Process | None = None
+    context: "Context | None" = None
+    """The server's own, which holds `is_active`."""
     is_serving: bool = False
+    cleaning: int = 0
+    """Upkeep loops that are at it."""
     outside: PartStore | None = None
     """The parts as peers and checkers read them."""
     definition: TableDefinition | None = None
@@ -220,9 +239,15 @@ class Cluster:
             self._keep_running(site, "server", self._serve)
 
     def _boot_workers(self, site: Site) -> None:
-        for _ in range(self.workers):
-            self._keep_running(site, "fetch", lambda context: self._work(context, "fetch"))
-            self._keep_running(site, "merge", lambda context: self._work(context, "merge"))
+        """The first worker of each pool is as the site's form says, others are runs."""
+        together = self.workers > 0 and site.form != "runs"
+        if together and site.form == "worker":
+            self._keep_running(site, "worker", self._work_together)
+        for _ in range(self.workers - together):
+            for pool in POOLS:
+                self._keep_running(
+                    site, pool, lambda context, pool=pool: self._work(context, pool)
+                )
 
     def spawn(self, site: Site, name: str, run: Callable[[Context], None]) -> Process:
         """One process with one task. An RmtError ends it, as it would end a command."""
@@ -259,8 +284,18 @@ class Cluster:
     def check_broken(self, endpoint: str, part: PartName) -> None:
         """A server that finds a part broken while it sends it has it checked."""
         for site in self.sites.values():
-            if TABLE.replica(site.replica).root == endpoint and not self.is_down(site):
-                self.spawn(site, "check", lambda context: check_part(context.replica(), part))
+            server, context = site.server, site.context
+            if TABLE.replica(site.replica).root != endpoint or server is None or not context:
+                continue
+            if server.is_alive and site.is_serving:
+                server.spawn(lambda context=context: self._check(context, part))
+
+    def _check(self, context: Context, part: PartName) -> None:
+        """As the server's thread for it does, with the server's own Replica."""
+        try:
+            check_part(context.replica(), part)
+        except RmtError as error:
+            self.world.note(str(context.process), "part check failed", str(error)[:200])
 
     def _can_answer(self, site: Site) -> bool:
         server = site.server
@@ -292,7 +327,7 @@ class Cluster:
         each session.
         """
         site, process = context.site, context.process
-        site.server = process
+        site.server, site.context = process, context
         process.on_end.append(lambda: self._served(site))
         self.incarnations += 1
         incarnation = str(self.incarnations)
@@ -306,6 +341,8 @@ class Cluster:
             except (Unavailable, OutcomeUnknown, ReplicaRetired, Conflict, MetadataMismatch):
                 context.close()
                 context.clock.sleep_s(0.1)
+        if self.workers and site.form == "serve --work":
+            process.spawn(lambda: self._work_together(Context(self, site, process)))
         while True:
             waker = SimWaker(self.world)
             try:
@@ -339,7 +376,33 @@ class Cluster:
     def _served(site: Site) -> None:
         site.is_serving = False
 
+    def _work_together(self, context: Context) -> None:
+        """As `QueueLoops`: a thread for each loop, which share the context, and go on after errors;
+        only while the table is served.
+        """
+        for name, loop in self.loops.items():
+            context.process.spawn(lambda name=name, loop=loop: self._go_on(context, name, loop))
+        self.world.wait(FOREVER_S).until_woken()
+
+    def _go_on(self, context: Context, name: str, loop: Callable[[Context], None]) -> None:
+        while True:
+            if context.site.is_serving:
+                try:
+                    loop(context)
+                except RmtError as error:
+                    who = f"{context.process} {name}"
+                    self.world.note(who, "paused", f"{type(error).__name__}: {error}"[:300])
+                    self.world.ended_by.append((who, error))
+            context.clock.sleep_s(RETRY_S)
+
+    @property
+    def loops(self) -> Mapping[str, Callable[[Context], None]]:
+        """What `serve --work` and `rmt worker` run as threads of one process, for one table."""
+        pools = {pool: lambda context, pool=pool: self._work(context, pool) for pool in POOLS}
+        return MappingProxyType({**pools, "upkeep": self._tidy})
+
     def _work(self, context: Context, pool: Pool) -> None:
+        together = context.process.name not in POOLS
         work(
             context.replica,
             context.tools(),
@@ -348,8 +411,18 @@ class Cluster:
             linger_s=None,
             select=pool == "merge",
             on_flush=raise_bugs,
-            should_stop=lambda: False,
+            should_stop=lambda: together and not context.site.is_serving,
         )
+
+    def _tidy(self, context: Context) -> None:
+        """As the upkeep loop does."""
+        context.clock.sleep_s(self.world.rng.uniform(*TIDY_EVERY_S))
+        context.site.cleaning += 1
+        try:
+            replica = context.replica()
+            carry_out(replica, plan_clean_up(replica))
+        finally:
+            context.site.cleaning -= 1
 
 
 def raise_bugs(flush: Flush) -> None:
