@@ -17,6 +17,10 @@ LIST_EVERY_S = 60.0  # in case a watch was missed
 STAND_BACK_S = 2.0  # for each replica that comes before: two that assign at once only collide
 
 
+def _nobody_waits() -> None:
+    """Before the first turn."""
+
+
 class MutationDuty:
     """Remembers only when to look again. `turn` costs nothing while nothing is unfinished."""
 
@@ -26,6 +30,7 @@ class MutationDuty:
         self._is_changed = True
         self._list_next_s = 0.0
         self._look_next_s = math.inf
+        self._watch: Watch = _nobody_waits
         self._newest = ""
         self._newest_s = 0.0
 
@@ -55,14 +60,10 @@ class MutationDuty:
         if not self._is_changed and now_s < self._list_next_s:
             return
         self._is_changed = False
-
-        def changed() -> None:
-            self._is_changed = True
-            watch()
-
+        self._watch = watch
         known = self._mutations.entries.keys()
         try:
-            self._mutations = load_mutations(self._replica, changed)
+            self._mutations = load_mutations(self._replica, self._changed)
         except BaseException:
             self._is_changed = True
             raise
@@ -72,6 +73,11 @@ class MutationDuty:
         newest = max(self._mutations.entries, default="")
         if newest > self._newest:
             self._newest, self._newest_s = newest, now_s
+
+    def _changed(self) -> None:
+        """One and the same each time it is asked for, so that it is kept once. From any thread."""
+        self._is_changed = True
+        self._watch()
 
     def _is_anything_open(self) -> bool:
         noted = noted_mutations(self._replica.keeper, self._replica.paths)

@@ -59,11 +59,12 @@ class ReadOnly:
     error: RmtError | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class ServedTable:
     definition: TableDefinition
     store: PartStore
     state: Active | ReadOnly
+    wake: Callable[[], None] = lambda: None
     watching: bool = False
     """A watch on `is_active` is set and has not fired."""
 
@@ -81,6 +82,11 @@ class ServedTable:
         """Why it is read-only; "" when it is active."""
         state = self.state
         return state.reason if isinstance(state, ReadOnly) else ""
+
+    def look_again(self) -> None:
+        """What a watch on `is_active` calls. From any thread."""
+        self.watching = False
+        self.wake()
 
     def alter(self, definition: TableDefinition) -> None:
         """Another definition of the same replica: it stays active."""
@@ -216,7 +222,8 @@ class Tables:
             if known.definition != definition:
                 known.alter(definition)
             return known
-        return ServedTable(definition, self._store(definition), ReadOnly("it is being started"))
+        state = ReadOnly("it is being started")
+        return ServedTable(definition, self._store(definition), state, self.wake)
 
     def _is_due(self, state: ReadOnly) -> bool:
         return self.clock.monotonic_s() >= state.retry_at_s
@@ -267,13 +274,9 @@ class Tables:
         replica = table.replica
         assert replica is not None
 
-        def changed() -> None:
-            table.watching = False
-            self.wake()
-
         table.watching = True
         try:
-            stat = keeper.exists(replica.paths.is_active, changed)
+            stat = keeper.exists(replica.paths.is_active, table.look_again)
         except RmtError as error:
             table.watching = False
             log.debug("is_active was not read", table=str(replica), error=str(error))

@@ -11,8 +11,8 @@ What kazoo does, and what this adapter makes of it:
 5. kazoo's `retry` would repeat writes. It is never used.
 6. kazoo reconnects for ever while no server answers, and the session may be long gone. After
    `session_timeout_s` without a connection the keeper retires by itself.
-7. kazoo drops the watches of a client that is stopped, unfired. We keep our own list: each
-   watch fires once, at the latest when the session ends.
+7. kazoo drops the watches of a client that is stopped, unfired, and keeps one for each time that
+   it was asked for. We keep our own (`watches`), and give kazoo equal ones for one path.
 8. A read may be stale. That is left to the caller: `sync`, or a write that settles it.
 """
 
@@ -54,6 +54,7 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 from rmt_pipeline.zookeeper.session import SessionLife
 from rmt_pipeline.zookeeper.strays import Strays
+from rmt_pipeline.zookeeper.watches import What
 
 MULTI_BYTES_MAX = 1_000_000  # ZooKeeper drops a connection that sends a packet of 1 MiB
 IN_FLIGHT_MAX = 200  # kazoo's wake-up pipe holds some 270 requests and then blocks the caller
@@ -104,6 +105,7 @@ class KazooKeeper:
         self._session_timeout_s = session_timeout_s
         self._disconnected_s: float | None = None  # when the connection broke
         self._life = SessionLife(self._hang_up)
+        self._listings = (client.get_children_async, self._children_stat_async)
         self._strays = Strays(self._see_to_strays)
         self._settler = threading.Lock()  # held by the one thread that settles unasked
         self._hung_up = threading.Event()
@@ -205,12 +207,15 @@ class KazooKeeper:
         self._strays.settle(self)
         if watch is None:
             return self._answer(call(path), path)
-        token, fire = self._life.remember(watch)
+        what: What = "children" if call in self._listings else "data"
+        asked, event = self._life.ask(what, path, watch)
         try:
-            return self._answer(call(path, lambda _event: fire()), path)
+            answer = self._answer(call(path, event), path)
         except BaseException:
-            self._life.forget(token)  # the caller learns of the failure; that is enough
+            self._life.watches.failed(asked)
             raise
+        self._life.watches.answered(asked)
+        return answer
 
     def _read_many(self, call: Callable[[str], Any], paths: Sequence[str]) -> Iterable[Any]:
         def outcome(pending: Any, path: str) -> Any:

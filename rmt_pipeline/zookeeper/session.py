@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.zookeeper.keeper import Watch
+from rmt_pipeline.zookeeper.watches import Asked, Event, Watches, What
 
 
 class SessionLife:
     """A session begins alive, ends once, and stays ended.
 
-    Every remembered watch fires exactly once: when its event comes, at the latest at the end.
+    Whoever asked for a watch is called once: when its event comes, at the latest at the end.
     Thread-safe.
     """
 
@@ -22,7 +23,7 @@ class SessionLife:
         self._over: str | None = None  # why; set once
         self._reaper: threading.Thread | None = None
         self._callbacks: list[Callable[[], None]] = []
-        self._watches: dict[object, Watch] = {}
+        self.watches = Watches()
 
     @property
     def is_over(self) -> bool:
@@ -51,23 +52,13 @@ class SessionLife:
         if not closed_by_us:
             callback()
 
-    def remember(self, watch: Watch) -> tuple[object, Watch]:
-        """A token to `forget` it by, and a form of `watch` that fires only once."""
-        token = object()
-        self._watches[token] = watch
-
-        def fire() -> None:
-            once = self._watches.pop(token, None)  # atomic: of two threads, one gets it
-            if once is not None:
-                once()
-
-        if self._over is not None:  # it ended since the caller looked; nobody would fire this
-            self._watches.pop(token, None)
+    def ask(self, what: What, path: str, watch: Watch) -> tuple[Asked, Event]:
+        """As `Watches.ask`. Raises ReplicaRetired."""
+        asked, event = self.watches.ask(what, path, watch)
+        if self._over is not None:  # it ended since the caller looked; nobody would call it
+            self.watches.failed(asked)
             raise self.retired()
-        return token, fire
-
-    def forget(self, token: object) -> None:
-        self._watches.pop(token, None)
+        return asked, event
 
     def retire(self, why: str) -> None:
         """The session ended by itself. Does not block: the rest happens on another thread."""
@@ -85,7 +76,7 @@ class SessionLife:
             self._over = self._over or "closed"
             reaper = self._reaper
         if first:
-            self._fire_all()
+            self.watches.fire_all()
             self._hang_up()
         elif reaper is not None and reaper is not threading.current_thread():
             reaper.join()
@@ -95,13 +86,5 @@ class SessionLife:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
-        self._fire_all()
+        self.watches.fire_all()
         self._hang_up()
-
-    def _fire_all(self) -> None:
-        while self._watches:
-            try:
-                _, watch = self._watches.popitem()
-            except KeyError:  # another thread fired the last one
-                return
-            watch()

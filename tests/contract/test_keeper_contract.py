@@ -375,6 +375,18 @@ def test_watches_of_another_session_fire_too(sessions: Sessions) -> None:
     assert fired.came()
 
 
+def test_who_asks_for_one_watch_many_times_is_called_once(keeper: Keeper) -> None:
+    keeper.multi([Create("/a")])
+    watch = Fired()
+    for _ in range(50):
+        keeper.children("/a", watch)
+    keeper.multi([Create("/a/b")])
+    assert watch.came()
+    keeper.multi([Create("/a/c")])
+    keeper.sync("/a")
+    assert watch.count == 1
+
+
 def test_a_refused_read_leaves_no_watch(keeper: Keeper) -> None:
     fired = Fired()
     with pytest.raises(Refused):

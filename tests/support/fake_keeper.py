@@ -309,7 +309,7 @@ class FakeKeeper:
         self.seen = zookeeper.zxid
         self._over = False
         self._closed = False
-        self._watches: dict[Event, list[Watch]] = {}
+        self._watches: dict[Event, dict[Watch, None]] = {}  # each waiter once
         self._callbacks: list[Callable[[], None]] = []
 
     @property
@@ -323,7 +323,7 @@ class FakeKeeper:
     def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
         node = self._require_node(path)
         if watch is not None:
-            self._watches.setdefault((DATA, path), []).append(watch)
+            self._watches.setdefault((DATA, path), {})[watch] = None
         return node.data, node.stat
 
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
@@ -333,7 +333,7 @@ class FakeKeeper:
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         node = self._read(path)
         if watch is not None:
-            self._watches.setdefault((DATA, path), []).append(watch)
+            self._watches.setdefault((DATA, path), {})[watch] = None
         return None if node is None else node.stat
 
     def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
@@ -346,7 +346,7 @@ class FakeKeeper:
     def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
         node = self._require_node(path)
         if watch is not None:
-            self._watches.setdefault((CHILDREN, path), []).append(watch)
+            self._watches.setdefault((CHILDREN, path), {})[watch] = None
         return sorted(node.children), node.stat
 
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:

@@ -1,7 +1,10 @@
 """Waiting for what must come, however busy the machine is. The limit is for what never comes."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 LIMIT_S = 120.0
 LOOK_EVERY_S = 0.02
@@ -18,3 +21,15 @@ def until(
     while not condition():
         assert time.monotonic() < deadline_s, f"{what()}, after {limit_s:g} s"
         time.sleep(LOOK_EVERY_S)
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP, and wait until every thread stands still: one that runs may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    if tasks.exists():
+        until(lambda: all(_is_stopped(task) for task in tasks.iterdir()))
+
+
+def _is_stopped(task: Path) -> bool:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -5,7 +5,9 @@ import pytest
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
+from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.connect import connect
+from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create
 
 pytestmark = pytest.mark.zookeeper
@@ -51,3 +53,22 @@ def test_one_of_several_hosts_is_enough(zookeeper_server: EmbeddedZooKeeper) -> 
     keeper = connect(f"127.0.0.1:{free_port()},{zookeeper_server.hosts}")
     assert keeper.exists("/") is not None
     keeper.close()
+
+
+def test_a_session_that_looks_a_thousand_times_keeps_what_one_look_keeps(
+    real_keeper: KazooKeeper,
+) -> None:
+    """An idle table is looked at for months. kazoo itself keeps a watch for each time."""
+    real_keeper.multi([Create("/log"), Create("/pointer")])
+    waker = EventWaker()
+    for _ in range(1_000):
+        real_keeper.children("/log", waker.wake)
+        real_keeper.get("/pointer", waker.wake)
+        real_keeper.exists("/pointer", EventWaker().wake)
+    client = real_keeper._client
+    assert len(real_keeper._life.watches) == 2
+    assert [len(each) for each in client._child_watchers.values()] == [1]
+    assert [len(each) for each in client._data_watchers.values()] == [1]
+    real_keeper.multi([Create("/log/a")])
+    assert waker.wait_s(60)
+    assert len(real_keeper._life.watches) == 1

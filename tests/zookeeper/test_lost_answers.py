@@ -18,6 +18,7 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 from tests.support.proxy import Proxy
 from tests.support.thief import steal_session
+from tests.support.waiting import freeze
 
 pytestmark = pytest.mark.zookeeper
 
@@ -208,7 +209,7 @@ def test_a_frozen_server_ends_in_unknown_and_closing_does_not_wait_for_it(
         keeper = connect(server.hosts, session_timeout_s=SESSION_TIMEOUT_S)
         keeper.multi([Create("/a")])
         assert server.pid is not None
-        os.kill(server.pid, signal.SIGSTOP)
+        freeze(server.pid)
         try:
             with pytest.raises(OutcomeUnknown):
                 keeper.multi([Create("/b")])
@@ -225,7 +226,7 @@ def test_a_server_that_freezes_just_before_the_close_is_not_waited_for(tmp_path:
     with EmbeddedZooKeeper(tmp_path, free_port(), force_sync=False) as server:
         keeper = connect(server.hosts, session_timeout_s=10)
         assert server.pid is not None
-        os.kill(server.pid, signal.SIGSTOP)
+        freeze(server.pid)
         try:
             start = time.monotonic()
             keeper.close()

@@ -1,0 +1,151 @@
+"""Who waits in a session: each once, however often it looks, and not when nobody waits any more."""
+
+import gc
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.watches import Watches
+
+TURNS = 10_000
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def wake(self) -> None:
+        self.calls += 1
+
+
+def look(watches: Watches, watch, path: str = "/t/log", what="children"):
+    """One read that asks for a watch, and is answered; its event."""
+    asked, event = watches.ask(what, path, watch)
+    watches.answered(asked)
+    return event
+
+
+def test_who_looks_again_and_again_is_kept_once() -> None:
+    watches, waker = Watches(), EventWaker()
+    events = {look(watches, waker.wake) for _ in range(TURNS)}
+    assert len(watches) == 1
+    assert len(events) == 1, "kazoo keeps a set of them"
+
+
+def test_a_function_that_looks_again_and_again_is_kept_once() -> None:
+    watches = Watches()
+
+    def watch() -> None:
+        pass
+
+    for _ in range(TURNS):
+        look(watches, watch)
+    assert len(watches) == 1
+
+
+def test_each_of_several_waiters_is_called_once() -> None:
+    watches = Watches()
+    waiters = [Counting(), Counting()]
+    for waiter in waiters * 3:
+        event = look(watches, waiter.wake)
+    event()
+    event()
+    assert [waiter.calls for waiter in waiters] == [1, 1]
+    assert len(watches) == 0
+
+
+def test_paths_and_kinds_are_apart() -> None:
+    watches, waiter = Watches(), Counting()
+    data, children = look(watches, waiter.wake, what="data"), look(watches, waiter.wake)
+    other = look(watches, waiter.wake, "/t/mutations")
+    assert len(watches) == len({data, children, other}) == 3
+    data()
+    assert waiter.calls == 1
+    assert len(watches) == 2
+
+
+def test_a_waker_that_nobody_has_any_more_waits_no_more() -> None:
+    """A sensor makes one for each tick; an idle table's log does not change for months."""
+    watches = Watches()
+    for _ in range(TURNS):
+        look(watches, EventWaker().wake)
+    gc.collect()
+    assert len(watches) == 0
+    look(watches, (last := EventWaker()).wake)()
+    assert last.wait_s(0)
+
+
+def test_who_has_no_identity_of_its_own_is_kept_until_it_is_called() -> None:
+    """Two that are equal are two; one that allows no weak reference waits all the same."""
+
+    @dataclass(slots=True)
+    class Slotted:
+        calls: int = 0
+
+        def wake(self) -> None:
+            self.calls += 1
+
+    watches, one, other = Watches(), Slotted(), Slotted()
+    for waiter in (one, other, one):
+        event = look(watches, waiter.wake)
+    assert len(watches) == 2
+    event()
+    assert (one.calls, other.calls) == (1, 1)
+
+
+def test_a_read_that_failed_leaves_nothing_but_what_others_wait_for() -> None:
+    watches, waiter = Watches(), Counting()
+    event = look(watches, waiter.wake)
+    for _ in range(TURNS):
+        asked, _ = watches.ask("children", "/t/log", waiter.wake)
+        watches.failed(asked)
+    assert len(watches) == 1
+    event()
+    assert waiter.calls == 1
+
+
+def test_an_event_before_the_answer_is_heard() -> None:
+    """It comes of a watch that was set before, or it overtakes the thread that reads the answer."""
+    watches, waiter = Watches(), Counting()
+    asked, event = watches.ask("data", "/t/x", waiter.wake)
+    event()
+    watches.answered(asked)
+    assert waiter.calls == 1
+    event()
+    assert waiter.calls == 1
+
+
+def test_everybody_is_called_at_the_end() -> None:
+    watches, waiters = Watches(), [Counting() for _ in range(3)]
+    look(watches, waiters[0].wake, "/a")
+    look(watches, waiters[1].wake, "/b", "data")
+    watches.ask("data", "/c", waiters[2].wake)
+    watches.fire_all()
+    assert [waiter.calls for waiter in waiters] == [1, 1, 1]
+    assert len(watches) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_event_is_lost_between_threads(seed: int) -> None:
+    """A looker always either sees the newest number or is called."""
+    watches, waker = Watches(), EventWaker()
+    number, last = [0], 300
+    seen: list[int] = []
+
+    def changing() -> None:
+        for value in range(1, last + 1):
+            number[0] = value
+            watches.fire(("data", "/n"))
+
+    thread = threading.Thread(target=changing)
+    thread.start()
+    while True:
+        asked, _ = watches.ask("data", "/n", waker.wake)
+        seen.append(number[0])
+        watches.answered(asked)
+        if seen[-1] == last:
+            break
+        assert waker.wait_s(60), f"it saw {seen[-1]} and was not called for {number[0]}"
+    thread.join()
