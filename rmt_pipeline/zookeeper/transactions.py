@@ -61,8 +61,8 @@ def allocate_blocks(
 
     `record_version` is that of the insert's record; None: it has none. `holder` finds the locks
     again when there is no answer: no other allocation has this name. Testing record and ids already
-    here only saves work: the guarantee is that the commit writes them. The record comes before the
-    blocks: of another try, their ids say nothing about the rows of this one.
+    here only saves work: the guarantee is that the commit writes them. The record comes first: when
+    there was another try, ids of blocks need not be looked at.
     """
     steps = _may_insert(replica, is_lost_version)
     if insert_id and record_version is None:

@@ -34,6 +34,7 @@ UPKEEP = "tests/unit/protocol_upkeep"
 MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 CLEAN_UP = "tests/unit/replica/test_clean_up.py"
+INSERTS = "tests/unit/replica/test_insert_in_part.py"
 MUTATIONS = "tests/unit/protocol_mutations tests/property/test_mutations.py"
 
 MUTANTS: tuple[LineMutant, ...] = (
@@ -253,6 +254,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         "            if problem is None or error.part is None:\n",
         "            if problem:\n",
         BAD_PARTS,
+    ),
+    LineMutant(
+        "insert: goes on from a record of before",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "        going_on = SetData(path, change.text, change.version)\n",
+        "        going_on = SetData(path, change.text)\n",
+        INSERTS,
+    ),
+    LineMutant(
+        "insert: other rows of a token are its retry",
+        "rmt_pipeline/replica/insert.py",
+        "        if not known.record.is_whole and known.record.row_hash != self.record.row_hash:\n",
+        "        if known.record.row_hash == '' and not known.record.is_whole:\n",
+        INSERTS,
     ),
     LineMutant(
         "part names: leading zeros",

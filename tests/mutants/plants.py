@@ -21,6 +21,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import KnownEntries
+from rmt_pipeline.zookeeper.strays import Strays
 from rmt_pipeline.zookeeper.transactions import Tagged
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -186,6 +187,37 @@ def zookeeper_before_disk(patch: pytest.MonkeyPatch) -> None:
         PartStore, "publish", lambda self, staged, part: right(self, [(staged, part)])
     )
     patch.setattr(Insertion, "_committed", now)
+
+
+def partitions_of_batches_unknown(patch: pytest.MonkeyPatch) -> None:
+    """Of a record only its own text is read."""
+    right = insert.read_record
+
+    def wrong(replica: Any, insert_id: str) -> Any:
+        known = right(replica, insert_id)
+        own = known and frozenset(known.record.partition_ids())
+        return known and replace(known, partitions=own)
+
+    patch.setattr(insert, "read_record", wrong)
+
+
+def nothing_is_left_for_later(patch: pytest.MonkeyPatch) -> None:
+    """What a session left without an answer is forgotten: it goes on as if nothing were."""
+    patch.setattr(Strays, "leave", lambda self, strays: None)
+
+
+def numbers_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(insert, "give_back", lambda keeper, strays: None)
+
+
+def locks_of_who_gives_up_stay(patch: pytest.MonkeyPatch) -> None:
+    right = Insertion.let_go
+
+    def wrong(self: Insertion, store: Any) -> None:
+        if not self.is_pending:
+            right(self, store)
+
+    patch.setattr(Insertion, "let_go", wrong)
 
 
 def settled_as(outcome: object) -> Plant:

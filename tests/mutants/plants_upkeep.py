@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import InsertRecord
 from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
 from rmt_pipeline.replica import (
     alter_apply,
@@ -161,6 +162,17 @@ def found_and_left_alone(patch: pytest.MonkeyPatch) -> None:
 
 def without_set_aside(right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **kwargs: replace(right(*args, **kwargs), set_aside=())
+
+
+def inserts_in_part_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    right = clean_up._inserts
+
+    def wrong(replica: Any) -> Any:
+        whole, in_part = right(replica)
+        return whole | dict.fromkeys([name for name, _ in in_part], 0), in_part
+
+    patch.setattr(clean_up, "_inserts", wrong)
+    patch.setattr(InsertRecord, "is_whole", property(lambda self: True))
 
 
 def one_partition_per_commit(patch: pytest.MonkeyPatch) -> None:

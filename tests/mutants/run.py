@@ -18,6 +18,7 @@ from tests.simulation import run as simulation
 from tests.simulation import (
     test_scenarios,
     test_scenarios_claims,
+    test_scenarios_inserts,
     test_scenarios_merges,
     test_scenarios_threads,
 )
@@ -29,6 +30,7 @@ SEEDS_MAX = 150
 TESTS = {
     **vars(test_scenarios),
     **vars(test_scenarios_claims),
+    **vars(test_scenarios_inserts),
     **vars(test_scenarios_merges),
     **vars(test_scenarios_threads),
 }

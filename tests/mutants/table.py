@@ -82,6 +82,31 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("insert: settled as not committed, always", plants.settled_as(NotCommitted())),
     Mutant("insert: ZooKeeper told before the disk", plants.zookeeper_before_disk),
     Mutant(
+        "insert: what earlier commits put in is not known",
+        plants.partitions_of_batches_unknown,
+        test="test_a_retry_that_is_cut_otherwise_inserts_what_is_missing",
+    ),
+    Mutant(
+        "insert: a refused commit keeps its numbers",
+        plants.numbers_are_kept,
+        test="test_a_refused_commit_gives_its_numbers_back_while_its_session_lives",
+    ),
+    Mutant(
+        "insert: who gives up leaves its locks",
+        plants.locks_of_who_gives_up_stay,
+        test="test_what_has_no_answer_leaves_no_number_in_a_session_that_goes_on",
+    ),
+    Mutant(
+        "session: what it left without an answer is forgotten",
+        plants.nothing_is_left_for_later,
+        test="test_numbers_that_are_given_back_without_an_answer_are_not_held",
+    ),
+    Mutant(
+        "clean up: inserts in part are forgotten",
+        upkeep.inserts_in_part_are_forgotten,
+        test="test_an_insert_in_part_is_not_forgotten",
+    ),
+    Mutant(
         "insert: one partition in each commit",
         upkeep.one_partition_per_commit,
         seed=1,

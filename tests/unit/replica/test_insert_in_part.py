@@ -250,25 +250,42 @@ def test_a_commit_without_answer_is_settled_and_the_insert_goes_on(replicas, com
     assert rows_in(replicas) == list(range(12))
 
 
-def test_a_retry_brings_back_what_was_dropped_and_nothing_else(replicas):
-    """A DROP takes the partition out of the record, or of the batch that has it, and its ids."""
+def take_out(replicas, partition, token, where=""):
+    """What a DROP of the partition does to an insert, in its record or the batch that has it, and
+    to ids.
+    """
     table, keeper = replicas["r1"].table, replicas["r1"].keeper
-    for rows, where in ((ROWS[:2], ""), (ROWS, "/0000000000")):
-        token = f"token {where}"
-        replicas.table("r1").insert(rows, token=token)
-        insert_id = insert_id_of_token(token)
-        record_path = table.insert(insert_id)
-        text = keeper.get(record_path + where)[0]
-        kind = InsertBatch if where else InsertRecord
-        left = SetData(record_path + where, kind.decode(text).without({"1"}).encode())
-        bumped = SetData(record_path, keeper.get(record_path)[0])
-        ids = [name for name in keeper.children(table.blocks) if name.startswith("1_")]
-        keeper.multi([bumped, left, *(Delete(table.block(name)) for name in ids)])
-        result = replicas.table("r2").insert(rows, token=token)
-        dropped = len([row for row in rows if row["p"] == 1])
-        assert (result.rows, result.rows_duplicate) == (dropped, len(rows) - dropped)
-        assert result.outcome is Outcome.RESUMED
-        assert replicas.table("r2").insert(rows, token=token).outcome is Outcome.DUPLICATE
+    record_path = table.insert(insert_id_of_token(token))
+    kind = InsertBatch if where else InsertRecord
+    left = kind.decode(keeper.get(record_path + where)[0]).without({partition}).encode()
+    bumped = SetData(record_path, keeper.get(record_path)[0])
+    ids = [name for name in keeper.children(table.blocks) if name.startswith(f"{partition}_")]
+    gone = [Delete(table.block(name)) for name in ids]
+    keeper.multi([bumped, SetData(record_path + where, left), *gone])
+
+
+@pytest.mark.parametrize(("rows", "where"), [(ROWS[:2], ""), (ROWS, "/0000000000")])
+def test_a_retry_brings_back_what_was_dropped_and_nothing_else(replicas, rows, where):
+    replicas.table("r1").insert(rows, token="a token")
+    take_out(replicas, "1", "a token", where)
+    result = replicas.table("r2").insert(rows, token="a token")
+    dropped = len([row for row in rows if row["p"] == 1])
+    assert (result.rows, result.rows_duplicate) == (dropped, len(rows) - dropped)
+    assert result.outcome is Outcome.RESUMED
+    again = replicas.table("r2").insert(rows, token="a token")
+    assert again.outcome is Outcome.DUPLICATE
+
+
+def test_what_is_dropped_while_a_retry_goes_on_stays_out_of_the_record(replicas):
+    """The retry brings one partition back, and another one goes before its commit: what that
+    writes of the insert is not from before.
+    """
+    replicas.table("r1").insert(ROWS[:2], token="a token")
+    take_out(replicas, "0", "a token")
+    with before(replicas["r2"].keeper, logs, lambda: take_out(replicas, "1", "a token")):
+        assert replicas.table("r2").insert(ROWS[:2], token="a token").rows == 1
+    again = replicas.table("r1").insert(ROWS[:2], token="a token")
+    assert [part.partition for part in again.parts] == ["1"]
 
 
 def test_a_record_that_is_removed_meanwhile_ends_the_insert(replicas):
