@@ -20,6 +20,7 @@ from rmt_pipeline.zookeeper.keeper import (
     absent,
 )
 from tests.conftest import Sessions
+from tests.support.waiting import LIMIT_S
 
 
 def refusal(keeper: Keeper, *ops: Op) -> tuple[Kind, str, int]:
@@ -38,7 +39,7 @@ class Fired(threading.Event):
         self.set()
 
     def came(self) -> bool:
-        return self.wait(10)
+        return self.wait(LIMIT_S)
 
 
 # Multis

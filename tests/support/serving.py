@@ -23,8 +23,9 @@ from rmt_pipeline.server.process import StopSwitch, serve_until
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.exchange import manifest_of
+from tests.support.waiting import LIMIT_S, until
 
-SESSION_TIMEOUT_S = 1.5
+SESSION_TIMEOUT_S = 4.0  # shorter, and a busy machine ends sessions that nobody meant
 
 
 def config_at(
@@ -112,7 +113,7 @@ class Served:
 
     def ended(self) -> RmtError | None:
         """Waits until it ends by itself."""
-        self._thread.join(30)
+        self._thread.join(LIMIT_S)
         return self._error
 
     def health(self) -> dict[str, Any] | None:
@@ -129,11 +130,8 @@ class Served:
         table = self.table(name)
         return table is not None and not table["readonly"]
 
-    def until(self, condition: Callable[[], object], within_s: float = 20.0) -> None:
-        deadline_s = time.monotonic() + within_s
-        while not condition():
-            assert time.monotonic() < deadline_s, f"not within {within_s} s: {self.health()}"
-            time.sleep(0.01)
+    def until(self, condition: Callable[[], object]) -> None:
+        until(condition, lambda: f"the server says {self.health()}")
 
     def _run(self) -> None:
         try:
@@ -148,7 +146,7 @@ class Served:
 
 def _json(url: str) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=2) as response:
+        with urllib.request.urlopen(url, timeout=LIMIT_S) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
         with error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.spark import python_environment, spark_home
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 300  # 3 s on an idle machine
 
 
 @contextlib.contextmanager

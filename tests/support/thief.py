@@ -6,6 +6,7 @@ import threading
 from kazoo.client import KazooClient
 
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+from tests.support.waiting import LIMIT_S
 
 _SILENT = logging.getLogger("tests.thief")
 _SILENT.setLevel(logging.CRITICAL)
@@ -21,4 +22,4 @@ def steal_session(hosts: str, victim: KazooKeeper) -> None:
     thief.start()
     thief.stop()
     thief.close()
-    assert knows.wait(20), "the victim never noticed that its session was over"
+    assert knows.wait(LIMIT_S), "the victim never noticed that its session was over"

@@ -6,8 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 LOOK_EVERY_S = 0.02
+BUSY = 6.0
+"""How much longer than promised something may take on a machine that does much else meanwhile: what
+is promised is for one that does not.
+"""
 
 
 def until(

@@ -6,6 +6,7 @@ import pytest
 
 from rmt_pipeline.replica.insert_result import InsertResult, Outcome
 from rmt_pipeline.replica.pipeline import InsertPipeline
+from tests.support.waiting import LIMIT_S
 
 
 def inserted(rows: int) -> InsertResult:
@@ -13,7 +14,7 @@ def inserted(rows: int) -> InsertResult:
 
 
 def test_the_next_insert_starts_before_the_last_one_has_ended():
-    together = threading.Barrier(2, timeout=10)  # passed only by two at once
+    together = threading.Barrier(2, timeout=LIMIT_S)  # passed only by two at once
 
     def insert(rows):
         together.wait()

@@ -36,6 +36,7 @@ from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.exchange import put, store_at
 from tests.support.proxy import Proxy
 from tests.support.serving import Served, config_at, create, definition_of, forget
+from tests.support.waiting import BUSY, LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
 
@@ -66,7 +67,7 @@ def secret_of(keeper) -> str:
 def test_a_table_that_another_process_makes_is_active_at_once(config, keeper, root):
     with Served(config) as server:
         create(config, keeper, definition_of(root))
-        server.until(server.is_active, within_s=2)
+        server.until(server.is_active)
         paths = TablePaths(root).replica("r1")
         address = ReplicaAddress.decode(keeper.get(paths.host)[0])
         assert f"{address.scheme}://{address.host}:{address.port}" == server.url
@@ -147,7 +148,7 @@ def test_a_removed_is_active_comes_back(config, keeper, root):
         server.until(server.is_active)
         first = keeper.exists(path)
         keeper.multi([Delete(path)])
-        server.until(lambda: keeper.exists(path), within_s=5)
+        server.until(lambda: keeper.exists(path))
         assert keeper.exists(path).created_zxid > first.created_zxid
         server.until(server.is_active)
 
@@ -301,12 +302,12 @@ def test_a_signal_ends_the_process_within_five_seconds(config, keeper, root, num
         signal.signal(signal.SIGINT, before)
     with process:
         served = Served(config)
-        served.until(served.is_active, within_s=60)
+        served.until(served.is_active)
         rss_mb = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096 >> 20
         began_s = time.monotonic()
         os.kill(process.pid, number)
-        _, lines = process.communicate(timeout=30)
-        assert time.monotonic() - began_s < 5
+        _, lines = process.communicate(timeout=LIMIT_S)
+        assert time.monotonic() - began_s < 5 * BUSY
     assert process.returncode == 0
     assert keeper.exists(path) is None
     assert rss_mb < 200, "idle"
@@ -317,7 +318,7 @@ def test_a_signal_ends_the_process_within_five_seconds(config, keeper, root, num
 def test_an_error_at_the_start_is_one_line_and_status_1(config):
     port = config.server("r1").listen_address.port
     with socket.create_server(("127.0.0.1", port)), rmt(config, "serve", "r1") as process:
-        _, lines = process.communicate(timeout=60)
+        _, lines = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     (line,) = lines.splitlines()
     assert line.startswith(f"Code: ADDRESS_IN_USE. port {port} ")

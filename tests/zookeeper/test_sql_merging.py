@@ -11,8 +11,8 @@ from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import IncorrectData, NotImplementedStatement
 from rmt_pipeline.sql.run.final_relation import ABANDONED_S
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.system import SystemClock
 from tests.golden.cluster import REPLICAS, running_servers
+from tests.support.waiting import until
 from tests.zookeeper.test_sql_session import ask
 
 pytestmark = pytest.mark.zookeeper
@@ -125,7 +125,6 @@ def test_merged_files_go_with_the_answer_and_those_of_dead_processes_later(sessi
 
 # --- TTL ---
 
-WAIT_S_MAX = 120.0
 
 CREATE = """
 CREATE TABLE t (k Int64, d DateTime, secret String DEFAULT 'gone' TTL d + INTERVAL 1 YEAR)
@@ -169,11 +168,10 @@ def test_rows_and_values_expire_on_every_replica(sessions):
 
 
 def await_rows(session: Session, wanted: list[str]) -> None:
-    clock = SystemClock()
-    deadline_s = clock.monotonic_s() + WAIT_S_MAX
-    while (found := ask(session, "SELECT k, secret FROM t ORDER BY k")) != wanted:
-        assert clock.monotonic_s() < deadline_s, found
-        clock.sleep_s(0.2)
+    def found() -> list[str]:
+        return ask(session, "SELECT k, secret FROM t ORDER BY k")
+
+    until(lambda: found() == wanted, lambda: f"the rows are {found()}", limit_s=900)
 
 
 # --- states of aggregate functions ---

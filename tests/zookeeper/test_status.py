@@ -10,6 +10,7 @@ from rmt_pipeline.cli_status import run_reload, run_status
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import Unavailable, UserError
 from tests.support.serving import Served, config_at, create, definition_of, insert
+from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
 
@@ -80,6 +81,6 @@ def test_reload_of_a_server_that_does_not_run_says_so(config, context):
 
 def test_the_command_prints_to_standard_output(config, context):
     command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", str(config.path), "status"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("server r1: not running")

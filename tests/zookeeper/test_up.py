@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import answers
+from tests.support.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper
 
@@ -31,14 +31,8 @@ class Up:
             self.process = subprocess.Popen(
                 [*command, "--no-dagster", "--no-spark"], stderr=log
             )
-        self._until(lambda: "everything is ready" in self.log.read_text(), 90)
+        until(lambda: "everything is ready" in self.log.read_text(), self.log.read_text)
         self.started = descendants(self.process.pid)
-
-    def _until(self, condition, within_s: float) -> None:
-        deadline_s = time.monotonic() + within_s
-        while not condition():
-            assert time.monotonic() < deadline_s, self.log.read_text()
-            time.sleep(0.05)
 
     def pid_of(self, name: str) -> int:
         line = next(
@@ -46,8 +40,8 @@ class Up:
         )
         return int(line.rpartition("pid=")[2].rstrip(")"))
 
-    def all_gone(self, within_s: float) -> bool:
-        self._until(lambda: not any(map(is_alive, self.started)), within_s)
+    def all_gone(self) -> bool:
+        until(lambda: not any(map(is_alive, self.started)), self.log.read_text)
         return not answers("127.0.0.1", self.port)
 
 
@@ -77,18 +71,18 @@ def up(tmp_path):
 
 def test_one_signal_ends_everything(up):
     up.process.terminate()
-    assert up.process.wait(8) == 0
-    assert up.all_gone(within_s=2)
+    assert up.process.wait(LIMIT_S) == 0
+    assert up.all_gone()
 
 
 def test_nobody_outlives_it_even_when_it_is_killed(up):
     up.process.kill()
     up.process.wait()
-    assert up.all_gone(within_s=8)
+    assert up.all_gone()
 
 
 def test_one_that_ends_by_itself_ends_all(up):
     os.kill(up.pid_of("r1"), signal.SIGKILL)
-    assert up.process.wait(10) == 1
-    assert up.all_gone(within_s=2)
+    assert up.process.wait(LIMIT_S) == 1
+    assert up.all_gone()
     assert "one process ended by itself" in up.log.read_text()

@@ -10,6 +10,7 @@ import pytest
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.serving import Served, config_at, create, definition_of, insert
+from tests.support.waiting import BUSY, LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
 
@@ -51,18 +52,18 @@ def test_servers_that_work_replicate_by_themselves(config, tables):
         r1.until(r1.is_active)
         r2.until(r2.is_active)
         names = insert(one, *BLOCKS)
-        r2.until(lambda: len(contents(two)) == 3, within_s=10)
+        r2.until(lambda: len(contents(two)) == 3)
         assert contents(two) == dict(zip(names, BLOCKS, strict=True))
         more = insert(two, b"four")
-        r1.until(lambda: more[0] in contents(one), within_s=10)
-        assert r1.stop() < 5
-        assert r2.stop() < 5
+        r1.until(lambda: more[0] in contents(one))
+        assert r1.stop() < 5 * BUSY
+        assert r2.stop() < 5 * BUSY
 
 
 def rmt_worker(config, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", str(config.path), "worker"]
     done = subprocess.run(
-        [*command, *arguments], stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        [*command, *arguments], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False
     )
     return done.returncode, done.stderr
 

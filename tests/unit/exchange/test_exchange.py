@@ -33,6 +33,7 @@ from tests.support.exchange import (
     store_at,
     whole_answer,
 )
+from tests.support.waiting import LIMIT_S
 
 PART = PartName("2013", 1, 4, 2)
 SMALL = {"data-00000.parquet": b"PAR1 some rows"}
@@ -179,7 +180,7 @@ def test_more_sends_than_allowed_are_refused(source, target, client):
 def test_a_request_that_is_none_is_refused_before_anything_is_touched(source, query):
     with Sender(source) as sender:
         sender.find = None  # calling it would be a 500
-        connection = http.client.HTTPConnection("127.0.0.1", sender.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", sender.port, timeout=LIMIT_S)
         connection.request("POST", f"/?{query}", headers={"Authorization": f"Bearer {SECRET}"})
         assert connection.getresponse().status == 400
         connection.close()
@@ -275,7 +276,7 @@ def test_a_peer_that_stops_talking_is_given_up(tmp_path):
 
     def talk(connection) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n12345")
-        done.wait(20)
+        done.wait(LIMIT_S)
 
     try:
         client = PartClient(SECRET, Timeouts(receive_s=0.2))
