@@ -28,7 +28,8 @@ def run_worker(
 ) -> int:
     """Work until a signal; with `linger_s`, until every queue was idle that long.
 
-    The exit status: 1 when entries failed. Raises ZooKeeperUnreachable, UserError.
+    The exit status: 1 when entries failed. Raises ZooKeeperUnreachable, UserError; ReplicaDropped
+    when no table's replica is in ZooKeeper any more (with `linger_s`: when one's is not).
     """
     require_owner(config.server(server).data, server)
     pools: tuple[Pool, ...] = ("fetch", "merge") if pool == "all" else (pool,)
@@ -63,7 +64,10 @@ def _work_on(
     loops = QueueLoops(config, server, pools)
     try:
         while not switch.is_asked():
+            # The list is read again before it is believed that a table's replica was dropped from
+            # ZooKeeper: DROP TABLE here takes the table off the list first.
             loops.follow(own.catalog.definitions())
+            loops.require_something()
             switch.wait_s(LOOK_EVERY_S)
     finally:
         loops.stop()

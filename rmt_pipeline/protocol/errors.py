@@ -6,6 +6,7 @@ RmtError
 ├── OutcomeUnknown    the write may or may not have landed. Find out before anything else.
 ├── Corruption        stored bytes are not what we wrote. Quarantine, then re-fetch.
 ├── ReplicaRetired    this session may no longer act. Stop and start over.
+│   └── ReplicaDropped    nor may any other: the replica is gone from ZooKeeper.
 ├── Unavailable       a peer or service cannot be reached now. Retry later.
 └── UserError         what was asked cannot be done as asked; nothing was changed.
                       One subclass per mistake; `code` is ClickHouse's name for it.
@@ -60,6 +61,14 @@ class ReplicaRetired(RmtError):
     """
 
     code = "SESSION_EXPIRED"
+
+
+class ReplicaDropped(ReplicaRetired):
+    """This replica has no nodes in ZooKeeper any more. No session will have them again: create it
+    anew, or DROP TABLE here too.
+    """
+
+    code = "TABLE_IS_DROPPED"
 
 
 class Unavailable(RmtError):

@@ -8,7 +8,15 @@ are looked for, claimed and carried out. Any number of processes may do this for
 once: claims keep them apart (design §4).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -343,7 +351,7 @@ class Executor:
 
     # --- doing it ---
 
-    def carry_out(self, batch: Batch) -> Iterator[PartDone]:
+    def carry_out(self, batch: Batch) -> Generator[PartDone, None, None]:
         """What became of each entry of a batch, as it is done.
 
         Failures of single entries are among the results, whatever broke; what ends the session is

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 
 from rmt_pipeline.exchange.client import PartClient
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.peers import FetchRequest
 from rmt_pipeline.store.part_store import PartStore
@@ -13,7 +14,7 @@ from rmt_pipeline.store.staging import StagedPart
 class HttpPeers:
     """Owns its threads; `close` ends them."""
 
-    def __init__(self, client: PartClient, *, at_once_max: int = 4) -> None:
+    def __init__(self, client: PartClient, *, at_once_max: int = limits.FETCHES_MAX) -> None:
         self._client = client
         self._pool = ThreadPoolExecutor(at_once_max, thread_name_prefix="fetch")
 
@@ -26,8 +27,12 @@ class HttpPeers:
         futures: dict[Future[StagedPart | RmtError], FetchRequest] = {
             self._pool.submit(self._fetch, request, store): request for request in requests
         }
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:  # nobody waits for the others any more
+            for future in futures:
+                future.cancel()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.entries import decode
-from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired, TableIsReadOnly
+from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly
 from rmt_pipeline.replica.replica import Pointer, Replica
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused, Watch
+from rmt_pipeline.zookeeper.keeper import Kind, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import gone
 
 
 class LogTrimmed(Corruption):
@@ -39,13 +40,13 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
 
     The watch fires at the next change of the log. Several processes may pull for one replica:
     the pointer's version lets one of them win each batch. Raises TableIsReadOnly when the replica
-    is not active or being cloned, LogTrimmed when entries are missing.
+    is not active or being cloned, ReplicaDropped, LogTrimmed when entries are missing.
     """
     copied = 0
     while True:
         remembered = None if afresh else replica.memory.pointer
         pointer = remembered or _read_pointer(replica)
-        names, log = replica.keeper.children_stat(replica.table.log, watch)
+        names, log = _listed(replica, watch)
         start = sequence_number(names[0]) if names else 0
         index = start if pointer.index is None else pointer.index
         new = names[_position(names, index) :]
@@ -66,12 +67,19 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
             return Pulled(copied, end, log.version, pointer.is_lost_version)
 
 
+def _listed(replica: Replica, watch: Watch | None) -> tuple[list[str], Stat]:
+    try:
+        return replica.keeper.children_stat(replica.table.log, watch)
+    except Refused as refused:
+        raise gone(replica.paths) from refused  # and the whole table with it
+
+
 def _read_pointer(replica: Replica) -> Pointer:
     """`is_lost` first: a pointer of before a clone never goes with a version of after it."""
     paths = replica.paths
     is_lost, pointer = replica.keeper.get_many([paths.is_lost, paths.log_pointer])
     if pointer is None or is_lost is None:
-        raise ReplicaRetired(f"{paths.root} is gone from ZooKeeper: the replica was dropped")
+        raise gone(paths)
     if is_lost[0] == b"1":
         raise TableIsReadOnly(
             f"{replica} is lost and is cloning another replica; its server finishes that"

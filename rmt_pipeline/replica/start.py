@@ -7,7 +7,7 @@ Every step may be repeated. Whoever dies in between begins here again.
 
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import ReplicaIsAlreadyActive, ReplicaRetired
+from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.replica.alter_apply import take_up
 from rmt_pipeline.replica.check import Recovered, recover_parts
@@ -31,7 +31,7 @@ def start(
 
     `identity` names the server for good, `incarnation` this process: an `is_active` of the same
     server and another incarnation is a leftover, since the server makes sure to run once only.
-    Raises ReplicaIsAlreadyActive, ReplicaRetired (dropped), MetadataMismatch,
+    Raises ReplicaIsAlreadyActive, ReplicaDropped, MetadataMismatch,
     ReplicaStatusChanged (call again).
     """
     _check_exists(replica)
@@ -47,7 +47,7 @@ def _check_exists(replica: Replica) -> None:
         [paths.host, paths.metadata, paths.columns, paths.metadata_version]
     )
     if host is None or metadata is None or columns is None:
-        raise ReplicaRetired(
+        raise ReplicaDropped(
             f"{replica} has no nodes at {paths.root} in ZooKeeper: it was dropped, or ZooKeeper "
             "lost its data. DROP the table here and create it again to clone another replica"
         )

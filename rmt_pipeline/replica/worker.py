@@ -1,32 +1,39 @@
-"""Work one pool of one replica: pull, carry out, linger on the watch (design §6).
+"""Work one pool of one replica: pull, have it carried out, linger on the watch (design §6).
 
 The same loop for Dagster's runs (which linger some seconds), `rmt worker` and `rmt serve --work`
-(which never end by themselves).
+(which never end by themselves). The loop looks, claims, assigns and tells what was done; what takes
+long is done beside it, by its hands. So nothing waits for what is large but what needs it.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rmt_pipeline.protocol.errors import (
     Corruption,
     OutcomeUnknown,
+    ReplicaDropped,
     ReplicaRetired,
-    TableIsReadOnly,
+    RmtError,
     Unavailable,
 )
+from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.assign import Assigned, select_and_assign
 from rmt_pipeline.replica.check import suspect
-from rmt_pipeline.replica.execute import Executor, PartDone, Pool, Step, Tools
+from rmt_pipeline.replica.execute import Batch, Executor, Look, PartDone, Pool, Step, Tools
 from rmt_pipeline.replica.mutation_duty import MutationDuty
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.keeper import Keeper
 
 __all__ = ["Flush", "Tools", "WorkSummary", "Worker", "work"]
 
 WAIT_MAX_S = 1.0  # between looks at `should_stop`; a watch that was missed costs at most this
-READ_ONLY_WAIT_S = 0.5
+TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
+TROUBLE_WAIT_MAX_S = 8.0
 MERGE_LOOK_EVERY_S = 0.2  # a busy log wakes the merge pool at most this often
 
 
@@ -58,8 +65,12 @@ class WorkSummary:
     stopped: Stop = ""
     waiting: tuple[tuple[str, str], ...] = field(default=())
 
-    def add(self, step: Step) -> None:
-        for done in step.done:
+    def looked(self, step: Step) -> None:
+        self.finished_without_work += step.finished_without_work
+        self.waiting = step.waiting
+
+    def add(self, parts: Collection[PartDone]) -> None:
+        for done in parts:
             if done.error:
                 self.failures += 1
                 self.differed += done.differs
@@ -67,8 +78,75 @@ class WorkSummary:
             self.parts += 1
             self.rows += done.rows
             self.size_bytes += done.size_bytes
-        self.finished_without_work += step.finished_without_work
-        self.waiting = step.waiting
+
+
+class Hands:
+    """Batches that are carried out beside the loop, each in what `spawn` begins. Thread-safe."""
+
+    def __init__(self, tools: Tools, waker: Waker) -> None:
+        """The waker is woken whenever an entry is done: others may be possible now."""
+        self._spawn = tools.spawn
+        self._waker = waker
+        self._lock = threading.Lock()
+        self._running: list[Batch] = []
+        self._done: list[PartDone] = []
+        self._broke: Exception | None = None
+
+    @property
+    def are_busy(self) -> bool:
+        with self._lock:
+            return bool(self._running)
+
+    @property
+    def have_done(self) -> bool:
+        """Something that was not taken yet."""
+        with self._lock:
+            return bool(self._done)
+
+    def begin(self, executor: Executor, batch: Batch) -> None:
+        with self._lock:
+            self._running.append(batch)
+        try:
+            self._spawn(lambda: self._run(executor, batch))
+        except BaseException:
+            with self._lock:
+                self._running.remove(batch)
+            executor.give_back(batch)
+            raise
+
+    def taken(self) -> tuple[PartDone, ...]:
+        """What was done since this was asked last. Raises what broke outside of any entry."""
+        with self._lock:
+            done, self._done = self._done, []
+            broke, self._broke = self._broke, None
+        if broke is not None:
+            raise broke
+        return tuple(done)
+
+    def made_elsewhere(self, keeper: Keeper) -> frozenset[PartName]:
+        """What is still being made by batches that were claimed in another session. That one is
+        over, so the entries are free; what is made will be found when they are taken again.
+        """
+        with self._lock:
+            others = [one for one in self._running if one.holder.replica.keeper is not keeper]
+        return frozenset(task.part for batch in others for task in list(batch.left.values()))
+
+    def _run(self, executor: Executor, batch: Batch) -> None:
+        try:
+            with closing(executor.carry_out(batch)) as results:
+                for done in results:
+                    with self._lock:
+                        self._done.append(done)
+                    self._waker.wake()
+        except RmtError:
+            pass  # the session is over, or nobody answers; the loop finds out by itself
+        except Exception as error:  # noqa: BLE001  raised in the loop
+            with self._lock:
+                self._broke = error
+        finally:
+            with self._lock:
+                self._running.remove(batch)
+            self._waker.wake()
 
 
 class Worker:
@@ -80,38 +158,44 @@ class Worker:
         """
         self.replica = replica
         self.pool = pool
-        self._executor = Executor(replica, tools, pool)
+        self.executor = Executor(replica, tools, pool)
         self._select = select
         self._mutations = MutationDuty(replica)
         self._select_next_s = 0.0
         self._select_sleep_s = replica.settings.merge_selecting_sleep_ms / 1000
 
-    def turn(self, waker: Waker) -> tuple[Step, list[Assigned]]:
+    def turn(
+        self, waker: Waker, *, progress: bool = False, elsewhere: Collection[PartName] = ()
+    ) -> tuple[Look, list[Assigned]]:
         """The fetch pool pulls the log; the merge pool follows the queue that this fills.
 
-        A part that can't be read stops nobody: it is fetched again, and the next turn goes on
-        without it.
+        `progress`: something was done since the last turn. What was claimed is in the look, for the
+        caller to have it carried out; if this raises, nothing is claimed. A part that can't be read
+        stops nobody: it is fetched again, and the next turn goes on without it.
         """
+        look = Look(Step())
         try:
-            return self._turn(waker)
-        except Corruption as error:
-            problem = suspect(self.replica, error)
-            if problem is None or error.part is None:
+            if self.pool == "fetch":
+                pull_log(self.replica, waker.wake)
+                return self.executor.look(None, elsewhere), []
+            look = self.executor.look(waker.wake, elsewhere)
+            return look, self._propose(waker, look, progress=progress)
+        except BaseException as error:
+            for batch in look.batches:
+                self.executor.give_back(batch)
+            problem = suspect(self.replica, error) if isinstance(error, Corruption) else None
+            if problem is None or not isinstance(error, Corruption) or error.part is None:
                 raise
-            return Step(done=(PartDone(error.part, "CHECK_PART", error=problem),)), []
+            return Look(Step(done=(PartDone(error.part, "CHECK_PART", error=problem),))), []
 
-    def _turn(self, waker: Waker) -> tuple[Step, list[Assigned]]:
-        if self.pool == "fetch":
-            pull_log(self.replica, waker.wake)
-            step = self._executor.step(None)
-        else:
-            step = self._executor.step(waker.wake)
-        assigned: list[Assigned] = []
-        if self._select:
-            assigned = self._mutations.turn(waker.wake, progress=step.did_something)
-            if not assigned and not step.did_something:
-                assigned = self._assign()
-        return step, assigned
+    def _propose(self, waker: Waker, look: Look, *, progress: bool) -> list[Assigned]:
+        if not self._select:
+            return []
+        did_something = progress or look.step.did_something
+        assigned = self._mutations.turn(waker.wake, progress=did_something)
+        if not assigned and not look.step.did_something:
+            assigned = self._assign()
+        return assigned
 
     def _assign(self) -> list[Assigned]:
         """At most every `merge_selecting_sleep_ms`, slower and slower while nothing is found."""
@@ -153,48 +237,139 @@ def work(
     on_flush: Callable[[Flush], None],
     should_stop: Callable[[], bool],
 ) -> WorkSummary:
-    """Work until idle for `linger_s` seconds (None: for ever), at most `max_s` seconds.
+    """Work until idle for `linger_s` seconds (None: for ever), at most `max_s` seconds, and until
+    what was begun by then is done.
 
     `replica` gives one with a living session: when a session ends, the next one is asked for.
-    Raises ZooKeeperUnreachable when there is none to be had.
+    Raises ZooKeeperUnreachable when there is none to be had, ReplicaDropped.
     """
-    summary = WorkSummary()
-    worker: Worker | None = None
+    loop = _Loop(replica, tools, pool, waker, select=select, on_flush=on_flush)
     clock = replica().clock
-    started_s = busy_s = clock.monotonic_s()
-    while True:
-        now_s = clock.monotonic_s()
-        summary.stopped = _why_stop(
-            should_stop(), now_s - started_s, max_s, now_s - busy_s, linger_s
-        )
-        if summary.stopped:
-            return summary
-        living = replica()
-        if worker is None or worker.replica is not living:
-            worker = Worker(living, tools, pool, select=select)
+    started_s = clock.monotonic_s()
+    loop.busy_s = started_s
+    try:
+        while not loop.summary.stopped:
+            now_s = clock.monotonic_s()
+            idle_s = now_s - loop.busy_s
+            loop.summary.stopped = _why_stop(
+                should_stop(), now_s - started_s, max_s, idle_s, linger_s
+            )
+            if not loop.summary.stopped:
+                loop.turn(None if linger_s is None else max(linger_s - idle_s, 0.0))
+    except Exception:
+        loop.finish()
+        raise
+    loop.finish()
+    return loop.summary
+
+
+class _Loop:
+    """Looks, has done what it finds, and waits for more."""
+
+    def __init__(
+        self,
+        replica: Callable[[], Replica],
+        tools: Tools,
+        pool: Pool,
+        waker: Waker,
+        *,
+        select: bool,
+        on_flush: Callable[[Flush], None],
+    ) -> None:
+        self.summary = WorkSummary()
+        self.busy_s = 0.0
+        """When there was something to do last."""
+        self._replica = replica
+        self._tools = tools
+        self._pool: Pool = pool
+        self._waker = waker
+        self._select = select
+        self._on_flush = on_flush
+        self._hands = Hands(tools, waker)
+        self._worker: Worker | None = None
+        self._trouble_s = 0.0
+
+    def turn(self, linger_left_s: float | None) -> None:
+        living = self._replica()
+        if self._worker is None or self._worker.replica is not living:
+            self._worker = Worker(living, self._tools, self._pool, select=self._select)
+        worker, clock = self._worker, living.clock
+        began_s = clock.monotonic_s()
+        progress = self._flush(self._hands.taken())
         try:
-            step, assigned = worker.turn(waker)
-        except OutcomeUnknown:
-            # Whether a claim or a part landed is open. Ending the session settles it: claims go
-            # with it, and the next look at the queue sees what is true.
-            living.keeper.close()
-            continue
-        except ReplicaRetired:
-            continue
-        except (TableIsReadOnly, Unavailable):
-            waker.wait_s(READ_ONLY_WAIT_S)
-            continue
-        summary.add(step)
-        summary.assigned += len(assigned)
-        if step.done:
-            on_flush(Flush(living.definition.full_name, living.name, pool, step.done))
-        if step.did_something or assigned:
-            busy_s = clock.monotonic_s()
-            continue
-        linger_left_s = WAIT_MAX_S if linger_s is None else linger_s - (now_s - busy_s)
-        waker.wait_s(min(worker.idle_s(step), max(linger_left_s, 0.0)))
-        if pool == "merge":
-            clock.sleep_s(MERGE_LOOK_EVERY_S)
+            look, assigned = worker.turn(
+                self._waker,
+                progress=progress,
+                elsewhere=self._hands.made_elsewhere(living.keeper),
+            )
+        except (ReplicaRetired, Unavailable, OutcomeUnknown) as error:
+            if isinstance(error, ReplicaDropped) and self._is_dropped(living):
+                raise
+            # Nothing is held: what had no answer either is settled by the session itself, or is
+            # found when we look again.
+            self._pause(error)
+            return
+        self._trouble_s = 0.0
+        self._begin(worker, look)
+        self.summary.looked(look.step)
+        self.summary.assigned += len(assigned)
+        found = bool(look.batches) or look.step.did_something or bool(assigned)
+        self._flush(look.step.done)
+        now_s = clock.monotonic_s()
+        if found or progress or self._hands.are_busy:
+            self.busy_s = now_s
+        if not found:
+            self._wait(worker, look.step, linger_left_s)
+        elif (
+            self._hands.are_busy
+        ):  # half of our time is enough: the next look finds more at once
+            clock.sleep_s(min(now_s - began_s, WAIT_MAX_S))
+
+    def _begin(self, worker: Worker, look: Look) -> None:
+        for number, batch in enumerate(look.batches):
+            try:
+                self._hands.begin(worker.executor, batch)
+            except BaseException:
+                for later in look.batches[number + 1 :]:
+                    worker.executor.give_back(later)
+                raise
+
+    def _wait(self, worker: Worker, step: Step, linger_left_s: float | None) -> None:
+        longest_s = WAIT_MAX_S if linger_left_s is None else linger_left_s
+        self._waker.wait_s(min(worker.idle_s(step), longest_s))
+        if self._pool == "merge" and not self._hands.have_done:
+            worker.replica.clock.sleep_s(MERGE_LOOK_EVERY_S)
+
+    def finish(self) -> None:
+        """Wait for what was begun, and tell what became of it."""
+        while self._hands.are_busy:
+            self._waker.wait_s(WAIT_MAX_S)
+            self._flush(self._hands.taken())
+        self._flush(self._hands.taken())
+
+    def _flush(self, parts: tuple[PartDone, ...]) -> bool:
+        self.summary.add(parts)
+        if parts and self._worker is not None:
+            living = self._worker.replica
+            self._on_flush(Flush(living.definition.full_name, living.name, self._pool, parts))
+        return bool(parts)
+
+    @staticmethod
+    def _is_dropped(living: Replica) -> bool:
+        """A session may see the tree as it was before the replica was made."""
+        try:
+            living.keeper.sync(living.table.root)
+            return living.keeper.exists(living.paths.queue) is None
+        except RmtError:
+            return False  # ask again later
+
+    def _pause(self, error: RmtError) -> None:
+        """Longer and longer while it goes on; a session that has ended is followed by another one
+        at once, the first time.
+        """
+        if self._trouble_s or not isinstance(error, ReplicaRetired):
+            self._waker.wait_s(max(self._trouble_s, TROUBLE_WAIT_S))
+        self._trouble_s = min(max(2 * self._trouble_s, TROUBLE_WAIT_S), TROUBLE_WAIT_MAX_S)
 
 
 def _why_stop(

@@ -1,6 +1,7 @@
 """A server's queues worked in this process, without Dagster: `serve --work` and `rmt worker`.
 
-One thread for each pool of each table. They have a ZooKeeper session of their own: when the
+One thread for each pool of each table looks and claims; what it claims runs in threads beside it,
+which end with the work. They have a ZooKeeper session of their own: when the
 outcome of a write is unknown they end it, and `is_active` must not end with it.
 """
 
@@ -16,7 +17,7 @@ from rmt_pipeline.compute.spark import SparkSessions
 from rmt_pipeline.config import Config, SparkConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.execute import PartDone, Pool
 from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
@@ -25,6 +26,7 @@ from rmt_pipeline.server.upkeep import UpkeepLoop
 from rmt_pipeline.system import EventWaker, RandomIds
 
 RETRY_S = 2.0
+DROPPED_RETRY_S = 60.0  # what is gone from ZooKeeper may be created again
 JOIN_S = 2.0
 UPKEEP_JOIN_S = 0.5
 
@@ -77,6 +79,8 @@ class _Loop:
         self._on_flush = on_flush
         self._stop = threading.Event()
         self._waker = EventWaker()
+        self.dropped: ReplicaDropped | None = None
+        """The replica is gone from ZooKeeper: nothing can be worked."""
         name = f"rmt-{key.pool}-{key.definition.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -90,6 +94,7 @@ class _Loop:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            self.dropped, pause_s = None, RETRY_S
             try:
                 run_pool(
                     self._context,
@@ -101,11 +106,14 @@ class _Loop:
                     should_stop=self._stop.is_set,
                     on_flush=self._on_flush,
                 )
+            except ReplicaDropped as error:
+                self.dropped, pause_s = error, DROPPED_RETRY_S
+                log.warning("nothing to work on", **self._about(), reason=str(error))
             except RmtError as error:
                 log.warning("work paused", **self._about(), reason=str(error))
             except Exception:
                 log.exception("work failed; trying again", **self._about())
-            self._stop.wait(RETRY_S)
+            self._stop.wait(pause_s)
 
     def _about(self) -> dict[str, str]:
         return {"table": self._key.definition.full_name, "pool": self._key.pool}
@@ -146,6 +154,13 @@ class QueueLoops:
         for key in wanted - self._loops.keys():
             self._loops[key] = _Loop(key, self._context, self._sessions, self.flushed)
         self._upkeep.follow(tables)
+
+    def require_something(self) -> None:
+        """Raises ReplicaDropped when every replica that is followed is gone from ZooKeeper."""
+        dropped = [loop.dropped for loop in self._loops.values()]
+        if dropped and None not in dropped:
+            assert dropped[0] is not None
+            raise dropped[0]
 
     def stop(self) -> None:
         """Ends after the parts that are being made, at most two seconds later. Claims of what
@@ -212,7 +227,7 @@ def run_pool(
 ) -> WorkSummary:
     """Work one pool until it was idle for `linger_s`; None: until `should_stop`.
 
-    Raises ZooKeeperUnreachable.
+    Raises ZooKeeperUnreachable, ReplicaDropped.
     """
     ids = RandomIds()
     with closing(context.peers(definition)) as peers:

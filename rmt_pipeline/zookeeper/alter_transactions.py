@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.alter_history import AlterRecord
-from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.snapshot import gone
 from rmt_pipeline.zookeeper.transactions import release_locks
 
 
@@ -22,13 +22,13 @@ class AlterVersions:
 
 
 def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> AlterVersions:
-    """Raises ReplicaRetired when the table or the replica is gone."""
+    """Raises ReplicaDropped when the table or the replica is gone."""
     paths = [table.metadata, table.columns, table.alters, table.mutations]
     metadata, columns, alters, mutations, applied = keeper.get_many(
         [*paths, replica.metadata_version]
     )
     if metadata is None or columns is None or mutations is None or applied is None:
-        raise ReplicaRetired(f"{replica.root} is gone from ZooKeeper: the replica was dropped")
+        raise gone(replica)
     return AlterVersions(
         metadata=metadata[1].version,
         columns=columns[1].version,

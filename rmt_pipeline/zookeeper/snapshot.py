@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.entries import LogEntry, virtual_parts
-from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
+from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
 from rmt_pipeline.protocol.log_entry import decode
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts import PartName
@@ -53,7 +53,7 @@ def queue_snapshot(
     """
     lost, executing = keeper.get_many([replica.is_lost, replica.executing])
     if lost is None or executing is None:
-        raise _gone(replica)
+        raise gone(replica)
     if watch is None:
         names, claimed, parts = keeper.children_many(
             [replica.queue, replica.executing, replica.parts]
@@ -62,14 +62,14 @@ def queue_snapshot(
         names = keeper.children(replica.queue, watch)
         claimed, parts = keeper.children_many([replica.executing, replica.parts])
     if names is None or claimed is None or parts is None:
-        raise _gone(replica)
+        raise gone(replica)
     entries = _entries(keeper, replica, names, known)
     if len(entries) < len(names):
         # An entry that was listed and is gone when it is read may have been finished after the
         # parts were listed: without this it would be seen in neither.
         [parts] = keeper.children_many([replica.parts])
         if parts is None:
-            raise _gone(replica)
+            raise gone(replica)
     claims = keeper.get_many([replica.claim(node) for node in claimed])
     return QueueSnapshot(
         entries=tuple(entries.items()),
@@ -89,8 +89,8 @@ def _just_ended(entry: LogEntry) -> Claim:
     return Claim("somebody who has just finished", virtual_parts(entry))
 
 
-def _gone(replica: ReplicaPaths) -> ReplicaRetired:
-    return ReplicaRetired(
+def gone(replica: ReplicaPaths) -> ReplicaDropped:
+    return ReplicaDropped(
         f"{replica.root} is gone from ZooKeeper: the replica was dropped; "
         "DROP TABLE here too, or create it again"
     )
@@ -122,10 +122,10 @@ def _entries(
 def queued_entries(
     keeper: Keeper, replica: ReplicaPaths, known: KnownEntries
 ) -> tuple[LogEntry, ...]:
-    """What a replica, also another one, has queued. Raises ReplicaRetired when it was dropped."""
+    """What a replica, also another one, has queued. Raises ReplicaDropped."""
     [names] = keeper.children_many([replica.queue])
     if names is None:
-        raise _gone(replica)
+        raise gone(replica)
     return tuple(_entries(keeper, replica, names, known).values())
 
 
@@ -191,7 +191,7 @@ def noted_mutations(keeper: Keeper, replica: ReplicaPaths) -> NotedMutations:
         [replica.is_lost, replica.mutation_pointer, replica.finished_mutations]
     )
     if lost is None or pointer is None:
-        raise _gone(replica)
+        raise gone(replica)
     return NotedMutations(
         FinishedMutations.decode(pointer[0], b"" if beyond is None else beyond[0]),
         pointer[1].version,

@@ -212,6 +212,7 @@ class Context:
             FakePeers(self.process, self._cluster.serving, self._cluster.check_broken),
             SimMerger(self.process),
             SimMutator(self.process),
+            spawn=self.process.spawn,
         )
 
 

@@ -121,8 +121,10 @@ class Pools:
     def turn(self) -> None:
         """Nothing is raised: that would stop the pool for a while."""
         for worker in self._workers:
-            step, _ = worker.turn(EventWaker())
-            self.done += step.done
+            look, _ = worker.turn(EventWaker())
+            self.done += look.step.done
+            for batch in look.batches:
+                self.done += worker.executor.carry_out(batch)
 
     def turns(self, count: int) -> None:
         for _ in range(count):
@@ -282,16 +284,16 @@ def test_whatever_reads_a_bad_part_has_it_fetched_again_and_the_pool_goes_on(
     replica = replicas["r2"]
     worker = Worker(replica, replicas.executor("r2", "merge")._tools, "merge", select=False)
 
-    def reads(self: object, watch: object) -> None:
+    def reads(self: object, *_: object) -> None:
         replica.store.verify(BAD)
         raise Corruption("something else")
 
-    monkeypatch.setattr(Executor, "step", reads)
+    monkeypatch.setattr(Executor, "look", reads)
     with pytest.raises(Corruption, match="something else"):
         worker.turn(EventWaker())
     flipped_rows(files_of(replicas))
-    step, _ = worker.turn(EventWaker())
-    [told] = step.done
+    look, _ = worker.turn(EventWaker())
+    [told] = look.step.done
     assert (told.part, told.kind) == (BAD, "CHECK_PART")
     assert "has hash" in told.error
     assert str(BAD) not in replicas.parts("r2")

@@ -1,0 +1,136 @@
+"""What is large holds up nothing that is small: transfers and merges that take simulated time."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rmt_pipeline.compute.merge_job import MergeJob, MergeOutcome
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.replica.execute import Pool, Tools
+from rmt_pipeline.replica.peers import FetchRequest
+from rmt_pipeline.replica.worker import work
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from tests.simulation.scene import Scene
+from tests.support.cluster import TABLE, Context, SimWaker, raise_bugs
+from tests.support.world import Process
+
+LONG_S = 25.0
+SOON_S = 2.0
+
+
+class SlowPeers:
+    """Fetches that take long for some parts."""
+
+    def __init__(self, context: Context, slow: Sequence[str]) -> None:
+        self._peers = context.tools().peers
+        self._clock = context.clock
+        self._slow = slow
+
+    def fetch(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+        for request in requests:
+            if str(request.part) in self._slow:
+                self._clock.sleep_s(LONG_S)
+            yield from self._peers.fetch([request], store)
+
+
+class SlowMerger:
+    """Merges that take long for some results."""
+
+    def __init__(self, context: Context, slow: Sequence[str]) -> None:
+        self._merger = context.tools().merger
+        self._clock = context.clock
+        self._slow = slow
+        self.began: list[str] = []
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        for job in jobs:
+            self.began.append(job.result)
+            if job.result in self._slow:
+                self._clock.sleep_s(LONG_S)
+            yield from self._merger.merge([job])
+
+
+def worker(
+    scene: Scene,
+    replica: str,
+    pool: Pool,
+    tools: Callable[[Context], Tools],
+    *,
+    select: bool = False,
+) -> Process:
+    """A process that works this pool for ever."""
+
+    def run(context: Context) -> None:
+        work(
+            context.replica,
+            tools(context),
+            pool,
+            waker=SimWaker(scene.world),
+            linger_s=None,
+            select=select,
+            on_flush=raise_bugs,
+            should_stop=lambda: False,
+        )
+
+    return scene.cluster.spawn(scene.cluster.sites[replica], pool, run)
+
+
+def with_slow(
+    peers: Sequence[str] = (), merges: Sequence[str] = ()
+) -> Callable[[Context], Tools]:
+    def tools(context: Context) -> Tools:
+        fast = context.tools()
+        return Tools(
+            SlowPeers(context, peers),
+            SlowMerger(context, merges),
+            fast.mutator,
+            spawn=fast.spawn,
+        )
+
+    return tools
+
+
+def claimed(scene: Scene, replica: str) -> int:
+    return len(scene.children(TABLE.replica(replica).executing))
+
+
+def test_a_small_part_is_visible_while_a_large_one_is_fetched() -> None:
+    """P12."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        worker(scene, "r2", "fetch", with_slow(peers=["a_0_0_0"]))
+        scene.let(lambda: claimed(scene, "r2") == 1)
+        began_s = scene.world.now_s
+        for number, row in enumerate("yz", start=1):
+            scene.insert("r1", row)
+            inserted_s = scene.world.now_s
+            part = f"a_{number}_{number}_0"
+            scene.let(lambda part=part: part in scene.parts("r2"))
+            assert scene.world.now_s - inserted_s < SOON_S
+        assert "a_0_0_0" not in scene.parts("r2")
+        scene.let(lambda: "a_0_0_0" in scene.parts("r2"))
+        assert scene.world.now_s - began_s >= LONG_S / 2
+        assert scene.rows("r2") == ["x", "y", "z"]
+
+
+def test_another_merge_is_assigned_and_made_while_one_runs() -> None:
+    """P12. On the replica that is merging, too."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1")
+        scene.merge("r1")
+        worker(scene, "r1", "merge", with_slow(merges=["a_0_1_1"]), select=True)
+        worker(scene, "r1", "fetch", with_slow())
+        scene.let(lambda: claimed(scene, "r1") == 1)
+        for row in "abcdefgh":
+            scene.insert("r1", row)
+        inserted_s = scene.world.now_s
+        scene.let(lambda: any(name.endswith("_1") for name in scene.parts("r1")))
+        assert scene.world.now_s - inserted_s < LONG_S / 2
+        assert "a_0_1_1" not in scene.parts("r1")
+        scene.let(lambda: "a_0_1_1" in scene.parts("r1"))
+        assert scene.rows("r1") == sorted("xyabcdefgh")

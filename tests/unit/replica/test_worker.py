@@ -1,0 +1,164 @@
+"""The loop of a pool: how often it asks when there is nothing to be had, and when it ends."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rmt_pipeline.protocol.errors import (
+    OutcomeUnknown,
+    ReplicaDropped,
+    ReplicaRetired,
+    RmtError,
+    TableIsReadOnly,
+)
+from rmt_pipeline.replica import worker
+from rmt_pipeline.replica.drop import drop_replica
+from rmt_pipeline.replica.execute import Look, Step
+from rmt_pipeline.replica.worker import Flush, WorkSummary, work
+from rmt_pipeline.system import EventWaker
+from tests.support.local_replicas import Replicas, StillClock
+
+A_MINUTE_S = 60.0
+
+
+@pytest.fixture
+def replicas(tmp_path):
+    with Replicas(tmp_path) as opened:
+        yield opened
+
+
+class ClockWaker:
+    """Nobody wakes it."""
+
+    def __init__(self, clock: StillClock) -> None:
+        self._clock = clock
+
+    def wake(self) -> None:
+        pass
+
+    def wait_s(self, timeout_s: float) -> bool:
+        self._clock.sleep_s(timeout_s)
+        return False
+
+
+def worked(
+    replicas: Replicas, pool: Any = "fetch", *, until: Callable[[], bool] | None = None
+) -> WorkSummary:
+    clock = replicas.clock
+    tools = replicas.executor("r1", pool)._tools
+    flushed: list[Flush] = []
+    return work(
+        lambda: replicas["r1"],
+        tools,
+        pool,
+        waker=ClockWaker(clock),
+        linger_s=None,
+        on_flush=flushed.append,
+        should_stop=until or (lambda: clock.passed_s > A_MINUTE_S),
+    )
+
+
+@pytest.mark.parametrize("pool", ["fetch", "merge"])
+def test_a_replica_that_was_dropped_ends_it(replicas, pool):
+    replica = replicas["r1"]
+    drop_replica(replica.keeper, replica.table, replica.name)
+    with pytest.raises(ReplicaDropped, match="DROP TABLE here too, or create it again"):
+        worked(replicas, pool)
+    assert replicas.clock.passed_s < 1
+
+
+def test_so_does_a_table_that_was_dropped_with_its_last_replica(replicas):
+    for name in ("r2", "r1"):
+        drop_replica(replicas["r1"].keeper, replicas["r1"].table, name)
+    with pytest.raises(ReplicaDropped):
+        worked(replicas)
+
+
+def test_a_replica_that_is_only_not_seen_yet_is_not_dropped(replicas, monkeypatch):
+    """A new session may see the tree as it was before."""
+    replica, asked = replicas["r1"], []
+
+    def look(*_: object) -> Look:
+        asked.append(replicas.clock.passed_s)
+        if len(asked) == 1:
+            raise ReplicaDropped("there was nothing yet")
+        return Look(Step())
+
+    monkeypatch.setattr(worker.Executor, "look", look)
+    worked(replicas, until=lambda: len(asked) > 2)
+    assert replica.keeper.exists(replica.paths.queue) is not None
+
+
+@pytest.mark.parametrize("kind", [ReplicaRetired, OutcomeUnknown, TableIsReadOnly])
+def test_while_there_is_trouble_the_pauses_grow(replicas, monkeypatch, kind: type[RmtError]):
+    asked: list[float] = []
+
+    def look(*_: object) -> Look:
+        asked.append(replicas.clock.passed_s)
+        raise kind("trouble")
+
+    monkeypatch.setattr(worker.Executor, "look", look)
+    worked(replicas)
+    assert 5 < len(asked) < 20
+    pauses = [after - before for before, after in pairwise(asked)]
+    assert pauses == sorted(pauses)
+    assert max(pauses) == worker.TROUBLE_WAIT_MAX_S
+
+
+def test_after_a_session_that_ended_the_next_one_is_asked_at_once(replicas, monkeypatch):
+    asked: list[float] = []
+
+    def look(*_: object) -> Look:
+        asked.append(replicas.clock.passed_s)
+        if len(asked) == 1:
+            raise ReplicaRetired("over")
+        return Look(Step())
+
+    monkeypatch.setattr(worker.Executor, "look", look)
+    worked(replicas, until=lambda: len(asked) == 2)
+    assert asked == [0.0, 0.0]
+
+
+def test_an_unknown_answer_does_not_end_the_session_of_all_tables(replicas, monkeypatch):
+    replica = replicas["r1"]
+    replicas.insert("r2", 1)
+    multi, lost = replica.keeper.multi, []
+
+    def without_answer(ops: Any) -> Any:
+        if not lost:
+            lost.append(ops)
+            raise OutcomeUnknown("no answer")
+        return multi(ops)
+
+    monkeypatch.setattr(replica.keeper, "multi", without_answer)
+    worked(replicas, until=lambda: "all_0_0_0" in replicas.parts("r1"))
+    assert lost
+    assert not replica.keeper.is_retired
+
+
+def test_hands_that_can_not_begin_give_back_what_was_claimed(replicas):
+    replica = replicas["r1"]
+    replicas.insert("r2", 1)
+
+    def no_more_threads(_: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    tools = worker.Tools(
+        replicas.executor("r1", "fetch")._tools.peers,
+        replicas.executor("r1", "fetch")._tools.merger,
+        replicas.executor("r1", "fetch")._tools.mutator,
+        spawn=no_more_threads,
+    )
+    with pytest.raises(RuntimeError, match="can't start"):
+        work(
+            lambda: replica,
+            tools,
+            "fetch",
+            waker=EventWaker(),
+            linger_s=None,
+            on_flush=lambda _: None,
+            should_stop=lambda: False,
+        )
+    assert replica.keeper.children(replica.paths.executing) == []
