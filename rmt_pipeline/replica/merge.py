@@ -3,6 +3,7 @@
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from rmt_pipeline.compute.merge_job import (
     MergeDone,
@@ -19,6 +20,7 @@ from rmt_pipeline.protocol.queue import QueueView
 from rmt_pipeline.replica.check import check_part, is_here, suspect
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merger_elsewhere
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
@@ -90,13 +92,20 @@ def merge_here(
     """Run merges as one job; each result staged and whole, or the error that stopped it.
 
     The sources are pinned meanwhile. A result that did not get published is thrown away by the
-    caller; staging directories of a process that dies are swept.
+    caller. What an attempt has made whose session ended, or whose process died, is not made again;
+    what nobody wants any more is swept.
     """
     stagings: dict[str, Staging] = {}
     jobs = []
+    kept = replica.store.adopt(
+        "merge", {merge.part: partial(_is_made, replica, merge.entry) for merge in merges}
+    )
+    yield from kept.items()
     with ExitStack() as pinned:
         try:
             for merge in merges:
+                if merge.part in kept:
+                    continue
                 try:
                     pinned.enter_context(replica.store.pin(merge.entry.sources))
                     job, staging = _prepare(replica, merge.entry)
@@ -119,6 +128,15 @@ def merge_here(
         finally:
             for staging in stagings.values():
                 staging.abandon()
+
+
+def _is_made(replica: Replica, entry: MergeParts, manifest: Manifest) -> bool:
+    """Whether this is what the entry wants: of the same parts, for the table as it is now."""
+    return (
+        manifest.sources == tuple(map(str, entry.sources))
+        and manifest.created_s == entry.create_time
+        and manifest.metadata_version == replica.definition.metadata_version
+    )
 
 
 def _staged(outcome: MergeOutcome, staging: Staging) -> StagedPart | RmtError:

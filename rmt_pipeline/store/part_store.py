@@ -61,13 +61,82 @@ class PartStore:
 
     def begin(self, kind: layout.StageKind, hint: str) -> Staging:
         """A new staging directory. `hint` is for people: a partition id or a part name."""
-        name = str(layout.StagedName(kind, hint, self._ids.new_id()))
+        name = self._new_name(kind, hint)
         self._disk.make_directory(self._path(name))
         return Staging(self._disk, self._root, name)
 
     def discard(self, staged: StagedPart) -> None:
-        """Throw a staged part away. Nothing happens when it is gone."""
-        self._disk.remove_tree(self._path(staged.directory))
+        """Throw a staged part away. Nothing happens when it is gone.
+
+        It loses its name first: whoever adopts it has a whole one, or none.
+        """
+        doomed = self._path(layout.deleting(staged.directory))
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            self._disk.rename(self._path(staged.directory), doomed)
+        self._disk.remove_tree(doomed)
+
+    def adopt(
+        self, kind: layout.StageKind, wanted: Mapping[PartName, Callable[[Manifest], bool]]
+    ) -> dict[PartName, StagedPart]:
+        """What other attempts have made of these parts and not published: whole ones with such a
+        manifest. From now on nobody else knows their names.
+
+        Only for parts that the caller alone may produce now. Whoever made them may still be there,
+        but may not publish them any more. A part that got its name and was not announced is staged
+        under that name.
+        """
+        found: dict[PartName, StagedPart] = {}
+        for name in self.staged():
+            staged = layout.parse_staged(name)
+            if staged is None or staged.kind != kind:
+                continue
+            part = PartName.try_parse(staged.hint)
+            if part is not None and part in wanted and part not in found:
+                adopted = self._adopted(kind, name, part, wanted[part])
+                if adopted is not None:
+                    found[part] = adopted
+        for part in wanted.keys() - found.keys():
+            if self.is_taken(part):
+                with contextlib.suppress(Corruption):
+                    manifest = self.verify(part)
+                    if wanted[part](manifest):
+                        found[part] = StagedPart(self._new_name(kind, str(part)), manifest)
+        return found
+
+    def _adopted(
+        self,
+        kind: layout.StageKind,
+        name: str,
+        part: PartName,
+        fits: Callable[[Manifest], bool],
+    ) -> StagedPart | None:
+        try:
+            data = self._disk.read(self._path(name, layout.MANIFEST))
+            manifest = Manifest.decode(data or b"")
+            if not fits(manifest):
+                return None
+            adopted = StagedPart(self._new_name(kind, str(part)), manifest)
+            self._disk.rename(self._path(name), self._path(adopted.directory))
+        except (Corruption, FileNotFoundError):  # being written, or thrown away just now
+            return None
+        if self._is_whole(adopted):
+            return adopted
+        self.discard(adopted)
+        return None
+
+    def _is_whole(self, staged: StagedPart) -> bool:
+        """A crash of the host may have torn what was not published."""
+        try:
+            return all(
+                hash_of_chunks(self._disk.chunks(self._path(staged.directory, file.name)))
+                == (file.size, file.hash)
+                for file in staged.manifest.files
+            )
+        except OSError:
+            return False
+
+    def _new_name(self, kind: layout.StageKind, hint: str) -> str:
+        return str(layout.StagedName(kind, hint, self._ids.new_id()))
 
     def clone(self, part: PartName, kind: layout.StageKind, hint: str) -> StagedPart:
         """The same rows as `part`, staged again without copying bytes: hard links.

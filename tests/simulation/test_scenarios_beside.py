@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+import pytest
+
 from rmt_pipeline.compute.merge_job import MergeJob, MergeOutcome
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.replica.execute import Pool, Tools
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica.execute import Executor, Pool, Tools
 from rmt_pipeline.replica.peers import FetchRequest
 from rmt_pipeline.replica.worker import work
 from rmt_pipeline.store.part_store import PartStore
@@ -134,3 +137,69 @@ def test_another_merge_is_assigned_and_made_while_one_runs() -> None:
         assert "a_0_1_1" not in scene.parts("r1")
         scene.let(lambda: "a_0_1_1" in scene.parts("r1"))
         assert scene.rows("r1") == sorted("xyabcdefgh")
+
+
+def test_what_a_session_began_is_not_begun_again_by_the_next_one_of_the_process() -> None:
+    """P10, C12. The merge goes on; its result is published under a new claim."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1")
+        scene.merge("r1")
+        scene.pull("r1")
+        mergers: list[SlowMerger] = []
+
+        def tools(context: Context) -> Tools:
+            made = with_slow(merges=["a_0_1_1"])(context)
+            assert isinstance(made.merger, SlowMerger)
+            mergers.append(made.merger)
+            return made
+
+        process = worker(scene, "r1", "merge", tools)
+        scene.let(lambda: claimed(scene, "r1") == 1)
+        began_s = scene.world.now_s
+        [session] = process.sessions
+        scene.world.expire(session)
+        scene.let(lambda: "a_0_1_1" in scene.parts("r1"))
+        assert scene.world.now_s - began_s < LONG_S + SOON_S
+        [merger] = mergers
+        assert merger.began == ["a_0_1_1"]
+        assert scene.on_disk("r1") == ["a_0_0_0", "a_0_1_1", "a_1_1_0"]
+
+
+def test_what_a_worker_has_made_that_died_is_published_by_the_next_one() -> None:
+    """P10, C12. Its rows are those that the entry wants, and its bytes are whole."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.insert("r1", "y")
+        scene.work("r1")
+        scene.merge("r1")
+        scene.pull("r1")
+
+        def merge_and_die(context: Context) -> None:
+            replica = context.replica()
+            [session] = context.process.sessions
+
+            def dies(staged: StagedPart, part: PartName) -> None:
+                scene.world.expire(session)
+                raise KeyboardInterrupt(staged.directory, part)
+
+            replica.store.publish = dies  # type: ignore[method-assign]
+            work_once(context)
+
+        def work_once(context: Context) -> list[str]:
+            tools = with_slow()(context)
+            Executor(context.replica(), tools, "merge").step(None)
+            assert isinstance(tools.merger, SlowMerger)
+            return tools.merger.began
+
+        with pytest.raises(KeyboardInterrupt):
+            scene.do("r1", merge_and_die)
+        [left] = [one for one in scene.on_disk("r1") if one.startswith("tmp_")]
+        assert "a_0_1_1" in left
+        assert scene.do("r1", work_once) == []
+        assert "a_0_1_1" in scene.parts("r1")
+        assert scene.rows("r1") == ["x", "y"]
+        assert scene.on_disk("r1") == ["a_0_0_0", "a_0_1_1", "a_1_1_0"]
