@@ -5,8 +5,10 @@ the places where a fault may strike.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter_commands import AlterCommand
 from rmt_pipeline.replica.assign import optimize_partition
+from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.drop import drop_replica, remove_leftovers
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.checkers import what_is_left, what_is_missing
@@ -52,12 +54,20 @@ def boot(run: Run, *replicas: str) -> None:
     assert run.world.run(CALM_STEPS_MAX, lambda: what_is_missing(run.cluster) is None)
 
 
-def insert(run: Run, *, number: int = 0, at: str = "r1", block_rows_max: int = 0) -> None:
+def insert(
+    run: Run,
+    *,
+    number: int = 0,
+    at: str = "r1",
+    block_rows_max: int = 0,
+    token: str = "",
+    gives_up: bool = False,
+) -> None:
     rows = {
         partition: [f"{number:03}.{partition}.{row}" for row in range(2)] for partition in "ab"
     }
     one = ClientInsert(
-        number, rows, token="", gives_up=False, block_rows_max=block_rows_max or 2
+        number, rows, token=token, gives_up=gives_up, block_rows_max=block_rows_max or 2
     )
     workload = Workload(run.cluster, run.ledger, SIZE)
     workload.spawn_insert(one, at=run.cluster.sites[at])
@@ -74,6 +84,34 @@ def insert_first_again(run: Run) -> None:
     """The rows of the first insert once more, on the other replica, cut in another way."""
     del run.ledger.inserts[0]
     insert(run, number=0, at="r2", block_rows_max=1)
+
+
+def insert_in_part_and_again(run: Run) -> None:
+    """One partition in each commit, by a client that never asks again. What may be forgotten of it
+    is; then somebody inserts the same rows on the other replica, cut in another way.
+    """
+    fits, limits.INSERT_BYTES_MAX = limits.INSERT_BYTES_MAX, 1
+    try:
+        insert(run, token="a token", gives_up=True)
+        rest(run)
+        with run.world.schedule.truce():
+            run.cluster.spawn(run.cluster.sites["r2"], "forget", forget_blocks)
+            rest(run)
+            del run.ledger.inserts[0]
+            insert(run, at="r2", token="a token", block_rows_max=1)
+            rest(run)
+    finally:
+        limits.INSERT_BYTES_MAX = fits
+
+
+def forget_blocks(context: Context) -> None:
+    """As clean-up once all ids are old: those of blocks go, and the record only of a whole insert
+    would, which is not meant here.
+    """
+    replica = context.replica()
+    plan = plan_clean_up(replica)
+    blocks = tuple(context.keeper().children(TABLE.blocks))
+    carry_out(replica, replace(plan, blocks=replace(plan.blocks, remove=blocks)))
 
 
 def assign(run: Run) -> None:
@@ -237,6 +275,7 @@ SCENARIOS: dict[str, Scenario] = {
     "clone": Scenario("h2/server", fall_behind, come_back),
     "insert": Scenario("h1/insert 0.1", boot, insert),
     "insert again elsewhere": Scenario("h2/insert 0.1", three_inserts, insert_first_again),
+    "insert in part": Scenario("h1/insert 0.1", boot, insert_in_part_and_again),
     "pull and fetch": Scenario("h2/fetch", boot, insert),
     "assign": Scenario("h1/optimize", three_inserts, assign),
     "merge": Scenario("h1/merge", three_inserts, assign),

@@ -154,10 +154,12 @@ def _json(url: str) -> dict[str, Any]:
 
 
 @contextmanager
-def table_of_one_server(config: Config, root: str) -> Iterator[Table]:
+def table_of_one_server(
+    config: Config, root: str, define: Callable[[str], TableDefinition] = definition_of
+) -> Iterator[Table]:
     """An empty table `t` below `root`, active on server r1, which works no queue."""
     with ServerContext.open(config, "r1") as context:
-        create(config, context.keeper(), definition_of(root))
+        create(config, context.keeper(), define(root))
         with Served(config) as served:
             served.until(served.is_active)
             yield context.table("t")
