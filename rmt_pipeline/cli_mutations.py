@@ -151,8 +151,8 @@ def progress_lines(title: str, progress: "list[MutationProgress]") -> Iterator[s
         yield f"    {one.words()}"
         if failure := one.failure_words():
             yield f"    {failure}"
-        if status.waits_for and not status.parts_to_do:
-            yield f"    waits: {status.waits_for}"
+        if waits := one.waits_words():
+            yield f"    waits: {waits}"
     if len(finished) > FINISHED_SHOWN_MAX:
         yield f"  and {len(finished) - FINISHED_SHOWN_MAX} older finished ones"
 

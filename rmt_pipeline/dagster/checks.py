@@ -163,7 +163,7 @@ def mutations_check(name: str, server: str) -> dg.AssetChecksDefinition:
                 for one in mutation_progress(table_named(opened, name).replica)
                 if not one.is_done
             ]
-        failing = [one for one in unfinished if one.report.failure is not None]
+        failing = [one for one in unfinished if one.report.failure or one.report.missing]
         return dg.AssetCheckResult(
             passed=not unfinished,
             severity=dg.AssetCheckSeverity.ERROR if failing else dg.AssetCheckSeverity.WARN,
@@ -193,6 +193,6 @@ def _mutation_record(one: MutationProgress) -> dg.TableRecord:
             "seconds_left": -1.0 if one.seconds_left is None else round(one.seconds_left, 1),
             "failing_part": "" if failure is None else str(failure.part),
             "reason": one.failure_words(),
-            "waits_for": status.waits_for,
+            "waits_for": one.report.waits_for,
         }
     )

@@ -153,7 +153,7 @@ def _mutation_turn(
 
 def _mutation_words(one: MutationProgress) -> str:
     status = one.report.status
-    waits = "" if status.parts_to_do else status.waits_for
+    waits = one.waits_words()
     return ": ".join(
         filter(None, (status.mutation_id, waits or one.words(), one.failure_words()))
     )

@@ -39,6 +39,7 @@ from rmt_pipeline.protocol.entries import (
 )
 from rmt_pipeline.protocol.errors import (
     Corruption,
+    NoReplicaHasPart,
     ReplicaRetired,
     RmtError,
     TableIsReadOnly,
@@ -53,6 +54,7 @@ from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.fetch import Source, find_sources
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
+from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutate import MutateHere, fetch_or_mutate, mutate_here
 from rmt_pipeline.replica.peers import Peers
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
@@ -306,10 +308,20 @@ class Executor:
                 yield _Task(node, entry, here)
         parts = [(_result(entry), entry.source_replica) for _, entry in wanted]
         sources = find_sources(self._replica, parts) if parts else {}
+        missing = why_missing(
+            self._replica,
+            (
+                _result(entry)
+                for _, entry in wanted
+                if not isinstance(sources[_result(entry)], Source)
+            ),
+        )
         covers = False
         for node, entry in wanted:
             source = sources[_result(entry)]
             if not isinstance(source, Source):
+                if (part := _result(entry)) in missing:
+                    source = NoReplicaHasPart(f"{source}: {missing[part]}")
                 done.append(self._failed(node, entry, source))
                 continue
             if source.part != _result(entry):

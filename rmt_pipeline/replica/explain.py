@@ -1,6 +1,6 @@
 """Why is something merging, or not? In words, from the same decisions that choose (design §1)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.merge_predicate import mergeable_runs
@@ -17,6 +17,7 @@ from rmt_pipeline.replica.assign import (
     ttl_part,
     ttl_settings,
 )
+from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.replica import Replica
 
 RANGES_SHOWN_MAX = 20
@@ -84,7 +85,19 @@ def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
         for boundary in found.boundaries
         if partition in (None, boundary.left.partition)
     ]
-    return Explained(tuple(ranges + boundaries), limit)
+    lost = [
+        ExplainedRange(part.partition, (str(part),), size_bytes=0, score=None, reason=words)
+        for part, words in why_missing(replica, _coming(view, partition)).items()
+    ]
+    return Explained(tuple(ranges + boundaries + lost), limit)
+
+
+def _coming(view: MergeView, partition: str | None) -> Iterator[PartName]:
+    """What the queue is to bring, of this partition or all."""
+    here = set(view.active)
+    for part in view.predicate.virtual:
+        if part not in here and not part.is_drop_range and partition in (None, part.partition):
+            yield part
 
 
 def _ttl_ranges(

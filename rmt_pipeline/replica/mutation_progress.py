@@ -55,6 +55,10 @@ class MutationProgress:
             f"{self.rows_per_s:.0f} rows/s{left}"
         )
 
+    def waits_words(self) -> str:
+        """What it waits for that is not its own work, or ""."""
+        return "" if self.parts_to_do and not self.report.missing else self.report.waits_for
+
     def failure_words(self) -> str:
         """What fails, or ""."""
         failure = self.report.failure

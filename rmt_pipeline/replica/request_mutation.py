@@ -21,6 +21,7 @@ from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutations import (
     MutationStatus,
     MutationUnsettled,
@@ -60,10 +61,17 @@ class PartFailure:
 
 @dataclass(frozen=True, slots=True)
 class MutationReport:
-    """A mutation as this replica sees it, and what went wrong with it here lately."""
+    """A mutation as this replica sees it, and what went wrong with it here lately. `missing`: what
+    stands in the way of parts that it is for and that nobody can give; "" when nothing does.
+    """
 
     status: MutationStatus
     failure: PartFailure | None
+    missing: str = ""
+
+    @property
+    def waits_for(self) -> str:
+        return self.missing or self.status.waits_for
 
 
 def request_mutation(
@@ -225,8 +233,20 @@ def mutation_reports(replica: Replica) -> list[MutationReport]:
         statuses = status_of_mutations(replica, mutations)
     except TableIsReadOnly:
         statuses = status_by_pointer(replica, mutations)
-    failures = _failures(replica, mutations) if any(not one.is_done for one in statuses) else {}
-    return [MutationReport(one, failures.get(one.mutation_id)) for one in statuses]
+    if all(one.is_done for one in statuses):
+        return [MutationReport(one, None) for one in statuses]
+    failures = _failures(replica, mutations)
+    here = set(active_parts(replica.keeper, replica.paths))
+    todo = {part for one in statuses for part in one.parts_to_do}
+    missing = why_missing(replica, todo - here)
+    return [
+        MutationReport(
+            one,
+            failures.get(one.mutation_id),
+            next((missing[part] for part in one.parts_to_do if part in missing), ""),
+        )
+        for one in statuses
+    ]
 
 
 def _failures(replica: Replica, mutations: Mutations) -> dict[str, PartFailure]:

@@ -29,6 +29,8 @@ class LineMutant:
 
 
 PROTOCOL = "rmt_pipeline/protocol"
+REPLICA = "rmt_pipeline/replica"
+ZOOKEEPER = "rmt_pipeline/zookeeper"
 VALUES = "tests/unit/protocol_values tests/property/test_values.py"
 UPKEEP = "tests/unit/protocol_upkeep"
 MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
@@ -36,6 +38,27 @@ BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 CLEAN_UP = "tests/unit/replica/test_clean_up.py"
 INSERTS = "tests/unit/replica/test_insert_in_part.py"
 MUTATIONS = "tests/unit/protocol_mutations tests/property/test_mutations.py"
+FINISHED = "tests/unit/protocol_mutations tests/property/test_finished_mutations.py"
+NOTED = "tests/unit/replica/test_mutations.py"
+UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
+
+TAKE_UP = """\
+    take_up(replica, entry.metadata_text, entry.columns_text, entry.alter_version)
+"""
+APPLIED = """\
+        replica.keeper.multi(
+            applied_alter(
+                replica.paths,
+                node,
+                metadata=entry.metadata_text.encode(),
+                columns=entry.columns_text.encode(),
+                version=entry.alter_version,
+            )
+        )
+    except Refused as refused:
+        if refused.kind is not Kind.NO_NODE:
+            raise  # else another worker of this replica was faster
+"""
 
 MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
@@ -177,6 +200,115 @@ MUTANTS: tuple[LineMutant, ...] = (
         "if source.data_version < number <= version",
         "if source.data_version <= number <= version",
         MUTATIONS,
+    ),
+    LineMutant(
+        "mutations: the pointer passes one that is not done",
+        f"{PROTOCOL}/mutations.py",
+        "            is_prefix = is_prefix and is_done\n",
+        "            is_prefix = is_done\n",
+        FINISHED,
+    ),
+    LineMutant(
+        "mutations: what is queued is not waited for",
+        f"{PROTOCOL}/mutations.py",
+        "        for part in [*active, *_to_come(queue)]:\n",
+        "        for part in active:\n",
+        FINISHED,
+    ),
+    LineMutant(
+        "mutations: the log pulled before the numbers in flight are read",
+        f"{REPLICA}/mutations.py",
+        "        committing = _in_flight(replica, mutations, open_ids)\n"
+        "        pulled = pull_log(replica, afresh=True)\n"
+        "        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)\n",
+        "        pulled = pull_log(replica, afresh=True)\n"
+        "        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)\n"
+        "        committing = _in_flight(replica, mutations, open_ids)\n",
+        "tests/simulation/test_scenarios_merges.py",
+    ),
+    LineMutant(
+        "mutations: a look that a clone cut in two",
+        f"{REPLICA}/mutations.py",
+        "        if noted.is_lost_version == pulled.is_lost_version == snapshot.is_lost_version:\n",
+        "        if memory:\n",
+        NOTED,
+    ),
+    LineMutant(
+        "mutations: noted although parts came back",
+        f"{ZOOKEEPER}/transactions.py",
+        "        Check(replica.is_lost, noted.is_lost_version),\n        SetData(replica.mutation",
+        "        SetData(replica.mutation",
+        NOTED,
+    ),
+    LineMutant(
+        "mutations: the notes of others taken back",
+        f"{ZOOKEEPER}/transactions.py",
+        "finished.pointer.encode(), noted.pointer_version),",
+        "finished.pointer.encode()),",
+        NOTED,
+    ),
+    LineMutant(
+        "clone: still finished with what it had finished",
+        f"{REPLICA}/clone.py",
+        "                    SetData(replica.paths.mutation_pointer),\n",
+        "",
+        NOTED,
+    ),
+    LineMutant(
+        "mutations: who waits for one waits for those before it",
+        f"{REPLICA}/mutations.py",
+        "        return mutation_id in noted_mutations(keeper, paths).finished\n",
+        "        return mutation_id <= noted_mutations(keeper, paths).finished.pointer\n",
+        NOTED,
+    ),
+    LineMutant(
+        "mutations: the first partition comes first",
+        f"{REPLICA}/assign_mutations.py",
+        "    for part in _oldest_first(view):\n",
+        "    for part in view.active:\n",
+        NOTED,
+    ),
+    LineMutant(
+        "mutations: what was sent may come when its numbers are given back",
+        f"{ZOOKEEPER}/transactions.py",
+        "    return [*ops, *release_locks([lock] if lock else [])]\n",
+        "    return ops\n",
+        UNANSWERED,
+    ),
+    LineMutant(
+        "mutations: without an answer taken for not there",
+        f"{REPLICA}/mutations.py",
+        "        return settle_mutation(replica, sent, is_held=True)\n",
+        "        return None\n",
+        UNANSWERED,
+    ),
+    LineMutant(
+        "mutations: an allocation without an answer is forgotten",
+        f"{REPLICA}/mutations.py",
+        "        with seen_to(replica.keeper, strays):\n            created",
+        "        if strays:\n            created",
+        UNANSWERED,
+    ),
+    LineMutant(
+        "alter: a submission is looked for and not fenced off",
+        f"{REPLICA}/alter.py",
+        "        keeper.multi(fence_alter(table, seen))\n",
+        "        raise Refused(Kind.BAD_VERSION, table.alters)\n",
+        UNANSWERED,
+    ),
+    LineMutant(
+        "alter: what was sent may come when its numbers are given back",
+        f"{ZOOKEEPER}/alter_transactions.py",
+        "    return [*ops, *release_locks([texts.lock] if texts.lock else [])]\n",
+        "    return ops\n",
+        UNANSWERED,
+    ),
+    LineMutant(
+        "alter: ZooKeeper is told before the disk",
+        f"{REPLICA}/alter_apply.py",
+        f"{TAKE_UP}    try:\n{APPLIED}",
+        f"    try:\n{APPLIED}{TAKE_UP}",
+        "tests/unit/replica/test_alter.py",
     ),
     LineMutant(
         "wire: a name may lead elsewhere",

@@ -62,5 +62,5 @@ def _row(report: MutationReport, command: str) -> tuple[object, ...]:
         "" if failure is None else str(failure.part),
         _EPOCH if failure is None else datetime.fromtimestamp(failure.time_s, UTC),
         "" if failure is None else failure.reason,
-        status.waits_for,
+        report.waits_for,
     )

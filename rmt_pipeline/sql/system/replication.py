@@ -20,9 +20,11 @@ from rmt_pipeline.protocol.entries import (
     sources_of,
 )
 from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
+from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import Facts, QueueView, Wait
 from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.replica.alter_apply import structures_awaited, unfinished_alters
+from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.sql.formats.rows import Columns
@@ -177,6 +179,10 @@ def replication_queue(scope: Scope) -> Iterator[tuple[object, ...]]:
 def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[object, ...]]:
     attempts = _attempts(replica, [node for node, _ in snapshot.entries])
     reasons = _reasons(replica, snapshot)
+    failed = [entry for node, entry in snapshot.entries if node in attempts]
+    missing = why_missing(
+        replica, {one.part for one in failed if isinstance(one, GetPart)} - {*snapshot.parts}
+    )
     for position, (node, entry) in enumerate(snapshot.entries):
         tried = attempts.get(node) or Attempts(0, "", 0, "")
         claim = snapshot.claims.get(node)
@@ -197,10 +203,17 @@ def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[obj
             tried.tries,
             tried.last_exception,
             datetime.fromtimestamp(tried.last_attempt_s, UTC),
-            reasons.get(node) or tried.postpone_reason,
+            _postponed(entry, reasons.get(node) or tried.postpone_reason, missing),
             _MERGE_TYPES[entry.merge_type] if isinstance(entry, MergeParts) else "",
             claim.worker if claim is not None else "",
         )
+
+
+def _postponed(entry: LogEntry, reason: str, missing: Mapping[PartName, str]) -> str:
+    """With the part that nobody can give, when it is one, or is made of one."""
+    part = result_of(entry)
+    words = [missing[one] for one in missing if part is not None and not part.disjoint(one)]
+    return "; ".join(filter(None, [reason, *words]))
 
 
 def _new_part(entry: LogEntry) -> str:

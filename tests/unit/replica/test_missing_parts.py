@@ -1,0 +1,146 @@
+"""Parts that no replica has, or none that is active: whoever waits for them is told so, and what
+can be done about it.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.cli_mutations import progress_lines
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica.assign import optimize_partition
+from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.check import refetch
+from rmt_pipeline.replica.explain import explain_merges
+from rmt_pipeline.replica.missing import why_missing
+from rmt_pipeline.replica.mutation_progress import mutation_progress
+from rmt_pipeline.replica.mutations import (
+    create_mutation,
+    finalize_mutations,
+    kill_mutation,
+    load_mutations,
+)
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.sql.system.replication import REPLICATION_QUEUE, _queue_rows
+from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from tests.support.local_replicas import Replicas
+
+LOST = PartName.parse("all_0_0_0")
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    """Two parts on two replicas, and a mutation that is assigned."""
+    with Replicas(tmp_path) as opened:
+        opened.insert("r1", 1, 2)
+        opened.insert("r1", 3)
+        opened.step("r2", "fetch")
+        create_mutation(opened["r1"], "DELETE WHERE n = 1")
+        yield opened
+
+
+def lose(replicas: Replicas, *names: str) -> Path:
+    """The part's bytes are gone on these replicas; where a copy of them is."""
+    store = replicas.stores[names[0]]
+    copy = Path(store.directory(LOST)).parent / "copy"
+    shutil.copytree(store.directory(LOST), copy)
+    for name in names:
+        replicas.stores[name].remove(LOST)
+        assert refetch(replicas[name], LOST) is not None
+    return copy
+
+
+def work(replicas: Replicas, *names: str) -> None:
+    for _ in range(3):
+        for name in names:
+            assign_mutations(replicas[name])
+            replicas.step(name, "fetch")
+            replicas.step(name, "merge")
+        replicas.clock.passed_s += 120
+
+
+def rows(replicas: Replicas, name: str) -> list[int]:
+    return sorted(replicas.table(name).dataset().to_table().column("n").to_pylist())
+
+
+def said_of_queue(replicas: Replicas, name: str) -> list[str]:
+    keeper, paths = replicas[name].keeper, replicas[name].paths
+    reads = keeper.get_many([paths.attempts_of(one) for one in keeper.children(paths.queue)])
+    return [Attempts.decode(read[0]).last_exception for read in reads if read is not None]
+
+
+def test_a_part_that_every_replica_lost_is_named_wherever_somebody_waits_for_it(replicas):
+    """F8: by its mutation, by the entry that is to fetch it, and by merges."""
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    [progress] = mutation_progress(replicas["r1"])
+    words = progress.waits_words()
+    assert words.startswith("all_0_0_0 is lost: no replica (r1, r2) has it")
+    assert progress.report.waits_for == words
+    assert f"    waits: {words}" in list(progress_lines("t", [progress]))
+    for name in ("r1", "r2"):
+        assert any(words in said for said in said_of_queue(replicas, name))
+    reasons = [one.reason for one in explain_merges(replicas["r1"]).ranges]
+    assert words in reasons
+
+
+def test_a_result_that_can_only_be_made_of_a_lost_part_names_that_part(replicas):
+    kill_mutation(replicas["r1"], "0000000000")
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    found = why_missing(replicas["r1"], [PartName.parse("all_0_1_1")])
+    [words] = found.values()
+    assert words.startswith("all_0_0_0 is lost")
+    assert postponed(replicas, "r1") == {"all_0_0_0": words, "all_0_1_1": words}
+
+
+def postponed(replicas: Replicas, name: str) -> dict[str, str]:
+    """By the part that an entry is to make: why it waits, in system.replication_queue."""
+    replica = replicas[name]
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    columns = [column for column, _ in REPLICATION_QUEUE]
+    rows = [dict(zip(columns, row, strict=True)) for row in _queue_rows(replica, snapshot)]
+    return {str(row["new_part_name"]): str(row["postpone_reason"]) for row in rows}
+
+
+def test_the_remedy_that_is_named_helps(replicas):
+    """A copy put back under its name, and its node: the others fetch it, and all goes on."""
+    copy = lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    copy.rename(replicas.stores["r2"].directory(LOST))
+    two = replicas["r2"]
+    two.keeper.multi([Create(two.paths.part(LOST))])
+    work(replicas, "r1", "r2")
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [2, 3]
+    for name in ("r1", "r2"):
+        finalize_mutations(replicas[name], load_mutations(replicas[name]))
+        [progress] = mutation_progress(replicas[name])
+        assert progress.words() == "finished"
+
+
+def test_a_mutation_that_waits_for_a_lost_part_can_be_ended(replicas):
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    kill_mutation(replicas["r1"], "0000000000")
+    assert mutation_progress(replicas["r1"]) == []
+
+
+def test_a_part_of_a_replica_that_is_away_is_not_lost(replicas):
+    lose(replicas, "r1")
+    two = replicas["r2"]
+    two.keeper.multi([Delete(two.paths.is_active)])
+    found = why_missing(replicas["r1"], [LOST])
+    assert found == {LOST: "all_0_0_0 is only on r2, not active now: start the server there"}
+
+
+def test_what_can_be_had_made_or_is_dropped_is_not_missing(replicas):
+    one = replicas["r1"]
+    kill_mutation(one, "0000000000")
+    optimize_partition(one, "all", final=True, skip_merged=False)
+    pull_log(one)
+    assert why_missing(one, [LOST, PartName.parse("all_0_1_1")]) == {}
