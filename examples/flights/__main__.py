@@ -21,6 +21,7 @@ from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.replica.compare import compare_replicas
 from rmt_pipeline.system import Clock, SystemClock
 from rmt_pipeline.table import Table
 
@@ -73,7 +74,7 @@ def empty_directory(directory: Path) -> None:
     directory.mkdir(parents=True)
 
 
-def run(demo: Demo) -> bool:
+def run_demo(demo: Demo) -> bool:
     """The story, told in lines. Whether every promise was kept."""
     demo.say("two replicas of the table flights, by Dagster's assets r1_replica and r2_replica")
     _materialize_replicas(demo)
@@ -171,7 +172,7 @@ def _settle(demo: Demo) -> None:
         if now != seen:
             demo.say(now)
             seen, since_s = now, demo.clock.monotonic_s()
-        comparison = report.compare(demo.r1)
+        comparison = compare_replicas(demo.r1.replica)
         if comparison.behind or comparison.different:
             since_s = demo.clock.monotonic_s()
         return demo.clock.monotonic_s() - since_s >= QUIET_S
@@ -184,7 +185,7 @@ def _report(demo: Demo, *, repeated: int) -> bool:
     replicas = [report.held(demo.r1), report.held(demo.r2)]
     refused = report.refused_on(demo.config.dagster.home, "r2")
     found = report.findings(
-        replicas, report.compare(demo.r1), repeated=repeated, refused=refused
+        replicas, compare_replicas(demo.r1.replica), repeated=repeated, refused=refused
     )
     delays = report.delays(demo.r1, demo.r2)
     print()
@@ -238,7 +239,7 @@ def main() -> int:
     try:
         empty_directory(directory)
         with _running(directory, SystemClock()) as demo:
-            kept = run(demo)
+            kept = run_demo(demo)
     except (DemoFailed, Ended, DagsterRefused, RmtError) as error:
         print(f"the demo failed: {error}", file=sys.stderr)
         return 1

@@ -12,7 +12,7 @@ from pydantic import Field
 from examples.flights import source
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.ledger import Metadata, Recorder, inserted
+from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.replica.execute import PartDone
 from rmt_pipeline.replica.insert_result import InsertResult
 
@@ -81,7 +81,7 @@ def ingest_asset(servers: tuple[str, ...]) -> dg.AssetsDefinition:
     return ingest
 
 
-def insert_metadata(result: InsertResult, server: str) -> Metadata:
+def insert_metadata(result: InsertResult, server: str) -> EventMetadata:
     """What became of one insert: rows that are new, rows that were there, and why."""
     return {
         "dagster/row_count": result.rows,

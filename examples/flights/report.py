@@ -9,7 +9,7 @@ import dagster as dg
 
 from examples.flights.source import FLIGHTS_COUNT
 from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.compare import Comparison, compare_replicas
+from rmt_pipeline.replica.compare import Comparison
 from rmt_pipeline.replica.insert_result import Outcome
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.snapshot import active_parts
@@ -27,7 +27,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ReplicaContents:
     """What is in one replica's files. `distinct` compares all columns."""
 
     replica: str
@@ -65,14 +65,14 @@ def standing(table: Table) -> Standing:
     return Standing(sum(part.manifest.rows for part in parts), len(parts), len(queue))
 
 
-def held(table: Table) -> Held:
+def held(table: Table) -> ReplicaContents:
     """Reads every row."""
     with table.snapshot() as snapshot:
         rows = table.dataset().to_table()
         distinct = rows.group_by(rows.column_names).aggregate([]).num_rows
         active = snapshot.parts
     written = active_parts(table.replica.keeper, table.replica.paths)
-    return Held(
+    return ReplicaContents(
         replica=table.definition.engine.replica,
         rows=rows.num_rows,
         distinct=distinct,
@@ -108,7 +108,7 @@ def delays(source: Table, peer: Table) -> Delays:
 
 
 def findings(
-    replicas: Sequence[Held], comparison: Comparison, *, repeated: int, refused: int
+    replicas: Sequence[ReplicaContents], comparison: Comparison, *, repeated: int, refused: int
 ) -> list[Finding]:
     """`repeated` inserts were made again on another replica, `refused` of them as duplicates."""
     rows = ", ".join(f"{one.replica} {one.rows}" for one in replicas)
@@ -145,10 +145,6 @@ def findings(
             bool(comparison.held) and not comparison.different and not comparison.behind,
         ),
     ]
-
-
-def compare(table: Table) -> Comparison:
-    return compare_replicas(table.replica)
 
 
 def refused_on(home: Path, server: str) -> int:

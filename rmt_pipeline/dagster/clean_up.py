@@ -12,6 +12,7 @@ from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.clean_up import CleanedUp, carry_out, plan_clean_up
+from rmt_pipeline.replica.execute import POOLS
 from rmt_pipeline.table import Table
 
 DAY_S = 24 * 3600
@@ -42,7 +43,7 @@ class CleanUpConfig(dg.Config):
 
 
 def clean_up_job(server: str) -> dg.JobDefinition:
-    name = f"clean_up_{names.identifier(server)}"
+    name = f"clean_up_{names.dagster_name(server)}"
 
     @dg.op(
         name=f"work_{name}",
@@ -63,7 +64,7 @@ def clean_up_job(server: str) -> dg.JobDefinition:
                     failed.append(f"{table.definition.full_name}: {error}")
             now_s = opened.clock.now_s()
         if not config.dry_run:
-            workers = [names.worker_job_name(server, pool) for pool in names.POOLS]
+            workers = [names.worker_job_name(server, pool) for pool in POOLS]
             kept_s = config.keep_worker_runs_days * DAY_S
             forget_runs(context.instance, [name], before_s=now_s - DAY_S)
             forget_runs(context.instance, workers, before_s=now_s - kept_s)

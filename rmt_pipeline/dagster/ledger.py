@@ -18,7 +18,7 @@ from rmt_pipeline.replica.insert_result import InsertResult
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.table import ActivePart, Table
 
-Metadata = dict[str, int | float | str | dg.TableMetadataValue]
+EventMetadata = dict[str, int | float | str | dg.TableMetadataValue]
 
 PARTS_PER_EVENT_MAX = 1000
 """An event is one row in Dagster's storage; a thousand parts are about 150 kB of it."""
@@ -120,13 +120,13 @@ def parts_table(done: Sequence[PartDone]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, schema=_SCHEMA)
 
 
-def parts_metadata(made: Sequence[PartDone]) -> Metadata:
+def parts_metadata(made: Sequence[PartDone]) -> EventMetadata:
     """Numbers become plots over time in the UI; the table lists every part."""
     counts: dict[str, int] = {}
     for part in made:
         counts[part.kind] = counts.get(part.kind, 0) + 1
     lags_ms = [part.lag_s * 1000 for part in made if part.kind == "FETCH"]
-    metadata: Metadata = {
+    metadata: EventMetadata = {
         "dagster/row_count": sum(part.rows for part in made),
         "bytes": sum(part.size_bytes for part in made),
         "parts": parts_table(made),
@@ -154,8 +154,8 @@ def _sources(sources: Sequence[PartName]) -> str:
     return f"{len(sources)} parts, {sources[0]} … {sources[-1]}"
 
 
-def failures_metadata(failed: Sequence[PartDone]) -> Metadata:
-    metadata: Metadata = {"failures": len(failed), "parts": parts_table(failed)}
+def failures_metadata(failed: Sequence[PartDone]) -> EventMetadata:
+    metadata: EventMetadata = {"failures": len(failed), "parts": parts_table(failed)}
     differing = sum(part.differs for part in failed)
     if differing:  # thrown away, and the other replica's fetched
         metadata["results that differ from another replica's"] = differing
@@ -167,7 +167,7 @@ def _split(done: Sequence[PartDone]) -> Iterator[Sequence[PartDone]]:
         yield done[start : start + PARTS_PER_EVENT_MAX]
 
 
-def partition_metadata(manifests: Sequence[Manifest]) -> Metadata:
+def partition_metadata(manifests: Sequence[Manifest]) -> EventMetadata:
     """The row hash is the sum of the parts': equal wherever the rows are the same."""
     return {
         "dagster/row_count": sum(manifest.rows for manifest in manifests),

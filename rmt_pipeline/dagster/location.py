@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.checks import checks_of
 from rmt_pipeline.dagster.clean_up import clean_up_job
 from rmt_pipeline.dagster.instance import SERVERS_VARIABLE
@@ -18,6 +17,7 @@ from rmt_pipeline.dagster.replicas import replica_specs
 from rmt_pipeline.dagster.schedules import checks_schedule, clean_up_schedule
 from rmt_pipeline.dagster.sensors import sensors_of
 from rmt_pipeline.dagster.workers import worker_job
+from rmt_pipeline.replica.execute import POOLS
 
 TABLES_VARIABLE = "RMT_TABLES"
 LAPTOP = ("r1", "r2")
@@ -43,7 +43,7 @@ def replicated_tables(
 
 def _of_server(server: str, tables: Mapping[str, Sequence[dg.AssetKey]]) -> dg.Definitions:
     checks = [check for table in tables for check in checks_of(table, server)]
-    workers = [worker_job(server, pool) for pool in names.POOLS]
+    workers = [worker_job(server, pool) for pool in POOLS]
     clean_up = clean_up_job(server)
     return dg.Definitions(
         assets=[

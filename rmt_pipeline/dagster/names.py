@@ -4,12 +4,10 @@ One home for every name: renaming one loses the history that Dagster has under t
 """
 
 import re
-from typing import Literal
 
 import dagster as dg
 
-Pool = Literal["fetch", "merge"]
-POOLS: tuple[Pool, ...] = ("fetch", "merge")
+from rmt_pipeline.replica.execute import Pool
 
 WORKER_TAG = "rmt/worker"
 SERVER_TAG = "rmt/server"
@@ -40,7 +38,7 @@ def partitions_key(table: str, server: str) -> dg.AssetKey:
 
 
 def group_name(table: str) -> str:
-    return identifier("_".join(table_key(table)))
+    return dagster_name("_".join(table_key(table)))
 
 
 def partitions_of(table: str) -> dg.DynamicPartitionsDefinition:
@@ -58,9 +56,9 @@ def worker_tag(server: str, table: str, pool: str) -> str:
 
 
 def worker_job_name(server: str, pool: Pool) -> str:
-    return f"{pool}_parts_{identifier(server)}"
+    return f"{pool}_parts_{dagster_name(server)}"
 
 
-def identifier(text: str) -> str:
+def dagster_name(text: str) -> str:
     """`text` as a name that Dagster takes for jobs, ops, sensors and groups."""
     return _NOT_IN_IDENTIFIERS.sub("_", text)

@@ -17,11 +17,11 @@ def checks_schedule(
     """Run all checks of a server's tables in one run."""
     selection = dg.AssetSelection.checks(*checks)
     return dg.ScheduleDefinition(
-        name=f"checks_{names.identifier(server)}",
+        name=f"checks_{names.dagster_name(server)}",
         cron_schedule=CHECKS_CRON,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         job=dg.define_asset_job(
-            f"check_{names.identifier(server)}",
+            f"check_{names.dagster_name(server)}",
             selection=selection,
             executor_def=dg.in_process_executor,
             tags={names.SERVER_TAG: server},
@@ -32,7 +32,7 @@ def checks_schedule(
 
 def clean_up_schedule(server: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:
     return dg.ScheduleDefinition(
-        name=f"clean_up_{names.identifier(server)}",
+        name=f"clean_up_{names.dagster_name(server)}",
         cron_schedule=CLEAN_UP_CRON,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         job=job,

@@ -41,7 +41,7 @@ def active_workers(instance: dg.DagsterInstance, server: str) -> set[str]:
 
 def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
     @dg.sensor(
-        name=f"log_{names.identifier(server)}",
+        name=f"log_{names.dagster_name(server)}",
         jobs=workers,
         minimum_interval_seconds=TICK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -75,7 +75,7 @@ def _request(server: str, need: Needed) -> dg.RunRequest:
 
 def _mutation_sensor(server: str) -> dg.SensorDefinition:
     @dg.sensor(
-        name=f"mutations_{names.identifier(server)}",
+        name=f"mutations_{names.dagster_name(server)}",
         minimum_interval_seconds=TICK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
@@ -94,7 +94,7 @@ def _mutation_sensor(server: str) -> dg.SensorDefinition:
 
 def _merge_sensor(server: str) -> dg.SensorDefinition:
     @dg.sensor(
-        name=f"merges_{names.identifier(server)}",
+        name=f"merges_{names.dagster_name(server)}",
         minimum_interval_seconds=TICK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(

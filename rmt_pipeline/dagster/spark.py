@@ -16,7 +16,7 @@ from rmt_pipeline.processes.spark import SESSION_OPTIONS
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.system import RandomIds
 
-Outcome = TypeVar("Outcome")
+JobOutcome = TypeVar("JobOutcome")
 
 
 class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspark has no types
@@ -42,7 +42,7 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspa
     def _sessions(self) -> SparkSessions:
         return SparkSessions(given=self.spark_session)
 
-    def _watched(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    def _watched(self, outcomes: Iterator[JobOutcome]) -> Iterator[JobOutcome]:
         """When Spark itself failed, the next call makes a new session: a server that was
         started again does not know the old one.
         """

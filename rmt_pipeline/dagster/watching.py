@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
+from rmt_pipeline.replica.execute import POOLS, Pool
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.mutation_duty import MutationDuty
 from rmt_pipeline.replica.mutation_progress import MutationProgress, mutation_progress
@@ -28,7 +29,7 @@ class Needed:
     """A pool of a table's replica that has work and no worker."""
 
     table: str
-    pool: names.Pool
+    pool: Pool
     entries: int
 
 
@@ -70,7 +71,7 @@ def wait_for_work(
 def _look(server: str, table: Table, workers: set[str], waker: EventWaker) -> Watched:
     """One table. What is wrong with it is its reason, and does not concern the others."""
     name = table.definition.full_name
-    idle = [pool for pool in names.POOLS if names.worker_tag(server, name, pool) not in workers]
+    idle = [pool for pool in POOLS if names.worker_tag(server, name, pool) not in workers]
     if not idle:
         return Watched((), (f"{name}: both workers are active",))
     try:
@@ -90,10 +91,8 @@ def _look(server: str, table: Table, workers: set[str], waker: EventWaker) -> Wa
     return Watched(needed, _reasons(name, idle, seen))
 
 
-def _reasons(name: str, idle: list[names.Pool], seen: Outlook) -> tuple[str, ...]:
-    active = [
-        f"{name}: the {pool} worker is active" for pool in names.POOLS if pool not in idle
-    ]
+def _reasons(name: str, idle: list[Pool], seen: Outlook) -> tuple[str, ...]:
+    active = [f"{name}: the {pool} worker is active" for pool in POOLS if pool not in idle]
     waiting = [_words(name, entry) for entry in seen.waiting if entry.pool in idle]
     return tuple(active + waiting) or (f"{name}: the queue is empty, nothing new in the log",)
 

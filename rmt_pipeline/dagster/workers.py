@@ -18,7 +18,7 @@ from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import Recorder
 from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.replica.execute import PartDone
+from rmt_pipeline.replica.execute import PartDone, Pool
 from rmt_pipeline.replica.explain import Explained, ExplainedRange, explain_merges
 from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
 from rmt_pipeline.system import EventWaker
@@ -56,7 +56,7 @@ class WorkConfig(dg.Config):
     )
 
 
-def worker_job(server: str, pool: names.Pool) -> dg.JobDefinition:
+def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
     name = names.worker_job_name(server, pool)
 
     @dg.op(
@@ -94,7 +94,7 @@ def _work(
     context: dg.OpExecutionContext,
     config: WorkConfig,
     server: ServerContext,
-    pool: names.Pool,
+    pool: Pool,
     spark: SparkResource,
 ) -> WorkSummary:
     """The work is done in a thread; this one writes the events, some seconds behind.

@@ -11,8 +11,8 @@ from rmt_pipeline.compute.merge import LocalMerger
 from rmt_pipeline.compute.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.replica.execute import POOLS
 from rmt_pipeline.replica.worker import Tools, work
 from rmt_pipeline.system import EventWaker
 
@@ -33,7 +33,7 @@ class Site:
         for server in (self.r1, self.r2, self.r1):
             table = server.table(source.TABLE.name)
             with closing(server.peers(table.definition)) as peers:
-                for pool in names.POOLS:
+                for pool in POOLS:
                     work(
                         lambda table=table: table.replica,
                         Tools(peers, LocalMerger(server.clock), LocalMutator(server.clock)),
