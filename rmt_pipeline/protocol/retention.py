@@ -66,6 +66,8 @@ def trim_log(
     An active replica pins the log however slow it is. An inactive one pins it until it is
     `keep_max` entries behind; then it is marked lost, and will clone itself when it returns.
     """
+    if not entries:
+        return LogTrim(kept_because=("there are none",))
     if len(entries) < keep_min * hysteresis:
         return LogTrim(kept_because=(f"{len(entries)} entries are fewer than are kept anyway",))
     threshold = entries[-keep_max] if 0 < keep_max < len(entries) else entries[0]

@@ -113,8 +113,9 @@ def recover_parts(replica: Replica) -> Recovered:
         if name is not None:
             detached.append((name, one.reason))
     here = frozenset(one.part for one in local) | whole
+    active = PartSet(disk.promised)
     for part in sorted(disk.promised - here - frozenset(plan.fetch)):
-        _forget(replica, disk, part)
+        _forget(replica, part, active.containing(part), disk.is_lost_version)
     refetched = tuple(part for part in plan.fetch if refetch(replica, part) is not None)
     if force:
         replica.keeper.multi([Delete(f"{replica.paths.flags}/force_restore_data")])
@@ -282,14 +283,16 @@ def refetch(replica: Replica, part: PartName, look: Look | None = None) -> str |
         return problem
 
 
-def _forget(replica: Replica, disk: DiskView, part: PartName) -> None:
+def _forget(
+    replica: Replica, part: PartName, covering: PartName | None, is_lost_version: int
+) -> None:
     """A promised part whose bytes are gone and that a larger one covers is not needed. If that one
     was given up since we looked, this one stays: who misses it will find that out.
     """
-    covering = PartSet(disk.promised).containing(part)
     assert covering not in (None, part), f"{part} is promised and nothing covers it"
-    ops = transactions.forget_covered(
-        replica.paths, part, covering, is_lost_version=disk.is_lost_version
-    )
     with suppress(Refused):
-        replica.keeper.multi(ops)
+        replica.keeper.multi(
+            transactions.forget_covered(
+                replica.paths, part, covering, is_lost_version=is_lost_version
+            )
+        )

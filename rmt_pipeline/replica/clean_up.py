@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import MissingPart, UserError
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import InsertRecord
@@ -155,24 +156,25 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
 
 def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Idempotent; may die anywhere. Raises what ends the session."""
-    removed, pinned, kept = _remove_parts(replica, plan)
-    detached = [
-        replica.store.detach_if(part, "unexpected", partial(is_idle, replica, part))
-        for part in plan.unexpected
-    ]
+    # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
     lost, entries, stopped = _trim(replica, plan)
+    block_ids = _remove_nodes(replica, map(replica.table.block, plan.blocks.remove))
+    insert_ids = _remove_inserts(replica, plan.inserts.remove)
+    attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
+    mutations = len(clean_mutations(replica))
+    removed, pinned, kept = _remove_parts(replica, plan)
+    detached, full = _set_aside(replica, plan.unexpected)
     return CleanedUp(
         parts=removed,
         pinned=pinned,
-        kept=kept,
-        detached=tuple(name for name in detached if name is not None),
+        detached=detached,
         log_entries=entries,
         marked_lost=lost,
-        block_ids=_remove_nodes(replica, map(replica.table.block, plan.blocks.remove)),
-        insert_ids=_remove_inserts(replica, plan.inserts.remove),
+        block_ids=block_ids,
+        insert_ids=insert_ids,
         inserts_in_part=plan.inserts_in_part,
-        attempts=_remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts)),
-        mutations=len(clean_mutations(replica)),
+        attempts=attempts,
+        mutations=mutations,
         directories=tuple(
             replica.store.sweep(
                 keep=(),
@@ -180,8 +182,26 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
                 now_s=replica.clock.now_s(),
             )
         ),
-        stopped_because=stopped,
+        kept=kept,
+        stopped_because="; ".join(filter(None, [stopped, *full])),
     )
+
+
+def _set_aside(
+    replica: Replica, unexpected: Iterable[PartName]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The new names; and what could not be set aside, in words: the next one can."""
+    detached: list[str] = []
+    words: list[str] = []
+    for part in unexpected:
+        try:
+            name = replica.store.detach_if(part, "unexpected", partial(is_idle, replica, part))
+        except (UserError, MissingPart) as error:
+            words.append(f"{part} could not be set aside: {error}")
+            continue
+        if name is not None:
+            detached.append(name)
+    return tuple(detached), words
 
 
 # --- facts ---
@@ -225,7 +245,7 @@ def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName
 def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
     """Directories that ZooKeeper does not know and nobody is working on: covered, not covered."""
     disk = look_at_disk(replica)
-    promised = PartSet(part for part in disk.promised if part in disk.on_disk)
+    promised = PartSet(disk.promised.intersection(disk.on_disk))
     settled = [part for part in disk.unexpected if part not in disk.in_flight]
     covered = tuple(part for part in settled if promised.containing(part) is not None)
     return covered, tuple(part for part in settled if part not in covered)
@@ -311,7 +331,8 @@ def _remove_parts(
     going = [*forgotten, *plan.leftovers]
     stay = replica.store.remove_all(going, lambda held: _covered_and_idle(replica, held))
     pinned = tuple(part for part in stay if replica.store.is_pinned(part))
-    return tuple(part for part in going if part not in set(stay)), pinned, kept
+    stayed = frozenset(stay)
+    return tuple(part for part in going if part not in stayed), pinned, kept
 
 
 def _forget(
@@ -330,11 +351,12 @@ def _forget(
         )
         for part in parts
     ]
+    forgotten: list[PartName] = []
     kept: list[PartName] = []
     for part, refused in zip(parts, _pipelined(replica, multis), strict=True):
-        if refused is not None and refused.path != replica.paths.part(part):
-            kept.append(part)
-    return tuple(part for part in parts if part not in set(kept)), tuple(kept)
+        gone = refused is None or refused.path == replica.paths.part(part)
+        (forgotten if gone else kept).append(part)
+    return tuple(forgotten), tuple(kept)
 
 
 def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:

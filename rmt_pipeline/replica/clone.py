@@ -5,6 +5,7 @@ last one `is_lost` says "1", and the next start begins again.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
@@ -21,7 +22,15 @@ from rmt_pipeline.protocol.log_entry import decode, encode
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Kind, Op, Refused, SetData
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Kind,
+    Op,
+    Refused,
+    SetData,
+)
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
 
 
@@ -58,22 +67,68 @@ class Cloned:
 
 def clone_if_lost(replica: Replica) -> Cloned | None:
     """None when the replica is not lost. Raises AllReplicasLost, ReplicaStatusChanged."""
-    data, _ = replica.keeper.get(replica.paths.is_lost)
+    data, stat = replica.keeper.get(replica.paths.is_lost)
     if data != b"1":
         return None
     source = _choose_source(replica)
     _empty_queue(replica)
     cloned = _clone(replica, source)
-    replica.keeper.multi([SetData(replica.paths.is_lost, b"0")])
+    _end(replica, source, stat.version)
     return cloned
+
+
+def mark_lost_if_log_is_gone(replica: Replica) -> int | None:
+    """The first log entry that we have yet to copy and that is not there any more; None when all
+    are. Then this replica is lost, if another has copied that entry: it can be cloned.
+
+    The pointer first, then the log: what was copied in between is not missed. The mark asserts
+    that the pointer is where we read it.
+    """
+    keeper, table, paths = replica.keeper, replica.table, replica.paths
+    pointer, is_lost = keeper.get_many([paths.log_pointer, paths.is_lost])
+    if pointer is None or is_lost is None or not pointer[0] or is_lost[0] == b"1":
+        return None  # it never pulled, or it is going to be cloned as it is
+    names, log = keeper.children_stat(table.log)
+    there = frozenset(map(sequence_number, names))
+    new = range(int(pointer[0]), log.next_sequence)
+    missing = next((number for number in new if number not in there), None)
+    others = [name for name in keeper.children(table.replicas) if name != replica.name]
+    if missing is None:
+        return None
+    for name in others:
+        other = table.replica(name)
+        theirs = keeper.get_many([other.is_lost, other.log_pointer])
+        lost, copied = (None if read is None else read[0] for read in theirs)
+        if lost == b"0" and copied and int(copied) > missing:
+            with suppress(Refused):  # somebody pulls or marks it at this moment
+                keeper.multi(
+                    [
+                        Check(paths.log_pointer, pointer[1].version),
+                        SetData(paths.is_lost, b"1", is_lost[1].version),
+                    ]
+                )
+            break
+    return missing
+
+
+def _end(replica: Replica, source: _Source, own_version: int) -> None:
+    """We are whole: if the source still is what we took over, and nobody has marked us anew."""
+    try:
+        replica.keeper.multi(
+            [
+                Check(source.paths.is_lost, source.is_lost_version),
+                SetData(replica.paths.is_lost, b"0", own_version),
+            ]
+        )
+    except Refused as refused:
+        raise _changed(source) from refused
 
 
 def _choose_source(replica: Replica) -> _Source:
     """The replica that is least behind, active or not, but not lost itself."""
     keeper, table = replica.keeper, replica.table
     names = [name for name in keeper.children(table.replicas) if name != replica.name]
-    log = keeper.children(table.log)
-    end = sequence_number(log[-1]) + 1 if log else 0
+    _, log = keeper.children_stat(table.log)
     sources = []
     for name in names:
         paths = table.replica(name)
@@ -81,7 +136,7 @@ def _choose_source(replica: Replica) -> _Source:
         queue = keeper.children_many([paths.queue])[0]
         if lost is None or pointer is None or host is None or queue is None or lost[0] == b"1":
             continue
-        lag = end - int(pointer[0] or b"0") + len(queue)
+        lag = log.next_sequence - int(pointer[0] or b"0") + len(queue)
         sources.append(_Source(paths, lost[1].version, lag))
     if not sources:
         raise AllReplicasLost(

@@ -9,7 +9,6 @@ from rmt_pipeline.protocol.formats import PartHeader
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.paths import sequence_number
 
 ROUNDS_MAX = 5
 
@@ -58,15 +57,14 @@ def compare_replicas(replica: Replica) -> Comparison:
 def _behind(replica: Replica, names: Sequence[str]) -> tuple[str, ...]:
     """Read before the parts: who is up to date now has its parts when they are read."""
     keeper, table = replica.keeper, replica.table
-    log = keeper.children(table.log)
-    end = sequence_number(log[-1]) + 1 if log else 0
+    _, log = keeper.children_stat(table.log)
     paths = [table.replica(name) for name in names]
     pointers = keeper.get_many([path.log_pointer for path in paths])
     queues = keeper.children_many([path.queue for path in paths])
     return tuple(
         name
         for name, pointer, queue in zip(names, pointers, queues, strict=True)
-        if queue or pointer is None or (end and int(pointer[0] or b"0") < end)
+        if queue or pointer is None or int(pointer[0] or b"0") < log.next_sequence
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import NoReplicaHasPart
 from rmt_pipeline.protocol.formats import PartHeader, ReplicaAddress
+from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.peers import FetchRequest
 from rmt_pipeline.replica.replica import Replica
@@ -29,14 +30,18 @@ def find_sources(
     """A source for each (part, replica that first had it).
 
     The replica that wrote the log entry is asked first: usually it is right, and one pipelined
-    read answers for a whole batch. Only when it is gone are all the others looked through.
+    read answers for a whole batch. Then every active one is asked for just these parts, as who
+    clones another must. Only for what nobody has under its own name all that they have is listed.
     """
-    found: dict[PartName, Source | NoReplicaHasPart] = {}
     hints = {part: name for part, name in wanted if name and name != replica.name}
-    reads = _read_hints(replica, hints)
-    for part, _ in wanted:
-        source = reads.get(part)
-        found[part] = source if source is not None else _search(replica, part)
+    found: dict[PartName, Source | NoReplicaHasPart] = dict(_read_hints(replica, hints))
+    parts = [part for part, _ in wanted if part not in found]
+    if parts:
+        living = living_replicas(replica.keeper, replica.table)
+        names = [name for name, active in living.items() if active and name != replica.name]
+        found |= _read_exact(replica, names, parts)
+        parts = [part for part in parts if part not in found]
+        found |= _search(replica, living, names, parts) if parts else {}
     return found
 
 
@@ -74,27 +79,53 @@ def _addresses(replica: Replica, names: Sequence[str]) -> dict[str, bytes]:
     return {name: address for name, (_, address) in known.items()}
 
 
-def _search(replica: Replica, part: PartName) -> Source | NoReplicaHasPart:
-    """The largest part that contains `part`, on any active replica (spec §5.2.1)."""
+def _read_exact(
+    replica: Replica, names: Sequence[str], parts: Sequence[PartName]
+) -> dict[PartName, Source]:
+    """Parts that one of these replicas has under this very name."""
+    peers = [replica.table.replica(name) for name in names]
+    hosts = replica.keeper.get_many([peer.host for peer in peers])
+    asked = [(part, number) for part in parts for number in range(len(peers))]
+    reads = replica.keeper.get_many([peers[number].part(part) for part, number in asked])
+    found: dict[PartName, Source] = {}
+    for (part, number), header in zip(asked, reads, strict=True):
+        host = hosts[number]
+        if part not in found and header is not None and host is not None:
+            found[part] = _source(replica, names[number], host[0], part, header[0])
+    return found
+
+
+def _search(
+    replica: Replica,
+    living: Mapping[str, bool],
+    names: Sequence[str],
+    parts: Sequence[PartName],
+) -> dict[PartName, Source | NoReplicaHasPart]:
+    """The largest part that contains each, on any active replica (spec §5.2.1)."""
     keeper, table = replica.keeper, replica.table
-    living = living_replicas(keeper, table)
-    names = [name for name, active in living.items() if active and name != replica.name]
     listed = keeper.children_many([table.replica(name).parts for name in names])
-    best: tuple[PartName, str] | None = None
-    for name, parts in zip(names, listed, strict=True):
-        for text in parts or []:
-            candidate = PartName.parse(text)
-            if candidate.contains(best[0] if best else part) and (
-                best is None or candidate != best[0]
-            ):
+    active = [
+        (name, PartSet(map(PartName.parse, had or [])))
+        for name, had in zip(names, listed, strict=True)
+    ]
+    found: dict[PartName, Source | NoReplicaHasPart] = {}
+    for part in parts:
+        best: tuple[PartName, str] | None = None
+        for name, theirs in active:
+            candidate = theirs.containing(best[0] if best else part)
+            if candidate is not None and (best is None or candidate != best[0]):
                 best = (candidate, name)
-    if best is not None:
-        covering, name = best
-        host, header = keeper.get_many(
-            [table.replica(name).host, table.replica(name).part(covering)]
-        )
-        if host is not None and header is not None:
-            return _source(replica, name, host[0], covering, header[0])
+        sources = {} if best is None else _read_exact(replica, [best[1]], [best[0]])
+        for source in sources.values():
+            found[part] = source
+        if part not in found:  # nobody, or it was merged away since it was listed
+            found[part] = _nobody_has(replica, living, names, part)
+    return found
+
+
+def _nobody_has(
+    replica: Replica, living: Mapping[str, bool], names: Sequence[str], part: PartName
+) -> NoReplicaHasPart:
     inactive = sorted(name for name, active in living.items() if not active)
     return NoReplicaHasPart(
         f"no active replica of {replica.table.root} has {part} or a part that contains it "

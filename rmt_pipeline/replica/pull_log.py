@@ -50,10 +50,13 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
         start = sequence_number(names[0]) if names else 0
         index = start if pointer.index is None else pointer.index
         new = names[_position(names, index) :]
-        if not new and pointer.index is not None:
+        nothing_new = not new and pointer.index is not None
+        if nothing_new and index >= log.next_sequence:
             replica.memory.pointer = pointer
             return Pulled(copied, index, log.version, pointer.is_lost_version)
         try:
+            if nothing_new:  # there were more, and they are gone
+                raise _trimmed(replica, log_entry_name(index))
             entries = _read(replica, new[: replica.memory.pull_batch], index)
         except LogTrimmed:
             if _pointer_moved(replica, pointer):
@@ -159,5 +162,7 @@ def _read(replica: Replica, batch: list[str], pointer: int) -> list[bytes]:
 def _trimmed(replica: Replica, name: str) -> LogTrimmed:
     return LogTrimmed(
         f"{replica}: log entry {name} is missing from {replica.table.log} and was not copied "
-        "before; restart the replica's server, which clones a replica that has it"
+        "before. Restart the replica's server: it clones a replica that has copied the entry. If "
+        f"there is none, what the entry said is lost; to go on without it, set "
+        f"{replica.paths.log_pointer} to the number of the next entry that is there"
     )

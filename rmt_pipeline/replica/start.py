@@ -11,7 +11,7 @@ from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.replica.alter_apply import take_up
 from rmt_pipeline.replica.check import Recovered, recover_parts
-from rmt_pipeline.replica.clone import Cloned, clone_if_lost
+from rmt_pipeline.replica.clone import Cloned, clone_if_lost, mark_lost_if_log_is_gone
 from rmt_pipeline.replica.create import check_structure
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
@@ -36,6 +36,7 @@ def start(
     """
     _check_exists(replica)
     activate(replica, identity, incarnation, address)
+    mark_lost_if_log_is_gone(replica)
     cloned = clone_if_lost(replica)
     return Started(cloned, recover_parts(replica))
 

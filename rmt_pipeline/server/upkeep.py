@@ -64,7 +64,7 @@ class UpkeepLoop:
         self._thread.join(timeout_s)
 
     def look(self) -> None:
-        """Clean the tables whose turn it is. Never raises RmtError."""
+        """Clean the tables whose turn it is. Whatever is wrong with one, the others get theirs."""
         tables = self._tables
         names = {table.full_name for table in tables}
         self._turns = {name: turn for name, turn in self._turns.items() if name in names}
@@ -75,10 +75,7 @@ class UpkeepLoop:
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
-            try:
-                self.look()
-            except Exception:
-                log.exception("clean-up failed; trying again")
+            self.look()
 
     def _look_at(self, table: TableDefinition) -> None:
         now_s, name = self._clock.monotonic_s(), table.full_name
@@ -102,6 +99,9 @@ class UpkeepLoop:
             done = carry_out(replica, plan)
         except RmtError as error:
             log.warning("clean-up paused", table=table.full_name, reason=str(error))
+            return shortest_s
+        except Exception:
+            log.exception("clean-up failed; trying again", table=table.full_name)
             return shortest_s
         if done == CleanedUp():
             return max(shortest_s, min(pause_s * SLOWDOWN, settings.max_cleanup_delay_period))

@@ -14,6 +14,7 @@ is kept for people. Several processes of one host use one store at once.
 import contextlib
 import errno
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -27,7 +28,9 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.system import IdSource
 
-MANIFESTS_CACHED_MAX = 20_000  # about 2 kB each
+MANIFESTS_CACHED_MAX = (
+    100_000  # about 2 kB each; who looks at more, one after another, reads all
+)
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENOENT, errno.EISDIR)
 HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
 
@@ -49,7 +52,7 @@ class PartStore:
         self._root = root
         self._ids = ids
         self._durable = durable
-        self._cache: dict[PartName, tuple[float | None, Manifest]] = {}
+        self._cache: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
         self._cache_lock = threading.Lock()
         self._make_root()
 
@@ -242,7 +245,10 @@ class PartStore:
         """Raises MissingPart when there is no such part, Corruption when it can't be read."""
         path = self._path(str(part), layout.MANIFEST)
         modified_s = self._disk.modified_s(path)
-        cached = self._cache.get(part)
+        with self._cache_lock:
+            cached = self._cache.get(part)
+            if cached is not None:
+                self._cache.move_to_end(part)
         # A part that was removed and fetched again has other files: the time tells.
         if cached is not None and cached[0] == modified_s:
             return cached[1]
@@ -256,9 +262,10 @@ class PartStore:
         except Corruption as error:
             raise Corruption(f"{self._shown(str(part))}: {error}", part=part) from error
         with self._cache_lock:
-            if len(self._cache) >= MANIFESTS_CACHED_MAX:
-                self._cache.clear()
             self._cache[part] = (modified_s, manifest)
+            self._cache.move_to_end(part)
+            if len(self._cache) > MANIFESTS_CACHED_MAX:
+                self._cache.popitem(last=False)  # the one that was not asked for the longest
         return manifest
 
     def parts(self) -> list[PartName]:

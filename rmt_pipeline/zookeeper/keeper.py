@@ -35,6 +35,13 @@ class Stat:
     ephemeral_owner: int
     data_length: int
 
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next sequence child gets: how many children there ever were. (Their
+        version counts creations and removals.)
+        """
+        return (self.children_version + self.children_count) // 2
+
 
 @dataclass(frozen=True, slots=True)
 class Create:

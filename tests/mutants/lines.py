@@ -35,6 +35,8 @@ VALUES = "tests/unit/protocol_values tests/property/test_values.py"
 UPKEEP = "tests/unit/protocol_upkeep"
 MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
+CLONE = "tests/unit/replica/test_clone.py"
+ON_DISK = "tests/unit/replica/test_look_at_disk.py"
 CLEAN_UP = "tests/unit/replica/test_clean_up.py"
 INSERTS = "tests/unit/replica/test_insert_in_part.py"
 MUTATIONS = "tests/unit/protocol_mutations tests/property/test_mutations.py"
@@ -400,6 +402,98 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        if not known.record.is_whole and known.record.row_hash != self.record.row_hash:\n",
         "        if known.record.row_hash == '' and not known.record.is_whole:\n",
         INSERTS,
+    ),
+    LineMutant(
+        "check: giving up a part does not tell who clones",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "        SetData(replica.is_lost, is_lost, is_lost_version),\n",
+        "        Check(replica.is_lost, is_lost_version),\n",
+        CLONE,
+    ),
+    LineMutant(
+        "clone: the pointer of its source is not asserted",
+        "rmt_pipeline/replica/clone.py",
+        "                    Check(source.paths.log_pointer, stat.version),\n",
+        "",
+        CLONE,
+    ),
+    LineMutant(
+        "clone: its source may have become lost",
+        "rmt_pipeline/replica/clone.py",
+        "                Check(source.paths.is_lost, source.is_lost_version),\n"
+        "                SetData(",
+        "                SetData(",
+        CLONE,
+    ),
+    LineMutant(
+        "clone: done although it was marked lost anew",
+        "rmt_pipeline/replica/clone.py",
+        'SetData(replica.paths.is_lost, b"0", own_version),',
+        'SetData(replica.paths.is_lost, b"0"),',
+        CLONE,
+    ),
+    LineMutant(
+        "clean up: who came back is marked lost",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "    return [Check(replica.host, host_version), SetData(",
+        "    return [SetData(",
+        CLONE,
+    ),
+    LineMutant(
+        "clean up: the log goes although who was lost came back",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "        *(Check(table.replica(name).host, version) for name, version in hosts),\n",
+        "",
+        CLONE,
+    ),
+    LineMutant(
+        "start: what the log lost is not missed",
+        "rmt_pipeline/replica/start.py",
+        "    mark_lost_if_log_is_gone(replica)\n",
+        "",
+        CLONE,
+    ),
+    LineMutant(
+        "pull: entries that went from the end are not missed",
+        "rmt_pipeline/replica/pull_log.py",
+        "        if nothing_new and index >= log.next_sequence:\n",
+        "        if nothing_new:\n",
+        CLONE,
+    ),
+    LineMutant(
+        "start: what is queued is not under way",
+        "rmt_pipeline/replica/check.py",
+        "        or part in queued  #",
+        "        #",
+        ON_DISK,
+    ),
+    LineMutant(
+        "start: what has a block number is not under way",
+        "rmt_pipeline/replica/check.py",
+        "        or part.block_min in locks.get(part.partition, ())\n",
+        "",
+        ON_DISK,
+    ),
+    LineMutant(
+        "start: what is claimed is not under way",
+        "rmt_pipeline/replica/check.py",
+        "        if part in claimed\n",
+        "        if part is None\n",
+        ON_DISK,
+    ),
+    LineMutant(
+        "retention: an empty log",
+        f"{PROTOCOL}/retention.py",
+        "    if not entries:\n",
+        "    if False:\n",
+        UPKEEP,
+    ),
+    LineMutant(
+        "upkeep: one table stops the others",
+        "rmt_pipeline/server/upkeep.py",
+        "        except Exception:\n",
+        "        except ValueError:\n",
+        "tests/unit/replica/test_upkeep_loop.py",
     ),
     LineMutant(
         "part names: leading zeros",

@@ -268,12 +268,8 @@ def pointer_off_by(distance: int) -> Plant:
 
 
 def only_the_exact_part(patch: pytest.MonkeyPatch) -> None:
-    right = fetch._search
-
-    def wrong(replica: Any, part: Any) -> Any:
-        found = right(replica, part)
-        exact = isinstance(found, fetch.Source) and found.part == part
-        return found if exact else fetch.NoReplicaHasPart(f"nobody has {part}")
+    def wrong(replica: Any, living: Any, names: Any, parts: Any) -> Any:
+        return {part: fetch.NoReplicaHasPart(f"nobody has {part}") for part in parts}
 
     patch.setattr(fetch, "_search", wrong)
 

@@ -189,7 +189,11 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.unanswered_publication_is_withdrawn,
         test="test_what_was_published_without_an_answer_is_left_for_the_next_one",
     ),
-    Mutant("fetch: only the exact part", plants.only_the_exact_part),
+    Mutant(
+        "fetch: only the exact part",
+        plants.only_the_exact_part,
+        test="test_a_larger_part_that_was_fetched_makes_the_smaller_entries_no_work",
+    ),
     Mutant("queue: covered entries not skipped", plants.no_covered_entry_is_skipped),
     Mutant(
         "queue: overlapping work at once",

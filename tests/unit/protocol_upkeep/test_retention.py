@@ -47,6 +47,7 @@ def test_a_short_log_is_left_alone() -> None:
     assert trim(replica("r1", 100), keep_min=101).remove == ()
     assert trim(replica("r1", 100), keep_min=95, hysteresis=1.1).remove == ()
     assert trim_log([], [replica("r1", 0)], keep_min=1, keep_max=9).remove == ()
+    assert trim_log([], [replica("r1", 0)], keep_min=0, keep_max=9).remove == ()
 
 
 def test_an_inactive_replica_pins_the_log_until_it_is_far_behind() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -85,3 +86,22 @@ def test_a_failure_is_tried_again_and_a_table_that_is_gone_is_not(replicas):
     assert looked.for_s(100) == [30, 60, 90]
     looked.loop.follow([])
     assert looked.for_s(100) == []
+
+
+def test_whatever_is_wrong_with_one_table_the_others_are_cleaned(replicas):
+    """A bug, or a disk that fails, is that table's: it is tried again, and the others go on."""
+    looked = Looked(replicas)
+    good = definition_of("r1", settings=SETTINGS)
+    bad = replace(good, name="bad")
+    asked: list[str] = []
+
+    def replica_of(table: TableDefinition) -> Replica:
+        asked.append(table.name)
+        if table.name == "bad":
+            raise IndexError("list index out of range")
+        return replicas["r1"]
+
+    looked.loop = UpkeepLoop(replica_of, replicas.clock, random.Random(1))
+    looked.loop.follow([bad, good])
+    looked.for_s(80)
+    assert asked == ["bad", "t", "bad", "t"]

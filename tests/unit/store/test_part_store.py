@@ -374,3 +374,30 @@ def test_files_are_absolute_paths_in_key_order(tmp_path: Path) -> None:
     store.publish(staging.seal(manifest_of(files)), part)
     assert store.files(part) == [f"{tmp_path}/db/t/all_1_2_1/{name}" for name in files]
     assert [Path(path).read_bytes() for path in store.files(part)] == [b"b", b"a"]
+
+
+def test_of_more_manifests_than_are_remembered_the_oldest_are_read_again(
+    store: PartStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all of them at once: then a table of so many parts would never be remembered."""
+    monkeypatch.setattr("rmt_pipeline.store.part_store.MANIFESTS_CACHED_MAX", 3)
+    names = [f"all_{block}_{block}_0" for block in range(4)]
+    parts = [put(store, name, b"rows") for name in names]
+    read: list[str] = []
+    right = type(disk).read
+
+    def counted(self: Disk, path: str) -> bytes | None:
+        read.append(path.split("/")[-2])
+        return right(self, path)
+
+    monkeypatch.setattr(type(disk), "read", counted)
+    for part in parts[:3]:
+        store.manifest(part)
+    store.manifest(parts[0])
+    store.manifest(parts[3])
+    assert read == names, "the first one was asked for a moment ago"
+    store.manifest(parts[0])
+    store.manifest(parts[2])
+    assert read == names
+    store.manifest(parts[1])
+    assert read == [*names, names[1]]

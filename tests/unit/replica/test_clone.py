@@ -1,0 +1,204 @@
+"""A replica that lost its place takes over another one's state, as it is at one moment."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica import clone
+from rmt_pipeline.replica.check import refetch
+from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.clone import ReplicaStatusChanged, clone_if_lost
+from rmt_pipeline.replica.pull_log import LogTrimmed, pull_log
+from rmt_pipeline.replica.start import Started, start
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from tests.support.local_replicas import Replicas
+
+ADDRESS = ReplicaAddress("r2", 9009, 9000, "default", "t")
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    with Replicas(tmp_path) as opened:
+        for value in range(3):
+            opened.insert("r1", value)
+        opened.step("r1", "fetch")
+        yield opened
+
+
+def restarted(replicas: Replicas) -> Started:
+    return start(replicas["r2"], identity="r2", incarnation="2", address=ADDRESS)
+
+
+def remove_log(replicas: Replicas, *numbers: int) -> None:
+    log = replicas["r1"].table.log
+    replicas["r1"].keeper.multi([Delete(f"{log}/log-{number:010d}") for number in numbers])
+
+
+def is_lost(replicas: Replicas, name: str = "r2") -> bytes:
+    return replicas[name].keeper.get(replicas[name].paths.is_lost)[0]
+
+
+@pytest.mark.parametrize("gone", [(1,), (2,), (1, 2), (0, 1, 2)])
+def test_a_restart_clones_when_log_entries_are_gone(replicas, gone):
+    """As the error says that the pull ends in."""
+    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.log_pointer, b"1")])
+    remove_log(replicas, *gone)
+    replicas["r2"].memory.pointer = None
+    if gone == (2,):
+        assert pull_log(replicas["r2"]).entries == 1
+    with pytest.raises(LogTrimmed, match="Restart the replica's server: it clones"):
+        pull_log(replicas["r2"])
+    cloned = restarted(replicas).cloned
+    assert cloned is not None
+    assert cloned.fetches == 3
+    while replicas.step("r2", "fetch").did_something:
+        pass
+    assert replicas.parts("r2") == replicas.parts("r1")
+
+
+def test_a_restart_clones_nobody_when_the_log_is_whole(replicas):
+    pull_log(replicas["r2"])
+    remove_log(replicas, 0, 1)
+    assert restarted(replicas).cloned is None
+    assert is_lost(replicas) == b"0"
+
+
+def test_what_no_replica_has_copied_is_told_and_can_be_gone_without(replicas):
+    """The table would be lost whole otherwise."""
+    for name in ("r1", "r2"):
+        replicas[name].keeper.multi([SetData(replicas[name].paths.log_pointer, b"1")])
+        replicas[name].memory.pointer = None
+    remove_log(replicas, 1)
+    assert restarted(replicas).cloned is None
+    with pytest.raises(
+        LogTrimmed, match=r"set /tables/t/replicas/r2/log_pointer to the number"
+    ):
+        pull_log(replicas["r2"])
+    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.log_pointer, b"2")])
+    assert pull_log(replicas["r2"]).pointer == 3
+
+
+def marked_lost(replicas: Replicas) -> None:
+    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.is_lost, b"1")])
+
+
+def after(step: str, act, monkeypatch) -> None:
+    right = getattr(clone, step)
+
+    def wrapped(*args):
+        found = right(*args)
+        monkeypatch.setattr(clone, step, right)
+        act()
+        return found
+
+    monkeypatch.setattr(clone, step, wrapped)
+
+
+STEPS = ("_choose_source", "_copy_pointer", "_leave", "_metadata", "_fill_queue")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_source_that_becomes_lost_meanwhile_is_not_taken_over(replicas, monkeypatch, step):
+    """At whatever step: its queue and its parts are not what the log says any more."""
+    marked_lost(replicas)
+    lost = SetData(replicas["r1"].paths.is_lost, b"1")
+    after(step, lambda: replicas["r1"].keeper.multi([lost]), monkeypatch)
+    with pytest.raises(ReplicaStatusChanged, match="changed while it was being cloned"):
+        clone_if_lost(replicas["r2"])
+    assert is_lost(replicas) == b"1"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_source_that_gives_up_a_part_meanwhile_is_cloned_anew(replicas, monkeypatch, step):
+    """1. The queue is copied, without the part: the source has it. 2. The source gives it up and
+    queues a fetch. 3. Its parts are listed: without that part. Nobody would fetch it here.
+    """
+    marked_lost(replicas)
+    part = PartName.parse("all_1_1_0")
+
+    def give_up() -> None:
+        replicas.stores["r1"].remove(part)
+        assert refetch(replicas["r1"], part) is not None
+
+    after(step, give_up, monkeypatch)
+    with pytest.raises(ReplicaStatusChanged):
+        clone_if_lost(replicas["r2"])
+    assert clone_if_lost(replicas["r2"]) is not None
+    wanted = {str(one) for one in fetched_by(replicas)}
+    assert wanted == {"all_0_0_0", "all_1_1_0", "all_2_2_0"}
+
+
+def fetched_by(replicas: Replicas) -> list[PartName]:
+    replica = replicas["r2"]
+    nodes = replica.keeper.children(replica.paths.queue)
+    reads = replica.keeper.get_many([replica.paths.queue_entry(node) for node in nodes])
+    return [clone.decode(read[0], ctime_s=0).part for read in reads if read is not None]
+
+
+def test_a_source_that_pulls_meanwhile_is_looked_at_again(replicas, monkeypatch):
+    """1. Its pointer is read. 2. It pulls an entry. 3. Its queue is listed, with that entry. With
+    the old pointer the entry would come a second time, out of the log.
+    """
+    marked_lost(replicas)
+    source = replicas["r1"]
+    children = type(source.keeper).children
+    pulled: list[int] = []
+
+    def asked(keeper, path, watch=None):
+        if path == source.paths.queue and keeper is replicas["r2"].keeper and not pulled:
+            pulled.append(1)
+            replicas.insert("r1", 9)
+            pull_log(source)
+        return children(keeper, path, watch)
+
+    monkeypatch.setattr(type(source.keeper), "children", asked)
+    clone_if_lost(replicas["r2"])
+    assert pulled
+    pointers = [
+        replicas[name].keeper.get(replicas[name].paths.log_pointer)[0] for name in STARTED
+    ]
+    assert pointers[0] == pointers[1] == b"4"
+
+
+STARTED = ("r1", "r2")
+
+
+def test_who_is_marked_lost_anew_while_it_clones_stays_lost(replicas, monkeypatch):
+    marked_lost(replicas)
+    after("_fill_queue", lambda: marked_lost(replicas), monkeypatch)
+    with pytest.raises(ReplicaStatusChanged):
+        clone_if_lost(replicas["r2"])
+    assert is_lost(replicas) == b"1"
+
+
+def test_a_replica_that_comes_back_while_it_is_to_be_marked_lost_is_not(replicas):
+    """1. r2 is away and far behind: a clean-up plans to mark it. 2. It comes back. 3. The plan is
+    carried out: its host has another version by now, so nothing is marked, nothing trimmed.
+    """
+    r2 = replicas["r2"]
+    r2.keeper.multi([Delete(r2.paths.is_active), SetData(r2.paths.log_pointer, b"1")])
+    replicas.set(min_replicated_logs_to_keep=0, max_replicated_logs_to_keep=1)
+    plan = plan_clean_up(replicas["r1"])
+    assert plan.log.mark_lost == ("r2",)
+    restarted(replicas)
+    cleaned = carry_out(replicas["r1"], plan)
+    assert cleaned.marked_lost == ()
+    assert cleaned.log_entries == 0
+    assert "trimming the log stopped" in cleaned.words()
+    assert is_lost(replicas) == b"0"
+    assert pull_log(r2).pointer == 3
+
+
+def test_a_replica_that_comes_back_after_it_was_marked_keeps_the_log(replicas):
+    """It may be cloning by now, from a source whose pointer is behind what would be trimmed."""
+    r2 = replicas["r2"]
+    r2.keeper.multi([Delete(r2.paths.is_active), SetData(r2.paths.is_lost, b"1")])
+    replicas.set(min_replicated_logs_to_keep=0, max_replicated_logs_to_keep=1)
+    plan = plan_clean_up(replicas["r1"])
+    assert plan.log.remove != ()
+    restarted(replicas)
+    cleaned = carry_out(replicas["r1"], plan)
+    assert cleaned.log_entries == 0
+    assert "trimming the log stopped" in cleaned.stopped_because

@@ -1,0 +1,66 @@
+"""What another process is about to promise is not unknown: nobody sets it aside (spec §16.6 F10).
+
+All of it is old here: that a part is young is only the last reason to leave it alone.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.protocol.entries import GetPart
+from rmt_pipeline.protocol.log_entry import encode
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.replica.check import UNANNOUNCED_S, look_at_disk, recover_parts
+from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from tests.support.local_replicas import Replicas
+
+PART = PartName.parse("all_1_1_0")
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """The second of two parts is on disk, and not promised."""
+    with Replicas(tmp_path, ["r1"]) as opened:
+        opened.insert("r1", 1)
+        assert opened.insert("r1", 2) == PART
+        opened.step("r1", "fetch")
+        replica = opened["r1"]
+        replica.keeper.multi([Delete(replica.paths.part(PART))])
+        opened.clock.passed_s += UNANNOUNCED_S + 1000
+        yield opened
+
+
+def queued(replica: Replica) -> Op:
+    """A worker died between the disk and ZooKeeper; the entry is still to be carried out."""
+    entry = GetPart(create_time=1, source_replica="", part=PART)
+    return Create(replica.paths.queue_prefix, encode(entry), sequence=True)
+
+
+def claimed(replica: Replica) -> Op:
+    """A worker is about to publish it."""
+    return Create(replica.paths.claim("queue-9"), Claim("w", (PART,)).encode(), ephemeral=True)
+
+
+def numbered(replica: Replica) -> Op:
+    """An insert is about to commit: its block number is in flight."""
+    return Create(f"{replica.table.partition('all')}/block-0000000001", ephemeral=True)
+
+
+@pytest.mark.parametrize("sign", [queued, claimed, numbered])
+def test_what_is_under_way_stays_where_it_is(replicas, sign):
+    replica = replicas["r1"]
+    replica.keeper.multi([sign(replica)])
+    assert look_at_disk(replica).in_flight == {PART}
+    assert recover_parts(replica).in_flight == (PART,)
+    carry_out(replica, plan_clean_up(replica))
+    assert replica.store.has(PART)
+    assert replica.store.detached() == []
+
+
+def test_what_nothing_says_is_under_way_is_set_aside(replicas):
+    replica = replicas["r1"]
+    assert look_at_disk(replica).in_flight == frozenset()
+    assert [name for name, _ in recover_parts(replica).detached] == [f"detached/ignored_{PART}"]
