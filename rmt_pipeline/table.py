@@ -206,10 +206,16 @@ class Table:
     ) -> InsertResult:
         """Commit parts that are staged in this table's store as one insert (design §5)."""
         query = settings or QuerySettings()
-        window = self._replica().settings.replicated_deduplication_window
-        identity = identity_of(staged, token, query, window)
-        staged = self._joined(staged, identity, query)
-        insertion = Insertion.of(staged, identity, replica=self._replica(), run_id=run_id)
+        try:
+            replica = self._replica()
+            window = replica.settings.replicated_deduplication_window
+            identity = identity_of(staged, token, query, window)
+            staged = self._joined(staged, identity, query, replica)
+            insertion = Insertion.of(staged, identity, replica=replica, run_id=run_id)
+        except BaseException:
+            for part in staged:
+                self.store.discard(part)
+            raise
         try:
             return self._run(insertion, query)
         except RmtError as error:
@@ -225,7 +231,11 @@ class Table:
             raise
 
     def _joined(
-        self, staged: Sequence[StagedPart], identity: InsertIdentity, query: QuerySettings
+        self,
+        staged: Sequence[StagedPart],
+        identity: InsertIdentity,
+        query: QuerySettings,
+        replica: Replica,
     ) -> Sequence[StagedPart]:
         """A partition in more blocks than one commit takes is made of fewer, larger ones: so many
         tasks of Spark had rows of it, or so small were the blocks that were asked for.
@@ -235,13 +245,8 @@ class Table:
             return staged
         from rmt_pipeline.compute import blocks  # noqa: PLC0415  pyarrow
 
-        try:
-            together = blocks_together(self._replica(), staged[0], identity)
-            return blocks.joined(staged, together, self.store, self.definition, query)
-        except BaseException:
-            for part in staged:
-                self.store.discard(part)
-            raise
+        together = blocks_together(replica, staged[0], identity)
+        return blocks.joined(staged, together, self.store, self.definition, query)
 
     def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
         """Until it is done, or was tried often enough. One session serves all tables of this

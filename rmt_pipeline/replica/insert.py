@@ -428,12 +428,14 @@ class Insertion:
         insert_id = self.identity.insert_id
         known = read_record(replica, insert_id)
         if known is None:
-            if self._known is not None and not self._known.record.is_whole:
+            before, self._known = self._known, None
+            if before is not None and not before.record.is_whole:
                 raise InsertCancelled(
-                    f"the record of insert {insert_id} into {replica} was removed while it was "
-                    "under way; the rest of it was not inserted"
+                    f"the record of insert {insert_id} into {replica} was removed by somebody "
+                    f"while it was under way: {before.record.rows_in} of {before.record.rows} rows "
+                    "are in, and the others were not inserted. Inserted again, those that are in "
+                    "would be there twice: insert only the partitions that are missing"
                 )
-            self._known = None
             return
         if not known.record.is_whole and known.record.row_hash != self.record.row_hash:
             raise OtherRows(

@@ -65,10 +65,10 @@ class Strays:
         """Delete what was left; what gets no answer again stays for the next time. Who keeps the
         strays calls it before each request. Two threads do not settle the same at once.
         """
+        if not self._left:
+            return
         with self._lock:
             left, self._left = self._left, ()
-        if not left:
-            return
         try:
             _delete(keeper, _found(keeper, left))
         except ReplicaRetired:
