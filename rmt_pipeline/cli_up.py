@@ -1,30 +1,23 @@
-"""`rmt up`: everything on one machine, from a Procfile; and `rmt dagster`.
+"""`rmt up`: everything on one machine; and `rmt dagster`.
 
-Every process is one of `rmt`'s own commands, so each can also be run alone. Nobody outlives us:
-each child is told by the kernel when its parent is gone, however that ended.
+Every process is one of `rmt`'s own commands, so each can also be run alone. Nobody outlives us,
+however we end (`processes.child`).
 """
 
-import ctypes
 import os
-import shlex
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import urllib3
-from honcho.environ import Procfile, parse_procfile
-from honcho.manager import Manager
-from honcho.printer import Message, Printer
-from honcho.process import Popen, Process
 
 from rmt_pipeline.config import Config
+from rmt_pipeline.processes.group import Group
+from rmt_pipeline.processes.server import accepts
 from rmt_pipeline.processes.zookeeper import answers
 from rmt_pipeline.protocol.errors import BadConfiguration, Unavailable
 from rmt_pipeline.system import Clock, SystemClock
@@ -32,12 +25,12 @@ from rmt_pipeline.system import Clock, SystemClock
 READY_TIMEOUT_S = 180.0
 PROBE_EVERY_S = 0.25
 PROBE_TIMEOUT_S = 2.0
-_PR_SET_PDEATHSIG = 1  # Linux, <sys/prctl.h>
+_SPEAKER = "rmt"
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One line of the Procfile. `ready` says whether it answers; `where` tells people."""
+    """One process. `ready` says whether it answers; `where` tells people."""
 
     name: str
     command: list[str]
@@ -75,7 +68,7 @@ def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[
             Service(
                 "spark",
                 _rmt(config, "spark"),
-                partial(_accepts, port),
+                partial(accepts, "127.0.0.1", port),
                 f"sc://127.0.0.1:{port}",
             )
         )
@@ -92,10 +85,6 @@ def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[
     return found
 
 
-def procfile(wanted: list[Service]) -> str:
-    return "".join(f"{one.name}: exec {shlex.join(one.command)}\n" for one in wanted)
-
-
 def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
     """Run until Ctrl-C, SIGTERM, or the first process that ends by itself: then all end.
 
@@ -104,14 +93,19 @@ def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
     if dagster:
         workspace_of(config)  # better said now than by a child, after a minute
     wanted = services(config, dagster=dagster, spark=spark, work=work)
-    manager = _Manager(wanted, SystemClock())
-    parsed: Procfile = parse_procfile(procfile(wanted))
-    for name, command in parsed.processes.items():
-        manager.add_process(name, command, env=_environment(config))
-    manager.loop()
-    if manager.asked_to_end:
+    group = Group([_SPEAKER, *(one.name for one in wanted)], sys.stderr)
+    try:
+        for one in wanted:
+            group.start(one.name, one.command, _environment(config))
+        threading.Thread(
+            target=_report, args=[group, wanted, SystemClock()], name="rmt-ready", daemon=True
+        ).start()
+        group.run()
+    finally:
+        group.stop()
+    if group.asked_to_end:
         return 0
-    manager.tell("one process ended by itself (see above), so all were ended")
+    group.tell(_SPEAKER, "one process ended by itself (see above), so all were ended")
     return 1
 
 
@@ -179,74 +173,22 @@ def _responds(url: str) -> bool:
     return True
 
 
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), PROBE_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
-
-
-class _Manager(Manager):  # type: ignore[misc]  # honcho has no types
-    """honcho's, that writes to standard error and says what is ready."""
-
-    def __init__(self, wanted: list[Service], clock: Clock) -> None:
-        super().__init__(Printer(sys.stderr))
-        self._process_ctor = _Process
-        self._wanted = wanted
-        self._clock_s = clock
-        self._ended = threading.Event()
-
-    @property
-    def asked_to_end(self) -> bool:
-        return self.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
-
-    def loop(self) -> None:
-        super().loop()
-        self._ended.set()
-
-    def tell(self, text: str) -> None:
-        self._system_print(f"{text}\n")
-
-    def _start(self) -> None:
-        super()._start()  # forks: no thread of ours may run before
-        threading.Thread(target=self._report, name="rmt-ready", daemon=True).start()
-
-    def _report(self) -> None:
-        deadline_s = self._clock_s.monotonic_s() + READY_TIMEOUT_S
-        for service in self._wanted:
-            while not service.ready():
-                late = self._clock_s.monotonic_s() > deadline_s
-                if late or self._terminating or self._ended.wait(PROBE_EVERY_S):
-                    if late:
-                        self._line(f"{service.name} is not ready after {READY_TIMEOUT_S:g} s")
-                    return
-            self._line(f"{service.name} is ready: {service.where}")
-        self._line("everything is ready. Ctrl-C ends it. Try:  " + _first_steps(self._wanted))
-
-    def _line(self, text: str) -> None:
-        now = datetime.now().astimezone()  # noqa: TID251  for people, beside honcho's own lines
-        self.events.put(Message("line", f"{text}\n", now, "rmt", None))
+def _report(group: Group, wanted: list[Service], clock: Clock) -> None:
+    """Say what is ready, in order; until the end begins."""
+    deadline_s = clock.monotonic_s() + READY_TIMEOUT_S
+    for service in wanted:
+        while not service.ready():
+            if group.wait_s(PROBE_EVERY_S):
+                return
+            if clock.monotonic_s() > deadline_s:
+                late = f"{service.name} is not ready after {READY_TIMEOUT_S:g} s"
+                group.tell(_SPEAKER, late)
+                return
+        group.tell(_SPEAKER, f"{service.name} is ready: {service.where}")
+    steps = _first_steps(wanted)
+    group.tell(_SPEAKER, f"everything is ready. Ctrl-C ends it. Try:  {steps}")
 
 
 def _first_steps(wanted: list[Service]) -> str:
     server = next((one.name for one in wanted if "serve" in one.command), "NAME")
     return f"rmt sql --server {server} 'SHOW TABLES';  rmt status"
-
-
-class _Process(Process):  # type: ignore[misc]  # honcho has no types
-    """honcho's runner of one command, which dies with its parent and takes the command along."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._child_ctor = partial(Popen, preexec_fn=partial(_die_with_parent, signal.SIGTERM))
-
-    def run(self, events: Any = None, ignore_signals: bool = False) -> None:
-        _die_with_parent(signal.SIGKILL)
-        super().run(events, ignore_signals)
-
-
-def _die_with_parent(number: int) -> None:
-    """Ask the kernel for a signal when the parent ends. Elsewhere than on Linux: nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

@@ -76,7 +76,9 @@ class Child:
 
     @property
     def output(self) -> IO[bytes]:
-        """What it writes, if `output` was PIPE; it ends when everything in its group has ended."""
+        """What it writes, if `output` was PIPE; it ends when everything in its group has ended. The
+        reader closes it, or the end of the context.
+        """
         assert self._guardian.stdout is not None, "the child was not started with a pipe"
         return self._guardian.stdout
 
@@ -108,14 +110,14 @@ class Child:
         """End it and everything in its group by force, now. Idempotent."""
         self._ours.close()
         self.wait(_KILL_TIMEOUT_S)
-        if self._guardian.stdout is not None:
-            self._guardian.stdout.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self._guardian.stdout is not None:
+            self._guardian.stdout.close()
 
     def _read_pid(self, program: str) -> int:
         """The command's, which the guardian says as soon as it has forked."""

@@ -4,6 +4,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper, answers
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration, ZooKeeperUnreachable
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.waiting import BUSY
+from tests.support.waiting import BUSY, until
 
 pytestmark = pytest.mark.zookeeper
 
@@ -110,3 +112,30 @@ def test_a_signal_during_the_start_is_heard(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 0
         assert time.monotonic() - start < 5 * BUSY
+
+
+@pytest.mark.parametrize("stage", ["starting", "answering"])
+def test_a_killed_owner_leaves_no_java_and_no_lock(tmp_path: Path, stage: str) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", FOREGROUND, str(tmp_path), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        if stage == "starting":
+            until((tmp_path / "zookeeper.out").exists)
+        else:
+            assert process.stdout is not None
+            assert f"127.0.0.1:{port}" in process.stdout.readline()
+        process.kill()
+
+    def is_left() -> list[str]:
+        return [one.decode() for one in command_lines() if str(tmp_path).encode() in one]
+
+    until(lambda: is_left() == [], lambda: f"these are left: {is_left()}")
+    with EmbeddedZooKeeper(tmp_path, port):  # neither the port nor the directory is held
+        assert answers("127.0.0.1", port)
+
+
+def command_lines() -> Iterator[bytes]:
+    """Of all processes; one that ends meanwhile has none."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield file.read_bytes()

@@ -60,7 +60,7 @@ def is_alive(pid: int) -> bool:
 @pytest.fixture
 def up(tmp_path):
     up = Up(tmp_path)
-    assert len(up.started) >= 5, "two runners, ZooKeeper's java and both commands"
+    assert len(up.started) >= 5, "ZooKeeper's java, both commands, and a guardian of each"
     yield up
     for pid in up.started:
         if is_alive(pid):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rmt_pipeline import cli, cli_merges
-from rmt_pipeline.cli_up import procfile, services, workspace_of
+from rmt_pipeline.cli_up import services, workspace_of
 from rmt_pipeline.config import load_config
 
 TWO_SERVERS = """
@@ -161,11 +161,11 @@ def test_a_worker_of_another_servers_directory_is_refused(rmt, tmp_path):
     assert "data directory of server 'r9'" in err
 
 
-def test_everything_is_a_procfile_of_our_own_commands(config_file):
+def test_everything_is_our_own_commands(config_file):
     config = load_config(config_file)
-    text = procfile(services(config, dagster=True, spark=True, work=False))
-    rmt_command = f"exec {sys.executable} -m rmt_pipeline.cli --config {config_file}"
-    assert text.splitlines() == [
+    wanted = services(config, dagster=True, spark=True, work=False)
+    rmt_command = f"{sys.executable} -m rmt_pipeline.cli --config {config_file}"
+    assert [f"{one.name}: {' '.join(one.command)}" for one in wanted] == [
         f"zookeeper: {rmt_command} zookeeper",
         f"r1: {rmt_command} serve r1 --connect-timeout-s 180",
         f"r2: {rmt_command} serve r2 --connect-timeout-s 180",

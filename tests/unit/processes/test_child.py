@@ -125,30 +125,29 @@ def test_a_child_is_asked_before_it_is_forced() -> None:
     polite = (
         "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); print(1, flush=True)"
     )
-    child = Child(script(f"{polite}; sys.stdin.read()"), output=subprocess.PIPE)
-    assert child.output.readline() == b"1\n"
-    child.terminate()
-    assert child.wait()
-    assert child.status() == 3
-    child.stop(0.0)
+    with Child(script(f"{polite}; sys.stdin.read()"), output=subprocess.PIPE) as child:
+        assert child.output.readline() == b"1\n"
+        child.terminate()
+        assert child.wait()
+        assert child.status() == 3
+        child.stop(0.0)
 
 
 def test_one_that_does_not_listen_is_ended_by_force() -> None:
     deaf = STUBBORN.replace("time.sleep", "print(1, flush=True); time.sleep")
-    child = Child(script(deaf), output=subprocess.PIPE)
-    child.output.readline()
-    assert child.status() is None
-    child.stop(within_s=0.1)
-    assert child.status() == 128 + signal.SIGKILL
-    child.stop(within_s=0.1)
+    with Child(script(deaf), output=subprocess.PIPE) as child:
+        child.output.readline()
+        assert child.status() is None
+        child.stop(within_s=0.1)
+        assert child.status() == 128 + signal.SIGKILL
+        child.stop(within_s=0.1)
 
 
 def test_its_input_ends_only_with_its_owner() -> None:
     reading = "import sys; print(1, flush=True); sys.stdin.read(); print(2, flush=True)"
-    child = Child(script(reading), output=subprocess.PIPE)
-    assert child.output.readline() == b"1\n"
-    assert not child.wait(0.2)
-    child.kill()
+    with Child(script(reading), output=subprocess.PIPE) as child:
+        assert child.output.readline() == b"1\n"
+        assert not child.wait(0.2)
 
 
 def test_the_pid_is_the_commands_own() -> None:

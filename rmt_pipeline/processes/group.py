@@ -1,0 +1,100 @@
+"""Several children who end together, and whose output is told line by line under their names."""
+
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import FrameType
+from typing import TextIO
+
+from rmt_pipeline.processes.child import Child
+from rmt_pipeline.system import Clock, SystemClock
+
+STOP_TIMEOUT_S = 5.0  # then by force
+LAST_WORDS_S = (
+    1.0  # what has ended has written: only a process of another group may still hold it
+)
+_COLOURS = (36, 33, 32, 35, 34, 31)  # of ANSI terminals
+
+
+class Group:
+    """`start` each, then `run`. For the main thread, but `tell`."""
+
+    def __init__(self, names: Sequence[str], out: TextIO, clock: Clock | None = None) -> None:
+        """`names` of all who will speak, which is how wide their column is."""
+        self._out = out
+        self._clock = clock or SystemClock()
+        self._width = max(map(len, names))
+        self._colours = dict(zip(names, _COLOURS * len(names), strict=False))
+        self._children: dict[str, Child] = {}
+        self._readers: list[threading.Thread] = []
+        self._speaking = threading.Lock()
+        self._over = threading.Event()
+        self.asked_to_end = False
+
+    def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> None:
+        """Raises Unavailable."""
+        child = Child(command, output=subprocess.PIPE, env=env)
+        self._children[name] = child
+        self.tell(name, f"{name} started (pid={child.pid})")
+        reader = threading.Thread(
+            target=self._read, args=[name, child], name=f"rmt-{name}", daemon=True
+        )
+        self._readers.append(reader)
+        reader.start()
+
+    def wait_s(self, seconds: float) -> bool:
+        """True as soon as the end begins. From any thread."""
+        return self._over.wait(seconds)
+
+    def run(self) -> None:
+        """Until SIGINT, SIGTERM, or the end of the first child: then all end."""
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self.asked_to_end = True
+            self._over.set()
+
+        signals = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, on_signal) for number in signals}
+        try:
+            self._over.wait()
+        finally:
+            self.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """All at once: each is asked, and all have the same time. Idempotent."""
+        self._over.set()
+        for child in self._children.values():
+            child.terminate()
+        until_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
+        for child in self._children.values():
+            child.wait(max(0.0, until_s - self._clock.monotonic_s()))
+        for child in self._children.values():
+            child.kill()
+        for reader in self._readers:
+            reader.join(LAST_WORDS_S)
+
+    def tell(self, name: str, line: str) -> None:
+        """From any thread."""
+        now = datetime.now().astimezone()  # noqa: TID251  for people
+        prefix = f"{now:%H:%M:%S} {name:{self._width}} | "
+        if self._out.isatty():
+            prefix = f"\x1b[{self._colours.get(name, 0)}m{prefix}\x1b[0m"
+        with self._speaking:
+            self._out.write(f"{prefix}{line}\n")
+            self._out.flush()
+
+    def _read(self, name: str, child: Child) -> None:
+        """Its output ends when everything in its group has ended."""
+        try:
+            with child.output as lines:
+                for line in lines:
+                    self.tell(name, line.decode(errors="replace").rstrip("\r\n"))
+            child.wait()
+            self.tell(name, f"{name} stopped (status={child.status()})")
+        finally:
+            self._over.set()
