@@ -1,6 +1,7 @@
 """Parts that nobody can give: on no replica, or on none that is active (spec §5.9). In words."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from rmt_pipeline.protocol.entries import (
     DropPart,
@@ -11,6 +12,7 @@ from rmt_pipeline.protocol.entries import (
     result_of,
     sources_of,
 )
+from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import KnownEntries, living_replicas, queued_entries
@@ -22,24 +24,17 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
     """By part: what stands in the way of those of `wanted` that nobody can give or make now, with
     the remedy that there is. At most `LOOKED_AT_MAX` are looked at.
 
-    The queues before the parts: what an entry makes moves from the one to the other.
+    The queues are read only for what nobody has, and the parts once more after them: what an entry
+    makes moves from the one to the other.
     """
     parts = sorted(set(wanted))[:LOOKED_AT_MAX]
     if not parts:
         return {}
     living = living_replicas(replica.keeper, replica.table)
-    queued = [
-        entry
-        for name in living
-        for entry in queued_entries(replica.keeper, replica.table.replica(name), KnownEntries())
-    ]
-    listed = replica.keeper.children_many(
-        [replica.table.replica(name).parts for name in living]
-    )
-    promised = {
-        name: [PartName.parse(text) for text in texts or []]
-        for name, texts in zip(living, listed, strict=True)
-    }
+    promised, queued = _promised(replica, living), list[LogEntry]()
+    if not all(_holders(part, promised) for part in parts):
+        queued = _queued(replica, living)
+        promised = _promised(replica, living)
     found: dict[PartName, str] = {}
     for part in parts:
         holders = _holders(part, promised)
@@ -51,6 +46,26 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
             found[part] = (
                 f"{part} is only on {', '.join(holders)}, not active now: start the server there"
             )
+    return found
+
+
+def _promised(replica: Replica, names: Collection[str]) -> dict[str, list[PartName]]:
+    listed = replica.keeper.children_many([replica.table.replica(name).parts for name in names])
+    return {
+        name: [PartName.parse(text) for text in texts or []]
+        for name, texts in zip(names, listed, strict=True)
+    }
+
+
+def _queued(replica: Replica, names: Iterable[str]) -> list[LogEntry]:
+    """Of all replicas. One that was dropped meanwhile, or whose queue can't be read, makes nothing:
+    that is its own worker's business.
+    """
+    found: list[LogEntry] = []
+    for name in names:
+        with suppress(ReplicaRetired, Corruption):
+            known = KnownEntries()
+            found += queued_entries(replica.keeper, replica.table.replica(name), known)
     return found
 
 

@@ -11,9 +11,11 @@ import pytest
 from rmt_pipeline.cli_mutations import progress_lines
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica import missing
 from rmt_pipeline.replica.assign import optimize_partition
 from rmt_pipeline.replica.assign_mutations import assign_mutations
 from rmt_pipeline.replica.check import refetch
+from rmt_pipeline.replica.drop import drop_replica
 from rmt_pipeline.replica.explain import explain_merges
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutation_progress import mutation_progress
@@ -25,7 +27,8 @@ from rmt_pipeline.replica.mutations import (
 )
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.sql.system.replication import REPLICATION_QUEUE, _queue_rows
-from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper
+from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import Replicas
 
@@ -144,3 +147,19 @@ def test_what_can_be_had_made_or_is_dropped_is_not_missing(replicas):
     optimize_partition(one, "all", final=True, skip_merged=False)
     pull_log(one)
     assert why_missing(one, [LOST, PartName.parse("all_0_1_1")]) == {}
+
+
+def test_a_replica_that_is_dropped_meanwhile_stops_nobody(replicas, monkeypatch):
+    """The question is only for people: whoever works goes on."""
+    lose(replicas, "r1", "r2")
+    right = missing.living_replicas
+
+    def then_dropped(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
+        names = right(keeper, table)
+        drop_replica(replicas["r2"].keeper, table, "r2")
+        return names
+
+    monkeypatch.setattr(missing, "living_replicas", then_dropped)
+    work_once = replicas.step("r1", "fetch")
+    assert work_once.done
+    assert why_missing(replicas["r1"], [LOST])[LOST].startswith("all_0_0_0 is lost")
