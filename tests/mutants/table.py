@@ -16,6 +16,7 @@ class Mutant:
     """`seed`: where the simulation noticed it first, so that it is asked there first. For those
     that no seed finds soon, `scenario` is a crash scenario that notices it, or `test` one of
     `test_scenarios`. `only_by`: the one check without which nobody would notice it at its seed.
+    `first_by`: the check that notices it at its seed before anybody else does.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Mutant:
     scenario: str = ""
     test: str = ""
     only_by: str = ""
+    first_by: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -39,7 +41,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "threads: entries looked up in what all share, in a world",
         plants.entries_are_shared,
-        seed=26,
+        seed=3,
+        first_by="merges_read_all_that_they_cover",
     ),
     # insert
     Mutant(
@@ -61,6 +64,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "insert: no log entry in the commit",
         plants.without("commit_insert", plants.creates("/log/")),
+        seed=1,
+        only_by="each_row_is_what_the_log_makes_of_it",
     ),
     Mutant(
         "insert: no part node in the commit",
@@ -300,7 +305,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "mutate: done before it is",
         plants.instead(Mutations, "parts_to_do", lambda *_: []),
         seed=9,
-        only_by="mutations_are_finished",
+        first_by="finished_mutations_are_carried_out",
     ),
     Mutant(
         "mutate: blocks in flight are not waited for",
@@ -331,7 +336,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "merge: a row is lost",
         upkeep.merge_makes(lambda rows: rows[:-1] if len(rows) > 2 else rows),
         seed=1,
-        only_by="each_row_is_what_the_log_makes_of_it",
+        first_by="part_has_the_rows_of_its_blocks",
     ),
     Mutant(
         "merge: a row is invented",

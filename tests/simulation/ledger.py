@@ -2,6 +2,7 @@
 and what the log says of rows and mutations, from which follows what must be there at the end.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.formats import MutationEntry
@@ -97,16 +98,17 @@ class Ledger:
     """The replicas with such disks: their rows are away until the part was fetched again."""
     clock_jumps: int = 0
 
-    def forms_of(self, row: str) -> set[str | None]:
+    def forms_of(self, row: str, up_to: float = math.inf) -> set[str | None]:
         """What may have become of a row that was logged, None for deleted: every mutation with a
-        greater number than its block, in order, has changed it, and no other one has.
+        greater number than its block, in order, has changed it, and no other one has. `up_to`:
+        in a part with this data version.
         """
         block = self.blocks[row]
         forms: set[str | None] = {row}
         for mutation_id in sorted(self.mutations):
             entry = self.mutations[mutation_id]
             version = entry.version_in(block.partition)
-            if version is None or version <= block.block_min:
+            if version is None or not block.block_min < version <= up_to:
                 continue
             change = self.changes.get(entry.commands)
             if change is None:

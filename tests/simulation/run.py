@@ -36,6 +36,7 @@ STORM_STEPS = 600
 CALM_STEPS_MAX = 10_000
 LATER_S = 5000.0  # old enough to be judged, even if a clock was an hour ahead
 CALM_BEFORE = 0.75  # of the worlds have all replicas up before the storm
+RESTARTS = 0.4  # of the worlds are started anew when the calm begins
 TIDY_ROUNDS_MAX = 6
 SHRINK_ROUNDS_MAX = 300
 COLLECT_EVERY = 50_000  # new objects
@@ -53,6 +54,8 @@ class Run:
     world: World
     cluster: Cluster
     ledger: Ledger
+    restarts: bool = True
+    """When the calm begins everybody starts anew; otherwise it has to come by itself."""
 
     @property
     def finished(self) -> Finished:
@@ -67,17 +70,24 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
     cluster, ledger = Cluster(world, workers=size.workers), Ledger()
     for site in cluster.sites.values():
         site.form = schedule.rng.choice(FORMS)
+    restarts = True
     Watchman(cluster, ledger)
     if is_busy:
         cluster.boot(*list(cluster.sites)[: size.hosts - size.newcomers])
+        world.work_s = schedule.rng.choice(((0.0,), (0.0, 0.0, 0.03, 0.5)))
+        world.oddity = schedule.rng.choice((0.0, 0.0, 0.2))
+        restarts = schedule.rng.random() < RESTARTS
         Workload(cluster, ledger, size).begin()
-    return Run(world, cluster, ledger)
+    return Run(world, cluster, ledger, restarts)
 
 
 def settle(run: Run) -> None:
-    """Calm: no faults, everybody restarts, until nothing is left to do."""
+    """Calm: no faults, until nothing is left to do. What hangs on the life of a process or of its
+    session must come to an end without their deaths, too.
+    """
     run.world.calm()
-    run.cluster.restart_everything()
+    if run.restarts:
+        run.cluster.restart_everything()
     until_nothing_is_left(run)
     if run.ledger.lost_parts:
         for site in run.finished.sites:

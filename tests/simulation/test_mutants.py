@@ -22,6 +22,7 @@ CHECKS = {
 QUICK_SEED_MAX = 5
 ALONE = [mutant for mutant in table.MUTANTS if mutant.only_by]
 QUICK = [mutant for mutant in ALONE if mutant.seed <= QUICK_SEED_MAX]  # make mutants: all
+SOONER = [mutant for mutant in table.MUTANTS if mutant.first_by]
 SOON = [mutant for mutant in table.MUTANTS if mutant.test]  # a step or two each
 
 
@@ -35,9 +36,20 @@ def test_each_check_has_a_bug_that_only_it_notices(mutant: Mutant) -> None:
     assert alone(mutant) is not None
 
 
+@pytest.mark.parametrize("mutant", SOONER, ids=lambda mutant: mutant.first_by)
+def test_some_checks_notice_a_bug_before_anybody_else_does(mutant: Mutant) -> None:
+    found = notice(mutant)
+    assert found is not None
+    assert found.check == mutant.first_by
+
+
 def test_no_check_is_without_such_a_bug() -> None:
-    """Parts that overlap end in a queue that can't go on, too: the check only says so at once."""
-    assert {mutant.only_by for mutant in ALONE} == CHECKS - {"parts_never_overlap"}
+    """Parts that overlap end in a queue that can't go on, too: the check only says so at once. A
+    mutation that is not carried out is noticed when it is noted as finished.
+    """
+    late = {"parts_never_overlap", "mutations_are_finished"}
+    noticing = {mutant.only_by or mutant.first_by for mutant in (*ALONE, *SOONER)}
+    assert noticing == CHECKS - late
 
 
 def test_nobody_notices_a_change_that_changes_nothing() -> None:

@@ -7,16 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.entries import GetPart, virtual_parts
+from rmt_pipeline.protocol.entries import GetPart, MergeParts, virtual_parts
 from rmt_pipeline.protocol.formats import MutationEntry
 from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.part_set import Intersects, PartSet
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import Facts, QueueView
 from rmt_pipeline.protocol.records import Claim
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from tests.simulation.checkers import outside_store, paths_of, show
-from tests.simulation.ledger import Ledger
+from tests.simulation.ledger import Ledger, inserted_as
 from tests.support.cluster import TABLE, Cluster, Site
 from tests.support.fake_keeper import Node
 from tests.support.sim_rows import rows_on
@@ -55,12 +56,15 @@ class Watchman:
     def _look(self, before: dict[str, Node | None]) -> None:
         nodes = self.cluster.world.zookeeper.nodes
         log = f"{TABLE.log}/"
+        logged = [path for path in before if path.startswith(log) and path in nodes]
+        for path in logged:
+            if before[path] is None:
+                self._logged(path, nodes[path])
         for path, old in before.items():
             node = nodes.get(path)
-            if old is not None or node is None:
-                continue
-            if path.startswith(log):
-                self._logged(path, node)
+            if path.endswith(("/mutation_pointer", "/finished_mutations")) and node:
+                self.finished_mutations_are_carried_out(path.split("/")[-2])
+            if old is not None or node is None or path.startswith(log):
                 continue
             parent, _, name = path.rpartition("/")
             if parent == TABLE.mutations:
@@ -76,6 +80,7 @@ class Watchman:
         site = self.cluster.sites[replica]
         self.part_is_whole_before_it_is_announced(site, part)
         self.parts_never_overlap(part)
+        self.part_has_the_rows_of_its_blocks(site, part)
 
     def part_is_whole_before_it_is_announced(self, site: Site, part: PartName) -> None:
         """The disk first, then ZooKeeper: and it would survive a loss of power right now."""
@@ -87,6 +92,67 @@ class Watchman:
             assert site.host.disk.is_safe(path), (
                 f"{site.replica} announces {part}, but {path} would not survive a loss of power"
             )
+
+    def part_has_the_rows_of_its_blocks(self, site: Site, part: PartName) -> None:
+        """Whatever made it: of each row in the log with a block of its range it has what the
+        mutations up to its version make of the row, once. So a merge takes no row out of sight
+        that it did not read.
+        """
+        found: dict[str, list[str]] = {}
+        for text in rows_on(site.host.disk, part):
+            found.setdefault(inserted_as(text), []).append(text)
+        for row, block in self.ledger.blocks.items():
+            if block.partition != part.partition or not (
+                part.block_min <= block.block_min <= part.block_max
+            ):
+                continue
+            there = found.get(row, [])
+            allowed = self.ledger.forms_of(row, part.data_version)
+            right = len(there) < 2 and (there[0] if there else None) in allowed
+            assert right, f"{site.replica} announces {part}, in which {row} is {there}"
+
+    def merges_read_all_that_they_cover(self, path: str, entry: MergeParts) -> None:
+        """Every block that is in the log and in the range of the result is in a source."""
+        result = entry.result
+        for row, block in self.ledger.blocks.items():
+            covered = (
+                block.partition == result.partition
+                and result.block_min <= block.block_min <= result.block_max
+            )
+            is_read = any(
+                source.block_min <= block.block_min <= source.block_max
+                for source in entry.sources
+            )
+            assert is_read or not covered, f"{path} merges over {row} in {block}: {entry}"
+
+    def finished_mutations_are_carried_out(self, replica: str) -> None:
+        """What a replica notes as finished is in every part that it has or will have, for each
+        block in the log with a smaller number.
+        """
+        nodes, paths = self.cluster.world.zookeeper.nodes, TABLE.replica(replica)
+        if paths.parts not in nodes or nodes[paths.is_lost].data == b"1":
+            return
+        beyond = nodes.get(paths.finished_mutations)
+        finished = FinishedMutations.decode(
+            nodes[paths.mutation_pointer].data, b"" if beyond is None else beyond.data
+        )
+        there = PartSet(PartName.parse(name) for name in nodes[paths.parts].children)
+        for node in nodes[paths.queue].children:
+            for part in virtual_parts(decode(nodes[paths.queue_entry(node)].data)):
+                there.add(part)
+        for mutation in nodes[TABLE.mutations].children:
+            if mutation not in finished or mutation in self.ledger.killed:
+                continue
+            entry = self.ledger.mutations[mutation]
+            for block in set(self.ledger.blocks.values()):
+                version = entry.version_in(block.partition)
+                if version is None or block.block_min > version:
+                    continue
+                part = there.containing(block)
+                done = part is not None and part.data_version >= version
+                assert done, (
+                    f"{replica} has finished {mutation}, {version}; of {block} has {part}"
+                )
 
     def claims_never_overlap(self, paths: ReplicaPaths, node: str) -> None:
         """No two workers produce overlapping parts, and nobody what was produced already."""
@@ -135,6 +201,8 @@ class Watchman:
 
     def _logged(self, path: str, node: Node) -> None:
         entry = decode(node.data)
+        if isinstance(entry, MergeParts):
+            self.merges_read_all_that_they_cover(path, entry)
         if isinstance(entry, GetPart):
             site = self.cluster.sites[entry.source_replica]
             rows = rows_on(site.host.disk, entry.part)

@@ -248,7 +248,11 @@ class Workload:
             self._world.sleep_s(self._rng.uniform(0.0, 1.0))
             if self._world.is_calm:
                 return
-            self.spawn_mutation(self._drawn_change(number), at=self._somewhere())
+            self.spawn_mutation(
+                self._drawn_change(number),
+                at=self._somewhere(),
+                partitions=self._drawn_partitions(),
+            )
             if self._rng.random() < 0.4:
                 self._until_some_part_has_it()
                 self._cluster.spawn(self._somewhere(), "kill", self.kill_newest)
@@ -282,12 +286,22 @@ class Workload:
         prefix = self._rng.choice((insert, f"{insert}.a", insert[:2], "0"))
         return Change(prefix, self._rng.choice(("", f"{SUFFIX}{number}")))
 
-    def spawn_mutation(self, change: Change, *, at: Site) -> None:
+    def spawn_mutation(
+        self, change: Change, *, at: Site, partitions: Sequence[str] | None = None
+    ) -> None:
         command = change.command()
         self._ledger.changes[command] = change
         self._cluster.spawn(
-            at, "mutate", lambda context: create_mutation(context.replica(), command)
+            at,
+            "mutate",
+            lambda context: create_mutation(context.replica(), command, partitions),
         )
+
+    def _drawn_partitions(self) -> list[str] | None:
+        """Of a mutation: all, one or some; also ones where nothing is."""
+        if self._rng.random() < 0.5:
+            return None
+        return self._rng.sample("abcd", self._rng.randint(1, 2))
 
     def kill_newest(self, context: Context) -> None:
         ids = context.keeper().children(TABLE.mutations)

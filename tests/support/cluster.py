@@ -347,15 +347,18 @@ class Cluster:
         while True:
             waker = SimWaker(self.world)
             try:
+                replica = context.replica()
                 start(
-                    context.replica(),
+                    replica,
                     identity=site.replica,
                     incarnation=incarnation,
                     address=ReplicaAddress(site.host.name, 9009, 9000, "default", "t"),
                 )
-                context.keeper().on_retired(waker.wake)
-                site.is_serving = True
-                while not context.keeper().is_retired:
+                keeper = replica.keeper  # not the next one, when this is over
+                assert isinstance(keeper, SimKeeper)
+                keeper.on_retired(waker.wake)
+                site.is_serving = not keeper.is_retired
+                while not keeper.is_retired:
                     waker.wait_s(60.0)
             except UserError:
                 raise

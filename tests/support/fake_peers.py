@@ -58,6 +58,7 @@ class FakePeers:
         )
         try:
             with theirs.pin([part]):
+                world.take_time(self._process)
                 return self._copy(request, theirs, store)
         except MissingPart as error:
             raise NoReplicaHasPart(f"{part}: {error}") from error

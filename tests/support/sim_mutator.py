@@ -44,6 +44,7 @@ class SimMutator:
     """A `Mutator` in a simulated process: reads its source, checks it, writes the result."""
 
     def __init__(self, process: Process) -> None:
+        self._process = process
         self._disk = SimDisk(process)
         self._root = f"/{process.host.name}/"
 
@@ -52,6 +53,7 @@ class SimMutator:
             yield self._mutate(job)
 
     def _mutate(self, job: MutateJob) -> MutateOutcome:
+        self._process.world.take_time(self._process)
         source, partition = job.source, job.source.manifest.partition_id
         rows: list[str] = []
         for file in source.manifest.files:

@@ -82,6 +82,7 @@ class SimMerger:
     """A `Merger` in a simulated process: reads its sources, checks them, writes the result."""
 
     def __init__(self, process: Process) -> None:
+        self._process = process
         self._disk = SimDisk(process)
         self._root = f"/{process.host.name}/"
 
@@ -90,6 +91,8 @@ class SimMerger:
             yield self._merge(job)
 
     def _merge(self, job: MergeJob) -> MergeOutcome:
+        world = self._process.world
+        world.take_time(self._process)
         rows: list[str] = []
         for source in job.sources:
             for file in source.manifest.files:
@@ -101,6 +104,8 @@ class SimMerger:
                     return MergeFailure(job, problem, source.name)
                 rows += decode_rows(data)
         rows = self.merged(rows)
+        if world.rng.random() < world.oddity:
+            rows.reverse()
         partition = job.sources[0].manifest.partition_id
         names = tuple(source.name for source in job.sources)
         manifest = manifest_of(partition, rows, created_s=job.create_time_s, sources=names)

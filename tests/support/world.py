@@ -115,6 +115,10 @@ class World:
         self.is_calm = False
         self.ended_by: list[tuple[str, RmtError]] = []
         """Processes that an error ended, as it would end a command."""
+        self.work_s: tuple[float, ...] = (0.0,)
+        """How long a merge, a mutation or a transfer may take."""
+        self.oddity = 0.0
+        """How likely a merge comes out in another order than elsewhere."""
         self.late_writes: dict[int, deque[Sequence[Op]]] = {}
         self._hub = getcurrent()
         self._ready: list[Task] = []
@@ -227,6 +231,13 @@ class World:
         self._wake_at(task, self.now_s + max(seconds, 0.0))
         self._hub.switch()
         self._require_alive(task.process)
+
+    def take_time(self, process: Process) -> None:
+        """Something that takes long; others go on meanwhile."""
+        seconds = self.rng.choice(self.work_s)
+        if seconds and not self.is_calm:
+            self.note(process.label, "takes its time", f"{seconds} s")
+            self.sleep_s(seconds)
 
     def wait(self, timeout_s: float) -> "Sleep":
         """Sleep that `Sleep.wake` can end; call `Sleep.until_woken` to begin it."""
