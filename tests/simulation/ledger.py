@@ -98,6 +98,14 @@ class Ledger:
     """The replicas with such disks: their rows are away until the part was fetched again."""
     clock_jumps: int = 0
 
+    @property
+    def has_strange_mutations(self) -> bool:
+        """Ones that no client here has asked for, in scenarios: nobody knows what they do."""
+        return any(
+            entry.alter_version == -1 and entry.commands not in self.changes
+            for entry in self.mutations.values()
+        )
+
     def forms_of(self, row: str, up_to: float = math.inf) -> set[str | None]:
         """What may have become of a row that was logged, None for deleted: every mutation with a
         greater number than its block, in order, has changed it, and no other one has. `up_to`:
