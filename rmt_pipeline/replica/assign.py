@@ -23,6 +23,7 @@ from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName, merged
 from rmt_pipeline.protocol.queue import QueueView
 from rmt_pipeline.protocol.ttl import something_expired
+from rmt_pipeline.replica.accounting import require_covered_now
 from rmt_pipeline.replica.check import is_here
 from rmt_pipeline.replica.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
@@ -127,6 +128,7 @@ def assign_merge(
     """Write the merge of `sources` to the log, unless anything was assigned since `view`.
 
     Raises OutcomeUnknown when nobody answered: the entry may be there; a new view will show it.
+    Raises RowsDoNotAddUp when it would cover rows that are in none of the sources.
     """
     paths = [replica.paths.part(part) for part in sources]
     for part, stat in zip(sources, replica.keeper.exists_many(paths), strict=True):
@@ -141,6 +143,7 @@ def assign_merge(
         deduplicate_by=deduplicate_by,
         merge_type=merge_type,
     )
+    require_covered_now(replica, entry.result, entry.sources)
     data = encode(entry)
     ops = transactions.assign(replica.table, replica.paths, [data], view.predicate.log_version)
     try:

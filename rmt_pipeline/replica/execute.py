@@ -47,6 +47,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.queue import Facts, Plan, QueueView
 from rmt_pipeline.protocol.queue_facts import slots_of
+from rmt_pipeline.replica.accounting import Accounts
 from rmt_pipeline.replica.alter_apply import alters_first, unfinished_alters
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.check import is_here
@@ -420,7 +421,9 @@ class Executor:
                 yield self._told(batch, tasks[one.part], published, seconds)
             clones.clear()
 
-        for part, outcome in results:
+        accounts = Accounts(self._replica)
+        for part, made in results:
+            outcome = self._checked(accounts, tasks[part], made)
             if isinstance(outcome, StagedPart) and outcome.is_clone:
                 clones.append(Ready(tasks[part].node, part, outcome))
             else:
@@ -429,6 +432,20 @@ class Executor:
             if len(clones) == CLONES_TOGETHER_MAX:
                 yield from named()
         yield from named()
+
+    @staticmethod
+    def _checked(
+        accounts: Accounts, task: _Task, made: StagedPart | RmtError
+    ) -> StagedPart | RmtError:
+        """What was made; or why it may not be published: then it stays there, to be looked at."""
+        if isinstance(made, StagedPart):
+            try:
+                accounts.require(task.entry, made.manifest)
+            except ReplicaRetired:
+                raise
+            except RmtError as error:
+                return error
+        return made
 
     def _arrived(
         self, batch: Batch, task: _Task, outcome: StagedPart | RmtError, seconds: float

@@ -183,8 +183,10 @@ class Worker:
         except BaseException as error:
             for batch in look.batches:
                 self.executor.give_back(batch)
-            problem = suspect(self.replica, error) if isinstance(error, Corruption) else None
-            if problem is None or not isinstance(error, Corruption) or error.part is None:
+            if not isinstance(error, Corruption):
+                raise
+            problem = suspect(self.replica, error)
+            if problem is None or error.part is None:
                 raise
             return Look(Step(done=(PartDone(error.part, "CHECK_PART", error=problem),))), []
 

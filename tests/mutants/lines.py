@@ -34,6 +34,9 @@ ZOOKEEPER = "rmt_pipeline/zookeeper"
 VALUES = "tests/unit/protocol_values tests/property/test_values.py"
 UPKEEP = "tests/unit/protocol_upkeep"
 MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
+ACCOUNTING = "tests/unit/replica/test_accounting.py"
+CLAIMS = "tests/unit/replica/test_claims.py"
+BESIDE = "tests/simulation/test_scenarios_beside.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 CLONE = "tests/unit/replica/test_clone.py"
 ON_DISK = "tests/unit/replica/test_look_at_disk.py"
@@ -388,6 +391,48 @@ MUTANTS: tuple[LineMutant, ...] = (
         "            if problem is None or error.part is None:\n",
         "            if problem:\n",
         BAD_PARTS,
+    ),
+    LineMutant(
+        "accounting: what a merge covers is not looked at when it is decided",
+        "rmt_pipeline/replica/assign.py",
+        "    require_covered_now(replica, entry.result, entry.sources)\n",
+        "",
+        ACCOUNTING,
+    ),
+    LineMutant(
+        "accounting: nor before it is published",
+        "rmt_pipeline/replica/accounting.py",
+        "        require_covered(self.replica, entry.result, sources_of(entry), self._there)\n",
+        "",
+        ACCOUNTING,
+    ),
+    LineMutant(
+        "accounting: sums in ZooKeeper are not compared",
+        "rmt_pipeline/replica/accounting.py",
+        "        if made.row_hash != expected:\n",
+        "        if made.row_hash < 0:\n",
+        ACCOUNTING,
+    ),
+    LineMutant(
+        "worker: what the disk can't do keeps claims",
+        "rmt_pipeline/replica/execute.py",
+        "        finally:\n            self.give_back(batch)\n",
+        "        finally:\n            pass\n",
+        CLAIMS,
+    ),
+    LineMutant(
+        "worker: what another session is at is begun again",
+        "rmt_pipeline/replica/worker.py",
+        "                elsewhere=self._hands.made_elsewhere(living.keeper),\n",
+        "",
+        BESIDE,
+    ),
+    LineMutant(
+        "worker: the loop does the work itself",
+        "rmt_pipeline/replica/worker.py",
+        "            self._spawn(lambda: self._run(executor, batch))\n",
+        "            self._run(executor, batch)\n",
+        BESIDE,
     ),
     LineMutant(
         "insert: goes on from a record of before",

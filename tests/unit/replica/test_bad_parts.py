@@ -22,6 +22,7 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.snapshot import queued_entries
 from tests.support.local_replicas import Replicas, definition_of
 
 PARTITIONS = (1, 2, 3)
@@ -264,9 +265,10 @@ def test_what_another_check_has_healed_meanwhile_is_not_given_up(replicas, monke
 
 
 def test_a_source_that_goes_before_the_merge_begins_stops_only_this_merge(replicas):
+    replica = replicas["r2"]
     merges = [
         MergeHere(entry)
-        for entry in replicas["r2"].memory.entries.entries.values()
+        for entry in queued_entries(replica.keeper, replica.paths, replica.memory.entries)
         if isinstance(entry, MergeParts)
     ]
     assert len(merges) == len(PARTITIONS)

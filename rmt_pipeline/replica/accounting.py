@@ -1,0 +1,148 @@
+"""The rows that a merge or mutation covers add up, or it does not happen.
+
+That they do is what all the rest is for: the predicate, the claims, the kernel's own sums. Here it
+is looked at once more, by other means and when it matters: before a merge is decided, and before
+the result of a merge or mutation is published. What covers blocks takes every row in them away; so
+each part in its range must be in one of its sources, whether it is promised here or only queued.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from rmt_pipeline.compute.computed import ttl_rules
+from rmt_pipeline.protocol.alter_history import is_current
+from rmt_pipeline.protocol.entries import (
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    result_of,
+    sources_of,
+)
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.formats import PartHeader
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.zookeeper.snapshot import active_parts, queued_entries
+
+LISTED_VALID_S = 1.0
+"""A listing serves for the results of a batch that come within that time of it: a mutation of ten
+thousand small parts does not list ten thousand names ten thousand times.
+"""
+NAMED_MAX = 5
+
+
+class RowsDoNotAddUp(Corruption):
+    """A merge or mutation would take rows away that it has not read. Nothing was published or
+    decided, and nothing was removed.
+    """
+
+    code = "LOGICAL_ERROR"
+
+
+def require_covered(
+    replica: Replica, result: PartName, sources: Sequence[PartName], there: Sequence[PartName]
+) -> None:
+    """Raises RowsDoNotAddUp unless each of these parts that `result` covers is in a source. `there`
+    is sorted.
+    """
+    start = bisect_left(there, (result.partition, result.block_min), key=_position)
+    inside = takewhile(
+        lambda part: _position(part) <= (result.partition, result.block_max), there[start:]
+    )
+    lost = sorted(
+        part
+        for part in set(inside)
+        if result.contains(part)
+        and part != result
+        and not any(source.contains(part) for source in sources)
+    )
+    if lost:
+        shown = ", ".join(map(str, lost[:NAMED_MAX]))
+        raise RowsDoNotAddUp(
+            f"{replica}: {result} covers {len(lost)} parts that are in none of its "
+            f"{len(sources)} sources ({', '.join(map(str, sources[:NAMED_MAX]))}): {shown}. Their "
+            "rows would be gone, so nothing was done. This is a bug: keep the log and the parts, "
+            "and report it"
+        )
+
+
+def _position(part: PartName) -> tuple[str, int]:
+    return part.partition, part.block_min
+
+
+def require_covered_now(
+    replica: Replica, result: PartName, sources: Sequence[PartName]
+) -> None:
+    """As `require_covered`, of what the replica has and has queued at this moment."""
+    require_covered(replica, result, sources, _there(replica))
+
+
+def _there(replica: Replica) -> list[PartName]:
+    """The queue first: an entry goes from there to the parts, so nothing is in neither."""
+    queued = queued_entries(replica.keeper, replica.paths, replica.memory.entries)
+    parts = [part for part in map(result_of, queued) if part is not None]
+    return sorted([*parts, *active_parts(replica.keeper, replica.paths)])
+
+
+@dataclass(slots=True)
+class Accounts:
+    """Of one batch: what there is beside its parts, listed not too long ago."""
+
+    replica: Replica
+    _there: list[PartName] = field(default_factory=list)
+    _listed_s: float | None = None
+
+    def require(self, entry: LogEntry, made: Manifest) -> None:
+        """Raises RowsDoNotAddUp unless the result of a merge or mutation may be published."""
+        if not isinstance(entry, MergeParts | MutatePart):
+            return
+        now_s = self.replica.clock.monotonic_s()
+        if self._listed_s is None or now_s - self._listed_s > LISTED_VALID_S:
+            self._there, self._listed_s = _there(self.replica), now_s
+        require_covered(self.replica, entry.result, sources_of(entry), self._there)
+        if isinstance(entry, MergeParts) and _is_plain(self.replica, entry, made):
+            self._require_conserved(entry, made)
+
+    def _require_conserved(self, entry: MergeParts, made: Manifest) -> None:
+        """The sum of what ZooKeeper says of the sources, which the kernel has not seen. Sources
+        that are gone from there by now, or have no header, say nothing.
+        """
+        replica = self.replica
+        paths = [replica.paths.part(source) for source in entry.sources]
+        headers = [read[0] for read in replica.keeper.get_many(paths) if read is not None]
+        if len(headers) < len(paths) or not all(headers):
+            return
+        expected = sum(
+            int.from_bytes(
+                PartHeader.decode(header).uncompressed_hash_of_compressed_files, "little"
+            )
+            for header in headers
+        ) % (1 << 128)
+        if made.row_hash != expected:
+            named = ", ".join(map(str, entry.sources[:NAMED_MAX]))
+            raise RowsDoNotAddUp(
+                f"{replica}: the rows of {entry.result} have the hash {made.row_hash:032x}, those "
+                f"of its {len(paths)} sources ({named}) add up to {expected:032x} in ZooKeeper. "
+                "Nothing was published, and what was made is kept. This is a bug, or bytes "
+                "changed on a disk: CHECK TABLE reads them all"
+            )
+
+
+def _is_plain(replica: Replica, entry: MergeParts, made: Manifest) -> bool:
+    """Whether every row of the sources must be in the result, with the same hash."""
+    definition, store = replica.definition, replica.store
+    if (
+        definition.engine.kind != "MergeTree"
+        or entry.deduplicate
+        or entry.cleanup
+        or ttl_rules(definition)
+        or made.metadata_version != definition.metadata_version
+    ):
+        return False
+    manifests = [store.manifest(source) for source in entry.sources if store.has(source)]
+    return len(manifests) == len(entry.sources) and all(
+        is_current(definition, one.columns, one.metadata_version) for one in manifests
+    )

@@ -1,0 +1,138 @@
+"""The engine's own guard: rows that a merge or mutation covers add up, or it does not happen."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.compute.merge import LocalMerger
+from rmt_pipeline.compute.merge_job import MergeDone, MergeJob, MergeOutcome
+from rmt_pipeline.compute.mutate import LocalMutator
+from rmt_pipeline.compute.mutate_job import MutateJob, MutateOutcome
+from rmt_pipeline.protocol.entries import MergeParts
+from rmt_pipeline.protocol.log_entry import encode
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.replica.accounting import RowsDoNotAddUp
+from rmt_pipeline.replica.assign import assign_merge, merge_view
+from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.check import check_part
+from rmt_pipeline.replica.execute import Executor
+from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_replicas import Replicas
+
+FIRST, SECOND, THIRD = (PartName.parse(f"all_{number}_{number}_0") for number in range(3))
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """Three rows in three parts, on r1; r2 has nothing yet."""
+    with Replicas(tmp_path) as opened:
+        for value in range(3):
+            opened.insert("r1", value)
+        yield opened
+
+
+def write(replicas: Replicas, entry: MergeParts) -> None:
+    """Into the log, as an engine with a bug would."""
+    replica = replicas["r1"]
+    replica.keeper.multi([Create(replica.table.log_prefix, encode(entry), sequence=True)])
+
+
+def merge_over(*sources: PartName) -> MergeParts:
+    return MergeParts(
+        create_time=1_700_000_000,
+        source_replica="r1",
+        sources=sources,
+        result=PartName.parse("all_0_2_1"),
+    )
+
+
+def reasons(replicas: Replicas, name: str) -> list[str]:
+    replica = replicas[name]
+    nodes = replica.keeper.children(replica.paths.attempts)
+    reads = replica.keeper.get_many([replica.paths.attempts_of(node) for node in nodes])
+    return [Attempts.decode(read[0]).last_exception for read in reads if read is not None]
+
+
+def test_a_merge_over_a_part_that_it_does_not_read_is_not_decided(replicas):
+    """By whatever bug the one who decides has overlooked it."""
+    replica = replicas["r1"]
+    view = merge_view(replica)
+    before = replica.keeper.children(replica.table.log)
+    with pytest.raises(RowsDoNotAddUp, match=r"all_0_2_1 covers 1 parts .*: all_1_1_0\. Their"):
+        assign_merge(replica, view, [FIRST, THIRD])
+    assert replica.keeper.children(replica.table.log) == before
+
+
+def test_nor_over_one_that_is_only_queued(replicas):
+    replica = replicas["r1"]
+    view = merge_view(replica)
+    [file] = replica.store.files(SECOND)
+    Path(file).unlink()
+    assert check_part(replica, SECOND) is not None
+    assert str(SECOND) not in replicas.parts("r1")
+    with pytest.raises(RowsDoNotAddUp, match="all_1_1_0"):
+        assign_merge(replica, view, [FIRST, THIRD])
+
+
+def test_what_is_in_the_log_all_the_same_is_made_and_not_published(replicas):
+    write(replicas, merge_over(FIRST, THIRD))
+    [failed] = replicas.step("r1").done
+    assert "all_0_2_1 covers 1 parts that are in none of its 2 sources" in failed.error
+    assert any("all_1_1_0" in text for text in reasons(replicas, "r1")), "last_exception"
+    assert replicas.parts("r1") == ["all_0_0_0", "all_1_1_0", "all_2_2_0"]
+    assert replicas["r1"].keeper.children(replicas["r1"].paths.executing) == []
+    [kept] = replicas.stores["r1"].staged()
+    assert "all_0_2_1" in kept
+    rows = sum(replicas.stores["r1"].manifest(part).rows for part in (FIRST, SECOND, THIRD))
+    assert rows == 3
+
+
+def test_the_same_is_true_of_mutations(replicas):
+    """Somebody promises a part in the range of the result while that is made."""
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    [made] = replicas.step("r1").done
+    replica = replicas["r1"]
+    replicas.table("r1").mutate("DELETE WHERE n = 1")
+    assert assign_mutations(replica)
+
+    class Meanwhile(LocalMutator):
+        def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
+            stray = replica.paths.part(replace(made.part, mutation=1))
+            replica.keeper.multi([Create(stray, b"")])
+            yield from super().mutate(jobs)
+
+    replicas.step("r1", "fetch")
+    tools = replicas.executor("r1", "merge")._tools
+    mutator = Meanwhile(replicas.clock)
+    executor = Executor(replica, replace(tools, mutator=mutator), "merge")
+    [failed] = executor.step(None).done
+    assert "all_0_2_1_3 covers 1 parts that are in none of its 1 sources" in failed.error
+    assert "all_0_2_1_1" in failed.error
+
+
+class Forgets:
+    """A kernel with a bug that its own sums do not show: it says what its manifest says."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._merger = LocalMerger(replicas.clock)
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        for outcome in self._merger.merge(jobs):
+            assert isinstance(outcome, MergeDone)
+            yield replace(outcome, manifest=replace(outcome.manifest, row_hash=7))
+
+
+def test_a_result_with_other_rows_than_zookeeper_has_of_its_sources_is_not_published(replicas):
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    [failed] = replicas.step("r1", merger=Forgets(replicas)).done
+    assert f"the hash {7:032x}, those of its 3 sources" in failed.error
+    assert replicas.parts("r1") == ["all_0_0_0", "all_1_1_0", "all_2_2_0"]
+
+
+def test_what_adds_up_is_published(replicas):
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    [made] = replicas.step("r1").done
+    assert (made.error, made.rows) == ("", 3)
