@@ -4,6 +4,7 @@ All of it is old here: that a part is young is only the last reason to leave it 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,10 @@ from rmt_pipeline.protocol.entries import GetPart
 from rmt_pipeline.protocol.log_entry import encode
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import Claim
-from rmt_pipeline.replica.check import UNANNOUNCED_S, look_at_disk, recover_parts
+from rmt_pipeline.replica.check import UNANNOUNCED_S, check_part, look_at_disk, recover_parts
 from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from tests.support.local_replicas import Replicas
 
@@ -64,3 +66,51 @@ def test_what_nothing_says_is_under_way_is_set_aside(replicas):
     replica = replicas["r1"]
     assert look_at_disk(replica).in_flight == frozenset()
     assert [name for name, _ in recover_parts(replica).detached] == [f"detached/ignored_{PART}"]
+
+
+def test_an_insert_that_commits_between_two_looks_is_not_taken_for_missing(
+    replicas, monkeypatch
+):
+    """F9. ZooKeeper is asked first, then the disk: the other way round, a part that comes in
+    between is missing on disk and promised.
+    """
+    replica, late = replicas["r1"], PartName.parse("all_2_2_0")
+    get_many, verify = type(replica.keeper).get_many, PartStore.verify
+
+    def commit_once() -> None:
+        monkeypatch.undo()
+        assert replicas.insert("r1", 3) == late
+
+    def asked(keeper: Any, paths: Any) -> Any:
+        found = get_many(keeper, paths)
+        commit_once()
+        return found
+
+    def looked(store: PartStore, part: PartName) -> Any:
+        try:
+            return verify(store, part)
+        finally:
+            commit_once()
+
+    monkeypatch.setattr(type(replica.keeper), "get_many", asked)
+    monkeypatch.setattr(PartStore, "verify", looked)
+    assert check_part(replica, late) is None
+    assert str(late) in replicas.parts("r1")
+
+
+def test_an_entry_that_waits_holds_up_none_of_a_hundred_others(tmp_path):
+    """Q8. It fails no attempt, and runs when what it waits for is over."""
+    with Replicas(tmp_path) as replicas:
+        parts = [replicas.insert("r1", value) for value in range(101)]
+        r2 = replicas["r2"]
+        busy = Claim("somebody", (parts[0],)).encode()
+        node = Create(r2.paths.claim("queue-elsewhere"), busy, ephemeral=True)
+        r2.keeper.multi([node])
+        while (step := replicas.step("r2", "fetch")).did_something:
+            assert not any(done.error for done in step.done)
+        assert replicas.parts("r2") == sorted(map(str, parts[1:]))
+        [(_, reason)] = step.waiting
+        assert reason == "another entry, queue-elsewhere, is producing all_0_0_0"
+        assert r2.keeper.children(r2.paths.attempts) == []
+        r2.keeper.multi([Delete(node.path)])
+        assert [done.part for done in replicas.step("r2", "fetch").done] == [parts[0]]

@@ -185,6 +185,10 @@ def test_a_merge_that_is_killed_leaves_a_directory_that_is_swept(replicas, monke
     [left] = staged(replicas, "r1")
     assert left.startswith(f"tmp_merge_{RESULT}_")
     replica = replicas["r1"]
+    [made] = replicas.step("r1").done  # Q14: at once, beside it
+    assert (made.part, made.error) == (RESULT, "")
+    assert replica.store.verify(RESULT).rows == 4
+    assert staged(replicas, "r1") == [left]
     modified_s, _ = replica.store.staged_at(left)
     replicas.clock.passed_s += modified_s - replicas.clock.now_s()
     assert carry_out(replica, plan_clean_up(replica)).directories == ()
