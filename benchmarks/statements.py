@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.syntax.statements.parse import parse
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_session import create, local_session
 
@@ -26,14 +27,15 @@ QUERY = (
 
 
 class _FirstRequest(BaseException):
-    """Raised in the place of the first request: nothing after it is measured."""
+    """Raised in the place of the first request, with the seconds that it took to get there."""
 
 
 def until_request(session: Session, statement: str) -> float:
     """Processor seconds from the statement to its first request."""
+    began = time.process_time()
 
     def stop(*_: object, **__: object) -> None:
-        raise _FirstRequest
+        raise _FirstRequest(time.process_time() - began)
 
     names = [
         name
@@ -41,14 +43,13 @@ def until_request(session: Session, statement: str) -> float:
         if not name.startswith("_") and callable(getattr(FakeKeeper, name)) and name != "end"
     ]
     kept = {name: getattr(FakeKeeper, name) for name in names}
-    start = time.process_time()
     try:
         for name in names:
             setattr(FakeKeeper, name, stop)
-        start = time.process_time()
+        began = time.process_time()
         session.execute(statement)
-    except _FirstRequest:
-        return time.process_time() - start
+    except _FirstRequest as first:
+        return float(first.args[0])
     finally:
         for name, method in kept.items():
             setattr(FakeKeeper, name, method)
@@ -82,8 +83,18 @@ def main() -> None:
             session.execute(f"{QUERY} OFFSET {next(numbers)}").batches.close()
             return time.process_time() - start
 
-        for each in (insert, update, select):
+        def read() -> float:
+            number, start = next(numbers), time.process_time()
+            parse(f"INSERT INTO t VALUES {ROW.format(number)}")
+            parse(
+                f"ALTER TABLE t UPDATE v = concat(v, '{number}') WHERE k = {number} AND f > 1"
+            )
+            parse(f"{QUERY} OFFSET {number}")
+            return time.process_time() - start
+
+        for each in (read, insert, update, select):
             each()
+        report("an INSERT, an UPDATE and a SELECT, read", [read() for _ in range(REPEATS)])
         report(
             "INSERT VALUES of one row, to the first request", [insert() for _ in range(REPEATS)]
         )
@@ -95,8 +106,8 @@ def main() -> None:
             [until_request(session, bulk) for _ in range(2)],
         )
         create_table = (
-            f"CREATE TABLE u{{}} ({COLUMNS}, l Int64 DEFAULT k * 2) ENGINE = ReplicatedMergeTree"
-            " PARTITION BY p ORDER BY (k, v) TTL d + INTERVAL 1 MONTH DELETE WHERE p = 1"
+            f"CREATE TABLE u{{0}} ({COLUMNS}, l Int64 DEFAULT k * {{0}}) ENGINE = ReplicatedMergeTree"
+            " PARTITION BY p ORDER BY (k, v) TTL d + INTERVAL 1 MONTH DELETE WHERE p = {0}"
         )
         report(
             "CREATE TABLE, to the first request",

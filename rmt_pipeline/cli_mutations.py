@@ -75,10 +75,11 @@ def plan(
     from rmt_pipeline.protocol.settings import QuerySettings  # noqa: PLC0415
     from rmt_pipeline.replica.plan_mutation import plan_mutation  # noqa: PLC0415
     from rmt_pipeline.sql.run.mutation_commands import commands_for  # noqa: PLC0415
+    from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
     with opened_servers(_config(context), server, "mutations") as contexts:
         opened, found = _tables(contexts, table)[0]
-        parsed = commands_for(commands, found.definition)
+        parsed = commands_for(parse_commands(commands), found.definition)
         plans = plan_mutation(found.replica, parsed, QuerySettings())
         for line in plan_lines(_title(opened, found), plans):
             print(line)

@@ -19,7 +19,8 @@ from rmt_pipeline.compute.kernel_sum import bitwise, is_zero, sums
 from rmt_pipeline.compute.order_values import order_values
 from rmt_pipeline.compute.units import Shape, Summing
 from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.syntax.types import DataType, parse_type
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
 
 ColumnRule = Callable[[pa.Array, Groups], pa.Array]
 """The values of a column's rows, and their groups → one value per group."""

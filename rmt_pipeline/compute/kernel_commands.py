@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.compute.kernel_direct import Bounds, Condition, direct_condition
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import (
     AlterColumn,
     Command,
@@ -21,10 +22,13 @@ from rmt_pipeline.syntax.mutation import (
     in_partition,
     parse_commands,
 )
+from rmt_pipeline.syntax.nodes import Call, Literal, Node
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.translate.evaluate import evaluate
-from rmt_pipeline.translate.expression import Expression, compile_expression
-from rmt_pipeline.translate.mutation_rules import affected, cast_text
+from rmt_pipeline.translate.expression import Expression, compile_node
+from rmt_pipeline.translate.mutation_rules import affected, cast_to
+
+_ALWAYS, _NEVER = Literal(1, "1"), Literal(0, "0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +97,16 @@ class Commands:
         return command.clears and any(one.name == command.column for one in self._columns)
 
     def _compiled(self, command: Command) -> _Step:
-        text = "1" if isinstance(command, AlterColumn) else command.condition
-        condition = self._expression(f"if({text}, 1, 0)")
-        direct = direct_condition(self._expression(text).node, _plain_types(self._columns))
+        node = _ALWAYS if isinstance(command, AlterColumn) else command.condition
+        condition = self._expression(Call("if", (node, _ALWAYS, _NEVER)))
+        direct = direct_condition(node, _plain_types(self._columns))
         match command:
             case DeleteRows():
                 return _Step(condition, direct, (), ())
             case UpdateColumns():
                 types = {column.name: column for column in self._columns}
                 assigned = tuple(
-                    (one.column, self._expression(cast_text(one.value, types[one.column])))
+                    (one.column, self._expression(cast_to(one.value, types[one.column])))
                     for one in command.assignments
                 )
                 computed = dict.fromkeys(
@@ -119,11 +123,13 @@ class Commands:
     def _default_of(self, name: str) -> Expression | None:
         """What CLEAR COLUMN sets; None is the default of the type."""
         [column] = [column for column in self._columns if column.name == name]
-        return self._expression(cast_text(column.default, column)) if column.default else None
+        if not column.default:
+            return None
+        return self._expression(cast_to(parse_expression(column.default), column))
 
-    def _expression(self, text: str) -> Expression:
+    def _expression(self, node: Node) -> Expression:
         # Whether `now()` may stand in a command was decided before it was written to the log.
-        return compile_expression(text, self._columns, allow_nondeterministic=True)
+        return compile_node(node, self._columns, allow_nondeterministic=True)
 
     @property
     def are_direct(self) -> bool:

@@ -13,7 +13,8 @@ from rmt_pipeline.compute.key_columns import KeyColumns
 from rmt_pipeline.compute.units import Shape
 from rmt_pipeline.protocol.errors import BadValue, Corruption, UserError
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.syntax.types import arrow_schema, parse_type, quote_name
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.escapes import quote_name
 
 
 class Conform:

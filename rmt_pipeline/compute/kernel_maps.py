@@ -13,7 +13,8 @@ import pyarrow as pa
 from rmt_pipeline.compute.kernel_groups import Groups
 from rmt_pipeline.compute.kernel_sum import wrapped
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.syntax.types import DataType, parse_type
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
 
 KEY_ENDINGS = ("ID", "Key", "Type")
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from rmt_pipeline.compute.kernel_groups import Groups
 from rmt_pipeline.compute.kernel_order import Flags
-from rmt_pipeline.syntax.types import DataType
+from rmt_pipeline.types.data_type import DataType
 
 Limbs = npt.NDArray[np.uint64]
 """Numbers of 128 or 256 bits, shape (n, bits / 32): 32 bits each, least significant first."""

@@ -18,7 +18,8 @@ from rmt_pipeline.compute.kernel_order import Flags, integers
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
-from rmt_pipeline.syntax.types import DataType, arrow_schema, parse_type
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.data_type import DataType
 
 if TYPE_CHECKING:
     from rmt_pipeline.translate.expression import Expression

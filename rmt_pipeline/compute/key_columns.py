@@ -10,8 +10,9 @@ import pyarrow as pa
 from rmt_pipeline.compute.computed import compiled, evaluated
 from rmt_pipeline.compute.order_values import has_own_order, order_values
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.syntax.types import parse_type, quote_name
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import quote_name
 
 
 class KeyColumns:

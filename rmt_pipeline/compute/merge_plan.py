@@ -32,7 +32,8 @@ from rmt_pipeline.protocol.alter_history import stored_as, stored_columns
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.protocol.ttl import codec_of, everything_expired, something_expired
 from rmt_pipeline.store import layout
-from rmt_pipeline.syntax.types import parse_type, quote_name
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.escapes import quote_name
 
 # Small units share tasks: starting a task costs as much as merging a few thousand rows.
 TASK_UNITS_MAX = 8

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmt_pipeline.syntax.types import DataType
+from rmt_pipeline.types.data_type import DataType
 
 _UUID_DIGITS = [*range(19, 23), *range(24, 36), *range(8), *range(9, 13), *range(14, 18)]
 _UUID_CHARACTERS = 36

@@ -10,8 +10,7 @@ from decimal import Context
 from typing import Any
 
 from rmt_pipeline.compute.sip_hash import sip_hash_128
-from rmt_pipeline.types.data_type import DataType
-from rmt_pipeline.types.time_text import EPOCH
+from rmt_pipeline.types.data_type import EPOCH, DataType
 from rmt_pipeline.types.to_text import formatter
 
 NO_KEY = "all"

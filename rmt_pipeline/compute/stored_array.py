@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmt_pipeline.compute.stored_value import stored_value
-from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.data_type import EPOCH, DataType
 from rmt_pipeline.types.time_text import (
     DATE32_MAX,
     DATE32_MIN,
@@ -20,7 +20,6 @@ from rmt_pipeline.types.time_text import (
     DATETIME64_MAX_S,
     DATETIME64_MIN_S,
     DATETIME_MAX_S,
-    EPOCH,
 )
 
 _types = pa.types

@@ -12,8 +12,9 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rmt_pipeline.types.data_type import DataType
-from rmt_pipeline.types.time_text import DATETIME_MAX_S, EPOCH
+from rmt_pipeline.types.data_type import EPOCH, DataType
+from rmt_pipeline.types.from_text import parse_value
+from rmt_pipeline.types.time_text import DATETIME_MAX_S
 
 _SHOWN_CHARACTERS = 100
 _PANDAS_NULLS = frozenset({"NAType", "NaTType"})
@@ -36,7 +37,7 @@ def stored_value(value: Any, kind: DataType) -> Any:
     if type(value).__module__ == "numpy":
         value = value.tolist()
     if isinstance(value, str):
-        return plain.parse_text(value)
+        return parse_value(plain, value)
     if plain.is_integer:
         return _integer(value, plain)
     return _READERS[plain.family](value, plain)
@@ -88,8 +89,8 @@ def _decimal(value: Any, kind: DataType) -> Any:
         raise wrong(value, kind)
     if not _is_finite(value):
         raise wrong(value, kind)
-    return kind.parse_text(
-        format(decimal.Decimal(repr(value) if isinstance(value, float) else value), "f")
+    return parse_value(
+        kind, format(decimal.Decimal(repr(value) if isinstance(value, float) else value), "f")
     )
 
 
@@ -124,14 +125,16 @@ def _date(value: Any, kind: DataType) -> Any:
         value = value.date()
     if not isinstance(value, dt.date):
         raise wrong(value, kind)
-    return kind.parse_text(value.isoformat())
+    return parse_value(kind, value.isoformat())
 
 
 def _time(value: Any, kind: DataType) -> Any:
     if isinstance(value, dt.datetime):
-        return kind.parse_text(value.isoformat(" "))  # without an offset: in the column's zone
+        return parse_value(
+            kind, value.isoformat(" ")
+        )  # without an offset: in the column's zone
     if isinstance(value, dt.date):
-        return kind.parse_text(value.isoformat())
+        return parse_value(kind, value.isoformat())
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if is_number and kind.family == "DateTime":
         if not 0 <= value <= DATETIME_MAX_S:
@@ -150,7 +153,7 @@ def _uuid(value: Any, kind: DataType) -> Any:
 
 def _enum(value: Any, kind: DataType) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
-        return kind.parse_text(str(value))
+        return parse_value(kind, str(value))
     raise wrong(value, kind)
 
 
@@ -166,7 +169,7 @@ def _ipv6(value: Any, kind: DataType) -> Any:
     if isinstance(value, bytes) and len(value) == 16:
         return value
     if isinstance(value, ipaddress.IPv4Address | ipaddress.IPv6Address):
-        return kind.parse_text(str(value))
+        return parse_value(kind, str(value))
     raise wrong(value, kind)
 
 

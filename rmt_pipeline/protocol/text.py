@@ -12,7 +12,7 @@ from rmt_pipeline.protocol.errors import Corruption
 TIME_MAX = 2**32 - 1
 """The original's DateTime: unsigned 32-bit seconds, which end in 2106."""
 
-_ESCAPES = {
+ESCAPES = {
     "\b": "\\b",
     "\f": "\\f",
     "\n": "\\n",
@@ -22,8 +22,8 @@ _ESCAPES = {
     "\\": "\\\\",
     "'": "\\'",
 }
-_ESCAPE_TABLE = str.maketrans(_ESCAPES)
-_UNESCAPES = {
+_ESCAPE_TABLE = str.maketrans(ESCAPES)
+UNESCAPES = {
     "a": "\a",
     "b": "\b",
     "e": "\x1b",
@@ -70,7 +70,7 @@ def _unescaped(match: re.Match[str]) -> str:
         return chr(int(code, 16))
     if not char:
         raise Corruption(f"{match.string!r} ends in the middle of an escape")
-    return _UNESCAPES.get(char, "\\" + char)
+    return UNESCAPES.get(char, "\\" + char)
 
 
 def quote(text: str) -> str:

@@ -23,15 +23,20 @@ from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.mutations import load_mutations, status_of_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.syntax.mutation import Command, names_used, parse_commands
+from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import Waker
-from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.translate.expression import compile_expression, compile_node
 from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 CATCH_UP_S = 10.0
 CATCH_UP_SLICE_S = 0.2
+
+
+def _used(node: Node, columns: Sequence[Column]) -> Sequence[str]:
+    return compile_node(node, columns, allow_nondeterministic=True).columns_used
 
 
 def columns_used(text: str, columns: Sequence[Column]) -> Sequence[str]:
@@ -115,7 +120,7 @@ def _held_up_by(replica: Replica, altered: Altered) -> str | None:
         used = {
             name
             for command in commands
-            for name in names_used(command, lambda text: columns_used(text, columns))
+            for name in names_used(command, lambda node: _used(node, columns))
         }
         found = used & names
         if found and not (found <= types and _can_be(commands, altered.definition)):

@@ -6,6 +6,7 @@ functions keep the name they were written with. Reading the text again gives the
 
 import math
 
+from rmt_pipeline.protocol.errors import SyntaxProblem
 from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, NEVER_NAMES
 from rmt_pipeline.syntax.nodes import (
     Aliased,
@@ -20,7 +21,7 @@ from rmt_pipeline.syntax.nodes import (
     Subquery,
     WindowSpec,
 )
-from rmt_pipeline.syntax.types import quote_text
+from rmt_pipeline.types.escapes import quote_name, quote_text
 from rmt_pipeline.types.to_text import float_text
 
 _BINARY = {
@@ -52,7 +53,14 @@ _RESERVED = CLAUSE_WORDS | NEVER_NAMES | {"NULL", "TRUE", "FALSE", "INF", "NAN",
 
 
 def canonical(node: Node) -> str:
-    """The text of `node`."""
+    """The text of `node`. Raises SyntaxProblem when it is nested too deeply."""
+    try:
+        return _text(node)
+    except RecursionError:
+        raise SyntaxProblem("an expression is nested too deeply") from None
+
+
+def _text(node: Node) -> str:
     match node:
         case Literal():
             return literal_text(node)
@@ -81,7 +89,7 @@ def literal_text(literal: Literal) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return string_text(value)
+        return quote_text(value)
     if isinstance(value, int):
         return str(value)
     text = float_text(value)
@@ -89,37 +97,9 @@ def literal_text(literal: Literal) -> str:
     return text if not math.isfinite(value) or set(text) & {".", "e"} else f"{text}."
 
 
-_STRING_ESCAPES = str.maketrans(
-    {
-        "\\": "\\\\",
-        "'": "\\'",
-        "\n": "\\n",
-        "\t": "\\t",
-        "\r": "\\r",
-        "\0": "\\0",
-        "\b": "\\b",
-        "\f": "\\f",
-    }
-)
-
-
-def string_text(text: str) -> str:
-    """A string literal that reads back as the same text, also with surrogates for bytes."""
-    escaped = text.translate(_STRING_ESCAPES)
-    if not escaped.isascii():
-        escaped = "".join(
-            f"\\x{ord(each) - 0xDC00:02X}" if 0xDC80 <= ord(each) <= 0xDCFF else each
-            for each in escaped
-        )
-    return f"'{escaped}'"
-
-
 def identifier_text(name: str) -> str:
     """A name, in backticks when it could be read as something else."""
-    plain = name.isascii() and name.isidentifier() and name.upper() not in _RESERVED
-    if plain:
-        return name
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+    return quote_name(name, _RESERVED)
 
 
 def _call(call: Call) -> str:

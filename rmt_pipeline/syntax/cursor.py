@@ -1,14 +1,15 @@
 """A place in the tokens of one text, and the small readers that all grammar stands on."""
 
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
-from rmt_pipeline.syntax.lexer import Token, shown_place, tokenize
-from rmt_pipeline.syntax.nodes import Query
+from rmt_pipeline.syntax.lexer import Token, place, problem, token_after
 
 T = TypeVar("T")
 
+TEXT_CHARACTERS_MAX = 1024 * 1024
+TOKENS_MAX = 100_000
 DEPTH_MAX = 60  # of brackets; each level costs some fifteen Python frames
 
 # Words that end an expression, so that they are no alias unless AS or quotes say so.
@@ -35,93 +36,88 @@ NEVER_NAMES = frozenset(
 )
 
 
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
+
+
 class Cursor:
     """`place` stands before the next token. Readers leave it behind what they read.
 
+    Tokens are read when they are asked for, so what follows the last one that was may be anything.
     `read_query` reads a SELECT; without it subqueries are refused.
     """
 
     def __init__(
-        self, text: str, read_query: "Callable[[Cursor], Query] | None" = None
+        self,
+        source: str,
+        start: int = 0,
+        stop: int | None = None,
+        read_query: "Callable[[Cursor], Any] | None" = None,
     ) -> None:
-        self.text = text
-        self.tokens = tokenize(text)
+        self.source = source
+        self.start = start
+        self.stop = len(source) if stop is None else stop
         self.place = 0
         self.depth = 0
         self.read_query = read_query
+        self._tokens: list[Token] = []
+
+    # What comes next.
 
     @property
     def current(self) -> Token:
-        return self.tokens[self.place]
+        tokens = self._tokens
+        return tokens[self.place] if self.place < len(tokens) else self.ahead(0)
 
     def ahead(self, count: int = 1) -> Token:
-        return self.tokens[min(self.place + count, len(self.tokens) - 1)]
+        """The token `count` places after the current one; at the end "end", again and again."""
+        tokens = self._tokens
+        while len(tokens) <= self.place + count:
+            if tokens and tokens[-1].kind == "end":
+                return tokens[-1]
+            before = tokens[-1] if tokens else None
+            start = self.start if before is None else before.end
+            token = token_after(self.source, start, self.stop, before)
+            if len(tokens) >= TOKENS_MAX:
+                self._too_long(f"more than {TOKENS_MAX} words and signs")
+            if token.end - self.start > TEXT_CHARACTERS_MAX:
+                self._too_long(f"more than {TEXT_CHARACTERS_MAX} characters")
+            tokens.append(token)
+        return tokens[self.place + count]
 
-    def advance(self) -> Token:
-        token = self.current
-        self.place = min(self.place + 1, len(self.tokens) - 1)
-        return token
+    def _too_long(self, what: str) -> NoReturn:
+        raise SyntaxProblem(f"the text has {what}, which is the most")
 
-    def at(self, *marks: str) -> bool:
-        return self.current.kind == "mark" and self.current.text in marks
+    @property
+    def last_end(self) -> int:
+        """The offset after the token that was read last."""
+        return self._tokens[self.place - 1].end if self.place else self.start
 
+    @property
     def at_end(self) -> bool:
         return self.current.kind == "end"
 
+    def at(self, *marks: str) -> bool:
+        token = self.current
+        return token.kind == "mark" and token.text in marks
+
+    def at_mark(self, count: int, *marks: str) -> bool:
+        """`at`, of the token `count` places ahead."""
+        token = self.ahead(count)
+        return token.kind == "mark" and token.text in marks
+
     def at_word(self, *words: str) -> bool:
+        """Whether the next token is one of these words."""
         return self.current.upper in words if self.current.kind == "word" else False
+
+    def at_words(self, *words: str) -> bool:
+        """Whether the next tokens are all of these words, in this order."""
+        return all(self.ahead(count).upper == word for count, word in enumerate(words))
 
     def at_query(self, after: int = 0) -> bool:
         """Whether a SELECT comes, possibly within parentheses."""
-        while self.ahead(after).kind == "mark" and self.ahead(after).text == "(":
+        while self.at_mark(after, "("):
             after += 1
         return self.ahead(after).upper in {"SELECT", "WITH"}
-
-    def take(self, mark: str) -> bool:
-        if self.at(mark):
-            self.advance()
-            return True
-        return False
-
-    def take_words(self, *words: str) -> bool:
-        """Reads these words when all of them come next, in this order."""
-        if all(self.ahead(count).upper == word for count, word in enumerate(words)):
-            for _ in words:
-                self.advance()
-            return True
-        return False
-
-    def expect(self, mark: str) -> None:
-        if not self.take(mark):
-            self.fail(f"expected {mark!r}")
-
-    def expect_words(self, *words: str) -> None:
-        if not self.take_words(*words):
-            self.fail(f"expected {' '.join(words)}")
-
-    def expect_end(self) -> None:
-        self.take(";")
-        if self.current.kind != "end":
-            self.fail("expected the end")
-
-    def query(self) -> Query:
-        """A SELECT. Refused where only an expression may stand."""
-        if self.read_query is None:
-            self.not_supported("a subquery in an expression")
-        self.deeper()
-        found = self.read_query(self)
-        self.depth -= 1
-        return found
-
-    def identifier(self) -> str:
-        if (self.current.kind == "name" and self.current.text) or self.current.kind == "word":
-            return self.advance().text
-        raise self.problem("expected a name")
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > DEPTH_MAX:
-            self.fail(f"the most levels of nesting are {DEPTH_MAX}; expected fewer")
 
     def is_alias(self) -> bool:
         """Whether the next token is an alias written without AS."""
@@ -130,12 +126,95 @@ class Cursor:
             token.kind == "word" and token.upper not in CLAUSE_WORDS
         )
 
+    # Reading.
+
+    def advance(self) -> Token:
+        token = self.current
+        if token.kind != "end":
+            self.place += 1
+        return token
+
+    def take(self, mark: str) -> bool:
+        if self.at(mark):
+            self.place += 1
+            return True
+        return False
+
+    def take_words(self, *words: str) -> bool:
+        """Reads these words when all of them come next, in this order."""
+        if self.at_words(*words):
+            self.place += len(words)
+            return True
+        return False
+
+    def expect(self, mark: str) -> None:
+        if not self.take(mark):
+            raise self.expected(f"`{mark}`")
+
+    def expect_words(self, *words: str) -> None:
+        if not self.take_words(*words):
+            raise self.expected(" ".join(words))
+
+    def expect_end(self) -> None:
+        self.take(";")
+        if not self.at_end:
+            raise self.expected("the end")
+
+    def query(self) -> Any:
+        """A SELECT. Refused where only an expression may stand."""
+        if self.read_query is None:
+            self.not_supported("a subquery in an expression")
+        self.deeper()
+        found = self.read_query(self)
+        self.depth -= 1
+        return found
+
+    def identifier(self, what: str = "a name") -> str:
+        """A bare or quoted name."""
+        token = self.current
+        if token.kind == "word" or (token.kind == "name" and len(token.text) > 2):
+            self.place += 1
+            return token.value
+        raise self.expected(what)
+
+    def string(self, what: str = "a string in single quotes") -> str:
+        if self.current.kind != "string":
+            raise self.expected(what)
+        return self.advance().value
+
+    def group(self) -> str:
+        """The text of the bracketed group that starts here, brackets included."""
+        opening = self.current
+        if not self.at(*_BRACKETS):
+            raise self.expected("`(`")
+        open_brackets: list[str] = []
+        while True:
+            token = self.advance()
+            if token.kind == "end":
+                what = f"`{opening.text}` is never closed"
+                raise problem(self.source, opening.start, what)
+            if token.kind != "mark":
+                continue
+            if token.text in _BRACKETS:
+                open_brackets.append(_BRACKETS[token.text])
+            elif token.text in _BRACKETS.values():
+                if token.text != open_brackets.pop():
+                    raise problem(self.source, token.start, f"`{token.text}` closes nothing")
+                if not open_brackets:
+                    return self.source[opening.start : token.end]
+
+    def deeper(self) -> None:
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise self.expected(f"at most {DEPTH_MAX} levels of nesting")
+
     def list_of(self, read: "Callable[[Cursor], T]", closing: str) -> tuple[T, ...]:
         """`read`, with commas between, up to `closing`. A comma at the end is allowed."""
         found: list[T] = []
         while not self.take(closing):
             if found:
-                self.expect(",")
+                if not self.take(","):
+                    raise self.expected(f"`,` or `{closing}`")
                 if self.take(closing):
                     break
             found.append(read(self))
@@ -148,15 +227,14 @@ class Cursor:
             found.append(read(self))
         return tuple(found)
 
-    def problem(self, reason: str) -> SyntaxProblem:
-        """The refusal of what comes next, `reason` being what was expected."""
-        return SyntaxProblem(
-            f"{reason} instead of {shown_place(self.text, self.current.start)}"
-        )
+    # Refusing.
 
-    def fail(self, reason: str) -> NoReturn:
-        raise self.problem(reason)
+    def expected(self, what: str) -> SyntaxProblem:
+        """To be raised: something else than `what` comes next."""
+        token = self.current
+        found = "the end" if self.at_end else token.text
+        return problem(self.source, token.start, f"expected {what}, found {found}")
 
     def not_supported(self, what: str) -> NoReturn:
-        place = shown_place(self.text, self.current.start)
-        raise NotImplementedStatement(f"{what} is not supported, at {place}")
+        where = place(self.source, self.current.start)
+        raise NotImplementedStatement(f"{what} is not supported, at {where}")

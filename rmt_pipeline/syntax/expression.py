@@ -6,10 +6,12 @@ From weak to strong: `->`, `? :`, OR, AND, NOT, IS NULL, BETWEEN, comparison wit
 
 from collections.abc import Callable
 
-from rmt_pipeline.syntax.cursor import DEPTH_MAX, Cursor
+from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, DEPTH_MAX, Cursor
+from rmt_pipeline.syntax.lexer import Token
 from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Name, Node
 from rmt_pipeline.syntax.primary import primary
-from rmt_pipeline.syntax.special_forms import cast, number, type_text
+from rmt_pipeline.syntax.special_forms import cast, number
+from rmt_pipeline.syntax.types import read_type
 
 _COMPARISONS = {
     "=": "equals",
@@ -37,14 +39,6 @@ def parse_expression(text: str) -> Node:
     return node
 
 
-def parse_aliased(text: str) -> Node:
-    """An expression that may have an alias, `toDate(t) AS day`."""
-    cursor = Cursor(text)
-    node = aliased(cursor)
-    cursor.expect_end()
-    return node
-
-
 def expression(c: Cursor) -> Node:
     c.deeper()
     node = _ternary(c)
@@ -57,7 +51,7 @@ def aliased(c: Cursor) -> Node:
     node = expression(c)
     if c.take_words("AS"):
         return Aliased(node, c.identifier())
-    return Aliased(node, c.advance().text) if c.is_alias() else node
+    return Aliased(node, c.advance().value) if c.is_alias() else node
 
 
 def _operator(name: str, *arguments: Node) -> Call:
@@ -82,7 +76,7 @@ def _lambda(c: Cursor, left: Node, start: int) -> Node:
     names = [each.parts[0] for each in parameters if isinstance(each, Name)]
     if not names or len(names) < len(parameters):
         c.place = start
-        c.fail("expected names before `->`")
+        raise c.expected("names before `->`")
     c.advance()
     return Lambda(tuple(names), expression(c))
 
@@ -107,7 +101,7 @@ def _not(c: Cursor) -> Node:
     while c.take_words("NOT"):
         count += 1
         if count > DEPTH_MAX:
-            c.fail("expected fewer NOTs")
+            raise c.expected("fewer NOTs")
     node = _is_null(c)
     for _ in range(count):
         node = _operator("not", node)
@@ -126,7 +120,7 @@ def _is_null(c: Cursor) -> Node:
         elif c.take_words("IS", "DISTINCT", "FROM"):
             node = _operator("isDistinctFrom", node, _between(c))
         else:
-            c.fail("expected IS [NOT] NULL or IS [NOT] DISTINCT FROM")
+            raise c.expected("IS [NOT] NULL or IS [NOT] DISTINCT FROM")
         # In `a IS NULL = b` the comparison takes all that was read so far as its left side.
         node = _comparison_rest(c, node)
     return node
@@ -176,6 +170,8 @@ def _word_comparison(c: Cursor, node: Node) -> Node | None:
     word = c.ahead(int(negated)).upper
     if word not in {*_LIKES, "IN", "GLOBAL"}:
         return None
+    if word == "IN" and c.ahead().upper == "PARTITION" and _value_follows(c.ahead(2)):
+        return None  # of a mutation: UPDATE a = 1 IN PARTITION ID 'x'
     if word == "GLOBAL" and c.ahead(int(negated) + 1).upper not in {"IN", "NOT"}:
         return None  # GLOBAL JOIN
     for _ in range(1 + negated):
@@ -193,6 +189,15 @@ def _word_comparison(c: Cursor, node: Node) -> Node | None:
         return _operator(_NEGATED[function] if negated else function, node, right)
     made = Call(function, (node, right))
     return _operator("not", made) if negated else made
+
+
+def _value_follows(token: Token) -> bool:
+    """Whether `partition` before this token is the keyword and not a column."""
+    if token.kind == "mark":
+        return token.text in {"(", "[", "-"}
+    return token.kind in {"number", "string"} or (
+        token.kind == "word" and token.upper not in CLAUSE_WORDS
+    )
 
 
 def _in_list(c: Cursor) -> Node:
@@ -240,7 +245,7 @@ def _unary(c: Cursor) -> Node:
         if c.advance().text == "-":
             minuses += 1
             if minuses > DEPTH_MAX:
-                c.fail("expected fewer signs")
+                raise c.expected("fewer signs")
     negative_number = minuses > 0 and c.current.kind == "number"
     node = number(c, negative=True) if negative_number else primary(c, expression)
     node = _postfix(c, node)
@@ -255,7 +260,7 @@ def _postfix(c: Cursor, node: Node) -> Node:
             node = _operator("arrayElement", node, expression(c))
             c.expect("]")
         elif c.take("::"):
-            node = cast(node, type_text(c), exact=True)
+            node = cast(node, read_type(c), exact=True)
         elif c.take("."):
             node = _element(c, node)
         else:
@@ -266,7 +271,7 @@ def _element(c: Cursor, node: Node) -> Node:
     if c.current.kind == "number":
         place = c.current.text
         if not place.isdecimal() or len(place) > 9:
-            c.fail("expected the place of an element in a tuple")
+            raise c.expected("the place of an element in a tuple")
         c.advance()
         return _operator("tupleElement", node, Literal(int(place), place))
     name = c.identifier()

@@ -1,128 +1,159 @@
-r"""Text to tokens, by ClickHouse's rules: quoting, escapes, numbers, comments.
+r"""Text to tokens, one at a time: words, names, literals and marks, with their places in the text.
 
-Why not sqlglot's: measured on its ClickHouse dialect (30.30), `array(1, 2)[1]` is read as `[1]`,
-`a.1.2` as `a.(1.2)`, names of functions are replaced by relatives (`toStartOfMonth`, `any`), and
-`LIMIT 1 BY a LIMIT 2` and `a MOD b` are refused. An expression that is read as another one
-would change rows, so expressions are read by rules that are all in this package.
+A scanner of our own and not sqlglot's (30.30): on its ClickHouse dialect `array(1, 2)[1]` is read
+as `[1]`, `a.1.2` as `a.(1.2)`, and names of functions are replaced by relatives; an expression that
+is read as another one would change rows. Statements are mixed with data that is not SQL (the rows
+of INSERT … FORMAT), so a token is read when it is asked for, and none ahead of it.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rmt_pipeline.protocol.errors import SyntaxProblem
 from rmt_pipeline.types.escapes import unescape
 
-TEXT_CHARACTERS_MAX = 1024 * 1024
-TOKENS_MAX = 100_000
+EXCERPT_MAX = 60
 
-TokenKind = Literal["word", "name", "number", "string", "mark", "end"]
-
-_TOKEN = re.compile(
-    r"""
-    (?P<space>\s+|--[^\n]*|\#(?=[ !\n])[^\n]*|/\*.*?\*/)
-    |(?P<number>0[xX][0-9a-fA-F]+|0[bB][01]+
-        |(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
-    |(?P<hex>[xX]'[0-9a-fA-F]*')
-    |(?P<word>[A-Za-z_][A-Za-z0-9_$]*)
-    |(?P<string>'(?:[^'\\]|\\.|'')*')
-    |(?P<name>`(?:[^`\\]|\\.|``)*`|"(?:[^"\\]|\\.|"")*")
-    |(?P<mark>::|->|<=>|<=|>=|<>|!=|==|\|\||[-+*/%=<>()\[\]{},.;:?@$|&^~!])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+TokenKind = Literal["word", "name", "string", "number", "mark", "end"]
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """`text` is a word as written, a name or string without quotes, a number or a mark."""
+class Token(NamedTuple):
+    """`text` is as typed, quotes and escapes included; `start` and `end` are offsets.
+
+    `upper` is for comparison with keywords: upper case, and empty unless this is a bare word.
+    """
 
     kind: TokenKind
     text: str
     start: int
     end: int
+    upper: str = ""
 
     @property
-    def upper(self) -> str:
-        return self.text.upper() if self.kind == "word" else ""
+    def value(self) -> str:
+        """What a string or a name in quotes means; all else means itself. Raises SyntaxProblem."""
+        return unquote(self.text) if self.kind in ("string", "name") else self.text
 
 
-def tokenize(text: str) -> list[Token]:
-    """All tokens and an "end". Raises SyntaxProblem with the place that cannot be read."""
-    if len(text) > TEXT_CHARACTERS_MAX:
-        raise SyntaxProblem(
-            f"the text has {len(text)} characters; the most is {TEXT_CHARACTERS_MAX}"
-        )
-    tokens: list[Token] = []
-    place = 0
-    while place < len(text):
-        match = _match(text, place, tokens)
-        if match is None:
-            raise SyntaxProblem(f"cannot read {shown_place(text, place)}")
-        kind = match.lastgroup
-        start, place = place, match.end()
-        if kind == "space":
-            continue
-        if len(tokens) >= TOKENS_MAX:
-            raise SyntaxProblem(f"the text has more than {TOKENS_MAX} words and signs")
-        tokens.append(_token(str(kind), match[0], start, place))
-    tokens.append(Token("end", "", len(text), len(text)))
-    return tokens
+# Possessive: a quote that is never closed is found out in one pass, and not by trying to end it
+# at every doubled quote before.
+QUOTED_STRING = r"'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'"
+QUOTED_NAME = r"`[^`\\]*+(?:(?:\\.|``)[^`\\]*+)*+`" + r'|"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+"'
+# `--` starts a comment wherever it stands, `#` only before a blank or `!`.
+COMMENT = r"--[^\n]*|\#[ !][^\n]*|/\*.*?\*/"
 
 
-def _match(text: str, place: int, tokens: list[Token]) -> re.Match[str] | None:
-    touching = bool(tokens) and tokens[-1].end == place
-    if (
-        touching
-        and tokens[-1].text == "."
-        and tokens[-1].kind == "mark"
-        and text[place].isdigit()
-    ):
-        return _PLACE.match(text, place)  # in `t.1.2` these are places, not the number 1.2
-    if touching and text[place] == "." and tokens[-1].kind != "mark":
-        return _DOT.match(text, place)
-    if touching and text[place] == "." and tokens[-1].text in {")", "]"}:
-        return _DOT.match(text, place)
-    return _TOKEN.match(text, place)
-
-
-_PLACE = re.compile(r"(?P<number>[0-9]+)", re.ASCII)
-_DOT = re.compile(r"(?P<mark>\.)")
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
+_EXPONENT = rf"(?:[eE][+-]?{_DIGITS})?"
+_SPACE = re.compile(rf"(?:\s+|{COMMENT})*+", re.DOTALL)
+_TOKEN = re.compile(
+    rf"""(?:\s+|{COMMENT})*+(?:
+    (?P<word>(?![xXbB]')[A-Za-z_][A-Za-z0-9_$]*+)
+  | (?P<mark>::|->|<=>|<=|>=|<>|!=|==|\|\||[-+*/%=<>()\[\]{{}},;:?@$|&^~!]|\.(?![0-9]))
+  | (?P<number>(?>0[xX][0-9a-fA-F_]+|0[bB][01]+|{_DIGITS}(?:\.(?:{_DIGITS})?)?{_EXPONENT}
+      |\.{_DIGITS}{_EXPONENT})(?![A-Za-z0-9_$]))
+  | (?P<string>{QUOTED_STRING}|[xX]'[0-9a-fA-F]*'|[bB]'[01]*')
+  | (?P<name>{QUOTED_NAME})
+  | (?P<digits>[0-9][0-9_]*+(?=[A-Za-z$]|(?<=_))[A-Za-z0-9_$]*+)
+  | (?P<end>\Z)
+    )""",
+    re.DOTALL | re.VERBOSE,
+)
+_PLACE = re.compile(r"[0-9]+", re.ASCII)
 _DOUBLED = re.compile(r"(\\.)|(['`\"])\2", re.DOTALL)
+_CUT_BYTE = re.compile(r"\\x(?![0-9a-fA-F]{2})|\\\\", re.DOTALL)
 
 
-def _unquote(text: str) -> str:
-    """Without the quotes; a doubled quote is one, and escapes are what they mean."""
-    quote = text[0]
-    single = _DOUBLED.sub(
-        lambda found: found[1] or (f"\\{quote}" if found[2] == quote else found[0]), text[1:-1]
-    )
-    return unescape(single)
+def token_after(source: str, at: int, stop: int, before: Token | None = None) -> Token:
+    """The token at or after `at`, "end" when there is none; `before` is the one it follows.
 
-
-def _token(kind: str, text: str, start: int, end: int) -> Token:
+    Raises SyntaxProblem where no token can start.
+    """
+    match = _TOKEN.match(source, at, stop)
+    if match is None:
+        raise _unreadable(source, skip_space(source, at, stop))
+    kind = match.lastgroup
+    start, end = match.span(str(kind))
+    text = match[str(kind)]
     match kind:
-        case "string":
-            return Token("string", _unquote(text), start, end)
-        case "hex":
-            digits = text[2:-1]
-            if len(digits) % 2:
-                raise SyntaxProblem(f"{text[:40]} has an odd number of hexadecimal digits")
-            return Token(
-                "string", bytes.fromhex(digits).decode("utf-8", "surrogateescape"), start, end
-            )
-        case "name":
-            return Token("name", _unquote(text), start, end)
-        case "number" | "word":
+        case "word" | "digits":  # a name may begin with digits
+            return Token("word", text, start, end, text.upper())
+        case "number" if before is not None:
+            return _number(source, Token("number", text, start, end), before)
+        case "mark" | "number" | "string" | "name" | "end":
             return Token(kind, text, start, end)
         case _:
-            return Token("mark", text, start, end)
+            raise AssertionError(f"no kind of token is called {kind}")
 
 
-def shown_place(text: str, place: int) -> str:
-    """`'...' (line 1, column 7)`: where something is in the text, for messages."""
-    line = text.count("\n", 0, place) + 1
-    column = place - (text.rfind("\n", 0, place) + 1) + 1
-    piece = text[place : place + 30]
-    shown = repr(piece + ("..." if place + 30 < len(text) else "")) if piece else "the end"
-    return f"{shown} (line {line}, column {column})"
+def _number(source: str, token: Token, before: Token) -> Token:
+    """In `t.1.2` these are places in a tuple: dots and whole numbers, not the number .1 or 1.2."""
+    start = token.start
+    if before.kind == "mark" and before.text == "." and before.end == start:
+        place = _PLACE.match(source, start)
+        return token if place is None else Token("number", place[0], start, place.end())
+    ends_operand = before.kind not in ("mark", "string") or before.text in (")", "]")
+    if token.text[0] == "." and ends_operand and before.end == start:
+        return Token("mark", ".", start, start + 1)
+    return token
+
+
+def skip_space(source: str, at: int, stop: int) -> int:
+    """The offset of the next thing that is neither blank nor comment, at most `stop`."""
+    match = _SPACE.match(source, at, stop)
+    return match.end() if match else at
+
+
+def unquote(text: str) -> str:
+    r"""What a string or name means that is typed so, quotes included.
+
+    A doubled quote is one; an unknown escape keeps its backslash: '\d' is two characters.
+    x'4A' and b'01001010' are bytes; those that are no UTF-8 come out as surrogates, so that the
+    column's type can refuse them. Raises SyntaxProblem for `\x` without two digits.
+    """
+    quote = text[0]
+    if quote in "xXbB":
+        digits = text[2:-1]
+        base, width = (16, 2) if quote in "xX" else (2, 8)
+        count = -(-len(digits) // width)
+        return (
+            int(digits or "0", base).to_bytes(count, "big").decode("utf-8", "surrogateescape")
+        )
+    body = text[1:-1]
+    if quote in body:
+        body = _DOUBLED.sub(
+            lambda found: found[1] or (f"\\{quote}" if found[2] == quote else found[0]), body
+        )
+    if "\\" not in body:
+        return body
+    if any(cut[0] == "\\x" for cut in _CUT_BYTE.finditer(body)):
+        raise SyntaxProblem(rf"\x wants two hexadecimal digits: {excerpt(text)}")
+    return unescape(body)
+
+
+def _unreadable(source: str, at: int) -> SyntaxProblem:
+    character = source[at]
+    if character in "'\"`":
+        return problem(source, at, f"a quote {character} that is opened here and never closed")
+    return problem(source, at, f"unexpected character {character!r}")
+
+
+def place(source: str, at: int) -> str:
+    """For messages: `line 3, column 7`, both counted from 1."""
+    line = source.count("\n", 0, at) + 1
+    return f"line {line}, column {at - source.rfind(chr(10), 0, at)}"
+
+
+def excerpt(text: str) -> str:
+    """`text` on one line, cut to what a message can carry."""
+    line = " ".join(text.split())
+    return line if len(line) <= EXCERPT_MAX else line[: EXCERPT_MAX - 1] + "…"
+
+
+def problem(source: str, at: int, what: str) -> SyntaxProblem:
+    """To be raised: what is wrong, where, and the text from there on."""
+    near = excerpt(source[at : at + 4 * EXCERPT_MAX])
+    where = place(source, at)
+    return SyntaxProblem(
+        f"Syntax error at {where}: {what}" + (f", near: {near}" if near else "")
+    )

@@ -7,14 +7,14 @@ it out needs no more than the text and the columns.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NoReturn, assert_never
+from typing import assert_never
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
 from rmt_pipeline.syntax.canonical import canonical, identifier_text
 from rmt_pipeline.syntax.cursor import Cursor
-from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.lexer import shown_place
-from rmt_pipeline.syntax.types import quote_text
+from rmt_pipeline.syntax.expression import expression
+from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.types.escapes import quote_text
 
 _OTHERS = frozenset(
     {
@@ -51,12 +51,12 @@ class PartitionId:
 
 @dataclass(frozen=True, slots=True)
 class PartitionValue:
-    """The value of the partition key, as typed."""
+    """The value of the partition key: a literal, a tuple of literals, a constant expression."""
 
-    text: str
+    value: Node
 
     def __str__(self) -> str:
-        return self.text
+        return canonical(self.value)
 
 
 Partition = PartitionId | PartitionValue
@@ -64,24 +64,24 @@ Partition = PartitionId | PartitionValue
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows:
-    """Rows for which `condition` (canonical text) is true go. NULL is not true."""
+    """Rows for which `condition` is true go. NULL is not true."""
 
-    condition: str
+    condition: Node
     partition: Partition | None = None
 
     def __str__(self) -> str:
-        return f"DELETE{_in_partition(self.partition)} WHERE {self.condition}"
+        return f"DELETE{_in_partition(self.partition)} WHERE {canonical(self.condition)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`value` is canonical text, computed from the row as it was before the command."""
+    """`value` is computed from the row as it was before the command."""
 
     column: str
-    value: str
+    value: Node
 
     def __str__(self) -> str:
-        return f"{identifier_text(self.column)} = {self.value}"
+        return f"{identifier_text(self.column)} = {canonical(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,12 @@ class UpdateColumns:
     """Columns get new values in the rows for which `condition` is true."""
 
     assignments: tuple[Assignment, ...]
-    condition: str
+    condition: Node
     partition: Partition | None = None
 
     def __str__(self) -> str:
         assigned = ", ".join(map(str, self.assignments))
-        return f"UPDATE {assigned}{_in_partition(self.partition)} WHERE {self.condition}"
+        return f"UPDATE {assigned}{_in_partition(self.partition)} WHERE {canonical(self.condition)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,9 @@ def in_partition(command: Command, partition_id: str) -> bool:
             return True
         case PartitionId(given):
             return given == partition_id
-        case PartitionValue(text):
+        case PartitionValue():
             raise SyntaxProblem(
-                f"the partition {text} of a stored command is not an id: {command}"
+                f"the partition {command.partition} of a stored command is not an id: {command}"
             )
         case _:
             assert_never(command.partition)
@@ -149,7 +149,7 @@ def affected_partitions(commands: Sequence[Command]) -> list[str] | None:
     return sorted(ids)
 
 
-def names_used(command: Command, uses: Callable[[str], Collection[str]]) -> set[str]:
+def names_used(command: Command, uses: Callable[[Node], Collection[str]]) -> set[str]:
     """The columns that a command reads or changes; `uses` are those of an expression."""
     match command:
         case DeleteRows():
@@ -174,54 +174,80 @@ def parse_commands(text: str) -> tuple[Command, ...]:
     NotImplementedStatement for a command that is none of the two.
     """
     cursor = Cursor(text)
-    commands = [_command(cursor)]
-    while cursor.take(","):
-        commands.append(_command(cursor))
+    found = cursor.several(command)
     cursor.expect_end()
-    return tuple(commands)
+    return found
 
 
-def _command(cursor: Cursor) -> Command:
+def command(c: Cursor) -> Command:
     for alter in _ALTERS:
-        if cursor.take_words(*alter):
-            return _alter_column(cursor, alter[0])
-    if cursor.current.upper in _OTHERS:
-        words = f"{cursor.current.upper} {cursor.ahead().upper}".strip()
+        if c.take_words(*alter):
+            return _alter_column(c, alter[0])
+    if c.at_word(*_OTHERS):
+        words = f"{c.current.upper} {c.ahead().upper}".strip()
         raise NotImplementedStatement(
             f"{words} can't stand beside DELETE and UPDATE; it is not a mutation of rows"
         )
-    if cursor.take_words("DELETE"):
-        partition = _partition(cursor)
-        cursor.expect_words("WHERE")
-        return DeleteRows(_condition(cursor), partition)
-    if not cursor.take_words("UPDATE"):
-        cursor.fail("expected DELETE or UPDATE")
-    assignments = cursor.several(_assignment)
+    if c.take_words("DELETE"):
+        return delete_rows(c)
+    if not c.take_words("UPDATE"):
+        raise c.expected("DELETE or UPDATE")
+    assignments = c.several(_assignment)
     _refuse_twice(assignments)
-    partition = _partition(cursor)
-    cursor.expect_words("WHERE")
-    return UpdateColumns(assignments, _condition(cursor), partition)
+    partition = _in(c)
+    c.expect_words("WHERE")
+    return UpdateColumns(assignments, expression(c), partition)
 
 
-def _alter_column(cursor: Cursor, verb: str) -> AlterColumn:
+def delete_rows(c: Cursor) -> DeleteRows:
+    """After DELETE, or after the table's name in DELETE FROM."""
+    partition = _in(c)
+    c.expect_words("WHERE")
+    return DeleteRows(expression(c), partition)
+
+
+def read_partition(c: Cursor) -> Partition:
+    """After PARTITION: `ID '…'`, or the value of the partition key."""
+    if c.at_word("ID") and c.ahead().kind in ("string", "number"):
+        c.advance()
+        return PartitionId(c.string("the id of a partition in single quotes"))
+    return PartitionValue(expression(c))
+
+
+def _in(c: Cursor) -> Partition | None:
+    return read_partition(c) if c.take_words("IN", "PARTITION") else None
+
+
+def _alter_column(c: Cursor, verb: str) -> AlterColumn:
     """As `protocol.alter_commands` writes them for the log."""
-    start = cursor.current.start
-    column = cursor.identifier()
+    start = c.current.start
+    column = c.identifier()
     partition = None
     if verb == "CLEAR":
-        partition = _partition(cursor)
+        partition = _in(c)
     elif verb != "DROP":
-        _text_up_to(cursor, f"what becomes of {column}", words=())
-    end = cursor.tokens[cursor.place - 1].end
-    text = f"{verb} COLUMN {cursor.text[start:end]}"
+        _skip(c, f"what becomes of {column}")
+    text = f"{verb} COLUMN {c.source[start : c.last_end]}"
     return AlterColumn(column, text, verb == "CLEAR", partition)
 
 
-def _assignment(cursor: Cursor) -> Assignment:
-    column = cursor.identifier()
-    cursor.expect("=")
-    text = _text_up_to(cursor, f"a value for {column}", words=("WHERE",))
-    return Assignment(column, canonical(parse_expression(text)))
+def _skip(c: Cursor, what: str) -> None:
+    """Up to the next comma outside of brackets: rows have the table's columns of now already."""
+    if c.at(",") or c.at_end:
+        raise c.expected(what)
+    while not (c.at(",", ";") or c.at_end):
+        if c.at("(", "[", "{"):
+            c.group()
+        elif c.at(")", "]", "}"):
+            raise c.expected("the end: a bracket is closed that was not opened")
+        else:
+            c.advance()
+
+
+def _assignment(c: Cursor) -> Assignment:
+    column = c.identifier()
+    c.expect("=")
+    return Assignment(column, expression(c))
 
 
 def _refuse_twice(assignments: tuple[Assignment, ...]) -> None:
@@ -229,45 +255,3 @@ def _refuse_twice(assignments: tuple[Assignment, ...]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise SyntaxProblem(f"one UPDATE assigns to column {name} more than once")
-
-
-def _partition(cursor: Cursor) -> Partition | None:
-    if not cursor.take_words("IN", "PARTITION"):
-        return None
-    if cursor.take_words("ID"):
-        if cursor.current.kind != "string":
-            cursor.fail("expected the id of a partition in single quotes")
-        return PartitionId(cursor.advance().text)
-    return PartitionValue(_text_up_to(cursor, "the value of a partition", words=("WHERE",)))
-
-
-def _condition(cursor: Cursor) -> str:
-    return canonical(parse_expression(_text_up_to(cursor, "a condition", words=())))
-
-
-def _text_up_to(cursor: Cursor, what: str, *, words: tuple[str, ...]) -> str:
-    """The text up to a comma, IN PARTITION, or one of `words`, outside of brackets. What it
-    means is for the parser of expressions.
-    """
-    start = cursor.current.start
-    depth = 0
-    end = start
-    while cursor.current.kind != "end":
-        if depth == 0 and (
-            cursor.at(",", ";")
-            or cursor.at_word(*words)
-            or (cursor.at_word("IN") and cursor.ahead().upper == "PARTITION")
-        ):
-            break
-        depth += cursor.at("(", "[", "{") - cursor.at(")", "]", "}")
-        if depth < 0:
-            _unopened(cursor)
-        end = cursor.advance().end
-    if end == start:
-        cursor.fail(f"expected {what}")
-    return cursor.text[start:end]
-
-
-def _unopened(cursor: Cursor) -> NoReturn:
-    place = shown_place(cursor.text, cursor.current.start)
-    raise SyntaxProblem(f"a bracket is closed that was not opened, at {place}")

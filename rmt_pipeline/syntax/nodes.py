@@ -4,7 +4,9 @@ Operators are calls of the functions that they stand for (`a = b` is `equals(a, 
 original; `operator` remembers how it was written, for the canonical text.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
 from typing import Literal as Choice
 
 
@@ -92,7 +94,7 @@ Node = Literal | Name | Star | ColumnsMatcher | Call | Lambda | Aliased | Subque
 
 
 @dataclass(frozen=True, slots=True)
-class TableName:
+class NamedTable:
     """A table in FROM. `database` is None when it was not written."""
 
     database: str | None
@@ -137,7 +139,7 @@ class ArrayJoin:
     keep_empty: bool = False
 
 
-Source = TableName | TableFunction | Derived | Join | ArrayJoin
+Source = NamedTable | TableFunction | Derived | Join | ArrayJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,6 @@ class Select:
     limit: Node | None = None
     offset: Node | None = None
     with_ties: bool = False
-    settings: tuple[tuple[str, str], ...] = ()
-    format: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +189,38 @@ class SetOperation:
     operation: Choice[
         "UNION ALL", "UNION", "EXCEPT ALL", "EXCEPT", "INTERSECT ALL", "INTERSECT"
     ]
-    order_by: tuple[OrderItem, ...] = field(default=())
-    settings: tuple[tuple[str, str], ...] = ()
-    format: str = ""
 
 
 Query = Select | SetOperation
+
+
+def walk(root: Any) -> Iterator[Any]:
+    """`root` and every node below it, those of its queries too, from the outside inwards."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack += reversed(node)
+        elif is_dataclass(node):
+            yield node
+            stack += [getattr(node, each.name) for each in reversed(fields(node))]
+
+
+def names_columns_by_star(root: Any) -> bool:
+    """Whether `*` or COLUMNS stands for columns somewhere: in count(*) it does not."""
+    found = list(walk(root))
+    stars = sum(isinstance(node, Star | ColumnsMatcher) for node in found)
+    counted = sum(
+        isinstance(node, Call)
+        and node.name.lower() == "count"
+        and len(node.arguments) == 1
+        and isinstance(node.arguments[0], Star)
+        for node in found
+    )
+    return stars > counted
+
+
+def names_in(root: Any) -> set[str]:
+    """Every part of every name of a column."""
+    found = {part for node in walk(root) if isinstance(node, Name) for part in node.parts}
+    return found.union(*(node.using for node in walk(root) if isinstance(node, Join)))

@@ -36,10 +36,10 @@ def primary(c: Cursor, expression: Reader) -> Node:
             return number(c)
         case "string":
             c.advance()
-            return Literal(token.text)
+            return Literal(token.value)
         case "name":
             c.advance()
-            return _name_or_call(c, token.text, expression)
+            return _name_or_call(c, token.value, expression)
         case "word":
             return _word(c, expression)
         case "mark" if token.text == "(":
@@ -53,7 +53,7 @@ def primary(c: Cursor, expression: Reader) -> Node:
         case "mark" if token.text == "{":
             raise NotImplementedStatement("query parameters {name:Type} are not supported")
         case _:
-            raise c.problem("expected an expression")
+            raise c.expected("an expression")
 
 
 def _word(c: Cursor, expression: Reader) -> Node:
@@ -67,16 +67,22 @@ def _word(c: Cursor, expression: Reader) -> Node:
     if word in {"DATE", "TIMESTAMP"} and following.kind == "string":
         c.advance()
         name = "toDate" if word == "DATE" else "toDateTime"
-        return Call(name, (Literal(c.advance().text),))
+        return Call(name, (Literal(c.advance().value),))
     if word == "INTERVAL" and (
         following.kind in {"word", "name", "string", "number"} or following.text in {"(", "-"}
     ):
         found = interval(c, expression)
         if found is not None:
             return found
-    if word in NEVER_NAMES and not (following.kind == "mark" and following.text == "("):
-        c.fail("expected an expression")
+    if word in NEVER_NAMES and not c.at_mark(1, "(") and not _settings_is_name(c):
+        raise c.expected("an expression")
     return _name_or_call(c, c.advance().text, expression)
+
+
+def _settings_is_name(c: Cursor) -> bool:
+    """Whether the word SETTINGS is a column here: its clause goes on with `name = `."""
+    is_clause = c.ahead().kind in ("word", "name") and c.at_mark(2, "=")
+    return c.at_word("SETTINGS") and not is_clause
 
 
 def _name_or_call(c: Cursor, name: str, expression: Reader) -> Node:
@@ -94,7 +100,7 @@ def _name_or_call(c: Cursor, name: str, expression: Reader) -> Node:
         c.advance()
         parts.append(c.identifier())
     if c.at("("):
-        c.fail(f"there is no function {'.'.join(parts)!r}; expected an operator")
+        raise c.expected(f"an operator: there is no function {'.'.join(parts)!r}")
     return Name(tuple(parts))
 
 
@@ -106,7 +112,7 @@ def _call(c: Cursor, name: str, expression: Reader) -> Node:
         if found is not None:
             return found
     if name.upper() == "COLUMNS" and c.current.kind == "string":
-        pattern = c.advance().text
+        pattern = c.advance().value
         c.expect(")")
         return ColumnsMatcher(pattern)
     parameters: tuple[Node, ...] = ()
@@ -194,9 +200,9 @@ def _frame_bound(c: Cursor) -> str:
     elif c.current.kind == "number" and c.current.text.isdigit():
         count = c.advance().text
     else:
-        c.fail("expected a whole number of rows, UNBOUNDED or CURRENT ROW")
+        raise c.expected("a whole number of rows, UNBOUNDED or CURRENT ROW")
     if not c.at_word("PRECEDING", "FOLLOWING"):
-        c.fail("expected PRECEDING or FOLLOWING")
+        raise c.expected("PRECEDING or FOLLOWING")
     return f"{count} {c.advance().upper}"
 
 
@@ -209,7 +215,7 @@ def order_item(c: Cursor, expression: Reader) -> OrderItem:
     if c.take_words("NULLS", "FIRST"):
         nulls_first = True
     elif not c.take_words("NULLS", "LAST") and c.at_word("NULLS"):
-        c.fail("expected NULLS FIRST or NULLS LAST")
+        raise c.expected("NULLS FIRST or NULLS LAST")
     if c.at_word("COLLATE"):
         c.not_supported("COLLATE")
     if c.at_word("WITH") and c.ahead().upper == "FILL":
@@ -232,7 +238,8 @@ def _parenthesis(c: Cursor, expression: Reader) -> Node:
     nodes: list[Node] = []
     while not c.take(")"):
         if nodes:
-            c.expect(",")
+            if not c.take(","):
+                raise c.expected("`,` or `)`")
             first_comma = True
             if c.take(")"):
                 break
@@ -253,7 +260,7 @@ def _case(c: Cursor, expression: Reader) -> Node:
         c.expect_words("THEN")
         arguments.append(expression(c))
     if not arguments:
-        c.fail("expected WHEN")
+        raise c.expected("WHEN")
     arguments.append(expression(c) if c.take_words("ELSE") else Literal(None))
     c.expect_words("END")
     if subject is None:

@@ -2,37 +2,45 @@
 
 from typing import Literal as Choice
 
-from rmt_pipeline.protocol.errors import SyntaxProblem
-from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import aliased, expression
-from rmt_pipeline.syntax.from_parser import from_clause
 from rmt_pipeline.syntax.nodes import (
-    Aliased,
+    ArrayJoin,
+    Derived,
+    Join,
+    JoinKind,
     LimitBy,
-    Literal,
-    Name,
+    NamedTable,
     Node,
     OrderItem,
     Query,
     Select,
     SetOperation,
+    Source,
+    Strictness,
+    TableFunction,
     WindowSpec,
     WithItem,
 )
 from rmt_pipeline.syntax.primary import order_item, window_spec
+from rmt_pipeline.syntax.settings import settings
 
 Operation = Choice["UNION ALL", "UNION", "EXCEPT ALL", "EXCEPT", "INTERSECT ALL", "INTERSECT"]
 
 
 def parse_query(text: str) -> Query:
     """The one query that `text` is. Raises SyntaxProblem naming the place."""
-    cursor = Cursor(text, query)
-    try:
-        found = query(cursor)
-        cursor.expect_end()
-    except RecursionError:
-        raise SyntaxProblem(f"the query is nested too deeply: {text[:100]!r}...") from None
+    cursor = Cursor(text, read_query=inner_query)
+    found = query(cursor)
+    cursor.expect_end()
+    return found
+
+
+def inner_query(c: Cursor) -> Query:
+    """A query inside of another one, and its SETTINGS, which only count at the statement's end."""
+    found = query(c)
+    if c.take_words("SETTINGS"):
+        settings(c)
     return found
 
 
@@ -46,8 +54,8 @@ def query(c: Cursor) -> Query:
         left = SetOperation(left, _intersections(c), operation)
         count += 1
         if count > 500:
-            c.fail("expected fewer queries in one UNION")
-    return _trailing(c, left) if isinstance(left, SetOperation) else left
+            raise c.expected("fewer queries in one UNION")
+    return left
 
 
 def _intersections(c: Cursor) -> Query:
@@ -65,7 +73,7 @@ def _operation(c: Cursor, word: str) -> Operation:
     if c.take_words("ALL"):
         return _OPERATIONS[word][0]
     if word == "UNION":
-        c.fail("expected UNION ALL or UNION DISTINCT")
+        raise c.expected("UNION ALL or UNION DISTINCT")
     return _OPERATIONS[word][0]  # the original's EXCEPT and INTERSECT keep duplicates
 
 
@@ -76,19 +84,9 @@ _OPERATIONS: dict[str, tuple[Operation, Operation]] = {
 }
 
 
-def _trailing(c: Cursor, whole: SetOperation) -> SetOperation:
-    """ORDER BY and SETTINGS behind the last SELECT of a UNION belong to that SELECT."""
-    settings, output = _settings_and_format(c)
-    if not settings and not output:
-        return whole
-    return SetOperation(
-        whole.left, whole.right, whole.operation, whole.order_by, settings, output
-    )
-
-
 def _select_or_parenthesis(c: Cursor) -> Query:
     if c.take("("):
-        inner = c.query()
+        inner: Query = c.query()
         c.expect(")")
         return inner
     return _select(c)
@@ -115,7 +113,6 @@ def _select(c: Cursor) -> Select:
     qualify = expression(c) if c.take_words("QUALIFY") else None
     order_by, order_all = _order_by(c)
     limit_by, limit, offset, with_ties = _limits(c)
-    settings, output = _settings_and_format(c)
     c.depth -= 1
     return Select(
         items=items,
@@ -137,8 +134,6 @@ def _select(c: Cursor) -> Select:
         limit=limit,
         offset=offset,
         with_ties=with_ties,
-        settings=settings,
-        format=output,
     )
 
 
@@ -257,7 +252,7 @@ def _limits(c: Cursor) -> tuple[LimitBy | None, Node | None, Node | None, bool]:
             limit_by = LimitBy(count, skipped, c.several(expression))
             continue
         if limit is not None:
-            c.fail("expected one LIMIT")
+            raise c.expected("one LIMIT")
         limit, offset = count, skipped if skipped is not None else offset
         with_ties = c.take_words("WITH", "TIES")
     if c.at_word("FETCH"):
@@ -265,34 +260,97 @@ def _limits(c: Cursor) -> tuple[LimitBy | None, Node | None, Node | None, bool]:
     return limit_by, limit, offset, with_ties
 
 
-def _settings_and_format(c: Cursor) -> tuple[tuple[tuple[str, str], ...], str]:
-    settings: tuple[tuple[str, str], ...] = ()
-    output = ""
-    while c.at_word("SETTINGS", "FORMAT", "INTO"):
-        if c.take_words("SETTINGS"):
-            settings += c.several(_setting)
-        elif c.take_words("FORMAT"):
-            output = c.identifier()
+# FROM: tables, subqueries, joins, ARRAY JOIN.
+
+_JOIN_WORDS = frozenset(
+    {
+        *("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "ANY", "ALL", "SEMI", "ANTI"),
+        *("ASOF", "GLOBAL", "ARRAY", "PASTE"),
+    }
+)
+
+
+def from_clause(c: Cursor) -> Source:
+    c.expect_words("FROM")
+    source = _table(c)
+    count = 0
+    while True:
+        count += 1
+        if count > 100:
+            raise c.expected("fewer joins")
+        if c.take(","):
+            source = Join(source, _table(c), "CROSS")
+        elif c.at_word("ARRAY") or (c.at_word("LEFT", "INNER") and c.ahead().upper == "ARRAY"):
+            source = _array_join(c, source)
+        elif c.at_word(*_JOIN_WORDS):
+            source = _join(c, source)
         else:
-            c.not_supported("INTO OUTFILE")
-    return settings, output
+            return source
 
 
-def _setting(c: Cursor) -> tuple[str, str]:
-    name = c.identifier()
-    c.expect("=")
-    node = expression(c)
-    if isinstance(node, Literal):
-        return name, node.value if isinstance(node.value, str) else canonical(node)
-    return name, canonical(node)
+def _table(c: Cursor) -> Source:
+    if c.take("("):
+        if not c.at_query():
+            raise c.expected("a query")
+        found = c.query()
+        c.expect(")")
+        return Derived(found, _alias(c))
+    first = c.identifier()
+    if c.take("("):
+        arguments = c.list_of(expression, ")")
+        return TableFunction(first, arguments, _alias(c))
+    database = None
+    if c.take("."):
+        database, first = first, c.identifier()
+    alias = _alias(c)
+    final = c.take_words("FINAL")
+    if not alias:
+        alias = _alias(c)
+    if c.at_word("SAMPLE"):
+        c.not_supported("SAMPLE")
+    return NamedTable(database, first, alias, final)
 
 
-def name_of(node: Node) -> str:
-    """The name that an item of SELECT has in the result: its alias, else its text."""
-    match node:
-        case Aliased():
-            return node.alias
-        case Name():
-            return node.parts[-1]
-        case _:
-            return canonical(node)
+def _alias(c: Cursor) -> str:
+    if c.take_words("AS"):
+        return c.identifier()
+    return c.advance().value if c.is_alias() else ""
+
+
+def _array_join(c: Cursor, left: Source) -> ArrayJoin:
+    keep_empty = c.at_word("LEFT")
+    if not c.at_word("ARRAY"):
+        c.advance()
+    c.expect_words("ARRAY", "JOIN")
+    return ArrayJoin(left, c.several(aliased), keep_empty)
+
+
+def _join(c: Cursor, left: Source) -> Join:
+    c.take_words("GLOBAL")
+    kind: JoinKind = "INNER"
+    strictness: Strictness = "ALL"
+    while not c.at_word("JOIN"):
+        word = c.advance().upper
+        match word:
+            case "INNER" | "LEFT" | "RIGHT" | "FULL" | "CROSS":
+                kind = word
+            case "ANY" | "ALL" | "SEMI" | "ANTI" | "ASOF":
+                strictness = word
+            case "OUTER":
+                pass
+            case _:
+                c.place -= 1
+                raise c.expected("JOIN")
+    c.advance()
+    right = _table(c)
+    if kind == "CROSS":
+        return Join(left, right, kind)
+    if c.take_words("ON"):
+        return Join(left, right, kind, strictness, on=expression(c))
+    if c.take_words("USING"):
+        parenthesised = c.take("(")
+        names = c.several(Cursor.identifier)
+        if parenthesised:
+            c.expect(")")
+        return Join(left, right, kind, strictness, using=names)
+    raise c.expected("ON or USING")

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
-from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.syntax.types import parse_type, read_type
+from rmt_pipeline.types.data_type import DataType
 
 Reader = Callable[[Cursor], Node]
 
@@ -36,7 +37,6 @@ _EXTRACTS = {
     "Week": "toWeek",
 }
 WHOLE_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
-_TYPE_WORDS = frozenset({"PRECISION", "UNSIGNED", "SIGNED", "VARYING"})
 
 
 def number(c: Cursor, *, negative: bool = False) -> Literal:
@@ -55,45 +55,21 @@ def number(c: Cursor, *, negative: bool = False) -> Literal:
     return Literal(value, f"-{text}" if negative else text)
 
 
-def type_text(c: Cursor) -> str:
-    """The text of a type: its name and a balanced parenthesis."""
-    if c.current.kind != "word":
-        c.fail("expected a type")
-    start = c.current.start
-    end = c.advance().end
-    while c.at_word(*_TYPE_WORDS):
-        end = c.advance().end
-    depth = 0
-    while c.at("(") or depth:
-        if c.at_end():
-            raise c.problem("expected ')'")
-        depth += c.at("(") - c.at(")")
-        end = c.advance().end
-    return c.text[start:end]
-
-
-def cast(node: Node, written_type: str, *, exact: bool = False) -> Call:
+def cast(node: Node, data_type: DataType, *, exact: bool = False) -> Call:
     """`exact`: a number before `::` is read by the type itself, `1.1::Decimal(9, 1)`."""
-    data_type = parse_type(written_type)
-    is_number = isinstance(node, Literal) and type(node.value) in {int, float}
-    if (
-        exact
-        and is_number
-        and isinstance(node, Literal)
-        and node.text[-3:] not in {"inf", "nan"}
-    ):
-        node = Literal(node.text)
+    if exact and isinstance(node, Literal) and type(node.value) in {int, float}:
+        node = node if node.text[-3:] in {"inf", "nan"} else Literal(node.text)
     return Call("CAST", (node, Literal(data_type.text)))
 
 
 def unit_name(c: Cursor) -> str:
     """`DAY`, `days`, `'day'`: the name of an interval's unit, as `Day`."""
     if c.current.kind in {"word", "string"}:
-        unit = UNIT_SPELLINGS.get(c.current.text.upper())
+        unit = UNIT_SPELLINGS.get(c.current.value.upper())
         if unit is not None:
             c.advance()
             return unit
-    raise c.problem("expected a unit of time (second, minute, hour, day, ..., year)")
+    raise c.expected("a unit of time (second, minute, hour, day, ..., year)")
 
 
 def interval(c: Cursor, expression: Reader) -> Node | None:
@@ -110,15 +86,15 @@ def interval(c: Cursor, expression: Reader) -> Node | None:
 
 
 def _interval_in_quotes(c: Cursor) -> Node:
-    words = c.current.text.split()
+    words = c.current.value.split()
     parts: list[Node] = []
     for amount, unit in zip(words[::2], words[1::2], strict=False):
         name = UNIT_SPELLINGS.get(unit.upper())
         if name is None or not WHOLE_NUMBER.fullmatch(amount) or len(amount) > 18:
-            c.fail("expected an interval such as '1 day'")
+            raise c.expected("an interval such as '1 day'")
         parts.append(Call(f"toInterval{name}", (Literal(int(amount), amount),)))
     if len(parts) != 1 or len(words) % 2:
-        c.fail("expected one number and one unit, such as '1 day'")
+        raise c.expected("one number and one unit, such as '1 day'")
     c.advance()
     return parts[0]
 
@@ -126,12 +102,12 @@ def _interval_in_quotes(c: Cursor) -> Node:
 def _cast(c: Cursor, expression: Reader) -> Node | None:
     node = expression(c)
     if c.take_words("AS"):
-        made = cast(node, type_text(c))
+        made = cast(node, read_type(c))
     else:
         c.expect(",")
         if c.current.kind != "string":
-            c.fail("expected the type in quotes")
-        made = cast(node, c.advance().text)
+            raise c.expected("the type in quotes")
+        made = cast(node, parse_type(c.advance().value))
     c.expect(")")
     return made
 
@@ -143,7 +119,7 @@ def _extract(c: Cursor, expression: Reader) -> Node | None:
         c.expect_words("FROM")
         if unit not in _EXTRACTS:
             c.place = start
-            c.fail("expected a unit from second to year")
+            raise c.expected("a unit from second to year")
         node = expression(c)
         c.expect(")")
         return Call(_EXTRACTS[unit], (node,))
@@ -171,7 +147,7 @@ def _position(c: Cursor, expression: Reader) -> Node | None:
         c.advance()
         haystack = expression(c)
         c.expect(")")
-        needle = Literal(token.text) if token.kind == "string" else Name((token.text,))
+        needle = Literal(token.value) if token.kind == "string" else Name((token.value,))
         return Call("position", (haystack, needle))
     c.place = start
     return None
@@ -195,7 +171,7 @@ def _date_shift(operation: str) -> Callable[[Cursor, Reader], Node | None]:
 
     def read(c: Cursor, expression: Reader) -> Node | None:
         after = c.ahead()
-        if c.current.text.upper() in UNIT_SPELLINGS and after.text == ",":
+        if c.current.value.upper() in UNIT_SPELLINGS and after.text == ",":
             unit = unit_name(c)
             c.expect(",")
             amount = expression(c)
@@ -213,7 +189,7 @@ def _date_shift(operation: str) -> Callable[[Cursor, Reader], Node | None]:
 
 
 def _date_difference(c: Cursor, expression: Reader) -> Node | None:
-    if c.current.text.upper() in UNIT_SPELLINGS and c.ahead().text == ",":
+    if c.current.value.upper() in UNIT_SPELLINGS and c.ahead().text == ",":
         unit = unit_name(c)
         c.expect(",")
         rest = c.list_of(expression, ")")

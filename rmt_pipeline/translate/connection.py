@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 
 from rmt_pipeline.protocol.errors import BadValue, UserError
+from rmt_pipeline.types.escapes import duckdb_text
 
 MEMORY_BYTES = 512 * 1024 * 1024
 THREADS = 2
@@ -48,11 +49,11 @@ def open_connection(
         "python_enable_replacements": "false",
         "enable_progress_bar": "false",
         "threads": str(threads),
-        "memory_limit": _quoted(f"{memory_bytes // 1024}KiB"),
+        "memory_limit": duckdb_text(f"{memory_bytes // 1024}KiB"),
         "TimeZone": "'UTC'",
         "default_null_order": "'NULLS_LAST'",
         "error_on_division_by_zero": "true",
-        "temp_directory": _quoted(str(spill_directory) if spill_directory else ""),
+        "temp_directory": duckdb_text(str(spill_directory) if spill_directory else ""),
         "allowed_paths": _list(files),
         "allowed_directories": _list(
             [*directories, *([spill_directory] if spill_directory else [])]
@@ -97,9 +98,5 @@ def user_error(problem: duckdb.Error, what: str) -> UserError:
     return BadValue(f"cannot compute {shown}: {reason}")
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _list(paths: Iterable[Path]) -> str:
-    return f"[{', '.join(_quoted(str(path)) for path in paths)}]"
+    return f"[{', '.join(duckdb_text(str(path)) for path in paths)}]"

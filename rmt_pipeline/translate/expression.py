@@ -1,46 +1,21 @@
-"""ClickHouse expressions and queries → checked DuckDB SQL with ClickHouse types.
-
-`compile_expression` is for what is stored: keys, defaults, TTL, mutations. `translate_query` is
-for SELECT.
+"""ClickHouse expressions over a table's columns → checked DuckDB SQL with ClickHouse types: for
+what is stored, keys, defaults, TTL and mutations.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Name, Node
-from rmt_pipeline.syntax.query import parse_query
-from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.syntax.types import NamedType, parse_type
 from rmt_pipeline.translate.base.function import condition
 from rmt_pipeline.translate.base.typed import Typed, column, to_stored
 from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.names import unknown_column, with_elements
-from rmt_pipeline.translate.select.query import QueryCompiler
-from rmt_pipeline.translate.select.sources import Relation, Resolve
 from rmt_pipeline.types.data_type import DataType
-
-__all__ = [
-    "Expression",
-    "OutputColumn",
-    "Relation",
-    "Resolve",
-    "TranslatedQuery",
-    "compile_expression",
-    "translate_query",
-]
-
-
-class NamedType(Protocol):
-    """What has a name and a type's text: `protocol.table.Column`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -70,30 +45,47 @@ class Expression:
 def compile_expression(
     text: str, columns: Sequence[NamedType], *, allow_nondeterministic: bool = False
 ) -> Expression:
-    """Parses and checks `text` against the columns and the allow-list.
+    """`compile_node` of what `text` says: for definitions, which are texts."""
+    known = tuple((each.name, each.type) for each in columns)
+    try:
+        return _compiled_text(text, known, allow_nondeterministic)
+    except RecursionError:
+        raise SyntaxProblem(f"the expression is nested too deeply: {text[:100]!r}...") from None
+
+
+def compile_node(
+    node: Node, columns: Sequence[NamedType], *, allow_nondeterministic: bool = False
+) -> Expression:
+    """Checks an expression against the columns and the allow-list.
 
     Raises a UserError: SyntaxProblem, UnknownColumn (with close names), UnknownFunction,
     NotImplementedStatement (subqueries), or what is wrong with types and arguments. Nothing is
     evaluated. Results are cached.
     """
     known = tuple((each.name, each.type) for each in columns)
-    return _compiled(text, known, allow_nondeterministic)
+    try:
+        return _compiled(node, known, allow_nondeterministic)
+    except RecursionError:
+        raise SyntaxProblem("an expression is nested too deeply") from None
+
+
+@lru_cache(maxsize=2048)
+def _compiled_text(
+    text: str, columns: tuple[tuple[str, str], ...], allow_nondeterministic: bool
+) -> Expression:
+    return _compiled(parse_expression(text), columns, allow_nondeterministic)
 
 
 @lru_cache(maxsize=2048)
 def _compiled(
-    text: str, columns: tuple[tuple[str, str], ...], allow_nondeterministic: bool
+    node: Node, columns: tuple[tuple[str, str], ...], allow_nondeterministic: bool
 ) -> Expression:
-    try:
-        return _compile(text, columns, allow_nondeterministic=allow_nondeterministic)
-    except RecursionError:
-        raise SyntaxProblem(f"the expression is nested too deeply: {text[:100]!r}...") from None
+    return _compile(node, columns, allow_nondeterministic=allow_nondeterministic)
 
 
 def _compile(
-    text: str, columns: tuple[tuple[str, str], ...], *, allow_nondeterministic: bool
+    node: Node, columns: tuple[tuple[str, str], ...], *, allow_nondeterministic: bool
 ) -> Expression:
-    node = parse_expression(text)
     types = dict(columns)
     used: dict[str, None] = {}
 
@@ -109,6 +101,7 @@ def _compile(
     try:
         typed = compiler.compile(node)
     except UserError as problem:
+        text = canonical(node)
         shown = text if len(text) <= 200 else f"{text[:200]}..."
         if shown in str(problem):
             raise
@@ -137,40 +130,3 @@ def _expression(
         node=node,
         source_zone=source_zone,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class OutputColumn:
-    """A column of a result: its title and the ClickHouse type to print it by."""
-
-    name: str
-    type: DataType
-
-
-@dataclass(frozen=True)
-class TranslatedQuery:
-    """A SELECT as DuckDB SQL that gives the stored forms of `columns`, named c0, c1, ...
-
-    `settings` are its SETTINGS clause, `format` its FORMAT clause or "". `text` is what was
-    written.
-    """
-
-    sql: str
-    columns: tuple[OutputColumn, ...]
-    settings: tuple[tuple[str, str], ...]
-    format: str
-    text: str
-
-
-def translate_query(text: str, resolve: Resolve) -> TranslatedQuery:
-    """Parses and checks a SELECT. `resolve` gives the relation of each table that it names.
-
-    Raises a UserError as `compile_expression`, and what `resolve` raises. Nothing is run.
-    """
-    query = parse_query(text)
-    try:
-        found = QueryCompiler(resolve).compile(query)
-    except RecursionError:
-        raise SyntaxProblem(f"the query is nested too deeply: {text[:100]!r}...") from None
-    columns = tuple(OutputColumn(name, data_type) for name, data_type in found.columns)
-    return TranslatedQuery(found.sql, columns, query.settings, query.format, text)

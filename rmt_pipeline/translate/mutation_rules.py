@@ -20,9 +20,12 @@ from rmt_pipeline.syntax.mutation import (
     DeleteRows,
     PartitionId,
 )
-from rmt_pipeline.syntax.types import quote_name
+from rmt_pipeline.syntax.nodes import Call, Node
+from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.evaluate import evaluate
-from rmt_pipeline.translate.expression import Expression, compile_expression
+from rmt_pipeline.translate.expression import Expression, compile_expression, compile_node
+from rmt_pipeline.types.escapes import quote_name
 
 
 class CannotUpdateColumn(UserError):
@@ -52,9 +55,9 @@ class _Rules:
     columns: tuple[Column, ...]
     allow_nondeterministic: bool
 
-    def compile(self, text: str) -> Expression:
-        return compile_expression(
-            text, self.columns, allow_nondeterministic=self.allow_nondeterministic
+    def compile(self, node: Node) -> Expression:
+        return compile_node(
+            node, self.columns, allow_nondeterministic=self.allow_nondeterministic
         )
 
 
@@ -82,7 +85,7 @@ def check_commands(
         condition = rules.compile(command.condition)
         if not condition.condition_sql:
             raise BadCondition(
-                f"{command.condition} has the type {condition.type.text}, which is neither true "
+                f"{condition.canonical} has the type {condition.type.text}, which is neither true "
                 f"nor false (in {command})"
             )
         if isinstance(command, DeleteRows):
@@ -124,7 +127,7 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
                 f"UPDATE {assignment}: the MATERIALIZED column {computed.name} is computed from "
                 f"{name}, and is {place}"
             )
-    value = rules.compile(cast_text(assignment.value, column))
+    value = rules.compile(cast_to(assignment.value, column))
     if value.is_constant:  # it can be computed, or never
         try:
             evaluate([value], pa.table({"": pa.nulls(1, pa.int8())}))
@@ -132,9 +135,9 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
             raise BadValue(f"UPDATE {assignment}: {problem}") from problem
 
 
-def cast_text(value: str, column: Column) -> str:
+def cast_to(value: Node, column: Column) -> Call:
     """An assignment's value as the column's type."""
-    return f"CAST({value} AS {column.type})"
+    return cast(value, parse_type(column.type))
 
 
 def affected(name: str, columns: Sequence[Column]) -> list[Column]:

@@ -10,28 +10,30 @@ from functools import lru_cache
 from rmt_pipeline.protocol.errors import (
     BadTtl,
     IllegalColumn,
-    NotImplementedStatement,
-    SyntaxProblem,
 )
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.protocol.ttl import TtlRule
-from rmt_pipeline.syntax.lexer import Token, tokenize
-from rmt_pipeline.translate.expression import Expression, NamedType, compile_expression
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.syntax.ttl import TtlElement, parse_ttl
+from rmt_pipeline.syntax.types import NamedType
+from rmt_pipeline.translate.expression import Expression, compile_node
 
-_CLAUSES = frozenset(("DELETE", "WHERE", "RECOMPRESS", "TO", "GROUP", "SET"))
 _CODEC = re.compile(
     r"\s*CODEC\s*\(\s*(\w+)\s*(?:\(\s*(\d+)\s*\)\s*)?\)\s*", re.ASCII | re.IGNORECASE
 )
 _LEVELS = {"ZSTD": range(1, 23), "LZ4HC": range(1, 13), "LZ4": range(0), "NONE": range(0)}
 
 
-def parse_table_ttl(text: str, columns: Sequence[NamedType]) -> tuple[TtlRule, ...]:
+def table_ttl(
+    elements: Sequence[TtlElement], columns: Sequence[NamedType]
+) -> tuple[TtlRule, ...]:
     """What follows TTL in CREATE TABLE or MODIFY TTL; `ttl_text` gives its canonical text.
 
     `columns` are the stored ones. Raises SyntaxProblem, UnknownColumn, UnknownFunction, BadTtl
     for an expression that gives no time or a codec that there is not, NotImplementedStatement.
     """
-    rules = tuple(_rule(piece, columns) for piece in _pieces(text))
+    rules = tuple(_rule(element, columns) for element in elements)
     deletes = [rule.text for rule in rules if rule.kind == "delete"]
     if len(deletes) > 1:
         raise BadTtl(
@@ -50,17 +52,17 @@ def ttl_text(rules: Sequence[TtlRule]) -> str:
     return ", ".join(rule.text for rule in rules)
 
 
-def parse_column_ttl(
-    name: str, text: str, columns: Sequence[NamedType], key_columns: frozenset[str]
+def column_ttl(
+    name: str, time: Node, columns: Sequence[NamedType], key_columns: frozenset[str]
 ) -> TtlRule:
     """The TTL of one column. `key_columns` are those that the table's keys use and those that its
-    engine works with: they have none. Raises as `parse_table_ttl`, and IllegalColumn.
+    engine works with: they have none. Raises as `table_ttl`, and IllegalColumn.
     """
     if name in key_columns:
         raise IllegalColumn(
             f"column {name} can have no TTL: the table's keys or its engine use its values"
         )
-    return TtlRule("column", _time(text, columns).canonical, column=name)
+    return TtlRule("column", _time(time, columns).canonical, column=name)
 
 
 def rules_of(definition: TableDefinition) -> tuple[TtlRule, ...]:
@@ -73,69 +75,29 @@ def rules_of(definition: TableDefinition) -> tuple[TtlRule, ...]:
 @lru_cache(maxsize=256)
 def _rules_of(text: str, columns: tuple[Column, ...]) -> tuple[TtlRule, ...]:
     stored = [each for each in columns if each.is_stored]
-    of_table = parse_table_ttl(text, stored) if text else ()
+    of_table = table_ttl(parse_ttl(text), stored) if text else ()
     of_columns = (
-        parse_column_ttl(column.name, column.ttl, stored, frozenset())
+        column_ttl(column.name, parse_expression(column.ttl), stored, frozenset())
         for column in stored
         if column.ttl
     )
     return (*of_table, *of_columns)
 
 
-def _pieces(text: str) -> list[list[tuple[str, str]]]:
-    """Each rule as clauses: (word, what follows it); the first word is ""."""
-    pieces: list[list[tuple[str, str]]] = [[]]
-    word, start, depth = "", 0, 0
-    tokens = tokenize(text)
-    first = True  # of an element: a column may be named as a clause
-    for token in tokens:
-        depth += (token.text in ("(", "[")) - (token.text in (")", "]")) if _mark(token) else 0
-        ends = token.kind == "end" or (_mark(token) and token.text == "," and depth == 0)
-        clause = token.upper if depth == 0 and not first else ""
-        if ends or clause in _CLAUSES:
-            pieces[-1].append((word, text[start : token.start].strip()))
-            word, start = clause, token.end
-        first = False
-        if ends and token.kind != "end":
-            pieces.append([])
-            word, first = "", True
-    return pieces
-
-
-def _mark(token: Token) -> bool:
-    return token.kind == "mark"
-
-
-def _rule(piece: Sequence[tuple[str, str]], columns: Sequence[NamedType]) -> TtlRule:
-    (_, text), *clauses = piece
-    if not text:
-        raise SyntaxProblem("TTL: an expression is missing, as in TTL d + INTERVAL 1 DAY")
-    expression = _time(text, columns).canonical
-    words = [word for word, _ in clauses]
-    for word, meaning in (("TO", "TO DISK and TO VOLUME"), ("GROUP", "GROUP BY")):
-        if word in words:
-            raise NotImplementedStatement(f"TTL … {meaning} is not implemented")
-    if words == ["RECOMPRESS"]:
-        return TtlRule("recompress", expression, codec=_codec(clauses[0][1]))
-    if words and words[0] == "DELETE":
-        if clauses[0][1]:
-            raise SyntaxProblem(f"TTL … DELETE: expected WHERE, found {clauses[0][1]}")
-        words, clauses = words[1:], clauses[1:]
-    if not words:
-        return TtlRule("delete", expression)
-    if words != ["WHERE"]:
-        raise SyntaxProblem(
-            f"TTL {text}: {' '.join(words)} can't follow; there is [DELETE] [WHERE …] and "
-            "RECOMPRESS CODEC(…)"
-        )
-    condition = compile_expression(clauses[0][1], columns)
+def _rule(element: TtlElement, columns: Sequence[NamedType]) -> TtlRule:
+    time = _time(element.time, columns).canonical
+    if element.codec:
+        return TtlRule("recompress", time, codec=_codec(element.codec))
+    if element.where is None:
+        return TtlRule("delete", time)
+    condition = compile_node(element.where, columns)
     if not condition.condition_sql:
         raise BadTtl(f"TTL … WHERE {condition.canonical} is {condition.type}, no condition")
-    return TtlRule("where", expression, where=condition.canonical)
+    return TtlRule("where", time, where=condition.canonical)
 
 
-def _time(text: str, columns: Sequence[NamedType]) -> Expression:
-    expression = compile_expression(text, columns)
+def _time(time: Node, columns: Sequence[NamedType]) -> Expression:
+    expression = compile_node(time, columns)
     if not expression.columns_used:
         raise BadTtl(f"TTL {expression.canonical} uses no column of the table")
     if not expression.type.date_like or expression.type.nullable:

@@ -1,7 +1,7 @@
 """What a column holds: a ClickHouse type, and its forms in Arrow, Parquet, DuckDB and Python.
 
 How each family is stored (the *stored form*: what Parquet files and Arrow tables hold), and as
-which Python value (`default`, `parse_text`, Arrow's `as_py`):
+which Python value (`default`, `from_text.parse_value`, Arrow's `as_py`):
 
     ClickHouse             Arrow                    Python value
     Int8..64, UInt8..64    int8..64, uint8..64      int
@@ -39,14 +39,16 @@ which Python value (`default`, `parse_text`, Arrow's `as_py`):
   dictionaries of its own. **AggregateFunction** is stored as its state, in the clear.
 """
 
+import datetime as dt
 import decimal
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
-from rmt_pipeline.types import from_text as read_value
-from rmt_pipeline.types.time_text import EPOCH
+from rmt_pipeline.types.escapes import duckdb_name, quote_name, quote_text
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 INTEGER_BITS = {
     f"{sign}Int{bits}": bits for sign in ("", "U") for bits in (8, 16, 32, 64, 128, 256)
@@ -209,7 +211,7 @@ class DataType:
                 return f"MAP({plain.elements[0].duckdb}, {plain.elements[1].duckdb})"
             case "Tuple":
                 pairs = zip(plain.element_names, plain.elements, strict=True)
-                fields = ", ".join(f"{_identifier(name)} {each.duckdb}" for name, each in pairs)
+                fields = ", ".join(f"{duckdb_name(name)} {each.duckdb}" for name, each in pairs)
                 return f"STRUCT({fields})"
             case _:
                 pass
@@ -338,28 +340,3 @@ class DataType:
         """The inverse of `wide_to_bytes`."""
         offset = 0 if self.plain.family.startswith("U") else 1 << (8 * self.wide_bytes - 1)
         return int.from_bytes(stored, "big") - offset
-
-    def parse_text(self, text: str | None) -> object:
-        r"""One value from its text, already unescaped and unquoted; see `read_value`.
-
-        Of an array, tuple or map in TSV, which escapes once, the field as it is. None, and
-        `\N` for a Nullable type, is NULL. Fits `pa.array([...], self.arrow)`.
-        Raises ValueError with the reason alone; the caller knows row and column.
-        """
-        return read_value.read(self, text)
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(text: str) -> str:
-    """A ClickHouse string literal."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def quote_name(name: str) -> str:
-    """A ClickHouse identifier, in backticks when it needs them."""
-    if name.isascii() and name.isidentifier():
-        return name
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"

@@ -7,16 +7,13 @@ Digits after a Decimal's or a DateTime64's last one are cut off, as there.
 
 import decimal
 import ipaddress
+import itertools
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from rmt_pipeline.types.escapes import shown_text
-from rmt_pipeline.types.nested_text import read_array, read_map, read_tuple
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import shown_text, unescape
 from rmt_pipeline.types.time_text import read_date, read_time
-
-if TYPE_CHECKING:
-    from rmt_pipeline.types.data_type import DataType
 
 DIGITS_MAX = 400  # Python refuses to read integers of thousands of digits
 
@@ -32,8 +29,13 @@ _TRUE = frozenset({"true", "1", "t", "y", "yes", "on", "enable", "enabled"})
 _FALSE = frozenset({"false", "0", "f", "n", "no", "off", "disable", "disabled"})
 
 
-def read(data_type: "DataType", text: str | None) -> object:
-    """The value, fit for `pa.array([value], data_type.arrow)`. ValueError gives the reason."""
+def parse_value(data_type: DataType, text: str | None) -> object:
+    r"""One value from its text, already unescaped and unquoted; fits `pa.array([...], arrow)`.
+
+    Of an array, tuple or map in TSV, which escapes once, the field as it is. None, and
+    `\N` for a Nullable type, is NULL. Raises ValueError with the reason alone; the caller knows
+    row and column.
+    """
     if text is None or (text == "\\N" and data_type.nullable):
         if data_type.nullable:
             return None
@@ -47,7 +49,7 @@ def read(data_type: "DataType", text: str | None) -> object:
     return reader(plain, text)
 
 
-def _integer(data_type: "DataType", text: str) -> object:
+def _integer(data_type: DataType, text: str) -> object:
     if _INTEGER.fullmatch(text) is None or len(text) > DIGITS_MAX:
         raise ValueError(f"{shown_text(text)} is not an integer ({data_type.text})")
     number = int(text)
@@ -57,13 +59,13 @@ def _integer(data_type: "DataType", text: str) -> object:
     return data_type.wide_to_bytes(number) if data_type.wide_bytes else number
 
 
-def _float(data_type: "DataType", text: str) -> object:
+def _float(data_type: DataType, text: str) -> object:
     if _FLOAT.fullmatch(text) is None:
         raise ValueError(f"{shown_text(text)} is not a number ({data_type.text})")
     return float(text)
 
 
-def _decimal(data_type: "DataType", text: str) -> object:
+def _decimal(data_type: DataType, text: str) -> object:
     if _DECIMAL.fullmatch(text) is None or len(text) > DIGITS_MAX:
         raise ValueError(f"{shown_text(text)} is not a number ({data_type.text})")
     precision, scale = data_type.numbers
@@ -78,7 +80,7 @@ def _decimal(data_type: "DataType", text: str) -> object:
     return cut
 
 
-def _bool(data_type: "DataType", text: str) -> object:
+def _bool(data_type: DataType, text: str) -> object:
     del data_type
     lowered = text.lower()
     if lowered in _TRUE:
@@ -88,7 +90,7 @@ def _bool(data_type: "DataType", text: str) -> object:
     raise ValueError(f"{shown_text(text)} is neither true nor false (Bool)")
 
 
-def _string(data_type: "DataType", text: str) -> object:
+def _string(data_type: DataType, text: str) -> object:
     del data_type
     try:
         text.encode()
@@ -100,7 +102,7 @@ def _string(data_type: "DataType", text: str) -> object:
     return text
 
 
-def _fixed_string(data_type: "DataType", text: str) -> object:
+def _fixed_string(data_type: DataType, text: str) -> object:
     # Readers of bytes that are no UTF-8 pass them on as surrogates ("surrogateescape").
     try:
         stored = text.encode("utf-8", "surrogateescape")
@@ -116,7 +118,7 @@ def _fixed_string(data_type: "DataType", text: str) -> object:
     return stored.ljust(length, b"\0")
 
 
-def _uuid(data_type: "DataType", text: str) -> object:
+def _uuid(data_type: DataType, text: str) -> object:
     del data_type
     if _UUID.fullmatch(text) is None:
         raise ValueError(f"{shown_text(text)} is not a UUID (8-4-4-4-12 hexadecimal digits)")
@@ -124,7 +126,7 @@ def _uuid(data_type: "DataType", text: str) -> object:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _enum(data_type: "DataType", text: str) -> object:
+def _enum(data_type: DataType, text: str) -> object:
     if any(text == name for name, _ in data_type.values):
         return text
     for name, number in data_type.values:
@@ -135,7 +137,7 @@ def _enum(data_type: "DataType", text: str) -> object:
     raise ValueError(f"{shown_text(text)} is not an element of the enum; it has {known}{more}")
 
 
-def _ipv4(data_type: "DataType", text: str) -> object:
+def _ipv4(data_type: DataType, text: str) -> object:
     del data_type
     try:
         return int(ipaddress.IPv4Address(text))
@@ -143,7 +145,7 @@ def _ipv4(data_type: "DataType", text: str) -> object:
         raise ValueError(f"{shown_text(text)} is not an IPv4 address (1.2.3.4)") from None
 
 
-def _ipv6(data_type: "DataType", text: str) -> object:
+def _ipv6(data_type: DataType, text: str) -> object:
     del data_type
     try:
         if ":" not in text:
@@ -153,7 +155,106 @@ def _ipv6(data_type: "DataType", text: str) -> object:
         raise ValueError(f"{shown_text(text)} is not an IPv6 address (2001:db8::1)") from None
 
 
-_READERS: dict[str, Callable[["DataType", str], object]] = {
+# Arrays, tuples and maps.
+
+
+def _array(data_type: DataType, text: str) -> object:
+    (element,) = data_type.elements
+    return [_nested_element(element, piece) for piece in _pieces(text, "[]", data_type)]
+
+
+def _tuple(data_type: DataType, text: str) -> object:
+    pieces = _pieces(text, "()", data_type)
+    if len(pieces) == len(data_type.elements) + 1 and pieces[-1] == "":
+        pieces.pop()  # (1,)
+    if len(pieces) != len(data_type.elements):
+        raise ValueError(
+            f"{shown_text(text)} has {len(pieces)} elements; {data_type.text} has "
+            f"{len(data_type.elements)}"
+        )
+    fields = zip(data_type.element_names, data_type.elements, pieces, strict=True)
+    return {name: _nested_element(element, piece) for name, element, piece in fields}
+
+
+def _map(data_type: DataType, text: str) -> object:
+    key_type, value_type = data_type.elements
+    pairs = []
+    for piece in _pieces(text, "{}", data_type):
+        place = _top_level(piece, ":")
+        if len(place) != 1:
+            raise ValueError(
+                f"{shown_text(piece)} is not a pair `key:value` ({data_type.text})"
+            )
+        key, value = piece[: place[0]].strip(), piece[place[0] + 1 :].strip()
+        pairs.append((_nested_element(key_type, key), _nested_element(value_type, value)))
+    return pairs
+
+
+def _nested_element(data_type: DataType, piece: str) -> object:
+    if piece.upper() == "NULL":
+        return parse_value(data_type, None)
+    if piece.startswith("'"):
+        if len(piece) < 2 or not piece.endswith("'"):
+            raise ValueError(f"the quote of {shown_text(piece)} is not closed")
+        return parse_value(data_type.plain, unescape(piece[1:-1]))
+    plain = data_type.plain
+    if plain.is_string or plain.is_enum or plain.family in {"UUID", "IPv4", "IPv6"}:
+        raise ValueError(
+            f"{shown_text(piece)} is not in single quotes ({data_type.text} in a list)"
+        )
+    return parse_value(plain, piece)
+
+
+def _pieces(text: str, brackets: str, data_type: DataType) -> list[str]:
+    text = text.strip()
+    if len(text) < 2 or text[0] != brackets[0] or text[-1] != brackets[1]:
+        raise ValueError(
+            f"{shown_text(text)} is not written as {brackets[0]}...{brackets[1]} ({data_type.text})"
+        )
+    inner = text[1:-1]
+    if not inner.strip():
+        return []
+    cuts = [-1, *_top_level(inner, ","), len(inner)]
+    return [inner[a + 1 : b].strip() for a, b in itertools.pairwise(cuts)]
+
+
+_CLOSING = {"[": "]", "(": ")", "{": "}"}
+
+
+def _top_level(text: str, mark: str) -> list[int]:
+    """Where `mark` stands outside of quotes and brackets."""
+    places = []
+    open_brackets: list[str] = []
+    place = 0
+    while place < len(text):
+        character = text[place]
+        if character == "'":
+            place = _end_of_quote(text, place)
+        elif character in _CLOSING:
+            open_brackets.append(_CLOSING[character])
+        elif character in "])}":
+            if not open_brackets or open_brackets.pop() != character:
+                raise ValueError(f"the brackets of {shown_text(text)} do not match")
+        elif character == mark and not open_brackets:
+            places.append(place)
+        place += 1
+    if open_brackets:
+        raise ValueError(f"the brackets of {shown_text(text)} do not match")
+    return places
+
+
+def _end_of_quote(text: str, start: int) -> int:
+    place = start + 1
+    while place < len(text):
+        if text[place] == "\\":
+            place += 1
+        elif text[place] == "'":
+            return place
+        place += 1
+    raise ValueError(f"the quote of {shown_text(text[start:])} is not closed")
+
+
+_READERS: dict[str, Callable[[DataType, str], object]] = {
     "Float32": _float,
     "Float64": _float,
     "Decimal": _decimal,
@@ -169,7 +270,7 @@ _READERS: dict[str, Callable[["DataType", str], object]] = {
     "Enum16": _enum,
     "IPv4": _ipv4,
     "IPv6": _ipv6,
-    "Array": read_array,
-    "Tuple": read_tuple,
-    "Map": read_map,
+    "Array": _array,
+    "Tuple": _tuple,
+    "Map": _map,
 }

@@ -1,17 +1,12 @@
 """Dates and times from their text."""
 
-import zoneinfo
-from functools import lru_cache
-from typing import TYPE_CHECKING
-
-from rmt_pipeline.types.escapes import shown_text
-
-if TYPE_CHECKING:
-    from rmt_pipeline.types.data_type import DataType
-
-
 import datetime as dt
 import re
+import zoneinfo
+from functools import lru_cache
+
+from rmt_pipeline.types.data_type import EPOCH, DataType
+from rmt_pipeline.types.escapes import shown_text
 
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})-([0-9]{1,2})|([0-9]{2})([0-9]{2}))", re.ASCII)
 _TIME = re.compile(
@@ -22,7 +17,6 @@ _TIME = re.compile(
 _UNIX = re.compile(r"(-?[0-9]{5,10})(?:\.([0-9]{0,18}))?", re.ASCII)
 _ZERO_DATES = frozenset({"0000-00-00", "0000-00-00 00:00:00"})
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 DATE_MAX = dt.date(2149, 6, 6)  # 65,535 days
 DATE32_MIN, DATE32_MAX = dt.date(1900, 1, 1), dt.date(2299, 12, 31)
 DATETIME_MAX_S = 2**32 - 1
@@ -31,7 +25,7 @@ DATETIME64_MAX_S = int(dt.datetime(2299, 12, 31, 23, 59, 59, tzinfo=dt.UTC).time
 NANOSECONDS_MAX = 2**63 - 2  # 2262-04-11; DuckDB takes the last one for infinity
 
 
-def read_date(data_type: "DataType", text: str) -> object:
+def read_date(data_type: DataType, text: str) -> object:
     if text in _ZERO_DATES:
         return EPOCH.date()
     match = _DATE.fullmatch(text)
@@ -54,7 +48,7 @@ def _day(match: re.Match[str], text: str) -> dt.date:
         raise ValueError(f"there is no day {shown_text(text)}") from None
 
 
-def read_time(data_type: "DataType", text: str) -> object:
+def read_time(data_type: DataType, text: str) -> object:
     text = text.strip()
     digits = data_type.numbers[0] if data_type.numbers else 0
     seconds, fraction = _instant(data_type, text, digits)
@@ -71,7 +65,7 @@ def read_time(data_type: "DataType", text: str) -> object:
     return EPOCH + dt.timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
 
 
-def _instant(data_type: "DataType", text: str, digits: int) -> tuple[int, str]:
+def _instant(data_type: DataType, text: str, digits: int) -> tuple[int, str]:
     """Seconds since the epoch and the digits after the point."""
     if text in _ZERO_DATES:
         return 0, ""

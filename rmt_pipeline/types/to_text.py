@@ -29,24 +29,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from rmt_pipeline.types.data_type import DataType
-from rmt_pipeline.types.time_text import EPOCH, zone_of
+from rmt_pipeline.protocol.text import escape
+from rmt_pipeline.types.data_type import EPOCH, DataType
+from rmt_pipeline.types.time_text import zone_of
 
 Style = Literal["TSV", "CSV", "JSON", "nested"]
 Formatter = Callable[[Any], str]
 
-_ESCAPES = str.maketrans(
-    {
-        "\b": "\\b",
-        "\f": "\\f",
-        "\n": "\\n",
-        "\r": "\\r",
-        "\t": "\\t",
-        "\0": "\\0",
-        "\\": "\\\\",
-        "'": "\\'",
-    }
-)
 _JSON_ESCAPES = str.maketrans({"/": "\\/", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 _NULLS: dict[Style, str] = {"TSV": "\\N", "CSV": "\\N", "JSON": "null", "nested": "NULL"}
 _SMALL_ESCAPE = re.compile(r"\\u00([0-9a-f]{2})")
@@ -74,11 +63,6 @@ def column_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     return list(array.to_pylist())
 
 
-def escape(text: str) -> str:
-    """TSV's escaping."""
-    return text.translate(_ESCAPES)
-
-
 def json_string(text: str) -> str:
     """A JSON string as the original writes it: `/` escaped, other characters as they are."""
     quoted = json.dumps(text, ensure_ascii=False).translate(_JSON_ESCAPES)
@@ -103,13 +87,13 @@ def _not_null(plain: DataType, style: Style) -> Formatter:
     text = _text_of(plain)
     match style:
         case "TSV":
-            return lambda value: text(value).translate(_ESCAPES)
+            return lambda value: escape(text(value))
         case "CSV":
             return lambda value: '"' + text(value).replace('"', '""') + '"'
         case "JSON":
             return lambda value: json_string(text(value))
         case "nested":
-            return lambda value: "'" + text(value).translate(_ESCAPES) + "'"
+            return lambda value: "'" + escape(text(value)) + "'"
 
 
 def _number(plain: DataType, style: Style) -> Formatter:

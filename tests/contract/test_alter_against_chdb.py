@@ -13,9 +13,10 @@ from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.sql.formats.column_text import column_text
 from rmt_pipeline.sql.run.table_relation import PartFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.connection import open_connection
 from rmt_pipeline.translate.evaluate import conform
-from rmt_pipeline.translate.expression import translate_query
+from rmt_pipeline.translate.select.query import translate_query
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, connection, create_table
 from tests.support.merging import write_part
 from tests.unit.alter.altering import alter
@@ -107,7 +108,7 @@ def ours(table: TableDefinition, part: SourcePart, query: str) -> list[str]:
     kinds = tuple(PartColumn(column.name, column.type) for column in COLUMNS)
     files = [f"{part.directory}/{file.name}" for file in part.manifest.files]
     relation = relation_over([PartFiles(kinds, files, 0)], table)
-    translated = translate_query(query, lambda *_: relation)
+    translated = translate_query(parse_query(query), lambda *_: relation)
     with open_connection(directories=[Path(part.directory)]) as duck:
         found = duck.sql(translated.sql).to_arrow_table()
     texts = [

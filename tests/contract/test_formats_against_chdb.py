@@ -4,8 +4,10 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.syntax.canonical import canonical
-from rmt_pipeline.syntax.expression import parse_aliased
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.expression import aliased
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.from_text import parse_value
 from rmt_pipeline.types.to_text import Style, column_values, formatter
 from tests.support.clickhouse_oracle import ask, type_name
 
@@ -101,7 +103,7 @@ WRITTEN = (
 def test_a_value_is_written_as_clickhouse_writes_it(expression: str) -> None:
     data_type = parse_type(type_name(expression))
     raw = ask(f"SELECT {expression}", "TSVRaw")
-    array = pa.array([data_type.parse_text(None if raw == "\\N" else raw)], data_type.arrow)
+    array = pa.array([parse_value(data_type, None if raw == "\\N" else raw)], data_type.arrow)
     for style, output in FORMATS:
         right = ask(f"SELECT {expression} AS x", output)
         right = right[1:-1] if style == "JSON" else right
@@ -112,13 +114,13 @@ def test_a_value_is_written_as_clickhouse_writes_it(expression: str) -> None:
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_a_canonical_text_is_its_own(text: str) -> None:
-    assert canonical(parse_aliased(text)) == text
+    assert canonical(aliased(Cursor(text))) == text
     assert formatted(text) == text
 
 
 @pytest.mark.parametrize("text", WRITTEN)
 def test_a_text_becomes_the_canonical_one(text: str) -> None:
-    assert canonical(parse_aliased(text)) == formatted(text)
+    assert canonical(aliased(Cursor(text))) == formatted(text)
 
 
 def formatted(text: str) -> str:

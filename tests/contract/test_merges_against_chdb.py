@@ -18,8 +18,9 @@ from rmt_pipeline.compute.merge import LocalMerger, MergeDone, SourcePart
 from rmt_pipeline.compute.merge_final import final_files
 from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.syntax.ttl import parse_ttl
 from rmt_pipeline.system import SystemClock
-from rmt_pipeline.translate.ttl import parse_table_ttl, ttl_text
+from rmt_pipeline.translate.ttl import table_ttl, ttl_text
 from tests.support.clickhouse_oracle import ask, connection
 from tests.support.merging import (
     Row,
@@ -201,7 +202,7 @@ def test_a_ttl_takes_the_same_rows_and_values(ttl, column_ttl, tmp_path) -> None
     """P20. And its text is the original's."""
     plain = definition(TTL_COLUMNS, ("k",))
     *others, last = plain.columns
-    rules = parse_table_ttl(ttl, plain.columns) if ttl else ()
+    rules = table_ttl(parse_ttl(ttl), plain.columns) if ttl else ()
     table = replace(
         plain, columns=(*others, replace(last, ttl=column_ttl)), ttl=ttl_text(rules)
     )

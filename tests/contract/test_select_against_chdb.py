@@ -10,10 +10,12 @@ import pytest
 
 from rmt_pipeline.protocol.errors import UnknownTable, UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import conform
-from rmt_pipeline.translate.expression import Relation, TranslatedQuery, translate_query
 from rmt_pipeline.translate.functions.registry import all_names, real_name
+from rmt_pipeline.translate.select.query import TranslatedQuery, translate_query
+from rmt_pipeline.translate.select.sources import Relation
 from rmt_pipeline.types.to_text import column_values, escape, formatter
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, create_table
 from tests.support.function_cases import CASES
@@ -109,7 +111,7 @@ def _texts(array: pa.ChunkedArray, query: TranslatedQuery, place: int) -> list[s
 
 def ours(query: str) -> list[str] | None:
     try:
-        return lines(translate_query(query, resolve))
+        return lines(translate_query(parse_query(query), resolve))
     except UserError:
         return None
 

@@ -12,11 +12,16 @@ from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.types import DataType, arrow_schema, parse_type
+from rmt_pipeline.syntax.query import parse_query
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import evaluate
-from rmt_pipeline.translate.expression import Relation, compile_expression, translate_query
+from rmt_pipeline.translate.expression import compile_expression
 from rmt_pipeline.translate.functions.registry import all_names
+from rmt_pipeline.translate.select.query import translate_query
+from rmt_pipeline.translate.select.sources import Relation
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.from_text import parse_value
 from rmt_pipeline.types.to_text import column_values, formatter
 from tests.support.edge_rows import COLUMNS
 from tests.support.function_cases import CASES
@@ -118,7 +123,7 @@ def test_any_function_with_any_arguments_is_computed_or_refused(
 @example("1 FROM " + "(SELECT 1 FROM " * 100)
 def test_any_query_is_translated_or_refused(text: str) -> None:
     try:
-        query = translate_query(f"SELECT {text}", resolve)
+        query = translate_query(parse_query(f"SELECT {text}"), resolve)
     except UserError:
         return
     connection = open_connection()
@@ -165,7 +170,7 @@ TYPES = [parse_type(column.type) for column in COLUMNS] + [
 @settings(max_examples=500)
 def test_any_text_is_a_value_or_a_reason(data_type: DataType, text: str) -> None:
     try:
-        value = data_type.parse_text(text)
+        value = parse_value(data_type, text)
     except ValueError:
         return
     pa.array([value], data_type.arrow)
@@ -176,7 +181,7 @@ def printed(type_text: str, value: object) -> tuple[str, object]:
     data_type = parse_type(type_text)
     (stored,) = column_values(pa.array([value], data_type.arrow))
     text = formatter(data_type, "nested")(stored)
-    return text, parse_type(f"Array({type_text})").parse_text(f"[{text}]")
+    return text, parse_value(parse_type(f"Array({type_text})"), f"[{text}]")
 
 
 @given(st.floats(allow_nan=False))

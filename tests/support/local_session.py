@@ -36,10 +36,10 @@ def create(session: Session, text: str) -> TableDefinition:
     """CREATE TABLE, and the table's replica active in this session, as its server would."""
     statement = parse(text)
     assert isinstance(statement, CreateTable)
-    definition = define_table(statement.table, statement.syntax, session.database)
-    session.server.create_table(definition)
-    definition = session.server.catalog.definition(definition.database, definition.name)
-    replica = session.server.replica(definition)
+    definition = define_table(statement.table, statement.syntax, session.context.database)
+    session.context.server.create_table(definition)
+    definition = session.context.server.catalog.definition(definition.database, definition.name)
+    replica = session.context.server.replica(definition)
     address = ReplicaAddress("r1", 9009, 9000, definition.database, definition.name)
     start(replica, identity="r1", incarnation="1", address=address)
     return definition

@@ -24,9 +24,10 @@ from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.sql.run.upkeep import partition_id_of
-from rmt_pipeline.syntax.statements.nodes import PartitionByValue
+from rmt_pipeline.syntax.mutation import PartitionValue
+from rmt_pipeline.syntax.nodes import Literal
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 from tests.support.serving import config_at, create
@@ -255,7 +256,7 @@ def as_the_model_says(history: History, tables: list[Table]) -> pd.DataFrame:
 
 
 def _partition_id(table: Table, value: str) -> str:
-    return partition_id_of(PartitionByValue(f"'{value}'"), table.definition)
+    return partition_id_of(PartitionValue(Literal(value)), table.definition)
 
 
 def what_it_holds(table: Table) -> pd.DataFrame:

@@ -115,10 +115,10 @@ def test_a_merged_row_has_no_part(session):
 
 def test_merged_files_go_with_the_answer_and_those_of_dead_processes_later(session):
     fill(session, "ReplacingMergeTree")
-    spill = Path(session.server.catalog.data) / "tmp"
+    spill = Path(session.context.server.catalog.data) / "tmp"
     left = spill / "final_dead"
     left.mkdir(parents=True)
-    os.utime(left, (0, session.server.clock.now_s() - ABANDONED_S - 60))
+    os.utime(left, (0, session.context.server.clock.now_s() - ABANDONED_S - 60))
     ask(session, "SELECT k FROM r FINAL")
     assert list(spill.glob("final_*")) == []
 

@@ -159,7 +159,7 @@ def test_rows_come_from_files(session, tmp_path, name, text, form):
 @pytest.mark.parametrize("spool_bytes", [1 << 20, 4])
 def test_rows_come_from_standard_input(session, monkeypatch, spool_bytes):
     monkeypatch.setattr(input_files, "SPOOL_BYTES", spool_bytes)
-    session.stdin = io.BytesIO(b"1,x\n2,y\n")
+    session.context.stdin = io.BytesIO(b"1,x\n2,y\n")
     session.execute("INSERT INTO t FORMAT CSV")
     assert everything(session) == ["1\tx", "2\ty"]
 
@@ -170,7 +170,7 @@ def test_parquet_goes_out_and_in_again(session):
     answer = session.execute("SELECT a + 10 AS a, s FROM t FORMAT Parquet")
     assert isinstance(answer, Rows)
     write_rows(answer, answer.format or "", file)
-    session.stdin = io.BytesIO(file.getvalue())
+    session.context.stdin = io.BytesIO(file.getvalue())
     session.execute("INSERT INTO t (a, s) FORMAT Parquet")
     assert everything(session) == ["1\td1", "2\td2", "11\td1", "12\td2"]
 
@@ -246,7 +246,7 @@ def test_rows_know_the_part_they_are_in(session):
 
 def test_parts_stay_while_an_answer_is_being_read(session):
     session.execute("INSERT INTO t SELECT number, '' FROM numbers(200000)")
-    store = session.server.table("t").store
+    store = session.context.server.table("t").store
     answer = session.execute("SELECT a FROM t")
     assert isinstance(answer, Rows)
     batches = iter(answer.batches)
@@ -259,7 +259,7 @@ def test_parts_stay_while_an_answer_is_being_read(session):
 
 def test_a_column_that_older_parts_do_not_have_is_read_as_its_default(session):
     session.execute("INSERT INTO t (a) VALUES (1)")
-    catalog = session.server.catalog
+    catalog = session.context.server.catalog
     definition = catalog.definition("default", "t")
     added = (
         Column("z", "Int64"),
@@ -272,7 +272,7 @@ def test_a_column_that_older_parts_do_not_have_is_read_as_its_default(session):
 
 def test_a_column_that_changed_its_type_is_read_with_the_new_one(session):
     session.execute("INSERT INTO t (a) VALUES (1)")
-    catalog = session.server.catalog
+    catalog = session.context.server.catalog
     definition = catalog.definition("default", "t")
     first, *others = definition.columns
     catalog.save(definition.with_columns((replace(first, type="String"), *others)))
@@ -306,10 +306,10 @@ def test_a_table_is_there_until_it_is_dropped(session):
 def test_what_show_create_says_makes_the_table_again(session):
     (statement,) = ask(session, "SHOW CREATE TABLE t FORMAT TSVRaw")
     text = statement.replace("\\n", "\n").replace("\\'", "'")
-    before = session.server.catalog.definition("default", "t")
+    before = session.context.server.catalog.definition("default", "t")
     session.execute("DROP TABLE t SYNC")
     session.execute(text)
-    after = session.server.catalog.definition("default", "t")
+    after = session.context.server.catalog.definition("default", "t")
     assert replace(after, uuid=before.uuid) == before
 
 
@@ -331,7 +331,7 @@ def test_a_database_is_dropped_with_its_tables(session):
 def test_a_replica_that_the_catalog_forgot_is_attached_with_its_rows(session):
     session.execute("INSERT INTO t (a) VALUES (1)")
     create = f"({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY a"
-    forget(session.server.catalog)
+    forget(session.context.server.catalog)
     with pytest.raises(UnknownTable):
         session.execute("ATTACH TABLE t")
     session.execute(f"ATTACH TABLE t {create}")
@@ -385,7 +385,7 @@ def test_replicas_tell_how_they_are(session):
 
 def test_a_queue_entry_is_shown_with_what_it_waits_for(session):
     """A merge waits for a source that a worker is about to fetch."""
-    replica = session.server.table("t").replica
+    replica = session.context.server.table("t").replica
     made = {"create_time": 1_700_000_000, "source_replica": "r9"}
     first, second = PartName.parse("all_5_5_0"), PartName.parse("all_6_6_0")
     merge = MergeParts(**made, sources=(first, second), result=PartName.parse("all_5_6_1"))
@@ -413,13 +413,13 @@ def test_a_queue_entry_is_shown_with_what_it_waits_for(session):
 def test_a_table_made_again_is_not_its_namesake(session):
     """Parts and queue entries of both have the same names (P24)."""
     session.execute("INSERT INTO t (a) VALUES (1)")
-    before = session.server.catalog.definition("default", "t")
+    before = session.context.server.catalog.definition("default", "t")
     for value in (2, 3):
         session.execute("DROP TABLE t SYNC")
         session.execute(f"CREATE TABLE t ({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY a")
         session.execute(f"INSERT INTO t (a) VALUES ({value})")
         assert ask(session, "SELECT a FROM t") == [str(value)]
-    assert session.server.catalog.definition("default", "t").uuid != before.uuid
+    assert session.context.server.catalog.definition("default", "t").uuid != before.uuid
 
 
 def test_totals_of_tables_are_counted_when_they_are_asked_for(session):
@@ -442,11 +442,11 @@ def test_nodes_of_zookeeper_are_shown_with_their_values(session):
 
 def test_a_table_whose_replica_is_gone_has_no_row_and_hides_no_other(session):
     session.execute("CREATE TABLE gone (a Int8) ENGINE = ReplicatedMergeTree ORDER BY a")
-    definition = session.server.catalog.definition("default", "gone")
+    definition = session.context.server.catalog.definition("default", "gone")
     session.execute("DROP TABLE gone SYNC")
-    session.server.catalog.add(definition)
+    session.context.server.catalog.add(definition)
     try:
         assert ask(session, "SELECT table FROM system.replicas") == ["t"]
         assert ask(session, "SELECT table FROM system.replication_queue") == []
     finally:
-        forget(session.server.catalog, name="gone")
+        forget(session.context.server.catalog, name="gone")

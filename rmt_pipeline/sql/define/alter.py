@@ -20,8 +20,10 @@ from rmt_pipeline.protocol.alter_history import stored_columns
 from rmt_pipeline.protocol.settings import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.alter_check import columns_used
+from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.define.table import column_of
-from rmt_pipeline.sql.run.upkeep import partition_id_of
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.syntax.statements.nodes import (
     AddColumnSyntax,
@@ -31,9 +33,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     ModifyKeySyntax,
     ModifyTtlSyntax,
 )
-from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.mutation_rules import check_partition
-from rmt_pipeline.translate.ttl import parse_column_ttl, parse_table_ttl, ttl_text
+from rmt_pipeline.translate.ttl import column_ttl, table_ttl, ttl_text
 
 
 def alter_commands(
@@ -69,10 +72,10 @@ def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
             return cleared
         case ModifyKeySyntax():
             columns = now.columns
-            texts = (compile_expression(text, columns).canonical for text in syntax.order_by)
+            texts = (compile_node(node, columns).canonical for node in syntax.order_by)
             return ModifyOrderBy(tuple(texts))
         case ModifyTtlSyntax():
-            return ModifyTtl(ttl_text(parse_table_ttl(syntax.ttl, stored_columns(now))))
+            return ModifyTtl(ttl_text(table_ttl(syntax.ttl, stored_columns(now))))
         case ModifySettings():
             return _settings(syntax)
         case ResetSettings():
@@ -84,7 +87,7 @@ def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
 def _add(syntax: AddColumnSyntax, now: TableDefinition) -> AddColumn:
     given = syntax.column
     column = column_of(given, now.columns)
-    if given.ttl:
+    if given.ttl is not None:
         stored = [*stored_columns(now), column]
         column = replace(column, ttl=_column_ttl(given.name, given.ttl, stored, now))
     return AddColumn(column, syntax.place, syntax.if_not_exists)
@@ -95,14 +98,18 @@ def _modify(syntax: ModifyColumnSyntax, now: TableDefinition) -> ModifyColumn:
     known = now.column(given.name)
     if known is None:  # refused, unless IF EXISTS says that this is fine
         return ModifyColumn(given.name, comment="", if_exists=syntax.if_exists)
-    default = given.default or ("" if given.default_kind else known.default)
+    default = given.default
+    if default is None and known.default and not given.default_kind:
+        default = parse_expression(known.default)
     kind = given.default_kind or known.default_kind
-    typed = replace(given, type=given.type or known.type, default=default, default_kind=kind)
+    typed = replace(
+        given, type=given.type or parse_type(known.type), default=default, default_kind=kind
+    )
     others = [column for column in now.columns if column.name != given.name]
     wanted = column_of(replace(typed, codec=syntax.codec or ""), others)
-    ttl = syntax.ttl
-    if ttl:
-        ttl = _column_ttl(given.name, ttl, stored_columns(now), now)
+    ttl = None
+    if syntax.ttl is not None:
+        ttl = _column_ttl(given.name, syntax.ttl, stored_columns(now), now)
     return ModifyColumn(
         given.name,
         type=wanted.type if given.type else None,
@@ -117,10 +124,10 @@ def _modify(syntax: ModifyColumnSyntax, now: TableDefinition) -> ModifyColumn:
     )
 
 
-def _column_ttl(name: str, text: str, stored: Sequence[Column], now: TableDefinition) -> str:
+def _column_ttl(name: str, time: Node, stored: Sequence[Column], now: TableDefinition) -> str:
     place = place_of(name, now, columns_used)
     in_use = frozenset() if place is None else frozenset({name})
-    return parse_column_ttl(name, text, stored, in_use).text
+    return column_ttl(name, time, stored, in_use).text
 
 
 def _settings(command: ModifySettings) -> ModifySettings:

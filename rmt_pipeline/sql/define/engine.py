@@ -9,16 +9,17 @@ from typing import get_args
 from rmt_pipeline.protocol.errors import (
     BadTypeOfField,
     NotImplementedStatement,
+    SyntaxProblem,
     UnknownColumn,
     UnknownEngine,
     UserError,
 )
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import Kind, unquote
-from rmt_pipeline.syntax.statements.create import key_list
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
 from rmt_pipeline.syntax.statements.nodes import TableSyntax
-from rmt_pipeline.syntax.types import DataType, parse_type
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
 
 DEFAULT_ZOOKEEPER_PATH = "/clickhouse/tables/{shard}/{database}/{table}"
 DEFAULT_REPLICA = "{replica}"
@@ -47,7 +48,7 @@ def engine_of(syntax: TableSyntax, columns: Sequence[Column], keys: frozenset[st
     if not least <= len(rest) <= len(names):
         raise UserError(
             f"{syntax.engine} takes after path and replica: {', '.join(names) or 'nothing'};"
-            f" it was given {', '.join(rest) or 'nothing'}"
+            f" it was given {', '.join(map(canonical, rest)) or 'nothing'}"
         )
     engine = Engine(kind, path, replica)
     arguments = _Arguments(syntax.engine, columns)
@@ -75,28 +76,28 @@ class _Arguments:
     engine: str
     columns: Sequence[Column]
 
-    def sign(self, text: str) -> str:
-        name, data_type = self._column(text, "sign")
+    def sign(self, node: Node) -> str:
+        name, data_type = self._column(node, "sign")
         if data_type.text != "Int8":
             raise self._wrong_type(name, data_type, "the sign", "Int8")
         return name
 
-    def version(self, text: str) -> str:
-        name, data_type = self._column(text, "version")
+    def version(self, node: Node) -> str:
+        name, data_type = self._column(node, "version")
         ordered = data_type.is_numeric or data_type.date_like
         if data_type.nullable or not ordered:
             raise self._wrong_type(name, data_type, "the version", "a number, date or time")
         return name
 
-    def is_deleted(self, text: str, version: str) -> str:
-        name, data_type = self._column(text, "is_deleted")
+    def is_deleted(self, node: Node, version: str) -> str:
+        name, data_type = self._column(node, "is_deleted")
         if data_type.text != "UInt8" or name == version:
             raise self._wrong_type(name, data_type, "is_deleted", "UInt8, and not the version")
         return name
 
-    def summed(self, text: str, keys: frozenset[str]) -> tuple[str, ...]:
+    def summed(self, node: Node, keys: frozenset[str]) -> tuple[str, ...]:
         found: list[str] = []
-        for part in key_list(text, 0, len(text)):
+        for part in _listed(node):
             name, data_type = self._column(part, "a column to sum")
             if not (data_type.is_numeric or data_type.plain.family in ("Map", "Tuple")):
                 raise self._wrong_type(name, data_type, "a column to sum", "a number")
@@ -107,10 +108,13 @@ class _Arguments:
             found.append(name)
         return tuple(found)
 
-    def _column(self, text: str, role: str) -> tuple[str, DataType]:
-        cursor = Cursor(text, 0, len(text))
-        name = cursor.name(f"the name of a column as {role} of {self.engine}")
-        cursor.expect_end()
+    def _column(self, node: Node, role: str) -> tuple[str, DataType]:
+        if not isinstance(node, Name):
+            raise SyntaxProblem(
+                f"expected the name of a column as {role} of {self.engine}, found"
+                f" {canonical(node)}"
+            )
+        name = ".".join(node.parts)
         for column in self.columns:
             if column.name == name:
                 return name, parse_type(column.type)
@@ -138,19 +142,24 @@ def _kind(name: str) -> EngineKind:
     raise UnknownEngine(f"there is no engine {name}; {hint}")
 
 
-def _path_and_replica(syntax: TableSyntax) -> tuple[str, str, tuple[str, ...]]:
-    strings = [_string(text) for text in syntax.engine_arguments]
+def _path_and_replica(syntax: TableSyntax) -> tuple[str, str, tuple[Node, ...]]:
+    strings = [_string(node) for node in syntax.engine_arguments]
     if len(strings) >= 2 and strings[0] is not None and strings[1] is not None:
         return strings[0], strings[1], syntax.engine_arguments[2:]
     if strings and strings[0] is not None:
         raise UserError(
             f"{syntax.engine} takes both a path in ZooKeeper and the name of a replica, or"
-            f" neither; it was given only {syntax.engine_arguments[0]}"
+            f" neither; it was given only {canonical(syntax.engine_arguments[0])}"
         )
     return DEFAULT_ZOOKEEPER_PATH, DEFAULT_REPLICA, syntax.engine_arguments
 
 
-def _string(text: str) -> str | None:
-    cursor = Cursor(text, 0, len(text))
-    token = cursor.token
-    return unquote(token) if token.kind is Kind.STRING and token.stop == len(text) else None
+def _string(node: Node) -> str | None:
+    is_string = isinstance(node, Literal) and isinstance(node.value, str)
+    return str(node.value) if is_string and isinstance(node, Literal) else None
+
+
+def _listed(node: Node) -> tuple[Node, ...]:
+    """`a` or `(a, b)`."""
+    is_tuple = isinstance(node, Call) and node.name.lower() == "tuple"
+    return node.arguments if is_tuple and isinstance(node, Call) else (node,)

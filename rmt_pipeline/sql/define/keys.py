@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.errors import BadTypeOfField, IllegalColumn, UserError
 from rmt_pipeline.protocol.settings import TableSettings
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.statements.nodes import TableSyntax
-from rmt_pipeline.translate.expression import Expression, compile_expression
+from rmt_pipeline.translate.expression import Expression, compile_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,11 @@ def keys_of(syntax: TableSyntax, columns: Sequence[Column], settings: TableSetti
 
 
 def _key(
-    clause: str, texts: Sequence[str], columns: Sequence[Column], settings: TableSettings
+    clause: str, nodes: Sequence[Node], columns: Sequence[Column], settings: TableSettings
 ) -> list[Expression]:
     found = []
-    for text in texts:
-        expression = compile_expression(text, columns)
+    for node in nodes:
+        expression = compile_node(node, columns)
         if expression.is_constant:
             raise IllegalColumn(f"{clause} {expression.canonical} uses no column of the table")
         if not expression.type.is_comparable:
@@ -79,10 +80,10 @@ def _primary_key(key: Sequence[Expression], order_by: Sequence[Expression]) -> t
     return texts
 
 
-def _sample_by(text: str, columns: Sequence[Column], primary_key: Sequence[str]) -> str:
-    if not text:
+def _sample_by(node: Node | None, columns: Sequence[Column], primary_key: Sequence[str]) -> str:
+    if node is None:
         return ""
-    expression = compile_expression(text, columns)
+    expression = compile_node(node, columns)
     if not expression.type.is_integer or expression.type.is_signed:
         raise BadTypeOfField(
             f"SAMPLE BY {expression.canonical} is {expression.type}; it must be unsigned"

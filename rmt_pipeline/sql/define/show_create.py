@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.syntax.types import quote_name, quote_text
+from rmt_pipeline.types.escapes import in_backticks, quote_name, quote_text
 
 
 def create_query(definition: TableDefinition, *, lines: bool = False) -> str:
@@ -32,7 +32,7 @@ def key_text(expressions: Sequence[str]) -> str:
 
 
 def _column_text(column: Column) -> str:
-    parts = [f"`{_escaped(column.name)}`", column.type]
+    parts = [in_backticks(column.name), column.type]
     if column.default_kind:
         parts += [column.default_kind, *([column.default] if column.default else [])]
     if column.comment:
@@ -42,10 +42,6 @@ def _column_text(column: Column) -> str:
     if column.ttl:
         parts.append(f"TTL {column.ttl}")
     return " ".join(parts)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("\\", "\\\\").replace("`", "\\`")
 
 
 def _engine(definition: TableDefinition) -> str:

@@ -14,11 +14,14 @@ from rmt_pipeline.protocol.settings import TableSettings, find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.define.engine import engine_of
 from rmt_pipeline.sql.define.keys import keys_of
-from rmt_pipeline.syntax.sql_tokens import excerpt
-from rmt_pipeline.syntax.statements.nodes import ColumnSyntax, Settings, TableName, TableSyntax
+from rmt_pipeline.syntax.lexer import excerpt
+from rmt_pipeline.syntax.settings import Settings
+from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.statements.nodes import ColumnSyntax, TableName, TableSyntax
 from rmt_pipeline.syntax.types import parse_type
-from rmt_pipeline.translate.expression import compile_expression
-from rmt_pipeline.translate.ttl import parse_column_ttl, parse_table_ttl, ttl_text
+from rmt_pipeline.translate.expression import compile_node
+from rmt_pipeline.translate.ttl import column_ttl, table_ttl, ttl_text
+from rmt_pipeline.types.data_type import DataType
 
 _CODECS = frozenset(
     (
@@ -57,7 +60,7 @@ def define_table(table: TableName, syntax: TableSyntax, database: str) -> TableD
         partition_by=keys.partition_by,
         primary_key=keys.primary_key,
         sample_by=keys.sample_by,
-        ttl=ttl_text(parse_table_ttl(syntax.ttl, stored)) if syntax.ttl else "",
+        ttl=ttl_text(table_ttl(syntax.ttl, stored)),
         comment=syntax.comment,
         settings=settings,
     )
@@ -81,7 +84,11 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
     if twins:
         raise DuplicateColumn(f"column {twins[0]} is declared {names.count(twins[0])} times")
     # A default may use columns that are declared after it, but no other default's type.
-    typed = tuple(_typed(column) for column in given if column.type)
+    typed = tuple(
+        _typed(column.name, column.type, nullable=column.nullable)
+        for column in given
+        if column.type is not None
+    )
     columns = tuple(column_of(column, typed) for column in given)
     if not any(column.is_stored for column in columns):
         raise UserError("a table has at least one column that is stored")
@@ -90,29 +97,27 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
     return columns
 
 
-def _typed(column: ColumnSyntax) -> Column:
-    text = column.type
-    if column.nullable and not parse_type(text).nullable:
-        text = f"Nullable({text})"
-    data_type = parse_type(text)
-    if column.nullable is False and data_type.nullable:
-        raise BadTypeOfField(f"column {column.name} is {data_type} and NOT NULL")
-    return Column(column.name, data_type.text)
+def _typed(name: str, data_type: DataType, *, nullable: bool | None) -> Column:
+    if nullable and not data_type.nullable:
+        data_type = parse_type(f"Nullable({data_type})")
+    if nullable is False and data_type.nullable:
+        raise BadTypeOfField(f"column {name} is {data_type} and NOT NULL")
+    return Column(name, data_type.text)
 
 
 def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
     """The column, checked; `typed` are those that its default may use. Its TTL is not looked at."""
     default, default_type = "", ""
-    if column.default:
-        compiled = compile_expression(column.default, typed)
+    if column.default is not None:
+        compiled = compile_node(column.default, typed)
         default, default_type = compiled.canonical, compiled.type.text
         if column.name in compiled.columns_used:
             raise UserError(f"the default of column {column.name} uses the column itself")
     data_type = default_type
-    if column.type:
-        data_type = _typed(column).type
-        if default and default_type != data_type:
-            compile_expression(f"CAST({default} AS {data_type})", typed)  # can it be one?
+    if column.type is not None:
+        data_type = _typed(column.name, column.type, nullable=column.nullable).type
+        if column.default is not None and default_type != data_type:
+            compile_node(cast(column.default, parse_type(data_type)), typed)  # can it be one?
     return Column(
         column.name,
         data_type,
@@ -132,10 +137,13 @@ def _with_ttl(
     """The columns with their TTL, in canonical text; `in_use` are those that can have none."""
     found = []
     for column, syntax in zip(columns, given, strict=True):
-        if syntax.ttl and column not in stored:
+        if syntax.ttl is None:
+            found.append(column)
+            continue
+        if column not in stored:
             raise BadTtl(f"column {column.name} is not stored: its values can't expire")
-        rule = parse_column_ttl(column.name, syntax.ttl, stored, in_use) if syntax.ttl else None
-        found.append(column if rule is None else replace(column, ttl=rule.text))
+        rule = column_ttl(column.name, syntax.ttl, stored, in_use)
+        found.append(replace(column, ttl=rule.text))
     return tuple(found)
 
 

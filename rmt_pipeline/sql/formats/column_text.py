@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmt_pipeline.syntax.types import DataType
+from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.to_text import Formatter, Style, column_values, formatter
 
 NULL = "\\N"

@@ -7,7 +7,8 @@ from typing import Self
 import pyarrow as pa
 
 from rmt_pipeline.protocol.settings import QuerySettings
-from rmt_pipeline.syntax.types import DataType, parse_type
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
 
 Columns = tuple[tuple[str, str], ...]
 """Names and types, as texts."""

@@ -13,13 +13,13 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.text import escape
 from rmt_pipeline.sql.formats.column_text import NULL, column_text
 from rmt_pipeline.sql.formats.pretty import pretty, pretty_compact, vertical
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, small_batches
-from rmt_pipeline.syntax.types import DataType
+from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.to_text import (
     Style,
-    escape,
     json_string,
 )
 

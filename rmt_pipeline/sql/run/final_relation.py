@@ -16,11 +16,11 @@ from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.run.table_relation import (
     PartFiles,
-    names_in,
     relation_over,
     virtual_columns_in,
 )
 from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
 from rmt_pipeline.system import Clock
 from rmt_pipeline.table import ActivePart, Snapshot, Table
 from rmt_pipeline.translate.select.sources import Relation
@@ -55,7 +55,7 @@ def final_directory(parent: Path, clock: Clock) -> Iterator[Path]:
 def final_relation(
     table: Table,
     snapshot: Snapshot,
-    query: str,
+    query: Query,
     directory: Path,
     clock: Clock,
     *,
@@ -100,14 +100,14 @@ def _source(table: Table, part: ActivePart) -> SourcePart:
     return SourcePart(str(part.name), table.store.directory(part.name), part.manifest)
 
 
-def _wanted(definition: TableDefinition, query: str) -> list[str]:
-    """The columns that the query may use: those that it names, or all."""
-    words = names_in(query)
+def _wanted(definition: TableDefinition, query: Query) -> list[str]:
+    """The columns that the query may use: those that it names anywhere, or all."""
     stored = [column.name for column in definition.columns]
-    computed = [column.name for column in definition.columns if column.default_kind == "ALIAS"]
-    if words & {"*", "columns", "COLUMNS", *computed}:
+    names = names_in(query)
+    aliases = {column.name for column in definition.columns if column.default_kind == "ALIAS"}
+    if names_columns_by_star(query) or not names.isdisjoint(aliases):
         return stored
-    return [name for name in stored if words.issuperset(name.split("."))]
+    return [name for name in stored if names.issuperset(name.split("."))]
 
 
 def _others(definition: TableDefinition, needed: Sequence[Column]) -> frozenset[str]:

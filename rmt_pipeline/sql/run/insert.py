@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from rmt_pipeline.replica.insert_result import Outcome
 from rmt_pipeline.sql.define.constants import evaluate_constants
 from rmt_pipeline.sql.formats.input_files import input_file, input_rows
 from rmt_pipeline.sql.formats.rows import Done, ResultColumn
+from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.values import ValuesBatch, read_values
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
@@ -21,16 +22,13 @@ from rmt_pipeline.syntax.statements.nodes import (
     FromQuery,
     InlineRows,
     Insert,
-    Select,
+    SelectStatement,
     Values,
 )
 from rmt_pipeline.syntax.types import parse_type
 
-if TYPE_CHECKING:
-    from rmt_pipeline.sql.run.session import Session
 
-
-def insert(session: "Session", statement: Insert) -> Done:
+def insert(session: SessionContext, statement: Insert) -> Done:
     """All rows or none. The note says when they were there already, and since when.
 
     Raises UnknownTable, UnknownColumn, BadValue naming row, column and value, and what
@@ -41,12 +39,13 @@ def insert(session: "Session", statement: Insert) -> Done:
         raise UserError(f"system.{statement.table.name} takes no rows: it shows what is")
     table = session.server.table(statement.table.name, database)
     settings = session.query_settings(statement.settings)
-    names = _names(statement, table.definition)
+    definition = table.definition
+    names = _names(statement, definition)
     data: Any
     with ExitStack() as until:
         match statement.source:
             case Values() as values:
-                data = _values(values, names, table.definition, settings)
+                data = _values(values, names, definition, settings)
             case InlineRows() as rows:
                 data = input_rows(rows, session.stdin, until)
             case FromFile() as file:
@@ -124,12 +123,12 @@ def _computed(
 
 
 def _query(
-    session: "Session", query: FromQuery, statement: Insert, names: Sequence[str]
+    session: SessionContext, query: FromQuery, statement: Insert, names: Sequence[str]
 ) -> pa.RecordBatchReader:
     """The query's rows; its columns go to the named ones by place, as in the original."""
     from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
 
-    rows = select(session, Select(query.query))
+    rows = select(session, SelectStatement(query.query, text=query.text))
     if len(rows.columns) != len(names):
         raise UserError(
             f"INSERT INTO {statement.table} wants {len(names)} columns ({', '.join(names)}),"

@@ -13,7 +13,7 @@ from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.sql.formats.rows import Done, Result
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.syntax.sql_tokens import excerpt
+from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.statements.split import Piece, split
 
 FAILED = 1
@@ -43,7 +43,7 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
         rows_from = None if stdin.isatty() else stdin
     try:
         with Session.open(config, server, settings) as session:
-            session.stdin = rows_from
+            session.context.stdin = rows_from
             return _run_all(session, text, format, ignore_error=ignore_error)
     except RmtError as error:  # before the first statement
         _report(error, None)

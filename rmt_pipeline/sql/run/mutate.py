@@ -1,18 +1,22 @@
 """Mutations of a session: DELETE, UPDATE, KILL MUTATION."""
 
 from dataclasses import astuple, replace
-from typing import TYPE_CHECKING
 
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.replica.mutations import UnknownMutation
 from rmt_pipeline.replica.plan_mutation import plan_mutation
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
+from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.mutation_commands import commands_for
-from rmt_pipeline.syntax.statements.nodes import KillMutation, MutateRows, Select
+from rmt_pipeline.syntax import nodes
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.statements.nodes import (
+    SYSTEM_DATABASE,
+    KillMutation,
+    MutateRows,
+    SelectStatement,
+)
 from rmt_pipeline.types.to_text import column_values
-
-if TYPE_CHECKING:
-    from rmt_pipeline.sql.run.session import Session
 
 LIGHTWEIGHT_SYNC = (
     2  # the original's lightweight_deletes_sync: DELETE FROM waits for all replicas
@@ -40,7 +44,7 @@ _PLANNED: Columns = (
 )
 
 
-def mutate_rows(session: "Session", statement: MutateRows) -> Result:
+def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
     """Write the mutation and wait for it as `mutations_sync` says (spec §7.1, §7.7). With
     `dry_run` nothing is written, and the answer is what would be done.
 
@@ -60,11 +64,11 @@ def mutate_rows(session: "Session", statement: MutateRows) -> Result:
     return Done()
 
 
-def _is_set(setting: str, session: "Session", statement: MutateRows) -> bool:
+def _is_set(setting: str, session: SessionContext, statement: MutateRows) -> bool:
     return setting in session.settings or setting in dict(statement.settings)
 
 
-def kill_mutations(session: "Session", statement: KillMutation) -> Result:
+def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
     """Every mutation of system.mutations for which the condition is true (spec §7.8).
 
     With TEST they are only shown. `kill_status` is `finished` once no replica that is active has
@@ -73,10 +77,13 @@ def kill_mutations(session: "Session", statement: KillMutation) -> Result:
     """
     from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  slow
 
-    wanted = ", ".join(name for name, _ in _KILLED[1:])
-    # The condition is the client's own SQL, and is parsed like any other query of theirs.
-    query = f"SELECT {wanted} FROM system.mutations WHERE {statement.condition}"  # noqa: S608
-    found = select(session, Select(query))
+    condition = canonical(statement.condition)
+    query = nodes.Select(
+        items=tuple(nodes.Name((name,)) for name, _ in _KILLED[1:]),
+        source=nodes.NamedTable(SYSTEM_DATABASE, "mutations"),
+        where=statement.condition,
+    )
+    found = select(session, SelectStatement(query, text=f"KILL MUTATION WHERE {condition}"))
     assert isinstance(found, Rows)
     mutations = [
         tuple(map(str, values))
@@ -84,9 +91,7 @@ def kill_mutations(session: "Session", statement: KillMutation) -> Result:
         for values in zip(*(column_values(column) for column in batch.columns), strict=True)
     ]
     if not mutations:
-        return Done(
-            f"no mutation was killed: system.mutations has none WHERE {statement.condition}"
-        )
+        return Done(f"no mutation was killed: system.mutations has none WHERE {condition}")
     wait_s = KILL_WAIT_S
     if statement.sync is not None:
         wait_s = session.query_settings().receive_timeout if statement.sync else 0.0
@@ -102,7 +107,7 @@ def kill_mutations(session: "Session", statement: KillMutation) -> Result:
 
 
 def _kill(
-    session: "Session", database: str, table: str, mutation_id: str, wait_s: float
+    session: SessionContext, database: str, table: str, mutation_id: str, wait_s: float
 ) -> tuple[str, str]:
     """Status, and when it took hold where. Another client may have been faster."""
     try:

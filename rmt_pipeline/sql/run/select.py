@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -17,19 +16,19 @@ import pyarrow as pa
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, rows_of
+from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.final_relation import final_directory, final_relation, merges_rows
 from rmt_pipeline.sql.run.table_relation import table_relation
 from rmt_pipeline.sql.system.scope import Scope
 from rmt_pipeline.sql.system.tables import SYSTEM_TABLES
-from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Select, Settings
+from rmt_pipeline.syntax.nodes import Query
+from rmt_pipeline.syntax.settings import Settings
+from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, SelectStatement
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import conform
-from rmt_pipeline.translate.expression import translate_query
+from rmt_pipeline.translate.select.query import translate_query
 from rmt_pipeline.translate.select.sources import Relation
 from rmt_pipeline.types.data_type import DataType
-
-if TYPE_CHECKING:
-    from rmt_pipeline.sql.run.session import Session
 
 BATCH_ROWS = 65_536
 MEMORY_BYTES = 1 << 30
@@ -40,7 +39,7 @@ NUMBERS = Relation(
 )
 
 
-def select(session: "Session", statement: Select) -> Rows:
+def select(session: SessionContext, statement: SelectStatement) -> Rows:
     """The answer, not read yet.
 
     Raises what is wrong with the query: SyntaxProblem, UnknownTable, UnknownColumn,
@@ -61,17 +60,17 @@ def select(session: "Session", statement: Select) -> Rows:
         sources.pinned.callback(connection.close)
         for name, table in sources.tables.items():
             connection.register(name, table)
-        reader = _run(connection, translated.sql, statement.query)
+        reader = _run(connection, translated.sql, statement.text)
     except BaseException:
         sources.pinned.close()
         raise
     columns = tuple(ResultColumn(column.name, column.type) for column in translated.columns)
     types = [column.type for column in columns]
-    batches = _batches(reader, types, statement.query, sources.pinned)
+    batches = _batches(reader, types, statement.text, sources.pinned)
     return Rows(columns, batches, statement.answer.format)
 
 
-def _spill_directory(session: "Session") -> Path:
+def _spill_directory(session: SessionContext) -> Path:
     return session.server.catalog.data / "tmp"
 
 
@@ -105,8 +104,8 @@ def _batches(
 class _Sources:
     """The tables of one query: found when the translation asks for them, each once."""
 
-    session: "Session"
-    query: str
+    session: SessionContext
+    query: Query
     settings: Settings
     pinned: ExitStack = field(default_factory=ExitStack)
     directories: list[Path] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Statements carried out against one server's tables, as one client's session.
 
-A session remembers the database of USE and the settings of SET; all else is in the catalog, in
-ZooKeeper and in the part directories, so any number of sessions may work on one server at once.
+Any number of sessions may work on one server at once. What a kind of statement needs is loaded
+with the first of that kind: SHOW TABLES does not wait for DuckDB (the imports inside `_run`).
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from typing import BinaryIO, Self, assert_never
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import NotImplementedStatement
-from rmt_pipeline.protocol.settings import QuerySettings, find_query_setting
 from rmt_pipeline.sql.formats.rows import Done, OutputOptions, Result
 from rmt_pipeline.sql.run import show, tables
+from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     AlterTable,
@@ -32,9 +32,8 @@ from rmt_pipeline.syntax.statements.nodes import (
     KillMutation,
     MutateRows,
     Optimize,
-    Select,
+    SelectStatement,
     SetSettings,
-    Settings,
     ShowCreateTable,
     ShowDatabases,
     ShowSettings,
@@ -42,7 +41,6 @@ from rmt_pipeline.syntax.statements.nodes import (
     Statement,
     SystemSwitch,
     SystemSyncReplica,
-    TableName,
     Use,
 )
 from rmt_pipeline.syntax.statements.parse import parse
@@ -62,11 +60,8 @@ class Session:
 
         Raises UnknownSetting, BadSetting.
         """
-        self.server = server
-        self.database = "default"
-        self.stdin = stdin
-        self._settings: dict[str, str] = {}
-        self.set(tuple((settings or {}).items()))
+        self.context = SessionContext(server, stdin)
+        self.context.set(tuple((settings or {}).items()))
 
     @classmethod
     def open(
@@ -88,27 +83,7 @@ class Session:
 
     def close(self) -> None:
         """End the ZooKeeper session, if one was needed."""
-        self.server.close()
-
-    # --- what statements are carried out with ---
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """What SET has said, by the settings' own names."""
-        return self._settings
-
-    def set(self, settings: Settings) -> None:
-        """All of them or none. Raises UnknownSetting, BadSetting."""
-        self._settings |= _checked(settings)
-
-    def query_settings(self, own: Settings = ()) -> QuerySettings:
-        """The session's settings, and over them a statement's own."""
-        return QuerySettings.of(self._settings | _checked(own))
-
-    def database_of(self, table: TableName) -> str:
-        return table.database or self.database
-
-    # --- statements ---
+        self.context.server.close()
 
     def execute(self, statement: Piece | str) -> Result:
         """Carry out one statement.
@@ -121,88 +96,82 @@ class Session:
         if isinstance(result, Done):
             return result
         answer = getattr(parsed, "answer", Answer())
-        return replace(result, options=OutputOptions.of(self.query_settings(answer.settings)))
+        return replace(
+            result, options=OutputOptions.of(self.context.query_settings(answer.settings))
+        )
 
     def _run(self, statement: Statement) -> Result:  # noqa: C901, PLR0912  one line each
         match statement:
             case CreateTable():
-                return tables.create_table(self, statement)
+                return tables.create_table(self.context, statement)
             case AttachTable():
-                return tables.attach_table(self, statement)
+                return tables.attach_table(self.context, statement)
             case DetachTable():
-                return tables.detach_table(self, statement)
+                return tables.detach_table(self.context, statement)
             case DropTable():
-                return tables.drop_tables(self, statement)
+                return tables.drop_tables(self.context, statement)
             case CreateDatabase():
-                return tables.create_database(self, statement)
+                return tables.create_database(self.context, statement)
             case DropDatabase():
-                return tables.drop_database(self, statement)
+                return tables.drop_database(self.context, statement)
             case Use():
-                return self._use(statement)
+                return _use(self.context, statement)
             case ShowDatabases():
-                return show.show_databases(self, statement)
+                return show.show_databases(self.context, statement)
             case ShowTables():
-                return show.show_tables(self, statement)
+                return show.show_tables(self.context, statement)
             case ShowCreateTable():
-                return show.show_create_table(self, statement)
+                return show.show_create_table(self.context, statement)
             case ShowSettings():
-                return show.show_settings(self, statement)
+                return show.show_settings(self.context, statement)
             case DescribeTable():
-                return show.describe_table(self, statement)
+                return show.describe_table(self.context, statement)
             case ExistsTable():
-                return show.exists_table(self, statement)
+                return show.exists_table(self.context, statement)
             case ExistsDatabase():
-                return show.exists_database(self, statement)
+                return show.exists_database(self.context, statement)
             case Insert():
                 from rmt_pipeline.sql.run.insert import insert  # noqa: PLC0415
 
-                return insert(self, statement)
-            case Select():
+                return insert(self.context, statement)
+            case SelectStatement():
                 from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
 
-                return select(self, statement)
+                return select(self.context, statement)
             case Optimize():
                 from rmt_pipeline.sql.run.upkeep import optimize  # noqa: PLC0415
 
-                return optimize(self, statement)
+                return optimize(self.context, statement)
             case SystemSyncReplica():
                 from rmt_pipeline.sql.run.upkeep import sync_replica  # noqa: PLC0415
 
-                return sync_replica(self, statement)
+                return sync_replica(self.context, statement)
             case MutateRows():
                 from rmt_pipeline.sql.run.mutate import mutate_rows  # noqa: PLC0415
 
-                return mutate_rows(self, statement)
+                return mutate_rows(self.context, statement)
             case AlterTable():
                 from rmt_pipeline.sql.run.alter import alter_table  # noqa: PLC0415
 
-                return alter_table(self, statement)
+                return alter_table(self.context, statement)
             case KillMutation():
                 from rmt_pipeline.sql.run.mutate import kill_mutations  # noqa: PLC0415
 
-                return kill_mutations(self, statement)
+                return kill_mutations(self.context, statement)
             case SystemSwitch():
                 verb = "START" if statement.start else "STOP"
                 raise NotImplementedStatement(
                     f"SYSTEM {verb} {statement.what.value} is not implemented"
                 )
             case SetSettings():
-                self.set(statement.settings)
+                self.context.set(statement.settings)
                 return Done()
             case _:
                 assert_never(statement)
 
-    def _use(self, statement: Use) -> Result:
-        if statement.database != SYSTEM_DATABASE:
-            self.server.catalog.require_database(statement.database)
-        self.database = statement.database
-        return Done()
 
-
-def _checked(settings: Settings) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in settings:
-        setting = find_query_setting(name)
-        setting.parse(value)
-        found[setting.name] = value
-    return found
+def _use(session: SessionContext, statement: Use) -> Result:
+    if statement.database != SYSTEM_DATABASE:
+        session.server.catalog.require_database(statement.database)
+    session.database = statement.database
+    return Done()

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.settings import QUERY_SETTINGS
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Rows, rows_of
+from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     DescribeTable,
@@ -21,9 +21,6 @@ from rmt_pipeline.syntax.statements.nodes import (
     TableName,
 )
 
-if TYPE_CHECKING:
-    from rmt_pipeline.sql.run.session import Session
-
 _DESCRIBE: Columns = (
     ("name", "String"),
     ("type", "String"),
@@ -35,13 +32,13 @@ _DESCRIBE: Columns = (
 )
 
 
-def show_databases(session: "Session", statement: ShowDatabases) -> Rows:
+def show_databases(session: SessionContext, statement: ShowDatabases) -> Rows:
     names = sorted([*session.server.catalog.databases(), SYSTEM_DATABASE])
     found = _limited(_matching(names, statement.pattern), statement.limit)
     return rows_of([("name", "String")], [(name,) for name in found], statement.answer.format)
 
 
-def show_tables(session: "Session", statement: ShowTables) -> Rows:
+def show_tables(session: SessionContext, statement: ShowTables) -> Rows:
     """Raises UnknownDatabase."""
     database = statement.database or session.database
     names = _system_columns() if database == SYSTEM_DATABASE else None
@@ -50,7 +47,7 @@ def show_tables(session: "Session", statement: ShowTables) -> Rows:
     return rows_of([("name", "String")], [(name,) for name in found], statement.answer.format)
 
 
-def show_create_table(session: "Session", statement: ShowCreateTable) -> Rows:
+def show_create_table(session: SessionContext, statement: ShowCreateTable) -> Rows:
     """Raises UnknownTable. A system table is made by no statement."""
     table = statement.table
     database = session.database_of(table)
@@ -61,7 +58,7 @@ def show_create_table(session: "Session", statement: ShowCreateTable) -> Rows:
     return rows_of([("statement", "String")], [(text,)], statement.answer.format)
 
 
-def show_settings(session: "Session", statement: ShowSettings) -> Rows:
+def show_settings(session: SessionContext, statement: ShowSettings) -> Rows:
     settings = session.settings
     found = [
         (name, setting.type, settings.get(name, setting.default_text))
@@ -74,7 +71,7 @@ def show_settings(session: "Session", statement: ShowSettings) -> Rows:
     return rows_of(columns, [row for row in found if row[0] in names], statement.answer.format)
 
 
-def describe_table(session: "Session", statement: DescribeTable) -> Rows:
+def describe_table(session: SessionContext, statement: DescribeTable) -> Rows:
     """Raises UnknownTable."""
     table = statement.table
     database = session.database_of(table)
@@ -100,7 +97,7 @@ def describe_table(session: "Session", statement: DescribeTable) -> Rows:
     return rows_of(_DESCRIBE, described, statement.answer.format)
 
 
-def exists_table(session: "Session", statement: ExistsTable) -> Rows:
+def exists_table(session: SessionContext, statement: ExistsTable) -> Rows:
     table = statement.table
     database = session.database_of(table)
     if database == SYSTEM_DATABASE:
@@ -110,7 +107,7 @@ def exists_table(session: "Session", statement: ExistsTable) -> Rows:
     return rows_of([("result", "UInt8")], [(int(exists),)], statement.answer.format)
 
 
-def exists_database(session: "Session", statement: ExistsDatabase) -> Rows:
+def exists_database(session: SessionContext, statement: ExistsDatabase) -> Rows:
     exists = statement.name in (SYSTEM_DATABASE, *session.server.catalog.databases())
     return rows_of([("result", "UInt8")], [(int(exists),)], statement.answer.format)
 

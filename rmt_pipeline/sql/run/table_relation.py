@@ -9,14 +9,15 @@ from rmt_pipeline.compute.defaults import DefaultExpressions
 from rmt_pipeline.protocol.alter_history import StoredColumn, stored_as
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import unquote
-from rmt_pipeline.syntax.types import parse_type, quote_name
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import Name, Query, names_in
+from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Snapshot, Table
-from rmt_pipeline.translate.base.typed import identifier
-from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.functions.array import stored_default
 from rmt_pipeline.translate.select.sources import Relation
+from rmt_pipeline.types.escapes import duckdb_name, duckdb_text
 
 _VIRTUAL = {
     "_part": "regexp_extract(filename, '([^/]+)/[^/]+$', 1)",
@@ -33,7 +34,7 @@ class PartFiles(NamedTuple):
     version: int
 
 
-def table_relation(table: Table, snapshot: Snapshot, query: str) -> Relation:
+def table_relation(table: Table, snapshot: Snapshot, query: Query) -> Relation:
     """Every row of the parts. `query` tells whether virtual columns are wanted: without them
     DuckDB reads less.
     """
@@ -69,19 +70,10 @@ def relation_over(
     return Relation(f"({sql})", [*columns, *hidden])
 
 
-def virtual_columns_in(query: str) -> list[str]:
+def virtual_columns_in(query: Query) -> list[str]:
     """The virtual columns that a query may use."""
     names = names_in(query)
     return [name for name in _VIRTUAL if name in names]
-
-
-def names_in(query: str) -> set[str]:
-    """Every word and mark of a query, without quotes."""
-    cursor = Cursor(query, 0, len(query))
-    found: set[str] = set()
-    while not cursor.at_end:
-        found.add(unquote(cursor.advance()))
-    return found
 
 
 def _runs(
@@ -112,9 +104,9 @@ def _select(
     unread = frozenset(unread)
     have = [column for column in stored if column.name in found and column.name not in unread]
     items = [_read(found[column.name]) for column in have]
-    items += [f"{_VIRTUAL[name]} AS {identifier(name)}" for name in virtual]
+    items += [f"{_VIRTUAL[name]} AS {duckdb_name(name)}" for name in virtual]
     options = ", filename = true" if virtual else ""
-    paths = ", ".join("'" + str(PurePath(file)).replace("'", "''") + "'" for file in files)
+    paths = ", ".join(duckdb_text(str(PurePath(file))) for file in files)
     sql = f"SELECT {', '.join(items) or '1 AS none'} FROM read_parquet([{paths}]{options})"  # noqa: S608
     if len(have) == len(stored) and all(_is_same(found[one.name], one) for one in have):
         return sql
@@ -123,19 +115,19 @@ def _select(
     computed = [column for column in lacking if column.default and column.name not in unread]
     items += [_null(column) for column in stored if column.name in unread]
     items += [
-        f"{stored_default(parse_type(column.type))} AS {identifier(column.name)}"
+        f"{stored_default(parse_type(column.type))} AS {duckdb_name(column.name)}"
         for column in lacking
         if column not in computed and column.name not in unread
     ]
-    items += [identifier(name) for name in virtual]
+    items += [duckdb_name(name) for name in virtual]
     sql = f"SELECT {', '.join(items)} FROM ({sql})"  # noqa: S608
-    return f"SELECT {', '.join(map(identifier, names))} FROM ({_with_computed(sql, computed, stored)})"  # noqa: S608, E501
+    return f"SELECT {', '.join(map(duckdb_name, names))} FROM ({_with_computed(sql, computed, stored)})"  # noqa: S608, E501
 
 
 def _read(column: StoredColumn) -> str:
     if column.name == column.column:
-        return identifier(column.name)
-    return f"{identifier(column.name)} AS {identifier(column.column)}"
+        return duckdb_name(column.name)
+    return f"{duckdb_name(column.name)} AS {duckdb_name(column.column)}"
 
 
 def _is_same(found: StoredColumn, column: Column) -> bool:
@@ -144,11 +136,11 @@ def _is_same(found: StoredColumn, column: Column) -> bool:
 
 def _converted(column: Column, found: StoredColumn) -> str:
     """Its type may have been changed after the part was written."""
-    name = identifier(column.name)
+    name = duckdb_name(column.name)
     if found.type == column.type:
         return name
-    text = f"CAST({quote_name(column.name)} AS {column.type})"
-    expression = compile_expression(text, [Column(column.name, found.type)])
+    node = cast(Name((column.name,)), parse_type(column.type))
+    expression = compile_node(node, [Column(column.name, found.type)])
     return f"{expression.duckdb_sql} AS {name}"
 
 
@@ -160,18 +152,18 @@ def _with_computed(sql: str, computed: Sequence[Column], stored: Sequence[Column
     for name in DefaultExpressions(stored).in_order(list(waiting)):
         column = waiting.pop(name)
         known = [each for each in stored if each.name not in waiting and each != column]
-        text = f"CAST({column.default} AS {column.type})"
-        expression = compile_expression(text, known, allow_nondeterministic=True)
-        sql = f"SELECT *, {expression.duckdb_sql} AS {identifier(name)} FROM ({sql})"  # noqa: S608
+        node = cast(parse_expression(column.default), parse_type(column.type))
+        expression = compile_node(node, known, allow_nondeterministic=True)
+        sql = f"SELECT *, {expression.duckdb_sql} AS {duckdb_name(name)} FROM ({sql})"  # noqa: S608
     return sql
 
 
 def _null(column: Column) -> str:
     kind = parse_type(column.type).duckdb
-    return f"CAST(NULL AS {kind}) AS {identifier(column.name)}"
+    return f"CAST(NULL AS {kind}) AS {duckdb_name(column.name)}"
 
 
 def _empty(stored: Sequence[Column], virtual: Sequence[str]) -> str:
     items = [_null(column) for column in stored]
-    items += [f"CAST(NULL AS VARCHAR) AS {identifier(name)}" for name in virtual]
+    items += [f"CAST(NULL AS VARCHAR) AS {duckdb_name(name)}" for name in virtual]
     return f"SELECT {', '.join(items)} WHERE false"

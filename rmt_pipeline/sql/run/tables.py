@@ -1,7 +1,5 @@
 """CREATE, ATTACH, DROP of tables and databases."""
 
-from typing import TYPE_CHECKING
-
 from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
     NotImplementedStatement,
@@ -13,6 +11,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.replica.create import at_version
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     AttachTable,
@@ -26,14 +25,11 @@ from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Watch
 from rmt_pipeline.zookeeper.paths import TablePaths
 
-if TYPE_CHECKING:
-    from rmt_pipeline.sql.run.session import Session
-
 ACTIVE_WAIT_S = 10.0
 """How long CREATE waits for the server to take the new table up. It takes some 10 ms."""
 
 
-def create_table(session: "Session", statement: CreateTable) -> Done:
+def create_table(session: SessionContext, statement: CreateTable) -> Done:
     """Checks the definition first, also with IF NOT EXISTS; then waits until it is active.
 
     When the server does not run, the table is made all the same, and the answer says so.
@@ -49,7 +45,7 @@ def create_table(session: "Session", statement: CreateTable) -> Done:
     return _wait_active(session, definition.database, definition.name)
 
 
-def _wait_active(session: "Session", database: str, name: str) -> Done:
+def _wait_active(session: SessionContext, database: str, name: str) -> Done:
     server = session.server
     replica = server.table(name, database).replica
     deadline_s = server.clock.monotonic_s() + ACTIVE_WAIT_S
@@ -73,7 +69,7 @@ def _is_ready(replica: Replica, watch: Watch) -> bool:
     return lost != b"1"
 
 
-def attach_table(session: "Session", statement: AttachTable) -> Done:
+def attach_table(session: SessionContext, statement: AttachTable) -> Done:
     """Take up a replica that is in ZooKeeper but not in this server's catalog.
 
     Its definition must be the one in ZooKeeper; that is checked when the server starts it, and
@@ -108,7 +104,7 @@ def attach_table(session: "Session", statement: AttachTable) -> Done:
     return _wait_active(session, definition.database, definition.name)
 
 
-def detach_table(session: "Session", statement: DetachTable) -> Done:
+def detach_table(session: SessionContext, statement: DetachTable) -> Done:
     """Raises NotImplementedStatement, but UnknownTable first."""
     session.server.catalog.definition(
         session.database_of(statement.table), statement.table.name
@@ -118,7 +114,7 @@ def detach_table(session: "Session", statement: DetachTable) -> Done:
     )
 
 
-def drop_tables(session: "Session", statement: DropTable) -> Done:
+def drop_tables(session: SessionContext, statement: DropTable) -> Done:
     """Each in turn. Raises UnknownTable before any is dropped."""
     names = [(session.database_of(table), table.name) for table in statement.tables]
     catalog = session.server.catalog
@@ -139,7 +135,7 @@ def drop_tables(session: "Session", statement: DropTable) -> Done:
     return Done()
 
 
-def create_database(session: "Session", statement: CreateDatabase) -> Done:
+def create_database(session: SessionContext, statement: CreateDatabase) -> Done:
     if statement.name == SYSTEM_DATABASE:
         raise DatabaseAlreadyExists("database system already exists")
     session.server.catalog.create_database(
@@ -148,7 +144,7 @@ def create_database(session: "Session", statement: CreateDatabase) -> Done:
     return Done()
 
 
-def drop_database(session: "Session", statement: DropDatabase) -> Done:
+def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
     """With its tables, as the original. Raises UnknownDatabase."""
     catalog = session.server.catalog
     if statement.name == SYSTEM_DATABASE:

@@ -1,14 +1,12 @@
 """INSERT … VALUES: rows as SQL tuples to Arrow batches.
 
 Plain literals are read by one regular expression and the column's own reader of text, which
-makes thousands of rows quick. Everything else in a place of a value is an expression: found
-by its brackets, evaluated at the end of the batch, each distinct text once (so that `now()` is
-the same time in every row of it).
+makes thousands of rows quick. Everything else in a place of a value is an expression, evaluated
+at the end of the batch, each once (so that `now()` is the same time in every row of it).
 
 A value is refused where the original changes it quietly: 300 for a UInt8, 1.5 for an integer.
 """
 
-import decimal
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,25 +16,27 @@ from typing import NoReturn
 import pyarrow as pa
 
 from rmt_pipeline.protocol.errors import BadValue, UserError
+from rmt_pipeline.sql.define.constants import number_text
 from rmt_pipeline.sql.formats.rows import ResultColumn, record_batch
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import (
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.expression import expression, parse_expression
+from rmt_pipeline.syntax.lexer import (
     QUOTED_STRING,
-    Kind,
-    Token,
     excerpt,
     place,
     problem,
     skip_space,
     unquote,
 )
+from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.statements.nodes import Values
-from rmt_pipeline.syntax.types import DataType
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.from_text import parse_value
 
 BATCH_ROWS = 65_536
 EXPRESSIONS_PER_QUERY_MAX = 500
 
-Evaluate = Callable[[Sequence[str], DataType], Sequence[object]]
+Evaluate = Callable[[Sequence[Node], DataType], Sequence[object]]
 """Constant expressions → their values, each fit for `pa.array([...], type.arrow)`.
 
 Raises UserError when one of them cannot be evaluated.
@@ -51,6 +51,7 @@ _PLAIN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _NUMBER_WORDS = frozenset(("NAN", "INF", "INFINITY"))
+_IN_GROUP = re.compile(rf"[^'()\[\]{{}}]++|{QUOTED_STRING}|([()\[\]{{}}])", re.DOTALL)
 _BRACKETS = {"Array": "[", "Tuple": "(", "Map": "{"}
 
 
@@ -62,10 +63,14 @@ class _Word(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """To be evaluated at the end of the batch; `refusal` says why it is no plain literal."""
+    """To be evaluated at the end of the batch; `text` is how it was written.
 
-    text: str
-    refusal: str = ""
+    `refusal` says why it is no plain literal.
+    """
+
+    node: Node
+    text: str = field(compare=False)
+    refusal: str = field(default="", compare=False)
 
 
 @dataclass(slots=True)
@@ -136,11 +141,13 @@ class _RowReader:
         self._source = source
         self._stop = stop
         self._columns = columns
+        self._row = 0
 
     def read(self, at: int, row: int, batch: _Batch) -> int:
         """Read the row whose `(` is at `at`; the offset after its `)`."""
         source, stop, columns = self._source, self._stop, self._columns
         start, at = at, at + 1
+        self._row = row
         last = len(columns) - 1
         for index, column in enumerate(columns):
             match = _PLAIN.match(source, at, stop)
@@ -173,31 +180,37 @@ class _RowReader:
 
     def _expression(self, at: int, column: ResultColumn) -> tuple[object, int, str]:
         """What is no plain literal: its value or expression, the offset after it, its mark."""
-        cursor = Cursor(self._source, at, self._stop)
-        start = cursor.token.start
-        text = cursor.expression(f"a value for column {column.name}")
-        mark = cursor.token.text
-        if cursor.at_end:
-            raise problem(self._source, start, "the row of VALUES that this is in has no `)`")
-        end = cursor.token.stop
+        source, stop, refusal = self._source, self._stop, ""
+        at = skip_space(source, at, stop)
         plain = column.type.plain
-        if text.startswith(_BRACKETS.get(plain.family, "\0")):
-            try:
-                return plain.parse_text(text), end, mark
-            except ValueError as error:
-                return _Expression(text, str(error)), end, mark
-        return _Expression(text), end, mark
+        if source[at : at + 1] == _BRACKETS.get(plain.family):
+            end, mark = _after_group(source, at, stop)
+            if mark:
+                try:
+                    value = parse_value(plain, source[at : end - 1].rstrip())
+                except ValueError as error:
+                    refusal = str(error)
+                    if plain.family == "Map":  # in braces, which no expression is
+                        _refuse(source[at : end - 1], column, self._row, refusal)
+                else:
+                    return value, end, mark
+        cursor = Cursor(source, at, stop)
+        try:
+            node = expression(cursor)
+            hash(node)  # what is evaluated once is found by it
+        except RecursionError:
+            raise problem(source, at, "a value that is nested too deeply") from None
+        text = source[at : cursor.last_end]
+        if cursor.at_end:
+            raise problem(source, at, "the row of VALUES that this is in has no `)`")
+        if not cursor.at(",", ")"):
+            raise cursor.expected("`,` or `)`")
+        return _Expression(node, text, refusal), cursor.current.end, cursor.current.text
 
     def _wrong_width(self, at: int, row: int) -> UserError:
         cursor = Cursor(self._source, at, self._stop)
-        found = 0
-
-        def value() -> None:
-            nonlocal found
-            cursor.expression("a value")
-            found += 1
-
-        cursor.in_parentheses(value)
+        cursor.expect("(")
+        found = len(cursor.list_of(expression, ")"))
         names = ", ".join(column.name for column in self._columns)
         return BadValue(
             f"row {row} of VALUES has {found} values, and there are {len(self._columns)}"
@@ -208,33 +221,31 @@ class _RowReader:
 def _of_string(text: str, data_type: DataType) -> object:
     body = text[1:-1]
     if "\\" in body or "'" in body:
-        body = unquote(Token(Kind.STRING, text, 0, len(text)))
-    return data_type.plain.parse_text(body)  # in quotes, \N is text and not NULL
+        body = unquote(text)
+    return parse_value(data_type.plain, body)  # in quotes, \N is text and not NULL
 
 
 def _of_number(text: str, data_type: DataType) -> object:
     plain = data_type.plain
-    if plain.family in ("Date", "Date32"):
-        return _Expression(text)  # days since the epoch
-    if plain.is_integer and not text.lstrip("+-").isdigit():
-        number = decimal.Decimal(text)  # 1e3 is an integer, 1.5 is none
-        if number == number.to_integral_value() and number.adjusted() < 80:
-            text = str(int(number))
-    return plain.parse_text(text.removeprefix("+"))
+    if plain.is_date:  # days since the epoch
+        return _Expression(parse_expression(text), text)
+    return parse_value(plain, number_text(text, plain))
 
 
 def _of_word(word: str, data_type: DataType) -> object:
     upper = word.upper()
     if upper == "NULL":
-        return data_type.parse_text(None)
+        return parse_value(data_type, None)
     if upper == "DEFAULT":
         return _Word.DEFAULT
     if upper in ("TRUE", "FALSE"):
         plain = data_type.plain
-        return plain.parse_text(str(int(upper == "TRUE")) if plain.is_numeric else word.lower())
+        return parse_value(
+            plain, str(int(upper == "TRUE")) if plain.is_numeric else word.lower()
+        )
     if upper.lstrip("+-") in _NUMBER_WORDS and data_type.is_float:
         return float(word)
-    return _Expression(word)
+    return _Expression(parse_expression(word), word)
 
 
 def _finish(batch: _Batch, columns: Sequence[ResultColumn], evaluate: Evaluate) -> ValuesBatch:
@@ -242,8 +253,8 @@ def _finish(batch: _Batch, columns: Sequence[ResultColumn], evaluate: Evaluate) 
         columns, batch.values, batch.expressions, strict=True
     ):
         known = _evaluated(expressions, column, batch.first_row, evaluate)
-        for row, expression in expressions.items():
-            values[row] = known[expression.text]
+        for row, each in expressions.items():
+            values[row] = known[each.node]
     defaults: dict[str, list[int]] = {}
     for index in sorted(batch.defaults):
         values, name = batch.values[index], columns[index].name
@@ -258,29 +269,47 @@ def _evaluated(
     column: ResultColumn,
     first_row: int,
     evaluate: Evaluate,
-) -> dict[str, object]:
+) -> dict[Node, object]:
     """Every distinct expression's value. Many go into one query; if it fails, one by one."""
-    texts = list(dict.fromkeys(each.text for each in expressions.values()))
-    known: dict[str, object] = {}
-    for start in range(0, len(texts), EXPRESSIONS_PER_QUERY_MAX):
-        some = texts[start : start + EXPRESSIONS_PER_QUERY_MAX]
+    nodes = list(dict.fromkeys(each.node for each in expressions.values()))
+    known: dict[Node, object] = {}
+    for start in range(0, len(nodes), EXPRESSIONS_PER_QUERY_MAX):
+        some = nodes[start : start + EXPRESSIONS_PER_QUERY_MAX]
         try:
             known.update(zip(some, evaluate(some, column.type), strict=True))
         except UserError:
             for row, each in expressions.items():
-                if each.text in some and each.text not in known:
+                if each.node in some and each.node not in known:
                     number = first_row + row
-                    known[each.text] = _alone(each, column, number, evaluate)
+                    known[each.node] = _alone(each, column, number, evaluate)
     return known
 
 
-def _alone(
-    expression: _Expression, column: ResultColumn, row: int, evaluate: Evaluate
-) -> object:
+def _alone(one: _Expression, column: ResultColumn, row: int, evaluate: Evaluate) -> object:
     try:
-        return evaluate([expression.text], column.type)[0]
+        return evaluate([one.node], column.type)[0]
     except UserError as error:
-        _refuse(expression.text, column, row, expression.refusal or str(error))
+        _refuse(one.text, column, row, one.refusal or str(error))
+
+
+def _after_group(source: str, at: int, stop: int) -> tuple[int, str]:
+    """The offset after the `,` or `)` behind the brackets that start here, and that mark; no mark
+    when the value goes on behind them, or when they are never closed.
+    """
+    depth = 0
+    while at < stop:
+        match = _IN_GROUP.match(source, at, stop)
+        if match is None:
+            return at, ""
+        at = match.end()
+        if match[1] is None:
+            continue
+        depth += 1 if match[1] in "([{" else -1
+        if depth == 0:
+            at = skip_space(source, at, stop)
+            mark = source[at : at + 1]
+            return at + 1, mark if mark in (",", ")") else ""
+    return at, ""
 
 
 def _refuse(text: str, column: ResultColumn, row: int, reason: str) -> NoReturn:

@@ -7,8 +7,8 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query, engine_text, key_text
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import Scope
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import Kind
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.nodes import names_in
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
 
 DATABASES: Columns = (("name", "String"), ("data_path", "String"), ("metadata_path", "String"))
@@ -116,16 +116,7 @@ def _columns_of(definition: TableDefinition) -> Iterator[tuple[object, ...]]:
 
 def _names_in(expressions: Iterable[str]) -> set[str]:
     """The names in expressions that are not functions."""
-    names: set[str] = set()
-    for text in expressions:
-        cursor = Cursor(text, 0, len(text))
-        while not cursor.at_end:
-            is_name = cursor.token.kind in (Kind.WORD, Kind.QUOTED)
-            if is_name and cursor.peek(1).text != "(":
-                names.add(cursor.name())
-            else:
-                cursor.advance()
-    return names
+    return names_in(tuple(parse_expression(text) for text in expressions))
 
 
 SETTINGS: Columns = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.syntax.sql_cursor import Cursor
+from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +17,13 @@ class Scope:
 
     server: ServerContext
     settings: Mapping[str, str]
-    query: str
+    query: Query
     system: Mapping[str, "SystemTable"]
 
     def mentions(self, *names: str) -> bool:
         """Whether the query may use one of these columns. A star uses all."""
-        cursor = Cursor(self.query, 0, len(self.query))
-        while not cursor.at_end:
-            if cursor.token.text in names or cursor.token.text == "*":
-                return True
-            cursor.advance()
-        return False
+        mentioned = names_in(self.query)
+        return not mentioned.isdisjoint(names) or names_columns_by_star(self.query)
 
 
 @dataclass(frozen=True, slots=True)

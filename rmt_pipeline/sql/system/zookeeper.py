@@ -1,13 +1,12 @@
 """system.zookeeper: the nodes below the paths that the query names."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import Scope
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import Kind
+from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node, Query, walk
 
 ZOOKEEPER: Columns = (
     ("name", "String"),
@@ -59,35 +58,28 @@ def zookeeper(scope: Scope) -> Iterator[tuple[object, ...]]:
             )
 
 
-def paths_in(query: str) -> list[str]:
+def paths_in(query: Query) -> list[str]:
     """The constants that the query compares a column `path` with, sorted."""
     found: set[str] = set()
-    cursor = Cursor(query, 0, len(query))
-    while not cursor.at_end:
-        first, second, third = cursor.token, cursor.peek(1), cursor.peek(2)
-        if third.text == "path" and second.text in ("=", "==") and first.kind is Kind.STRING:
-            found.add(cursor.string())
-        elif first.text in ("path", "`path`", '"path"') and second.text in ("=", "=="):
-            cursor.advance()
-            cursor.advance()
-            if cursor.token.kind is Kind.STRING:
-                found.add(cursor.string())
-        elif first.text in ("path", "`path`", '"path"') and second.upper == "IN":
-            cursor.advance()
-            cursor.advance()
-            found.update(_strings(cursor))
-        else:
-            cursor.advance()
+    for node in walk(query):
+        match node:
+            case Call("equals", (left, right)):
+                if _is_path(left) or _is_path(right):
+                    found.update(_strings((left, right)))
+            case Call("in", (left, Call("tuple" | "array", members))) if _is_path(left):
+                found.update(_strings(members))
+            case Call("in", (left, Literal() as member)) if _is_path(left):
+                found.update(_strings((member,)))
+            case _:
+                pass
     return sorted(found)
 
 
-def _strings(cursor: Cursor) -> list[str]:
-    """`('a', 'b')` or `['a', 'b']`; nothing when it is something else."""
-    found: list[str] = []
-    if cursor.token.text not in ("(", "["):
-        return found
-    cursor.advance()
-    while cursor.token.kind is Kind.STRING:
-        found.append(cursor.string())
-        cursor.accept_mark(",")
-    return found
+def _is_path(node: Node) -> bool:
+    return isinstance(node, Name) and node.parts[-1] == "path"
+
+
+def _strings(nodes: Iterable[Node]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, Literal) and isinstance(node.value, str):
+            yield node.value

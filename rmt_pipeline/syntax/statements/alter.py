@@ -16,9 +16,11 @@ from rmt_pipeline.protocol.alter_commands import (
     ResetSettings,
 )
 from rmt_pipeline.protocol.table import DefaultKind
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import Kind
-from rmt_pipeline.syntax.statements.create import column_type, key_expressions
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.expression import expression
+from rmt_pipeline.syntax.mutation import read_partition
+from rmt_pipeline.syntax.settings import setting
+from rmt_pipeline.syntax.statements.create import key_expressions
 from rmt_pipeline.syntax.statements.nodes import (
     AddColumnSyntax,
     AlterSyntax,
@@ -30,32 +32,32 @@ from rmt_pipeline.syntax.statements.nodes import (
     ModifyTtlSyntax,
     TableName,
 )
-from rmt_pipeline.syntax.statements.system import partition
-from rmt_pipeline.syntax.statements.tail import answer_tail, at_answer_tail, one_setting
+from rmt_pipeline.syntax.statements.tail import answer_tail
+from rmt_pipeline.syntax.ttl import ttl_element
+from rmt_pipeline.syntax.types import read_type
 
 _ENDS = frozenset(("COMMENT", "CODEC", "TTL", "REMOVE", "AFTER", "FIRST", "SETTINGS", "FORMAT"))
 _DEFAULTS: tuple[DefaultKind, ...] = tuple(kind for kind in get_args(DefaultKind) if kind)
-_TAIL = frozenset(("SETTINGS", "FORMAT"))
 _NO_TYPE = frozenset((*_ENDS, *_DEFAULTS))
 _REMOVABLE: tuple[Removable, ...] = tuple(what for what in get_args(Removable) if what)
 
 
 def at_alter(cursor: Cursor) -> bool:
     """Whether a command that this module reads starts here."""
-    return any(cursor.at(*words) for words in _COMMANDS)
+    return any(cursor.at_words(*words) for words in _COMMANDS)
 
 
 def alter_table(cursor: Cursor, table: TableName) -> AlterTable:
     """After ALTER TABLE t."""
     commands = [_command(cursor)]
-    while cursor.accept_mark(","):
+    while cursor.take(","):
         commands.append(_command(cursor))
     return AlterTable(table, tuple(commands), answer_tail(cursor).settings)
 
 
 def _command(cursor: Cursor) -> AlterSyntax:
     for words, read in _COMMANDS.items():
-        if cursor.accept(*words):
+        if cursor.take_words(*words):
             return read(cursor)
     raise cursor.expected(
         "another command that changes the table; DELETE and UPDATE, and those on"
@@ -64,42 +66,42 @@ def _command(cursor: Cursor) -> AlterSyntax:
 
 
 def _add_column(cursor: Cursor) -> AddColumnSyntax:
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    column = ColumnSyntax(_column_name(cursor), "")
-    if cursor.token.upper not in _DEFAULTS:
-        column = _nullable(cursor, replace(column, type=column_type(cursor)))
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+    column = ColumnSyntax(_column_name(cursor))
+    if cursor.current.upper not in _DEFAULTS:
+        column = _nullable(cursor, replace(column, type=read_type(cursor)))
     column = _default(cursor, column)
     while True:
-        if cursor.accept("COMMENT"):
+        if cursor.take_words("COMMENT"):
             column = replace(column, comment=cursor.string())
-        elif cursor.accept("CODEC"):
+        elif cursor.take_words("CODEC"):
             column = replace(column, codec=cursor.group()[1:-1].strip())
-        elif cursor.accept("TTL"):
-            column = replace(column, ttl=cursor.expression("an expression", _ENDS))
+        elif cursor.take_words("TTL"):
+            column = replace(column, ttl=expression(cursor))
         else:
             return AddColumnSyntax(column, _place(cursor), if_not_exists)
 
 
 def _modify_column(cursor: Cursor) -> ModifyColumnSyntax:
-    if_exists = cursor.accept("IF", "EXISTS")
-    column = ColumnSyntax(_column_name(cursor), "")
-    if cursor.accept("REMOVE"):
+    if_exists = cursor.take_words("IF", "EXISTS")
+    column = ColumnSyntax(_column_name(cursor))
+    if cursor.take_words("REMOVE"):
         return ModifyColumnSyntax(column, remove=_removable(cursor), if_exists=if_exists)
-    if cursor.token.upper not in _NO_TYPE:
-        column = _nullable(cursor, replace(column, type=column_type(cursor)))
+    if cursor.current.upper not in _NO_TYPE:
+        column = _nullable(cursor, replace(column, type=read_type(cursor)))
     column = _default(cursor, column)
     found = ModifyColumnSyntax(column, if_exists=if_exists)
     while True:
-        if cursor.accept("COMMENT"):
+        if cursor.take_words("COMMENT"):
             found = replace(found, comment=cursor.string())
-        elif cursor.accept("CODEC"):
+        elif cursor.take_words("CODEC"):
             found = replace(found, codec=cursor.group()[1:-1].strip())
-        elif cursor.accept("TTL"):
-            found = replace(found, ttl=cursor.expression("an expression", _ENDS))
+        elif cursor.take_words("TTL"):
+            found = replace(found, ttl=expression(cursor))
         else:
             break
     found = replace(found, place=_place(cursor))
-    if found == ModifyColumnSyntax(ColumnSyntax(column.name, ""), if_exists=if_exists):
+    if found == ModifyColumnSyntax(ColumnSyntax(column.name), if_exists=if_exists):
         raise cursor.expected(
             "what to modify: a type, DEFAULT, COMMENT, CODEC, TTL, AFTER, REMOVE"
         )
@@ -108,55 +110,59 @@ def _modify_column(cursor: Cursor) -> ModifyColumnSyntax:
 
 def _removable(cursor: Cursor) -> Removable:
     for what in _REMOVABLE:
-        if cursor.accept(what):
+        if cursor.take_words(what):
             return what
     raise cursor.expected(", ".join(_REMOVABLE))
 
 
 def _drop_column(cursor: Cursor) -> DropColumn:
-    if_exists = cursor.accept("IF", "EXISTS")
+    if_exists = cursor.take_words("IF", "EXISTS")
     return DropColumn(_column_name(cursor), if_exists)
 
 
 def _clear_column(cursor: Cursor) -> ClearColumnSyntax:
-    if_exists = cursor.accept("IF", "EXISTS")
+    if_exists = cursor.take_words("IF", "EXISTS")
     name = _column_name(cursor)
-    place = partition(cursor, _TAIL) if cursor.accept("IN", "PARTITION") else None
+    place = read_partition(cursor) if cursor.take_words("IN", "PARTITION") else None
     return ClearColumnSyntax(name, place, if_exists)
 
 
 def _rename_column(cursor: Cursor) -> RenameColumn:
-    if_exists = cursor.accept("IF", "EXISTS")
+    if_exists = cursor.take_words("IF", "EXISTS")
     name = _column_name(cursor)
-    cursor.expect("TO")
+    cursor.expect_words("TO")
     return RenameColumn(name, _column_name(cursor), if_exists)
 
 
 def _comment_column(cursor: Cursor) -> ModifyColumn:
-    if_exists = cursor.accept("IF", "EXISTS")
+    if_exists = cursor.take_words("IF", "EXISTS")
     return ModifyColumn(_column_name(cursor), comment=cursor.string(), if_exists=if_exists)
 
 
 def _modify_setting(cursor: Cursor) -> ModifySettings:
     """More settings may follow a comma, and so may another command."""
-    settings = [one_setting(cursor)]
-    while cursor.at_mark(",") and cursor.peek(2).text == "=":
+    settings = [setting(cursor)]
+    while cursor.at(",") and cursor.at_mark(2, "="):
         cursor.advance()
-        settings.append(one_setting(cursor))
+        settings.append(setting(cursor))
     return ModifySettings(tuple(settings))
 
 
 def _reset_setting(cursor: Cursor) -> ResetSettings:
-    names = [cursor.name("the name of a setting")]
-    while cursor.at_mark(",") and _ends_item(cursor, 2):
+    names = [cursor.identifier("the name of a setting")]
+    while cursor.at(",") and _ends_item(cursor, 2):
         cursor.advance()
-        names.append(cursor.name("the name of a setting"))
+        names.append(cursor.identifier("the name of a setting"))
     return ResetSettings(tuple(names))
 
 
 def _ends_item(cursor: Cursor, distance: int) -> bool:
-    after = cursor.peek(distance)
-    return after.kind is Kind.END or after.text == "," or after.upper in ("SETTINGS", "FORMAT")
+    after = cursor.ahead(distance)
+    return (
+        after.kind == "end"
+        or cursor.at_mark(distance, ",")
+        or after.upper in ("SETTINGS", "FORMAT")
+    )
 
 
 def _modify_order_by(cursor: Cursor) -> ModifyKeySyntax:
@@ -165,17 +171,16 @@ def _modify_order_by(cursor: Cursor) -> ModifyKeySyntax:
 
 def _modify_ttl(cursor: Cursor) -> ModifyTtlSyntax:
     """Its own commas are those behind which no command starts."""
-    start = cursor.token.start
-    cursor.expression("an expression", _TAIL)
-    while cursor.at_mark(",") and not _command_follows(cursor):
+    elements = [ttl_element(cursor)]
+    while cursor.at(",") and not _command_follows(cursor):
         cursor.advance()
-        cursor.expression("an expression", _TAIL)
-    return ModifyTtlSyntax(cursor.source[start : cursor.last_stop])
+        elements.append(ttl_element(cursor))
+    return ModifyTtlSyntax(tuple(elements))
 
 
 def _command_follows(cursor: Cursor) -> bool:
     return any(
-        all(cursor.peek(1 + at).upper == word for at, word in enumerate(words))
+        all(cursor.ahead(1 + at).upper == word for at, word in enumerate(words))
         for words in _COMMANDS
     )
 
@@ -189,37 +194,36 @@ def _modify_comment(cursor: Cursor) -> ModifyComment:
 
 
 def _column_name(cursor: Cursor) -> str:
-    name = cursor.name("the name of a column")
-    while cursor.accept_mark("."):  # `n.a`, as columns of Nested types are named
-        name += "." + cursor.name("the name of a column")
+    name = cursor.identifier("the name of a column")
+    while cursor.take("."):  # `n.a`, as columns of Nested types are named
+        name += "." + cursor.identifier("the name of a column")
     return name
 
 
 def _nullable(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
-    if cursor.accept("NOT", "NULL"):
+    if cursor.take_words("NOT", "NULL"):
         return replace(column, nullable=False)
-    return replace(column, nullable=True) if cursor.accept("NULL") else column
+    return replace(column, nullable=True) if cursor.take_words("NULL") else column
 
 
 def _default(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
     for kind in _DEFAULTS:
-        if cursor.accept(kind):
+        if cursor.take_words(kind):
             if kind == "EPHEMERAL" and _at_clause(cursor):
                 return replace(column, default_kind=kind)
-            default = cursor.expression("an expression", _ENDS)
+            default = expression(cursor)
             return replace(column, default_kind=kind, default=default)
     return column
 
 
 def _at_clause(cursor: Cursor) -> bool:
-    ends = cursor.at_end or cursor.at_mark(",") or at_answer_tail(cursor)
-    return ends or cursor.token.upper in _ENDS
+    return cursor.at_end or cursor.at(",") or cursor.at_word(*_ENDS)
 
 
 def _place(cursor: Cursor) -> Place | None:
-    if cursor.accept("FIRST"):
+    if cursor.take_words("FIRST"):
         return Place("")
-    return Place(_column_name(cursor)) if cursor.accept("AFTER") else None
+    return Place(_column_name(cursor)) if cursor.take_words("AFTER") else None
 
 
 _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {

@@ -1,64 +1,46 @@
 """ALTER TABLE … DELETE and UPDATE, DELETE FROM, KILL MUTATION (spec §7)."""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import Kind
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.expression import expression
+from rmt_pipeline.syntax.mutation import command, delete_rows
+from rmt_pipeline.syntax.query import inner_query
 from rmt_pipeline.syntax.statements.nodes import KillMutation, MutateRows, TableName
-from rmt_pipeline.syntax.statements.tail import answer_tail, query_text, table_name
-
-_KILL_TAIL = ("SYNC", "ASYNC", "TEST")
+from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
 
 
 def at_commands(cursor: Cursor) -> bool:
     """Whether a command of a mutation starts here."""
-    return cursor.at("DELETE") or cursor.at("UPDATE")
+    return cursor.at_word("DELETE", "UPDATE")
 
 
 def alter_rows(cursor: Cursor, table: TableName) -> MutateRows:
-    """After ALTER TABLE t. What the commands mean is for the expressions package."""
-    commands = query_text(cursor)
-    tail = answer_tail(cursor)
-    return MutateRows(table, commands, tail.settings)
+    """After ALTER TABLE t."""
+    commands = cursor.several(command)
+    return MutateRows(table, commands, answer_tail(cursor).settings)
 
 
 def delete_from(cursor: Cursor) -> MutateRows:
     """After DELETE: `FROM t [IN PARTITION p] WHERE …`, which is a mutation here."""
-    cursor.expect("FROM")
+    cursor.expect_words("FROM")
     table = table_name(cursor)
-    if not cursor.at("WHERE") and not cursor.at("IN", "PARTITION"):
+    if not cursor.at_words("WHERE") and not cursor.at_words("IN", "PARTITION"):
         raise cursor.expected("WHERE: DELETE FROM t WHERE 1 deletes every row")
-    commands = f"DELETE {query_text(cursor)}"
-    tail = answer_tail(cursor)
-    return MutateRows(table, commands, tail.settings, is_lightweight=True)
+    deleted = delete_rows(cursor)
+    return MutateRows(table, (deleted,), answer_tail(cursor).settings, is_lightweight=True)
 
 
 def kill(cursor: Cursor) -> KillMutation:
     """After KILL (spec §7.8)."""
-    if not cursor.accept("MUTATION"):
-        raise NotImplementedStatement(f"KILL {cursor.token.text} is not implemented")
-    cursor.expect("WHERE")
-    start, stop = cursor.token.start, cursor.token.start
-    while not cursor.at_end and not _at_kill_tail(cursor):
-        if cursor.token.kind is Kind.MARK and cursor.token.text in "([{":
-            cursor.group()
-        else:
-            cursor.advance()
-        stop = cursor.last_stop
-    if start == stop:
-        raise cursor.expected("a condition on columns of system.mutations")
-    condition = cursor.source[start:stop]
-    is_test = cursor.accept("TEST")
+    if not cursor.take_words("MUTATION"):
+        raise NotImplementedStatement(f"KILL {cursor.current.text} is not implemented")
+    cursor.expect_words("WHERE")
+    cursor.read_query = inner_query
+    condition = expression(cursor)
+    is_test = cursor.take_words("TEST")
     sync = None
-    if cursor.accept("SYNC"):
+    if cursor.take_words("SYNC"):
         sync = True
-    elif cursor.accept("ASYNC"):
+    elif cursor.take_words("ASYNC"):
         sync = False
     return KillMutation(condition, is_test, sync, answer_tail(cursor))
-
-
-def _at_kill_tail(cursor: Cursor) -> bool:
-    after = cursor.peek(1)
-    is_last = after.kind is Kind.END or after.upper in ("FORMAT", "SETTINGS")
-    return (cursor.token.upper in _KILL_TAIL and is_last) or (
-        cursor.at("FORMAT") and cursor.peek(2).kind is Kind.END
-    )

@@ -5,15 +5,20 @@ from dataclasses import replace
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import DefaultKind
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import Kind, problem
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.expression import expression
+from rmt_pipeline.syntax.lexer import problem
+from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.nodes import (
     AttachTable,
     ColumnSyntax,
     CreateTable,
     TableSyntax,
 )
-from rmt_pipeline.syntax.statements.tail import settings_list, table_name
+from rmt_pipeline.syntax.statements.tail import table_name
+from rmt_pipeline.syntax.ttl import ttl_element
+from rmt_pipeline.syntax.types import read_type
 
 _DEFAULTS: dict[str, DefaultKind] = {
     "DEFAULT": "DEFAULT",
@@ -22,15 +27,11 @@ _DEFAULTS: dict[str, DefaultKind] = {
     "EPHEMERAL": "EPHEMERAL",
 }
 _COLUMN_CLAUSES = frozenset(("COMMENT", "CODEC", "TTL", "STATISTICS", "SETTINGS", "PRIMARY"))
-_TABLE_CLAUSES = frozenset(
-    ("ENGINE", "PARTITION", "PRIMARY", "ORDER", "SAMPLE", "TTL", "SETTINGS", "COMMENT", "AS")
-)
-_TYPE_ENDINGS = frozenset(("UNSIGNED", "SIGNED", "PRECISION", "VARYING"))
 
 
 def create_table(cursor: Cursor) -> CreateTable:
     """After CREATE TABLE."""
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     table = table_name(cursor)
     _skip_uuid(cursor)
     return CreateTable(table, _definition(cursor), if_not_exists)
@@ -38,7 +39,7 @@ def create_table(cursor: Cursor) -> CreateTable:
 
 def attach_table(cursor: Cursor) -> AttachTable:
     """After ATTACH TABLE."""
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     table = table_name(cursor)
     _skip_uuid(cursor)
     if cursor.at_end:
@@ -47,21 +48,20 @@ def attach_table(cursor: Cursor) -> AttachTable:
 
 
 def _skip_uuid(cursor: Cursor) -> None:
-    if cursor.at("UUID"):
+    if cursor.at_words("UUID"):
         raise NotImplementedStatement("CREATE TABLE … UUID is not implemented: leave UUID out")
 
 
 def _definition(cursor: Cursor) -> TableSyntax:
-    if cursor.at("AS") or cursor.at("CLONE"):
+    if cursor.at_words("AS") or cursor.at_words("CLONE"):
         raise NotImplementedStatement(
             "CREATE TABLE … AS is not implemented: name the columns, then INSERT … SELECT"
         )
-    columns: list[ColumnSyntax] = []
-    cursor.in_parentheses(lambda: columns.append(_column(cursor)))
-    syntax = TableSyntax(tuple(columns), "", ())
+    cursor.expect("(")
+    syntax = TableSyntax(cursor.list_of(_column, ")"), "", ())
     given: set[str] = set()
     while not cursor.at_end:
-        clause = cursor.token.upper
+        clause = cursor.current.upper
         if clause in given:
             raise cursor.expected(f"{clause} only once")
         if clause == "AS":
@@ -80,51 +80,45 @@ def _definition(cursor: Cursor) -> TableSyntax:
 
 
 def _engine(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("ENGINE")
-    cursor.accept_mark("=")
-    name = cursor.name("the name of an engine")
-    arguments: list[str] = []
-    if cursor.at_mark("("):
-        cursor.in_parentheses(lambda: arguments.append(cursor.expression("an engine argument")))
-    return replace(syntax, engine=name, engine_arguments=tuple(arguments))
+    cursor.expect_words("ENGINE")
+    cursor.take("=")
+    name = cursor.identifier("the name of an engine")
+    arguments = cursor.list_of(expression, ")") if cursor.take("(") else ()
+    return replace(syntax, engine=name, engine_arguments=arguments)
 
 
 def _partition_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("PARTITION", "BY")
+    cursor.expect_words("PARTITION", "BY")
     return replace(syntax, partition_by=key_expressions(cursor))
 
 
 def _order_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("ORDER", "BY")
+    cursor.expect_words("ORDER", "BY")
     return replace(syntax, order_by=key_expressions(cursor))
 
 
 def _primary_key(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("PRIMARY", "KEY")
+    cursor.expect_words("PRIMARY", "KEY")
     return replace(syntax, primary_key=key_expressions(cursor))
 
 
 def _sample_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("SAMPLE", "BY")
-    return replace(syntax, sample_by=cursor.expression("an expression", _TABLE_CLAUSES))
+    cursor.expect_words("SAMPLE", "BY")
+    return replace(syntax, sample_by=expression(cursor))
 
 
 def _ttl(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("TTL")
-    start = cursor.token.start
-    cursor.expression("an expression", _TABLE_CLAUSES)
-    while cursor.accept_mark(","):
-        cursor.expression("an expression", _TABLE_CLAUSES)
-    return replace(syntax, ttl=cursor.source[start : cursor.last_stop])
+    cursor.expect_words("TTL")
+    return replace(syntax, ttl=cursor.several(ttl_element))
 
 
 def _settings(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("SETTINGS")
-    return replace(syntax, settings=settings_list(cursor))
+    cursor.expect_words("SETTINGS")
+    return replace(syntax, settings=settings(cursor))
 
 
 def _comment(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
-    cursor.expect("COMMENT")
+    cursor.expect_words("COMMENT")
     return replace(syntax, comment=cursor.string())
 
 
@@ -140,77 +134,63 @@ _CLAUSES: dict[str, Callable[[Cursor, TableSyntax], TableSyntax]] = {
 }
 
 
-def key_expressions(cursor: Cursor) -> tuple[str, ...]:
+def key_expressions(cursor: Cursor) -> tuple[Node, ...]:
     """A key's expressions: `a`, `(a, b)`, `tuple(a, b)`; none for `tuple()` and `()`."""
-    start = cursor.token.start
-    cursor.expression("an expression", _TABLE_CLAUSES)
-    return key_list(cursor.source, start, cursor.last_stop)
+    start = cursor.place
+    if cursor.at_words("TUPLE") and cursor.at_mark(1, "("):
+        cursor.advance()
+    if cursor.take("("):
+        keys = cursor.list_of(_ascending, ")")
+        if not (cursor.current.kind == "mark" and not cursor.at(",", ")", ";")):
+            return keys
+        cursor.place = start  # as in `(a + 1) * 2`
+    return (_ascending(cursor),)
 
 
-def key_list(source: str, start: int, stop: int) -> tuple[str, ...]:
-    """The expressions of a key given as text; see `key_expressions`."""
-    whole = Cursor(source, start, stop)
-    bare = not (whole.at_mark("(") or (whole.at("TUPLE") and whole.peek(1).text == "("))
-    if not bare:
-        whole.accept("TUPLE")
-        inside = whole.token.stop
-        whole.group()
-        bare = not whole.at_end  # as in `(a + 1) * 2`
-    if bare:
-        return (_ascending(Cursor(source, start, stop)),)
-    parts = Cursor(source, inside, whole.last_stop - 1)
-    keys: list[str] = []
-    while not parts.at_end:
-        keys.append(_ascending(parts))
-        if not parts.at_end:
-            parts.expect_mark(",")
-    return tuple(keys)
-
-
-def _ascending(cursor: Cursor) -> str:
-    text = cursor.expression("an expression", frozenset(("ASC", "DESC")))
-    if cursor.at("DESC"):
+def _ascending(cursor: Cursor) -> Node:
+    node = expression(cursor)
+    if cursor.at_words("DESC"):
         raise NotImplementedStatement("keys in descending order (DESC) are not implemented")
-    cursor.accept("ASC")
-    return text
+    cursor.take_words("ASC")
+    return node
 
 
 def _column(cursor: Cursor) -> ColumnSyntax:
     element = _element(cursor)
     if element is not None:
         raise NotImplementedStatement(f"{element} in CREATE TABLE is not implemented")
-    if cursor.at("PRIMARY", "KEY"):
+    if cursor.at_words("PRIMARY", "KEY"):
         raise NotImplementedStatement(
             "PRIMARY KEY among the columns is not implemented: write it after the engine"
         )
-    name = cursor.name("the name of a column")
-    if cursor.at_mark("."):  # `n.a`, as columns of Nested types are named
+    name = cursor.identifier("the name of a column")
+    if cursor.at("."):  # `n.a`, as columns of Nested types are named
         cursor.advance()
-        name += "." + cursor.name("the name of a column")
-    column = ColumnSyntax(name, "" if cursor.token.upper in _DEFAULTS else column_type(cursor))
-    if cursor.accept("NOT", "NULL"):
+        name += "." + cursor.identifier("the name of a column")
+    column = ColumnSyntax(name, None if cursor.at_word(*_DEFAULTS) else read_type(cursor))
+    if cursor.take_words("NOT", "NULL"):
         column = replace(column, nullable=False)
-    elif cursor.accept("NULL"):
+    elif cursor.take_words("NULL"):
         column = replace(column, nullable=True)
     return _column_clauses(cursor, _default(cursor, column))
 
 
 def _element(cursor: Cursor) -> str | None:
     """INDEX, PROJECTION or CONSTRAINT; None when it is a column, maybe of that name."""
-    third = cursor.peek(2)
-    if cursor.at("CONSTRAINT") and third.upper in ("CHECK", "ASSUME"):
+    third = cursor.ahead(2)
+    if cursor.at_words("CONSTRAINT") and third.upper in ("CHECK", "ASSUME"):
         return "CONSTRAINT"
     if (
-        cursor.at("PROJECTION")
-        and third.text == "("
-        and cursor.peek(3).upper in ("SELECT", "WITH")
+        cursor.at_words("PROJECTION")
+        and cursor.at_mark(2, "(")
+        and cursor.ahead(3).upper in ("SELECT", "WITH")
     ):
         return "PROJECTION"
-    if not cursor.at("INDEX"):
+    if not cursor.at_words("INDEX"):
         return None
     distance, depth = 1, 0
-    while depth >= 0 and cursor.peek(distance).kind is not Kind.END:
-        token = cursor.peek(distance)
+    while depth >= 0 and cursor.ahead(distance).kind != "end":
+        token = cursor.ahead(distance)
         if depth == 0 and (token.upper == "TYPE" or token.text == ","):
             return "INDEX" if token.upper else None
         depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
@@ -218,40 +198,27 @@ def _element(cursor: Cursor) -> str | None:
     return None
 
 
-def column_type(cursor: Cursor) -> str:
-    """The text of a type, with its arguments."""
-    start = cursor.token.start
-    cursor.name("the type of a column")
-    while cursor.token.upper in _TYPE_ENDINGS:
-        cursor.advance()
-    if cursor.at_mark("("):
-        cursor.group()
-    while cursor.token.upper in _TYPE_ENDINGS:
-        cursor.advance()
-    return cursor.source[start : cursor.last_stop]
-
-
 def _default(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
-    kind = _DEFAULTS.get(cursor.token.upper, "")
+    kind = _DEFAULTS.get(cursor.current.upper, "")
     if not kind:
         return column
     cursor.advance()
-    ends_here = cursor.token.text in (",", ")") or cursor.token.upper in _COLUMN_CLAUSES
+    ends_here = cursor.at(",", ")") or cursor.at_word(*_COLUMN_CLAUSES)
     if kind == "EPHEMERAL" and ends_here:
         return replace(column, default_kind=kind)
-    default = cursor.expression("an expression", _COLUMN_CLAUSES)
+    default = expression(cursor)
     return replace(column, default_kind=kind, default=default)
 
 
 def _column_clauses(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
-    while not (cursor.at_mark(",") or cursor.at_mark(")") or cursor.at_end):
-        at = cursor.token
-        if cursor.accept("COMMENT"):
+    while not (cursor.at(",") or cursor.at(")") or cursor.at_end):
+        at = cursor.current
+        if cursor.take_words("COMMENT"):
             column = replace(column, comment=cursor.string())
-        elif cursor.accept("CODEC"):
+        elif cursor.take_words("CODEC"):
             column = replace(column, codec=cursor.group()[1:-1].strip())
-        elif cursor.accept("TTL"):
-            column = replace(column, ttl=cursor.expression("an expression", _COLUMN_CLAUSES))
+        elif cursor.take_words("TTL"):
+            column = replace(column, ttl=expression(cursor))
         elif at.upper in _COLUMN_CLAUSES:
             raise NotImplementedStatement(
                 f"{at.upper} of a column is not implemented (column {column.name})"

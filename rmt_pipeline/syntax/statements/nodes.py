@@ -1,7 +1,7 @@
 """The statements, one frozen class each: what was asked, before any table is looked at.
 
-Expressions, types and macros are texts here, as typed. `define` gives a CREATE its meaning;
-`session` carries statements out. A database of None means the session's.
+Expressions, types and queries are trees; macros are as typed. `sql.define` gives a CREATE its
+meaning, `sql.run` carries statements out. A database of None means the session's.
 """
 
 from dataclasses import dataclass, field
@@ -10,11 +10,13 @@ from typing import Literal
 
 from rmt_pipeline.protocol.alter_commands import AlterCommand, Place, Removable
 from rmt_pipeline.protocol.table import DefaultKind
+from rmt_pipeline.syntax.mutation import Command, Partition
+from rmt_pipeline.syntax.nodes import Node, Query
+from rmt_pipeline.syntax.settings import Settings
+from rmt_pipeline.syntax.ttl import TtlElement
+from rmt_pipeline.types.data_type import DataType
 
 SYSTEM_DATABASE = "system"
-
-Settings = tuple[tuple[str, str], ...]
-"""Names and values in the order given; a value as text, without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +30,16 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSyntax:
-    """`type` is empty when only a default was given."""
+    """`type` is None when only a default was given."""
 
     name: str
-    type: str
+    type: DataType | None = None
     nullable: bool | None = None  # NULL, NOT NULL, or neither
     default_kind: DefaultKind = ""
-    default: str = ""
+    default: Node | None = None
     comment: str = ""
     codec: str = ""
-    ttl: str = ""
+    ttl: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,12 @@ class TableSyntax:
 
     columns: tuple[ColumnSyntax, ...]
     engine: str
-    engine_arguments: tuple[str, ...]
-    partition_by: tuple[str, ...] | None = None
-    order_by: tuple[str, ...] | None = None
-    primary_key: tuple[str, ...] | None = None
-    sample_by: str = ""
-    ttl: str = ""
+    engine_arguments: tuple[Node, ...]
+    partition_by: tuple[Node, ...] | None = None
+    order_by: tuple[Node, ...] | None = None
+    primary_key: tuple[Node, ...] | None = None
+    sample_by: Node | None = None
+    ttl: tuple[TtlElement, ...] = ()
     settings: Settings = ()
     comment: str = ""
 
@@ -197,7 +199,10 @@ class FromFile:
 
 @dataclass(frozen=True, slots=True)
 class FromQuery:
-    query: str
+    """`text` is the query as typed, for messages."""
+
+    query: Query
+    text: str = field(default="", compare=False)
 
 
 InsertSource = Values | InlineRows | FromFile | FromQuery
@@ -214,26 +219,15 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Select:
-    """A query, without the FORMAT and SETTINGS that may stand at its end."""
+class SelectStatement:
+    """A query, without the FORMAT and SETTINGS that may stand at its end.
 
-    query: str
+    `text` is the query as typed, for messages.
+    """
+
+    query: Query
     answer: Answer = field(default=Answer())
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionById:
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionByValue:
-    """A literal or a tuple of literals: the value of the partition key."""
-
-    expression: str
-
-
-PartitionSyntax = PartitionById | PartitionByValue
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +235,7 @@ class Optimize:
     """`deduplicate_by` is () for DEDUPLICATE over all columns."""
 
     table: TableName
-    partition: PartitionSyntax | None = None
+    partition: Partition | None = None
     final: bool = False
     deduplicate: bool = False
     deduplicate_by: tuple[str, ...] = ()
@@ -287,7 +281,7 @@ class MutateRows:
     """ALTER TABLE … DELETE, UPDATE, and DELETE FROM (`is_lightweight`)."""
 
     table: TableName
-    commands: str
+    commands: tuple[Command, ...]
     settings: Settings = ()
     is_lightweight: bool = False
 
@@ -301,12 +295,12 @@ class AddColumnSyntax:
 
 @dataclass(frozen=True, slots=True)
 class ModifyColumnSyntax:
-    """`column.type` is empty when the type stays; `comment`, `codec`, `ttl` None when they do."""
+    """`column.type` is None when the type stays, and so are `comment`, `codec` and `ttl`."""
 
     column: ColumnSyntax
     comment: str | None = None
     codec: str | None = None
-    ttl: str | None = None
+    ttl: Node | None = None
     remove: Removable = ""
     place: Place | None = None
     if_exists: bool = False
@@ -315,7 +309,7 @@ class ModifyColumnSyntax:
 @dataclass(frozen=True, slots=True)
 class ClearColumnSyntax:
     column: str
-    partition: PartitionSyntax | None = None
+    partition: Partition | None = None
     if_exists: bool = False
 
 
@@ -323,12 +317,12 @@ class ClearColumnSyntax:
 class ModifyKeySyntax:
     """MODIFY ORDER BY, as typed."""
 
-    order_by: tuple[str, ...]
+    order_by: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModifyTtlSyntax:
-    ttl: str
+    ttl: tuple[TtlElement, ...]
 
 
 AlterSyntax = (
@@ -358,7 +352,7 @@ class KillMutation:
     `sync`: wait until it took hold (SYNC, True), don't (ASYNC, False), or a little (None).
     """
 
-    condition: str
+    condition: Node
     is_test: bool = False
     sync: bool | None = None
     answer: Answer = field(default=Answer())
@@ -385,7 +379,7 @@ Statement = (
     | ExistsTable
     | ExistsDatabase
     | Insert
-    | Select
+    | SelectStatement
     | Optimize
     | SystemSyncReplica
     | SystemSwitch

@@ -5,9 +5,10 @@ here or beside, and a line in a table below.
 
 from collections.abc import Callable
 
-from rmt_pipeline.protocol.errors import NotImplementedStatement
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import problem
+from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.lexer import excerpt, problem
+from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.alter import alter_table, at_alter
 from rmt_pipeline.syntax.statements.alter_rows import alter_rows, at_commands, delete_from, kill
 from rmt_pipeline.syntax.statements.create import attach_table, create_table
@@ -17,7 +18,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     DetachTable,
     DropDatabase,
     DropTable,
-    Select,
+    SelectStatement,
     SetSettings,
     Statement,
     Use,
@@ -25,12 +26,7 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.syntax.statements.show import describe, exists, show
 from rmt_pipeline.syntax.statements.split import Piece, split
 from rmt_pipeline.syntax.statements.system import optimize, system
-from rmt_pipeline.syntax.statements.tail import (
-    answer_tail,
-    query_text,
-    settings_list,
-    table_name,
-)
+from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_query
 
 Parser = Callable[[Cursor], Statement]
 
@@ -65,10 +61,18 @@ def parse(statement: Piece | str) -> Statement:
     exists is found out when the statement is carried out.
     """
     piece = statement if isinstance(statement, Piece) else _only_piece(statement)
+    try:
+        return _parse(piece)
+    except RecursionError:
+        shown = excerpt(piece.text)
+        raise SyntaxProblem(f"the statement is nested too deeply: {shown}") from None
+
+
+def _parse(piece: Piece) -> Statement:
     cursor = Cursor(piece.source, piece.start, piece.stop)
-    if cursor.token.text == "(" or cursor.token.upper in ("SELECT", "WITH", "FROM"):
-        return Select(query_text(cursor), answer_tail(cursor))
-    word = cursor.token.upper
+    if cursor.at("(") or cursor.at_word("SELECT", "WITH", "FROM"):
+        return _select(cursor)
+    word = cursor.current.upper
     if word in _REFUSED:
         raise NotImplementedStatement(f"{_first_words(cursor, 2)} is not implemented")
     if word not in _PARSERS:
@@ -78,6 +82,13 @@ def parse(statement: Piece | str) -> Statement:
     if word != "INSERT":  # its rows may follow, which are not tokens
         cursor.expect_end()
     return parsed
+
+
+def _select(cursor: Cursor) -> SelectStatement:
+    start = cursor.current.start
+    found = whole_query(cursor)
+    text = cursor.source[start : cursor.last_end]
+    return SelectStatement(found, answer_tail(cursor), text)
 
 
 def _only_piece(text: str) -> Piece:
@@ -95,97 +106,101 @@ def _only_piece(text: str) -> Piece:
 
 def _first_words(cursor: Cursor, words_max: int) -> str:
     words: list[str] = []
-    while len(words) < words_max and cursor.peek(len(words)).upper:
-        words.append(cursor.peek(len(words)).upper)
+    while len(words) < words_max and cursor.ahead(len(words)).upper:
+        words.append(cursor.ahead(len(words)).upper)
     return " ".join(words)
 
 
 def _refuse_kind(cursor: Cursor, verb: str) -> None:
-    if cursor.token.upper in _REFUSED_KINDS:
+    if cursor.current.upper in _REFUSED_KINDS:
         raise NotImplementedStatement(f"{verb} {_first_words(cursor, 2)} is not implemented")
 
 
 def _create(cursor: Cursor) -> Statement:
-    if cursor.accept("DATABASE"):
-        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-        created = CreateDatabase(cursor.name("the name of a database"), if_not_exists)
-        if cursor.accept("ENGINE"):
-            cursor.accept_mark("=")
-            engine = cursor.name("the name of an engine")
+    if cursor.take_words("DATABASE"):
+        if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+        created = CreateDatabase(cursor.identifier("the name of a database"), if_not_exists)
+        if cursor.take_words("ENGINE"):
+            cursor.take("=")
+            engine = cursor.identifier("the name of an engine")
             if engine not in ("Atomic", "Ordinary"):
                 raise NotImplementedStatement(
                     f"the database engine {engine} is not implemented"
                 )
         return created
     _refuse_kind(cursor, "CREATE")
-    cursor.expect("TABLE")
+    cursor.expect_words("TABLE")
     return create_table(cursor)
 
 
 def _attach(cursor: Cursor) -> Statement:
-    if cursor.at("DATABASE"):
+    if cursor.at_words("DATABASE"):
         raise NotImplementedStatement("ATTACH DATABASE is not implemented")
     _refuse_kind(cursor, "ATTACH")
-    cursor.expect("TABLE")
+    cursor.expect_words("TABLE")
     return attach_table(cursor)
 
 
 def _detach(cursor: Cursor) -> DetachTable:
-    if cursor.at("DATABASE"):
+    if cursor.at_words("DATABASE"):
         raise NotImplementedStatement("DETACH DATABASE is not implemented")
     _refuse_kind(cursor, "DETACH")
-    cursor.expect("TABLE")
-    if_exists = cursor.accept("IF", "EXISTS")
+    cursor.expect_words("TABLE")
+    if_exists = cursor.take_words("IF", "EXISTS")
     table = table_name(cursor)
-    permanently = cursor.accept("PERMANENTLY")
-    cursor.accept("SYNC")  # it is always waited for
+    permanently = cursor.take_words("PERMANENTLY")
+    cursor.take_words("SYNC")  # it is always waited for
     return DetachTable(table, if_exists, permanently)
 
 
 def _drop(cursor: Cursor) -> DropTable | DropDatabase:
-    if cursor.accept("DATABASE"):
-        if_exists = cursor.accept("IF", "EXISTS")
-        name = cursor.name("the name of a database")
+    if cursor.take_words("DATABASE"):
+        if_exists = cursor.take_words("IF", "EXISTS")
+        name = cursor.identifier("the name of a database")
         return DropDatabase(name, if_exists, _sync(cursor))
     _refuse_kind(cursor, "DROP")
-    cursor.expect("TABLE")
-    if_exists = cursor.accept("IF", "EXISTS")
+    cursor.expect_words("TABLE")
+    if_exists = cursor.take_words("IF", "EXISTS")
     tables = [table_name(cursor)]
-    while cursor.accept_mark(","):
+    while cursor.take(","):
         tables.append(table_name(cursor))
     return DropTable(tuple(tables), if_exists, _sync(cursor))
 
 
 def _sync(cursor: Cursor) -> bool:
-    return cursor.accept("SYNC") or cursor.accept("NO", "DELAY")
+    return cursor.take_words("SYNC") or cursor.take_words("NO", "DELAY")
 
 
 def _use(cursor: Cursor) -> Use:
-    cursor.accept("DATABASE")
-    return Use(cursor.name("the name of a database"))
+    cursor.take_words("DATABASE")
+    return Use(cursor.identifier("the name of a database"))
 
 
 def _insert(cursor: Cursor) -> Statement:
-    cursor.accept("INTO")
+    cursor.take_words("INTO")
     return insert(cursor)
 
 
 def _set(cursor: Cursor) -> Statement:
-    if cursor.at("DEFAULT", "ROLE") or cursor.at("ROLE") or cursor.at("TRANSACTION"):
+    if (
+        cursor.at_words("DEFAULT", "ROLE")
+        or cursor.at_words("ROLE")
+        or cursor.at_words("TRANSACTION")
+    ):
         raise NotImplementedStatement(f"SET {_first_words(cursor, 1)} is not implemented")
-    return SetSettings(settings_list(cursor))
+    return SetSettings(settings(cursor))
 
 
 def _alter(cursor: Cursor) -> Statement:
     _refuse_kind(cursor, "ALTER")
-    cursor.expect("TABLE")
+    cursor.expect_words("TABLE")
     table = table_name(cursor)
     if at_commands(cursor):
         return alter_rows(cursor, table)
     if at_alter(cursor):
         return alter_table(cursor, table)
     for command in _ALTER_COMMANDS:
-        if cursor.at(*command.split()):
+        if cursor.at_words(*command.split()):
             raise NotImplementedStatement(f"ALTER TABLE {table} {command} is not implemented")
     raise cursor.expected("a command of ALTER TABLE")
 

@@ -1,8 +1,7 @@
 """SHOW, DESCRIBE and EXISTS."""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
-from rmt_pipeline.syntax.sql_cursor import Cursor
-from rmt_pipeline.syntax.sql_tokens import Kind
+from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.statements.nodes import (
     DescribeTable,
     ExistsDatabase,
@@ -19,39 +18,39 @@ from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
 
 def show(cursor: Cursor) -> Statement:
     """After SHOW."""
-    if cursor.accept("DATABASES"):
+    if cursor.take_words("DATABASES"):
         pattern = _pattern(cursor)
         return ShowDatabases(pattern, _limit(cursor), answer_tail(cursor))
-    if cursor.accept("TABLES"):
+    if cursor.take_words("TABLES"):
         database = None
-        if cursor.accept("FROM") or cursor.accept("IN"):
-            database = cursor.name("the name of a database")
+        if cursor.take_words("FROM") or cursor.take_words("IN"):
+            database = cursor.identifier("the name of a database")
         pattern = _pattern(cursor)
         return ShowTables(database, pattern, _limit(cursor), answer_tail(cursor))
-    if cursor.accept("CREATE"):
-        if cursor.at("DATABASE") and cursor.peek(1).kind is not Kind.END:
+    if cursor.take_words("CREATE"):
+        if cursor.at_words("DATABASE") and cursor.ahead(1).kind != "end":
             raise NotImplementedStatement("SHOW CREATE DATABASE is not implemented")
-        cursor.accept("TABLE")
+        cursor.take_words("TABLE")
         return ShowCreateTable(table_name(cursor), answer_tail(cursor))
-    changed = cursor.at("CHANGED", "SETTINGS") and cursor.accept("CHANGED")
-    if cursor.accept("SETTINGS"):
+    changed = cursor.at_words("CHANGED", "SETTINGS") and cursor.take_words("CHANGED")
+    if cursor.take_words("SETTINGS"):
         pattern = _pattern(cursor)
         if pattern is None:
             raise cursor.expected("LIKE")
         return ShowSettings(pattern, changed, answer_tail(cursor))
-    if cursor.token.upper:
-        raise NotImplementedStatement(f"SHOW {cursor.token.upper} is not implemented")
+    if cursor.current.upper:
+        raise NotImplementedStatement(f"SHOW {cursor.current.upper} is not implemented")
     raise cursor.expected("TABLES, DATABASES, CREATE TABLE or SETTINGS")
 
 
 def _pattern(cursor: Cursor) -> Pattern | None:
-    if cursor.at("WHERE"):
+    if cursor.at_words("WHERE"):
         raise NotImplementedStatement(
             "SHOW … WHERE is not implemented: use LIKE, or SELECT from system"
         )
-    negated = cursor.accept("NOT")
-    ignore_case = cursor.at("ILIKE")
-    if cursor.accept("ILIKE") or cursor.accept("LIKE"):
+    negated = cursor.take_words("NOT")
+    ignore_case = cursor.at_words("ILIKE")
+    if cursor.take_words("ILIKE") or cursor.take_words("LIKE"):
         return Pattern(cursor.string(), negated, ignore_case)
     if negated:
         raise cursor.expected("LIKE")
@@ -59,27 +58,27 @@ def _pattern(cursor: Cursor) -> Pattern | None:
 
 
 def _limit(cursor: Cursor) -> int | None:
-    if not cursor.accept("LIMIT"):
+    if not cursor.take_words("LIMIT"):
         return None
-    if cursor.token.kind is not Kind.NUMBER or not cursor.token.text.isdigit():
+    if cursor.current.kind != "number" or not cursor.current.text.isdigit():
         raise cursor.expected("a number")
     return int(cursor.advance().text)
 
 
 def describe(cursor: Cursor) -> DescribeTable:
     """After DESCRIBE or DESC."""
-    cursor.accept("TABLE")
-    if cursor.at_mark("(") or cursor.at("SELECT"):
+    cursor.take_words("TABLE")
+    if cursor.at("(") or cursor.at_words("SELECT"):
         raise NotImplementedStatement("DESCRIBE of a query is not implemented")
     return DescribeTable(table_name(cursor), answer_tail(cursor))
 
 
 def exists(cursor: Cursor) -> ExistsTable | ExistsDatabase:
     """After EXISTS."""
-    if cursor.at("DATABASE") and cursor.peek(1).kind is not Kind.END:
+    if cursor.at_words("DATABASE") and cursor.ahead(1).kind != "end":
         cursor.advance()
-        return ExistsDatabase(cursor.name("the name of a database"), answer_tail(cursor))
-    if cursor.at("VIEW") or cursor.at("DICTIONARY") or cursor.at("TEMPORARY"):
-        raise NotImplementedStatement(f"EXISTS {cursor.token.upper} is not implemented")
-    cursor.accept("TABLE")
+        return ExistsDatabase(cursor.identifier("the name of a database"), answer_tail(cursor))
+    if cursor.at_words("VIEW") or cursor.at_words("DICTIONARY") or cursor.at_words("TEMPORARY"):
+        raise NotImplementedStatement(f"EXISTS {cursor.current.upper} is not implemented")
+    cursor.take_words("TABLE")
     return ExistsTable(table_name(cursor), answer_tail(cursor))

@@ -9,20 +9,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rmt_pipeline.syntax.sql_tokens import (
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.lexer import (
     COMMENT,
-    QUOTED_NAMES,
+    QUOTED_NAME,
     QUOTED_STRING,
-    Kind,
-    Token,
     place,
     problem,
     skip_space,
-    token_at,
 )
 
 _UNTIL_SEMICOLON = re.compile(
-    rf"(?:[^;'\"`\-/#]++|{QUOTED_STRING}|{QUOTED_NAMES}|{COMMENT}|[-/#])*+", re.DOTALL
+    rf"(?:[^;'\"`\-/#]++|{QUOTED_STRING}|{QUOTED_NAME}|{COMMENT}|[-/#])*+", re.DOTALL
 )
 _EMPTY_LINE = re.compile(r"\n\r?\n")  # a line of tabs is a TSV row of empty strings
 _WORD = re.compile(r"[A-Za-z]+")
@@ -113,13 +111,13 @@ def _semicolon(source: str, start: int) -> int:
 
 def insert_data_start(source: str, start: int, stop: int) -> int | None:
     """Where the rows begin of an INSERT … FORMAT; None for everything else."""
-    token = token_at(source, start, stop)
-    if token.upper != "INSERT":
+    cursor = Cursor(source, start, stop)
+    if not cursor.take_words("INSERT"):
         return None
     depth = 0
     while True:
-        token = token_at(source, token.stop, stop)
-        if token.kind is Kind.END or token.text == ";":
+        token = cursor.advance()
+        if token.kind == "end" or token.text == ";":
             return None
         if token.text in ("(", "["):
             depth += 1
@@ -128,13 +126,9 @@ def insert_data_start(source: str, start: int, stop: int) -> int | None:
         elif depth == 0 and token.upper in ("SELECT", "WITH", "VALUES", "INFILE"):
             return None
         elif depth == 0 and token.upper == "FORMAT":
-            return _after_format(source, token_at(source, token.stop, stop), stop)
-
-
-def _after_format(source: str, name: Token, stop: int) -> int | None:
-    if name.kind is not Kind.WORD or name.upper == "VALUES":
-        return None
-    return rows_start(source, name.stop, stop)
+            name = cursor.current
+            is_format = name.kind == "word" and name.upper != "VALUES"
+            return rows_start(source, name.end, stop) if is_format else None
 
 
 def rows_start(source: str, at: int, stop: int) -> int:

@@ -47,6 +47,7 @@ from rmt_pipeline.translate.base.typed import (
     to_stored,
 )
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.from_text import parse_value
 
 DAY_MICROSECONDS = 86_400_000_000
 
@@ -89,7 +90,7 @@ def _from_constant_text(value: Typed, plain: DataType) -> Typed:
     if plain.date_like or plain.is_integer:
         return Typed(from_text(value.sql, plain), plain)  # they wrap and clamp
     try:
-        read = plain.parse_text(value.constant.value)
+        read = parse_value(plain, value.constant.value)
     except ValueError as problem:
         raise BadValue(f"cannot convert a constant: {problem}") from None
     return Typed(constant_sql(read, plain), plain, Constant(read))

@@ -14,14 +14,15 @@ from rmt_pipeline.translate.base.temporal import (
 )
 from rmt_pipeline.translate.base.typed import TypeProblem, let, string_sql, working_type
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import duckdb_text
 
 
 def _otherwise(sql: str, plain: DataType, *, lenient: bool) -> str:
     """What stands where text is no value: an error, or nothing (DuckDB's TRY takes no error())."""
     if lenient:
         return ""
-    name = plain.text.replace("'", "''")
-    return f"WHEN {sql} IS NOT NULL THEN error('cannot read ' || {sql} || ' as {name}') "
+    name = duckdb_text(f" as {plain.text}")
+    return f"WHEN {sql} IS NOT NULL THEN error('cannot read ' || {sql} || {name}) "
 
 
 def from_text(sql: str, plain: DataType, *, lenient: bool = False) -> str:

@@ -16,8 +16,8 @@ from decimal import Decimal
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.types import parse_type
-from rmt_pipeline.types.data_type import DataType
-from rmt_pipeline.types.time_text import EPOCH
+from rmt_pipeline.types.data_type import EPOCH, DataType
+from rmt_pipeline.types.escapes import duckdb_name, duckdb_text
 
 SQL_CHARACTERS_MAX = 500_000  # expressions repeat their arguments: nesting could explode
 
@@ -102,10 +102,6 @@ def any_nullable(values: Iterable[Typed]) -> bool:
 # Values as SQL.
 
 
-def identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def string_sql(text: str) -> str:
     """A DuckDB string. Raises UserError for bytes that are no UTF-8."""
     try:
@@ -114,7 +110,7 @@ def string_sql(text: str) -> str:
         raise UserError(
             f"the string {text[:40]!a} has bytes that are not UTF-8; a String holds text"
         ) from None
-    quoted = "'" + text.replace("'", "''") + "'"
+    quoted = duckdb_text(text)
     return quoted if "\0" not in text else "(" + quoted.replace("\0", "' || chr(0) || '") + ")"
 
 
@@ -258,7 +254,7 @@ _HALF = "CAST('0x' || substr(hex({0}), {1}, 16) AS UBIGINT)"
 
 def column(name: str, data_type: DataType, sql: str = "") -> Typed:
     """A column as a value; `sql` when it is not simply its name."""
-    stored = sql or identifier(name)
+    stored = sql or duckdb_name(name)
     return from_stored(stored, data_type)
 
 

@@ -18,6 +18,7 @@ from rmt_pipeline.translate.base.typed import (
     string_sql,
 )
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.from_text import parse_value
 
 OPERATORS = {
     "equals": "=",
@@ -124,7 +125,7 @@ def _read_constant(value: Typed, other: DataType) -> Typed:
     if plain.family == "FixedString":
         return value
     try:
-        read = plain.parse_text(written)
+        read = parse_value(plain, written)
     except ValueError as problem:
         raise BadValue(f"cannot compare with a constant: {problem}") from None
     return Typed(constant_sql(read, plain), plain, Constant(read))

@@ -13,6 +13,7 @@ from rmt_pipeline.translate.base.typed import (
 from rmt_pipeline.translate.functions.array import has
 from rmt_pipeline.translate.functions.comparison import compare
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.from_text import parse_value
 
 
 def member_constant(value: Typed, element: Typed) -> str | None:
@@ -30,7 +31,7 @@ def member_constant(value: Typed, element: Typed) -> str | None:
             return None
         compare("equals", value, element)  # refuses what cannot be read
         try:
-            return constant_sql(plain.parse_text(known), plain)
+            return constant_sql(parse_value(plain, known), plain)
         except ValueError as problem:
             raise TypeProblem(f"IN: {problem}") from None
     if isinstance(known, int) and plain.is_integer and not plain.wide_bytes:

@@ -11,18 +11,17 @@ from dataclasses import replace
 from typing import Protocol
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
-from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import (
     Aliased,
     ArrayJoin,
     Derived,
     Literal,
     Name,
+    NamedTable,
     Node,
     Query,
     Select,
     Source,
-    TableName,
 )
 from rmt_pipeline.translate.base.casts import plain_condition
 from rmt_pipeline.translate.base.function import condition
@@ -80,7 +79,7 @@ class Statement(Protocol):
     """What all queries of one statement share."""
 
     def new_name(self) -> str: ...
-    def relation(self, source: TableName) -> Relation: ...
+    def relation(self, source: NamedTable) -> Relation: ...
     def compile(self, query: Query, scope: Scope | None = None) -> Compiled: ...
 
 
@@ -110,7 +109,7 @@ class SelectCompiler:
     def new_name(self) -> str:
         return self._statement.new_name()
 
-    def relation(self, source: TableName) -> Relation | Query:
+    def relation(self, source: NamedTable) -> Relation | Query:
         named = self._scope.queries.get(source.table)
         if named is not None and source.database is None:
             return named[0]
@@ -126,9 +125,6 @@ class SelectCompiler:
     def condition(self, node: Node, fields: Sequence[Field]) -> str:
         refusal = "a window function has no place in WHERE and ON; use QUALIFY"
         return condition(replace(self._compiler(fields), windows=refusal).compile(node))
-
-    def text(self, text: str, fields: Sequence[Field]) -> Typed:
-        return self._compiler(fields).compile(parse_expression(text))
 
     # What subqueries in expressions are.
 

@@ -1,9 +1,9 @@
 """Queries → DuckDB SQL: SELECTs, and what UNION, EXCEPT and INTERSECT make of them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.syntax.nodes import Query, Select, SetOperation, TableName
+from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
+from rmt_pipeline.syntax.nodes import NamedTable, Query, Select, SetOperation
 from rmt_pipeline.translate.base.casts import convert
 from rmt_pipeline.translate.base.supertypes import least_supertype
 from rmt_pipeline.translate.base.typed import SQL_CHARACTERS_MAX, from_stored, to_stored
@@ -39,7 +39,7 @@ class QueryCompiler:
         self._names += 1
         return f"t{self._names}"
 
-    def relation(self, source: TableName) -> Relation:
+    def relation(self, source: NamedTable) -> Relation:
         if source.table == "one" and source.database in {None, "system"}:
             return replace(ONE, columns=(DummyColumn(),))
         return self._resolve(source.database, source.table, source.final)
@@ -64,3 +64,32 @@ class QueryCompiler:
             value = from_stored(f"{name}.c{place}", side.columns[place][1])
             items.append(f"{to_stored(convert(value, target))} AS c{place}")
         return f"SELECT {', '.join(items)} FROM ({side.sql}) AS {name}"  # noqa: S608 - compiled
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of a result: its title and the ClickHouse type to print it by."""
+
+    name: str
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedQuery:
+    """A SELECT as DuckDB SQL that gives the stored forms of `columns`, named c0, c1, ..."""
+
+    sql: str
+    columns: tuple[OutputColumn, ...]
+
+
+def translate_query(query: Query, resolve: Resolve) -> TranslatedQuery:
+    """Checks a SELECT. `resolve` gives the relation of each table that it names.
+
+    Raises a UserError as `compile_node`, and what `resolve` raises. Nothing is run.
+    """
+    try:
+        found = QueryCompiler(resolve).compile(query)
+    except RecursionError:
+        raise SyntaxProblem("the query is nested too deeply") from None
+    columns = tuple(OutputColumn(name, data_type) for name, data_type in found.columns)
+    return TranslatedQuery(found.sql, columns)

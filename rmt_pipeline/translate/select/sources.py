@@ -14,18 +14,20 @@ from rmt_pipeline.protocol.errors import (
     UnknownFunction,
     UserError,
 )
+from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import (
     Aliased,
     ArrayJoin,
     Derived,
     Join,
     Literal,
+    NamedTable,
     Node,
     Query,
     Source,
     TableFunction,
-    TableName,
 )
+from rmt_pipeline.syntax.special_forms import cast
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.base.typed import (
     UINT8,
@@ -34,12 +36,12 @@ from rmt_pipeline.translate.base.typed import (
     TypeProblem,
     column,
     from_stored,
-    identifier,
     to_stored,
 )
 from rmt_pipeline.translate.functions.array import stored_default
 from rmt_pipeline.translate.select.titles import title
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import duckdb_name
 
 MATCHED = "rmt_matched"
 
@@ -98,18 +100,17 @@ class QueryScope(Protocol):
     """What a FROM needs of the query compiler around it."""
 
     def new_name(self) -> str: ...
-    def relation(self, source: TableName) -> Relation | Query: ...
+    def relation(self, source: NamedTable) -> Relation | Query: ...
     def derived(self, query: Query) -> tuple[str, list[tuple[str, DataType]]]: ...
     def expression(self, node: Node, fields: Sequence[Field]) -> Typed: ...
     def condition(self, node: Node, fields: Sequence[Field]) -> str: ...
-    def text(self, text: str, fields: Sequence[Field]) -> Typed: ...
 
 
 def compile_source(source: Source | None, scope: QueryScope) -> From:
     match source:
         case None:
             return From("", ())
-        case TableName():
+        case NamedTable():
             return _table(source, scope)
         case Derived():
             return _derived(source.query, source.alias, scope)
@@ -121,7 +122,7 @@ def compile_source(source: Source | None, scope: QueryScope) -> From:
             return _array_join(source, scope)
 
 
-def _table(source: TableName, scope: QueryScope) -> From:
+def _table(source: NamedTable, scope: QueryScope) -> From:
     found = scope.relation(source)
     if not isinstance(found, Relation):
         return _derived(found, source.alias or source.table, scope)
@@ -133,7 +134,7 @@ def _table(source: TableName, scope: QueryScope) -> From:
     fields = [
         Field(
             each.name,
-            column(each.name, parse_type(each.type), f"{name}.{identifier(each.name)}"),
+            column(each.name, parse_type(each.type), f"{name}.{duckdb_name(each.name)}"),
             qualifiers,
             in_star=each.default_kind != "MATERIALIZED",
         )
@@ -141,13 +142,10 @@ def _table(source: TableName, scope: QueryScope) -> From:
     ]
     for each in found.columns:
         if each.default_kind == "ALIAS":
-            computed = scope.text(f"CAST({each.default}, '{_escaped(each.type)}')", fields)
+            node = cast(parse_expression(each.default), parse_type(each.type))
+            computed = scope.expression(node, fields)
             fields.append(Field(each.name, computed, qualifiers, in_star=False))
     return From(f"{found.sql} AS {name}", tuple(fields))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _derived(query: Query, alias: str, scope: QueryScope) -> From:

@@ -18,9 +18,10 @@ from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.run.table_relation import PartFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.translate.connection import open_connection
-from rmt_pipeline.translate.expression import translate_query
+from rmt_pipeline.translate.select.query import translate_query
 from tests.support.merging import CREATED_S, sorted_table, write_part
 from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, Parts, altered, part_of
 
@@ -61,7 +62,9 @@ def test_a_query_sees_the_columns_of_now(case: str, old: SourcePart) -> None:
     """P33."""
     files = [f"{old.directory}/{file.name}" for file in old.manifest.files]
     relation = relation_over([PartFiles(old.manifest.columns, files, 1)], NOW[case])
-    translated = translate_query("SELECT * FROM t ORDER BY id", lambda *_: relation)
+    translated = translate_query(
+        parse_query("SELECT * FROM t ORDER BY id"), lambda *_: relation
+    )
     with open_connection(directories=[Path(old.directory)]) as connection:
         found = connection.sql(translated.sql).to_arrow_table()
     assert tuples(found) == EXPECTED[case]

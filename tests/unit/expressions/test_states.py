@@ -4,7 +4,9 @@ import pytest
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.translate.expression import Relation, translate_query
+from rmt_pipeline.syntax.query import parse_query
+from rmt_pipeline.translate.select.query import translate_query
+from rmt_pipeline.translate.select.sources import Relation
 
 T = Relation(
     "t",
@@ -44,4 +46,4 @@ T = Relation(
 )
 def test_what_is_no_state_is_refused(query, error, message) -> None:
     with pytest.raises(error, match=message):
-        translate_query(f"SELECT {query} FROM t", lambda *_: T)
+        translate_query(parse_query(f"SELECT {query} FROM t"), lambda *_: T)

@@ -13,7 +13,10 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.translate.expression import Relation, compile_expression, translate_query
+from rmt_pipeline.syntax.query import parse_query
+from rmt_pipeline.translate.expression import compile_expression
+from rmt_pipeline.translate.select.query import translate_query
+from rmt_pipeline.translate.select.sources import Relation
 
 COLUMNS = (
     Column("id", "Int64"),
@@ -65,8 +68,8 @@ def test_compiling_the_canonical_text_gives_the_same_expression() -> None:
         ("id IN (SELECT 1)", NotImplementedStatement, "subquery"),
         ("id +", SyntaxProblem, "the end"),
         ("id id", SyntaxProblem, "expected the end"),
-        ("(id", SyntaxProblem, "expected ','"),
-        ("'open", SyntaxProblem, "cannot read"),
+        ("(id", SyntaxProblem, "expected `,` or `)`"),
+        ("'open", SyntaxProblem, "never closed"),
         ("CAST(id AS Strng)", UnknownType, "String"),
         ("substring(name)", UserError, "2 to 3 arguments"),
         ("id = 'x'", BadValue, "not an integer"),
@@ -139,21 +142,18 @@ def resolve(database: str | None, table: str, final: bool) -> Relation:
 )
 def test_a_query_is_refused_before_it_runs(query: str, words: str) -> None:
     with pytest.raises(UserError) as refusal:
-        translate_query(query, resolve)
+        translate_query(parse_query(query), resolve)
     assert words in str(refusal.value)
 
 
 def test_the_star_leaves_out_alias_columns_that_can_be_named() -> None:
-    names = [column.name for column in translate_query("SELECT * FROM t", resolve).columns]
+    names = [
+        column.name
+        for column in translate_query(parse_query("SELECT * FROM t"), resolve).columns
+    ]
     assert names == [column.name for column in COLUMNS]
-    twice = translate_query("SELECT twice FROM t", resolve)
+    twice = translate_query(parse_query("SELECT twice FROM t"), resolve)
     assert [(column.name, column.type.text) for column in twice.columns] == [("twice", "Int64")]
-
-
-def test_settings_and_format_are_handed_on() -> None:
-    query = translate_query("SELECT 1 SETTINGS max_threads = 1, x = 'y' FORMAT JSON", resolve)
-    assert query.settings == (("max_threads", "1"), ("x", "y"))
-    assert query.format == "JSON"
 
 
 def test_final_is_told_to_the_resolver() -> None:
@@ -163,15 +163,15 @@ def test_final_is_told_to_the_resolver() -> None:
         asked.append((database, table, final))
         return resolve(database, table, final)
 
-    translate_query("SELECT id FROM db.t FINAL", remember)
-    translate_query("SELECT id FROM t", remember)
+    translate_query(parse_query("SELECT id FROM db.t FINAL"), remember)
+    translate_query(parse_query("SELECT id FROM t"), remember)
     assert asked == [("db", "t", True), (None, "t", False)]
 
 
 def test_aliases_in_a_long_chain_end_in_time() -> None:
     items = ["1 AS a0"] + [f"a{n} + a{n} AS a{n + 1}" for n in range(60)]
     with pytest.raises(UserError, match="too large"):
-        translate_query(f"SELECT {', '.join(items)}", resolve)
+        translate_query(parse_query(f"SELECT {', '.join(items)}"), resolve)
 
 
 def test_named_queries_see_those_before_them_and_not_themselves() -> None:
@@ -180,4 +180,4 @@ def test_named_queries_see_those_before_them_and_not_themselves() -> None:
     )
     assert [column.name for column in query.columns] == ["a"]
     with pytest.raises(UnknownTable):
-        translate_query("WITH x AS (SELECT * FROM x) SELECT * FROM x", resolve)
+        translate_query(parse_query("WITH x AS (SELECT * FROM x) SELECT * FROM x"), resolve)

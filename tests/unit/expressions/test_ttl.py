@@ -14,7 +14,9 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.protocol.ttl import TtlRule
-from rmt_pipeline.translate.ttl import parse_column_ttl, parse_table_ttl, rules_of, ttl_text
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.ttl import parse_ttl
+from rmt_pipeline.translate.ttl import column_ttl, rules_of, table_ttl, ttl_text
 
 COLUMNS = (
     Column("k", "Int64"),
@@ -45,15 +47,17 @@ COLUMNS = (
     ],
 )
 def test_a_ttl_is_read_and_written_in_one_text(given, canonical, kinds):
-    rules = parse_table_ttl(given, COLUMNS)
+    rules = table_ttl(parse_ttl(given), COLUMNS)
     assert [rule.kind for rule in rules] == kinds
     text = ttl_text(rules)
     assert text == (canonical or text)
-    assert parse_table_ttl(text, COLUMNS) == rules
+    assert table_ttl(parse_ttl(text), COLUMNS) == rules
 
 
 def test_a_rule_has_its_condition_and_its_codec():
-    where, recompress = parse_table_ttl("d WHERE k > 1, d RECOMPRESS CODEC(LZ4HC(3))", COLUMNS)
+    where, recompress = table_ttl(
+        parse_ttl("d WHERE k > 1, d RECOMPRESS CODEC(LZ4HC(3))"), COLUMNS
+    )
     assert where == TtlRule("where", "d", where="k > 1")
     assert recompress == TtlRule("recompress", "d", codec="LZ4HC(3)")
 
@@ -84,14 +88,14 @@ def test_a_rule_has_its_condition_and_its_codec():
 )
 def test_a_ttl_that_cannot_be_is_refused(text, error, message):
     with pytest.raises(error, match=re.escape(message)):
-        parse_table_ttl(text, COLUMNS)
+        table_ttl(parse_ttl(text), COLUMNS)
 
 
 def test_a_column_of_a_key_has_no_ttl():
-    rule = parse_column_ttl("s", "d+interval 1 week", COLUMNS, frozenset({"k"}))
+    rule = column_ttl("s", parse_expression("d+interval 1 week"), COLUMNS, frozenset({"k"}))
     assert rule == TtlRule("column", "d + toIntervalWeek(1)", column="s")
     with pytest.raises(IllegalColumn, match="column k can have no TTL"):
-        parse_column_ttl("k", "d", COLUMNS, frozenset({"k"}))
+        column_ttl("k", parse_expression("d"), COLUMNS, frozenset({"k"}))
 
 
 def test_a_table_has_its_own_rules_and_those_of_its_columns():

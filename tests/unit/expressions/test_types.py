@@ -12,6 +12,7 @@ import pytest
 from rmt_pipeline.protocol.errors import UnknownType
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.from_text import parse_value
 
 CANONICAL = (
     *("Int8", "UInt64", "Int128", "UInt256", "Float32", "Bool", "String", "FixedString(3)"),
@@ -54,7 +55,7 @@ SPELLINGS = {
 REFUSED = {
     "Strng": "String",
     "int8": "Int8",
-    "Array(Int8": "too early",
+    "Array(Int8": "expected `,` or `)`, found the end",
     "Array(Int8, Int8)": "1 types",
     "Decimal(77, 2)": "1 to 76",
     "Decimal(3, 4)": "after the point",
@@ -71,7 +72,7 @@ REFUSED = {
     "Nested(a Int8)": "one by one",
     "AggregateFunction(quantile, Int8)": "it has sum",
     "Int8 Int8": "after its end",
-    "": "too early",
+    "": "expected a type, found the end",
 }
 
 
@@ -168,7 +169,7 @@ READ = (
 
 @pytest.mark.parametrize(("type_text", "text", "value"), READ)
 def test_text_is_read(type_text: str, text: str, value: object) -> None:
-    assert parse_type(type_text).parse_text(text) == value
+    assert parse_value(parse_type(type_text), text) == value
 
 
 REFUSED_TEXT = (
@@ -205,11 +206,11 @@ def test_text_that_is_no_value_is_refused_with_the_reason(
     type_text: str, text: str, reason: str
 ) -> None:
     with pytest.raises(ValueError, match=r".*") as refusal:
-        parse_type(type_text).parse_text(text)
+        parse_value(parse_type(type_text), text)
     assert reason in str(refusal.value)
 
 
 def test_null_fits_nullable_types_alone() -> None:
-    assert parse_type("Nullable(String)").parse_text(None) is None
+    assert parse_value(parse_type("Nullable(String)"), None) is None
     with pytest.raises(ValueError, match="not Nullable"):
-        parse_type("String").parse_text(None)
+        parse_value(parse_type("String"), None)

@@ -6,6 +6,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem, UserError
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import (
     Assignment,
     DeleteRows,
@@ -18,6 +19,7 @@ from rmt_pipeline.syntax.mutation import (
 )
 from rmt_pipeline.translate.mutation_rules import check_commands
 
+X = parse_expression
 TABLE = TableDefinition(
     database="default",
     name="t",
@@ -49,12 +51,16 @@ COLLAPSING = TableDefinition(
     [
         (
             "delete where id=2 or v='e'",
-            (DeleteRows("(id = 2) OR (v = 'e')"),),
+            (DeleteRows(X("(id = 2) OR (v = 'e')")),),
             "DELETE WHERE (id = 2) OR (v = 'e')",
         ),
         (
             "UPDATE v='10', n = n+1 WHERE id=3",
-            (UpdateColumns((Assignment("v", "'10'"), Assignment("n", "n + 1")), "id = 3"),),
+            (
+                UpdateColumns(
+                    (Assignment("v", X("'10'")), Assignment("n", X("n + 1"))), X("id = 3")
+                ),
+            ),
             "UPDATE v = '10', n = n + 1 WHERE id = 3",
         ),
         (
@@ -63,11 +69,11 @@ COLLAPSING = TableDefinition(
                 " IN PARTITION 202402 WHERE n BETWEEN 1 AND 2"
             ),
             (
-                DeleteRows("1", PartitionId("202401")),
+                DeleteRows(X("1"), PartitionId("202401")),
                 UpdateColumns(
-                    (Assignment("n", "if(id IN (1, 2), 3, 4)"),),
-                    "(n >= 1) AND (n <= 2)",
-                    PartitionValue("202402"),
+                    (Assignment("n", X("if(id IN (1, 2), 3, 4)")),),
+                    X("(n >= 1) AND (n <= 2)"),
+                    PartitionValue(X("202402")),
                 ),
             ),
             (
@@ -77,7 +83,7 @@ COLLAPSING = TableDefinition(
         ),
         (
             "UPDATE `from` = 1 WHERE `where` = ','",
-            (UpdateColumns((Assignment("from", "1"),), "`where` = ','"),),
+            (UpdateColumns((Assignment("from", X("1")),), X("`where` = ','")),),
             "UPDATE `from` = 1 WHERE `where` = ','",
         ),
     ],
@@ -93,13 +99,13 @@ def test_commands_have_one_canonical_text_which_means_the_same(text, commands, c
     [
         ("", "expected DELETE or UPDATE"),
         ("DELETE", "expected WHERE"),
-        ("DELETE WHERE", "expected a condition"),
+        ("DELETE WHERE", "expected an expression"),
         ("DELETE WHERE id = 1,", "expected DELETE or UPDATE"),
-        ("UPDATE v WHERE 1", "expected '='"),
-        ("UPDATE v = WHERE 1", "expected a value for v"),
+        ("UPDATE v WHERE 1", "expected `=`"),
+        ("UPDATE v = WHERE 1", "expected an expression"),
         ("UPDATE v = 1", "expected WHERE"),
         ("UPDATE v = 1, v = 2 WHERE 1", "column v more than once"),
-        ("DELETE WHERE id = 1) OR (1", "a bracket is closed that was not opened"),
+        ("DELETE WHERE id = 1) OR (1", "expected the end"),
         ("DELETE IN PARTITION ID 5 WHERE 1", "the id of a partition in single quotes"),
     ],
 )

@@ -128,7 +128,7 @@ def test_every_engine_is_understood_with_its_columns(engine, expected):
             UserError,
             "takes after path and replica: nothing",
         ),
-        ("ReplicatedMergeTree(d, (k), 8192)", UserError, "it was given d, (k), 8192"),
+        ("ReplicatedMergeTree(d, (k), 8192)", UserError, "it was given d, k, 8192"),
         (
             "ReplicatedReplacingMergeTree('/p', 'r', nosuch)",
             UnknownColumn,
@@ -150,7 +150,7 @@ def test_every_engine_is_understood_with_its_columns(engine, expected):
             UserError,
             "k is summed, so it can be",
         ),
-        ("ReplicatedSummingMergeTree('/p', 'r', v + 1)", UserError, "expected the end"),
+        ("ReplicatedSummingMergeTree('/p', 'r', v + 1)", UserError, "found v + 1"),
     ],
 )
 def test_an_engine_that_cannot_be_is_refused(engine, error, message):

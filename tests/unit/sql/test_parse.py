@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError, SyntaxProblem
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.mutation import PartitionId, PartitionValue
+from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.syntax.statements.nodes import (
     Answer,
     AttachTable,
@@ -25,10 +28,8 @@ from rmt_pipeline.syntax.statements.nodes import (
     InlineRows,
     Insert,
     Optimize,
-    PartitionById,
-    PartitionByValue,
     Pattern,
-    Select,
+    SelectStatement,
     SetSettings,
     ShowCreateTable,
     ShowDatabases,
@@ -43,8 +44,11 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.syntax.statements.split import split
+from rmt_pipeline.syntax.ttl import parse_ttl
+from rmt_pipeline.syntax.types import parse_type
 
 T = TableName(None, "t")
+P, X = parse_type, parse_expression
 
 
 def syntax(text: str) -> TableSyntax:
@@ -69,14 +73,14 @@ def test_a_table_is_read_with_every_clause():
     ) == CreateTable(
         TableName("d", "t"),
         TableSyntax(
-            columns=(ColumnSyntax("k", "Int64"), ColumnSyntax("v v", "String")),
+            columns=(ColumnSyntax("k", P("Int64")), ColumnSyntax("v v", P("String"))),
             engine="ReplicatedReplacingMergeTree",
-            engine_arguments=("'/t/{shard}'", "'{replica}'", "ver"),
-            partition_by=("a", "b % 8"),
-            order_by=("k", "-v"),
-            primary_key=("k",),
-            sample_by="k",
-            ttl="d + INTERVAL 1 DAY DELETE WHERE k = 1, d",
+            engine_arguments=(X("'/t/{shard}'"), X("'{replica}'"), X("ver")),
+            partition_by=(X("a"), X("b % 8")),
+            order_by=(X("k"), X("-v")),
+            primary_key=(X("k"),),
+            sample_by=X("k"),
+            ttl=parse_ttl("d + INTERVAL 1 DAY DELETE WHERE k = 1, d"),
             settings=(("index_granularity", "1024"), ("x", "y")),
             comment="it's",
         ),
@@ -87,36 +91,39 @@ def test_a_table_is_read_with_every_clause():
 @pytest.mark.parametrize(
     ("text", "column"),
     [
-        ("a Int8", ColumnSyntax("a", "Int8")),
-        ("a Array(Nullable(Int8))", ColumnSyntax("a", "Array(Nullable(Int8))")),
-        ("e Enum8('a,)' = 1, 'b' = 2)", ColumnSyntax("e", "Enum8('a,)' = 1, 'b' = 2)")),
-        ("n.a Array(Int8)", ColumnSyntax("n.a", "Array(Int8)")),
-        ("a Int8 NULL", ColumnSyntax("a", "Int8", nullable=True)),
-        ("a Int8 NOT NULL", ColumnSyntax("a", "Int8", nullable=False)),
+        ("a Int8", ColumnSyntax("a", P("Int8"))),
+        ("a Array(Nullable(Int8))", ColumnSyntax("a", P("Array(Nullable(Int8))"))),
+        ("e Enum8('a,)' = 1, 'b' = 2)", ColumnSyntax("e", P("Enum8('a,)' = 1, 'b' = 2)"))),
+        ("n.a Array(Int8)", ColumnSyntax("n.a", P("Array(Int8)"))),
+        ("a Int8 NULL", ColumnSyntax("a", P("Int8"), nullable=True)),
+        ("a Int8 NOT NULL", ColumnSyntax("a", P("Int8"), nullable=False)),
         (
             "a Int8 DEFAULT b + 1 COMMENT 'c' CODEC(Delta, ZSTD(3)) TTL d + toIntervalDay(1)",
             ColumnSyntax(
                 "a",
-                "Int8",
+                P("Int8"),
                 default_kind="DEFAULT",
-                default="b + 1",
+                default=X("b + 1"),
                 comment="c",
                 codec="Delta, ZSTD(3)",
-                ttl="d + toIntervalDay(1)",
+                ttl=X("d + toIntervalDay(1)"),
             ),
         ),
         (
             "a MATERIALIZED if(b, (1, 2), c)",
-            ColumnSyntax("a", "", default_kind="MATERIALIZED", default="if(b, (1, 2), c)"),
+            ColumnSyntax("a", default_kind="MATERIALIZED", default=X("if(b, (1, 2), c)")),
         ),
-        ("a Int8 EPHEMERAL", ColumnSyntax("a", "Int8", default_kind="EPHEMERAL")),
+        ("a Int8 EPHEMERAL", ColumnSyntax("a", P("Int8"), default_kind="EPHEMERAL")),
         (
             "a Int8 ALIAS comment",
-            ColumnSyntax("a", "Int8", default_kind="ALIAS", default="comment"),
+            ColumnSyntax("a", P("Int8"), default_kind="ALIAS", default=X("comment")),
         ),
-        ("index String", ColumnSyntax("index", "String")),
-        ("index Enum8('TYPE' = 1)", ColumnSyntax("index", "Enum8('TYPE' = 1)")),
-        ("constraint Int8 DEFAULT 1", ColumnSyntax("constraint", "Int8", None, "DEFAULT", "1")),
+        ("index String", ColumnSyntax("index", P("String"))),
+        ("index Enum8('TYPE' = 1)", ColumnSyntax("index", P("Enum8('TYPE' = 1)"))),
+        (
+            "constraint Int8 DEFAULT 1",
+            ColumnSyntax("constraint", P("Int8"), None, "DEFAULT", X("1")),
+        ),
     ],
 )
 def test_a_column_is_read_with_every_clause(text, column):
@@ -140,7 +147,9 @@ def test_a_column_is_read_with_every_clause(text, column):
     ],
 )
 def test_a_key_is_a_list_of_expressions(text, keys):
-    assert syntax(f"CREATE TABLE t (a Int8) ENGINE = E ORDER BY {text}").order_by == keys
+    assert syntax(f"CREATE TABLE t (a Int8) ENGINE = E ORDER BY {text}").order_by == tuple(
+        map(X, keys)
+    )
 
 
 def test_a_key_that_was_not_given_is_not_an_empty_one():
@@ -181,13 +190,13 @@ def test_a_key_that_was_not_given_is_not_an_empty_one():
         ("OPTIMIZE TABLE t", Optimize(T)),
         (
             "OPTIMIZE TABLE t PARTITION 201905 FINAL",
-            Optimize(T, PartitionByValue("201905"), True),
+            Optimize(T, PartitionValue(X("201905")), True),
         ),
         (
             "OPTIMIZE TABLE t PARTITION (1, 'a') FINAL DEDUPLICATE BY a, b SETTINGS s = 2",
             Optimize(
                 T,
-                PartitionByValue("(1, 'a')"),
+                PartitionValue(X("(1, 'a')")),
                 True,
                 True,
                 ("a", "b"),
@@ -196,11 +205,11 @@ def test_a_key_that_was_not_given_is_not_an_empty_one():
         ),
         (
             "OPTIMIZE TABLE t PARTITION ID 'all' DEDUPLICATE",
-            Optimize(T, PartitionById("all"), False, True),
+            Optimize(T, PartitionId("all"), False, True),
         ),
         (
             "OPTIMIZE TABLE t PARTITION tuple() FINAL CLEANUP",
-            Optimize(T, PartitionByValue("tuple()"), True, cleanup=True),
+            Optimize(T, PartitionValue(X("tuple()")), True, cleanup=True),
         ),
         ("SYSTEM SYNC REPLICA d.t", SystemSyncReplica(TableName("d", "t"))),
         ("SYSTEM SYNC REPLICA t STRICT", SystemSyncReplica(T, "STRICT")),
@@ -243,7 +252,7 @@ def test_a_statement_is_understood(text, statement):
     ],
 )
 def test_a_query_is_cut_from_its_tail(text, query, answer):
-    assert parse(text) == Select(query, answer)
+    assert parse(text) == SelectStatement(parse_query(query), answer)
 
 
 def test_an_insert_of_values_points_at_its_rows():
@@ -280,8 +289,10 @@ def test_an_insert_can_take_a_file_or_a_query():
     assert insert("INSERT INTO t FROM INFILE 'a.csv'").source == FromFile("a.csv")
     file = insert("INSERT INTO t FROM INFILE 'a' COMPRESSION 'GZIP' SETTINGS s = 1 FORMAT CSV")
     assert (file.source, file.settings) == (FromFile("a", "CSV", "gzip"), (("s", "1"),))
-    assert insert("INSERT INTO t (a) SELECT 1 SETTINGS s = 1").source == FromQuery("SELECT 1")
-    assert insert("INSERT INTO t (SELECT 1)").source == FromQuery("(SELECT 1)")
+    assert insert("INSERT INTO t (a) SELECT 1 SETTINGS s = 1").source == FromQuery(
+        parse_query("SELECT 1")
+    )
+    assert insert("INSERT INTO t (SELECT 1)").source == FromQuery(parse_query("(SELECT 1)"))
     assert insert("INSERT INTO t (*) VALUES (1)").columns is None
 
 
@@ -314,7 +325,7 @@ def test_a_statement_of_the_original_that_is_missing_is_refused_by_name(text, na
         ("FOO BAR", "line 1, column 1: expected a statement, found FOO"),
         (
             "CREATE TABLE t (a Int8,\n b) ENGINE = E",
-            r"line 2, column 3: expected the type of a col",
+            r"line 2, column 3: expected a type",
         ),
         ("CREATE TABLE t (a Int8) ORDER BY a", "expected ENGINE, found the end"),
         (
@@ -323,19 +334,19 @@ def test_a_statement_of_the_original_that_is_missing_is_refused_by_name(text, na
         ),
         ("CREATE TABLE t (a Int8) ENGINE = E ORDER BY", "expected an expression"),
         ("CREATE TABLE t (a Int8 5) ENGINE = E", "column 24: unexpected 5 in the .* column a"),
-        ("CREATE TABLE t (a Array(Int8) ENGINE = E", r"unexpected ENGINE in the definition"),
-        ("DROP TABLE", "expected the name of a table, found the end of the statement"),
-        ("DROP TABLE t t", "expected the end of the statement, found t"),
+        ("CREATE TABLE t (a Array(Int8) ENGINE = E", "unexpected ENGINE in the definition"),
+        ("DROP TABLE", "expected the name of a table, found the end"),
+        ("DROP TABLE t t", "expected the end, found t"),
         ("INSERT INTO t", "expected VALUES, SELECT, FORMAT or FROM INFILE"),
-        ("INSERT INTO t (a, b VALUES (1)", r"expected `,`, found VALUES"),
-        ("SELECT (1", r"`\(` is never closed"),
-        ("SELECT 1)", r"expected the rest of the query, found \)"),
-        ("SELECT [1)", r"`\)` closes nothing"),
+        ("INSERT INTO t (a, b VALUES (1)", r"expected `,` or `\)`, found VALUES"),
+        ("SELECT (1", r"expected `,` or `\)`, found the end"),
+        ("SELECT 1)", r"expected SETTINGS, FORMAT or the end of the statement, found \)"),
+        ("SELECT [1)", r"expected `,` or `\]`, found \)"),
         ("SELECT 1 SETTINGS a = ", "expected a value for the setting a"),
         ("SET a", "expected `=`"),
         ("ALTER TABLE t FROBNICATE", "expected a command of ALTER TABLE, found FROBNICATE"),
         ("SHOW TABLES LIKE x", "expected a string in single quotes, found x"),
-        ("OPTIMIZE TABLE t PARTITION", "expected the value of a partition"),
+        ("OPTIMIZE TABLE t PARTITION", "expected an expression"),
         ("   ", "there is no statement"),
         ("SELECT 1; SELECT 2", "column 11: one statement was expected"),
     ],

@@ -6,6 +6,8 @@ from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query, engine_text
 from rmt_pipeline.sql.run.show import _matching
 from rmt_pipeline.sql.system.zookeeper import paths_in
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.syntax.statements.nodes import CreateTable, Pattern
 from rmt_pipeline.syntax.statements.parse import parse
 
@@ -46,15 +48,19 @@ def test_a_definition_is_shown_as_the_original_shows_it():
     )
 
 
+def _parsed(key):
+    return tuple(map(parse_expression, key))
+
+
 @pytest.mark.parametrize("lines", [True, False])
 def test_a_shown_definition_can_be_parsed_again(lines):
     statement = parse(create_query(TABLE, lines=lines))
     assert isinstance(statement, CreateTable)
     syntax = statement.syntax
     assert (statement.table.database, statement.table.name) == ("d", "my table")
-    assert syntax.order_by == TABLE.order_by
-    assert syntax.partition_by == TABLE.partition_by
-    assert syntax.primary_key == TABLE.primary_key
+    assert syntax.order_by == _parsed(TABLE.order_by)
+    assert syntax.partition_by == _parsed(TABLE.partition_by)
+    assert syntax.primary_key == _parsed(TABLE.primary_key)
     assert syntax.settings == TABLE.settings
     assert [column.name for column in syntax.columns] == ["key", "a`b"]
     assert syntax.columns[1].codec == "ZSTD(3)"
@@ -94,4 +100,5 @@ def test_names_are_chosen_by_like(pattern, found):
     ],
 )
 def test_the_paths_that_a_query_asks_zookeeper_for(condition, paths):
-    assert paths_in(f"SELECT * FROM system.zookeeper AS z WHERE {condition}") == paths
+    query = parse_query(f"SELECT * FROM system.zookeeper AS z WHERE {condition}")
+    assert paths_in(query) == paths

@@ -6,22 +6,22 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import SyntaxProblem
 from rmt_pipeline.protocol.text import quote
-from rmt_pipeline.syntax.sql_tokens import Kind, Token, place, token_at, unquote
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.lexer import Token, place
 
 
 def tokens(source: str) -> list[Token]:
+    cursor = Cursor(source)
     found = []
-    token = token_at(source, 0, len(source))
-    while token.kind is not Kind.END:
-        found.append(token)
-        token = token_at(source, token.stop, len(source))
+    while not cursor.at_end:
+        found.append(cursor.advance())
     return found
 
 
 def test_words_literals_and_marks_are_told_apart():
     source = "a `b c` 'd' 0x1F 1.5e-3 .5 :: -> != ("
-    kinds = [token.kind.name for token in tokens(source)]
-    assert kinds == ["WORD", "QUOTED", "STRING", *["NUMBER"] * 3, *["MARK"] * 4]
+    kinds = [token.kind for token in tokens(source)]
+    assert kinds == ["word", "name", "string", *["number"] * 3, *["mark"] * 4]
     assert " ".join(token.text for token in tokens(source)) == source
 
 
@@ -43,7 +43,7 @@ def test_words_literals_and_marks_are_told_apart():
 )
 def test_quoted_text_means_what_the_original_means(text, meaning):
     (token,) = tokens(text)
-    assert unquote(token) == meaning
+    assert token.value == meaning
 
 
 def test_a_quote_that_is_never_closed_is_not_closed_at_a_doubled_one():
@@ -54,7 +54,7 @@ def test_a_quote_that_is_never_closed_is_not_closed_at_a_doubled_one():
 @given(st.text())
 def test_every_text_survives_quoting(text):
     (token,) = tokens(quote(text))
-    assert unquote(token) == text
+    assert token.value == text
 
 
 def test_places_count_lines_and_columns_from_one():

@@ -17,15 +17,18 @@ from rmt_pipeline.sql.formats.rows import ResultColumn, rows_of
 from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run import values as values_module
 from rmt_pipeline.sql.run.values import read_values
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.statements.nodes import Values
-from rmt_pipeline.syntax.types import DataType, parse_type
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
 
 
-def sums(texts: Sequence[str], data_type: DataType) -> list[object]:
+def sums(nodes: Sequence[Node], data_type: DataType) -> list[object]:
     """An evaluator that knows `a+b`."""
-    if not all(re.fullmatch(r"[0-9]+ *\+ *[0-9]+", text) for text in texts):
+    if not all(re.fullmatch(r"[0-9]+ \+ [0-9]+", canonical(node)) for node in nodes):
         raise UserError("this evaluator only adds")
-    return [sum(map(int, text.split("+"))) for text in texts]
+    return [sum(map(int, canonical(node).split("+"))) for node in nodes]
 
 
 def read(text: str, *columns: str, evaluate=sums) -> pa.Table:
@@ -82,9 +85,9 @@ def test_rows_may_be_parted_by_commas_blanks_and_comments():
 def test_every_distinct_expression_is_evaluated_once():
     asked: list[str] = []
 
-    def evaluate(texts: Sequence[str], data_type: DataType) -> list[object]:
-        asked.extend(texts)
-        return [7] * len(texts)
+    def evaluate(nodes: Sequence[Node], data_type: DataType) -> list[object]:
+        asked.extend(map(canonical, nodes))
+        return [7] * len(nodes)
 
     assert read(
         "(now(), 1), (now(), f(2))", "Int64", "Int64", evaluate=evaluate
@@ -141,7 +144,7 @@ def test_a_row_of_another_width_is_refused_with_the_columns(text):
         ("(1", r"no `\)`"),
         ("(f(1)", r"no `\)`"),
         ("((1)", r"no `\)`|never closed"),
-        ("()", "expected a value for column x0"),
+        ("()", "expected an expression"),
     ],
 )
 def test_what_is_no_list_of_rows_is_pointed_at(text, message):

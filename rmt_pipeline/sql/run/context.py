@@ -1,0 +1,47 @@
+"""What a client's statements are carried out with: its server, database and settings."""
+
+from collections.abc import Mapping
+from typing import BinaryIO
+
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.settings import QuerySettings, find_query_setting
+from rmt_pipeline.syntax.settings import Settings
+from rmt_pipeline.syntax.statements.nodes import TableName
+
+
+class SessionContext:
+    """A session remembers the database of USE and the settings of SET; all else is in the catalog,
+    in ZooKeeper and in the part directories.
+    """
+
+    def __init__(self, server: ServerContext, stdin: BinaryIO | None = None) -> None:
+        """`stdin` is where INSERT … FORMAT without rows in the statement takes them from."""
+        self.server = server
+        self.database = "default"
+        self.stdin = stdin
+        self._settings: dict[str, str] = {}
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What SET has said, by the settings' own names."""
+        return self._settings
+
+    def set(self, settings: Settings) -> None:
+        """All of them or none. Raises UnknownSetting, BadSetting."""
+        self._settings |= _checked(settings)
+
+    def query_settings(self, own: Settings = ()) -> QuerySettings:
+        """The session's settings, and over them a statement's own."""
+        return QuerySettings.of(self._settings | _checked(own))
+
+    def database_of(self, table: TableName) -> str:
+        return table.database or self.database
+
+
+def _checked(settings: Settings) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in settings:
+        setting = find_query_setting(name)
+        setting.parse(value)
+        found[setting.name] = value
+    return found

@@ -1,0 +1,25 @@
+"""`name = value, …`: what SET and the SETTINGS clause say."""
+
+from rmt_pipeline.syntax.cursor import Cursor
+
+Settings = tuple[tuple[str, str], ...]
+"""Names and values in the order given; a value as text, without quotes."""
+
+
+def settings(c: Cursor) -> Settings:
+    """After the word SETTINGS or SET."""
+    return c.several(setting)
+
+
+def setting(c: Cursor) -> tuple[str, str]:
+    """`name = value`."""
+    name = c.identifier("the name of a setting")
+    c.expect("=")
+    sign = "-" if c.take("-") else ""
+    if c.current.kind not in ("number", "string", "word"):
+        raise c.expected(f"a value for the setting {name}")
+    token = c.advance()
+    if sign and token.kind != "number":
+        raise c.expected("a number after `-`")
+    words = {"TRUE": "1", "FALSE": "0"}
+    return name, sign + words.get(token.upper, token.value)

@@ -1,0 +1,178 @@
+r"""Whole statements through a session and through ClickHouse itself: the same rows come out.
+
+Also what a language consists of: every escape and every kind of token, one by one.
+"""
+
+import json
+import string
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.sql.run.session import Session
+from tests.support.clickhouse_oracle import ClickHouseRefused, ask, connection
+from tests.support.local_session import create, local_session, rows
+
+
+@pytest.fixture
+def session(tmp_path) -> Iterator[Session]:
+    with local_session(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def texts(session) -> Session:
+    """With a table `texts` of one String, here and in ClickHouse."""
+    create(session, "CREATE TABLE texts (s String) ENGINE = ReplicatedMergeTree ORDER BY s")
+    connection().query("CREATE OR REPLACE TABLE texts (s String) ENGINE = MergeTree ORDER BY s")
+    return session
+
+
+# A backslash before each character that is printed, and before white space; `\x` has its own test.
+ESCAPES = [f"'a\\{character}b'" for character in string.printable if character not in "x'"]
+
+
+def test_a_string_means_the_same_in_values_and_in_select_as_in_clickhouse(texts):
+    inserted = ", ".join(f"({each})" for each in [*ESCAPES, r"'it''s'", r"'\'\\'", r"'\x41'"])
+    statement = f"INSERT INTO texts VALUES {inserted}"
+    connection().query(statement)
+    texts.execute(statement)
+    wanted = ask("SELECT hex(s) FROM texts ORDER BY s").split("\n")
+    assert rows(texts, "SELECT hex(s) FROM texts ORDER BY s") == [(each,) for each in wanted]
+    selected = ", ".join(f"hex({each})" for each in ESCAPES)
+    assert [*rows(texts, f"SELECT {selected}")[0]] == ask(f"SELECT {selected}").split("\t")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *(
+            "1_000",
+            "1.5_5",
+            "1_0.5",
+            "1.e5",
+            "5.",
+            "0x1F",
+            "0x1F_F",
+            "0b11",
+            "1e5_0",
+            "1.5e3_0",
+        ),
+        *("x'41'", "X'4'", "b'01000001'", "1 #!x\n+1", "1 # x\n+1", "1 -- x\n+1", "1/*x*/+1"),
+        *("(1, (2, 3)).2.1", "[(1, 2)][1].2", "1 AS a$b", "1 ? 2 : 3"),
+        *("1 AS `a\\tb`", '1 AS "a""b"', "1 AS `a``b`", "'it''s'", "1<>2", "1 <=> 1"),
+    ],
+)
+def test_a_token_means_the_same_as_in_clickhouse(session, expression):
+    query = f"SELECT toString(tuple({expression}))"
+    assert rows(session, query) == [(ask(query, "TSVRaw"),)]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "1 #\n+1",
+        "1 #\t+1",
+        "1 #x\n+1",
+        "9._5",
+        "1e",
+        "1e+",
+        "0b12",
+        r"'\x4'",
+        "é",
+        "1 ! = 1",
+    ],
+)
+def test_what_clickhouse_cannot_read_is_refused(session, expression):
+    with pytest.raises(ClickHouseRefused):
+        ask(f"SELECT {expression}")
+    with pytest.raises(UserError):
+        session.execute(f"SELECT {expression}")
+
+
+@pytest.mark.parametrize("name", ["1a", "2024_data", "1_"])
+def test_a_name_may_begin_with_a_digit(session, name):
+    create(
+        session,
+        f"CREATE TABLE {name} ({name} Int8) ENGINE = ReplicatedMergeTree ORDER BY {name}",
+    )
+    session.execute(f"INSERT INTO {name} ({name}) VALUES (7)")
+    assert rows(session, f"SELECT {name} FROM {name} WHERE {name} = 7") == [(7,)]
+    assert ask(f"SELECT {name} FROM (SELECT 7 AS {name})") == "7"
+
+
+# --- FINAL reads the columns that the query means, however it names them ---
+
+REPLACING = "(k Int32, w Int32, v String, x Nullable(Int32), m Int32 MATERIALIZED w + 1)"
+
+
+@pytest.fixture
+def replaced(session) -> Session:
+    create(
+        session,
+        f"CREATE TABLE t {REPLACING} ENGINE = ReplicatedReplacingMergeTree(w) ORDER BY k",
+    )
+    connection().query(
+        f"CREATE OR REPLACE TABLE t {REPLACING} ENGINE = ReplacingMergeTree(w) ORDER BY k"
+    )
+    for inserted in ("(1, 1, 'old', NULL), (2, 1, 'two', 5)", "(1, 2, 'new', 7)"):
+        statement = f"INSERT INTO t (k, w, v, x) VALUES {inserted}"
+        connection().query(statement)
+        session.execute(statement)
+    return session
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT Columns('^v') FROM t FINAL ORDER BY k",
+        "SELECT columns('x|v') FROM t FINAL ORDER BY k",
+        "SELECT COLUMNS('^[vx]') FROM t AS a FINAL ORDER BY k",
+        "SELECT * FROM t FINAL ORDER BY k",
+        "SELECT t.* FROM t FINAL ORDER BY k",
+        "SELECT * EXCEPT (k) FROM t FINAL ORDER BY k",
+        "SELECT * REPLACE (w * 2 AS w) FROM t FINAL ORDER BY k",
+        "SELECT count(*), count() FROM t FINAL",
+        'SELECT "v", `x` FROM t FINAL ORDER BY k',
+        "SELECT `\\x76` FROM t FINAL ORDER BY k",
+        "SELECT a.v FROM t AS a FINAL ORDER BY a.k",
+        "SELECT m, v FROM t FINAL ORDER BY k",
+        "SELECT k FROM t FINAL WHERE v = 'new'",
+        "SELECT k FROM t FINAL ORDER BY v",
+        "SELECT any(v) FROM t FINAL GROUP BY x ORDER BY x",
+        "SELECT v FROM (SELECT * FROM t FINAL) ORDER BY v",
+        "SELECT v FROM (SELECT k AS k, v FROM t FINAL) AS s JOIN t AS r USING (k, v) ORDER BY v",
+        "SELECT k, row_number() OVER (PARTITION BY x ORDER BY v) AS n FROM t FINAL ORDER BY k",
+        "SELECT arrayMap(e -> concat(v, e), ['1']) AS r FROM t FINAL ORDER BY k",
+        "WITH v AS renamed SELECT renamed FROM t FINAL ORDER BY k",
+    ],
+)
+def test_final_has_the_columns_that_the_query_means(replaced, query):
+    wanted = ask(query, "JSONCompactEachRow")
+    found = rows(replaced, query)
+    assert [[None if value is None else str(value) for value in row] for row in found] == [
+        [None if value is None else str(value) for value in row] for row in _lines(wanted)
+    ]
+
+
+def _lines(text: str) -> list[list[object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO texts VALUES ({deep})",
+        "ALTER TABLE texts DELETE WHERE {deep}",
+        "ALTER TABLE texts UPDATE s = {deep} WHERE 1",
+        "KILL MUTATION WHERE {deep}",
+        "SELECT {deep}",
+        "OPTIMIZE TABLE texts PARTITION {deep}",
+        "CREATE TABLE deep (a Int64 DEFAULT {deep}) ENGINE = ReplicatedMergeTree ORDER BY a",
+    ],
+)
+@pytest.mark.parametrize("deep", ["+".join("1" * 3000), f"{'(' * 300}1{')' * 300}"])
+def test_what_is_nested_too_deeply_is_refused_by_name(texts, statement, deep):
+    with pytest.raises(UserError):
+        texts.execute(statement.format(deep=deep))
