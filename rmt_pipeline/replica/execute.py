@@ -227,10 +227,6 @@ class Executor:
         ready = [one for one in ready if one[0] not in awaiting]
         failed: list[PartDone] = []
         tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], failed))
-        holder = Holder.new(replica)
-        batches = tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
-        if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
-            batches = ()
         waiting = [
             (node, reason)
             for node, reason in (*awaiting.items(), *plan.wait)
@@ -242,7 +238,14 @@ class Executor:
             waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
             next_retry_s=self._backoff.next_s(clock.monotonic_s()),
         )
-        return Look(step, batches)
+        holder = Holder.new(replica)
+        look = Look(
+            step, tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
+        )
+        # Last of all: what is raised after it would leave claims behind.
+        if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
+            return Look(step)
+        return look
 
     @staticmethod
     def give_back(batch: Batch) -> None:

@@ -31,6 +31,7 @@ from rmt_pipeline.zookeeper.keeper import Keeper
 
 __all__ = ["Flush", "Tools", "WorkSummary", "Worker", "work"]
 
+BATCHES_MAX = 64  # at once, of one pool; slots are a closer limit unless batches are tiny
 WAIT_MAX_S = 1.0  # between looks at `should_stop`; a watch that was missed costs at most this
 TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
 TROUBLE_WAIT_MAX_S = 8.0
@@ -93,9 +94,14 @@ class Hands:
         self._broke: Exception | None = None
 
     @property
-    def are_busy(self) -> bool:
+    def count(self) -> int:
+        """Batches that are being carried out."""
         with self._lock:
-            return bool(self._running)
+            return len(self._running)
+
+    @property
+    def are_busy(self) -> bool:
+        return self.count > 0
 
     @property
     def have_done(self) -> bool:
@@ -298,6 +304,10 @@ class _Loop:
         worker, clock = self._worker, living.clock
         began_s = clock.monotonic_s()
         progress = self._flush(self._hands.taken())
+        if self._hands.count >= BATCHES_MAX:
+            self.busy_s = began_s
+            self._waker.wait_s(WAIT_MAX_S)
+            return
         try:
             look, assigned = worker.turn(
                 self._waker,
@@ -343,11 +353,19 @@ class _Loop:
             worker.replica.clock.sleep_s(MERGE_LOOK_EVERY_S)
 
     def finish(self) -> None:
-        """Wait for what was begun, and tell what became of it."""
-        while self._hands.are_busy:
-            self._waker.wait_s(WAIT_MAX_S)
-            self._flush(self._hands.taken())
-        self._flush(self._hands.taken())
+        """Wait for what was begun, and tell what became of it. Raises what broke, at the end."""
+        broke: Exception | None = None
+        is_over = False
+        while not is_over:
+            is_over = not self._hands.are_busy
+            try:
+                self._flush(self._hands.taken())
+            except Exception as error:  # noqa: BLE001  raised below
+                broke = broke or error
+            if not is_over:
+                self._waker.wait_s(WAIT_MAX_S)
+        if broke is not None:
+            raise broke
 
     def _flush(self, parts: tuple[PartDone, ...]) -> bool:
         self.summary.add(parts)

@@ -162,3 +162,32 @@ def test_hands_that_can_not_begin_give_back_what_was_claimed(replicas):
             should_stop=lambda: False,
         )
     assert replica.keeper.children(replica.paths.executing) == []
+
+
+def test_what_breaks_beside_the_loop_is_raised_when_all_else_is_done(replicas, monkeypatch):
+    replicas.insert("r2", 1)
+    tools = replicas.executor("r1", "fetch")._tools
+
+    def breaks(*_: object) -> None:
+        raise AssertionError("nobody expects this")
+        yield
+
+    monkeypatch.setattr(worker.Executor, "carry_out", breaks)
+    replica = replicas["r1"]
+    with pytest.raises(AssertionError, match="nobody expects this"):
+        work(
+            lambda: replica,
+            tools,
+            "fetch",
+            waker=EventWaker(),
+            linger_s=None,
+            on_flush=lambda _: None,
+            should_stop=lambda: False,
+        )
+
+
+def test_no_more_batches_are_begun_than_there_may_be_at_once(replicas, monkeypatch):
+    monkeypatch.setattr(worker, "BATCHES_MAX", 0)
+    replicas.insert("r2", 1)
+    worked(replicas)
+    assert "all_0_0_0" not in replicas.parts("r1")
