@@ -388,8 +388,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: a part that cannot be read stops the pool",
         "rmt_pipeline/replica/worker.py",
-        "            if problem is None or error.part is None:\n",
-        "            if problem:\n",
+        "            problem = suspect(self.replica, error) if ",
+        "            problem = None if ",
         BAD_PARTS,
     ),
     LineMutant(

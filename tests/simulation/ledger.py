@@ -94,6 +94,8 @@ class Ledger:
     """Clients that still have something to do."""
     lost_parts: int = 0
     """Parts that a broken disk took away, or has changed a bit of."""
+    hit: set[str] = field(default_factory=set)
+    """The names of these parts."""
     broken: set[str] = field(default_factory=set)
     """The replicas with such disks: their rows are away until the part was fetched again."""
     clock_jumps: int = 0

@@ -46,10 +46,13 @@ class Watchman:
         return leaving
 
     def nothing_promised_leaves_the_disk(self, site: Site, part: PartName) -> None:
-        """ZooKeeper first, then the disk. A lost replica's promises count for nothing."""
+        """ZooKeeper first, then the disk. A lost replica's promises count for nothing. A part that
+        a disk has broken is set aside before; without a manifest it has no lock, so the one that
+        was fetched in its place may be taken for it, and is put back.
+        """
         nodes, paths = self.cluster.world.zookeeper.nodes, paths_of(site)
         lost = nodes[paths.is_lost].data == b"1"
-        assert lost or paths.part(part) not in nodes, (
+        assert lost or paths.part(part) not in nodes or str(part) in self.ledger.hit, (
             f"{part} leaves the disk of {site.replica}, which promises it"
         )
 

@@ -327,33 +327,51 @@ class Workload:
         self._cluster.switch_off(site, for_s=self._rng.uniform(0.5, 8.0))
 
     def _lose(self) -> None:
-        """Of the last host, so that no part is lost everywhere: the first one loses none. As soon
-        as there is one that both have.
+        """Of any host, a part, one of its files or a bit; as soon as there is a part that another
+        host has whole. Each part is hit once, so that none is lost everywhere.
         """
-        both: list[str] = []
-        first, *_, last = self._cluster.sites.values()
+        found: list[tuple[Site, str]] = []
         for _ in range(50):
-            nodes = self._world.zookeeper.nodes
-            both = [
-                name
-                for name in last.host.disk.list("")
-                if TABLE.replica(first.replica).part(name) in nodes
-                and TABLE.replica(last.replica).part(name) in nodes
+            found = [
+                (site, name)
+                for site in self._cluster.sites.values()
+                for name in site.host.disk.list("")
+                if name not in self._ledger.hit
+                and self._is_whole_on(site, name)
+                and any(
+                    other is not site and self._is_whole_on(other, name)
+                    for other in self._cluster.sites.values()
+                )
             ]
-            if both or self._world.is_calm:
+            if found or self._world.is_calm:
                 break
             self._world.sleep_s(0.02)
-        if both and not self._world.is_calm:
-            part = self._rng.choice(both)
-            files = [name for name in last.host.disk.list(part) if name.startswith("data")]
-            rots = bool(files) and self._rng.random() < 0.5
-            self._world.note(last.replica, "has rot in" if rots else "loses", part)
-            self._ledger.lost_parts += 1
-            self._ledger.broken.add(last.replica)
-            if rots:
-                last.host.disk.rot(f"{part}/{files[0]}", self._rng)
-            else:
-                last.host.disk.lose(part)
+        if found and not self._world.is_calm:
+            self._break(*self._rng.choice(found))
+
+    def _is_whole_on(self, site: Site, name: str) -> bool:
+        part = PartName.try_parse(name)
+        promised = TABLE.replica(site.replica).part(name) in self._world.zookeeper.nodes
+        if part is None or not promised or site.outside is None:
+            return False
+        try:
+            site.outside.verify(part)
+        except Corruption:
+            return False
+        return True
+
+    def _break(self, site: Site, part: str) -> None:
+        disk = site.host.disk
+        what = self._rng.choice((part, *(f"{part}/{name}" for name in disk.list(part))))
+        rots = what != part and self._rng.random() < 0.5
+        self._world.note(site.replica, "has rot in" if rots else "loses", what)
+        self._ledger.lost_parts += 1
+        self._ledger.hit.add(part)
+        self._ledger.broken.add(site.replica)
+        if rots:
+            disk.rot(what, self._rng)
+        else:
+            disk.lose(what)
 
     def _join(self, site: Site) -> None:
         self._world.sleep_s(self._rng.uniform(0.2, 2.0))
