@@ -26,7 +26,7 @@ from rmt_pipeline.replica.execute import Batch, Executor, Look, PartDone, Pool, 
 from rmt_pipeline.replica.mutation_duty import MutationDuty
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.system import Waker
+from rmt_pipeline.system import Clock, Waker
 from rmt_pipeline.zookeeper.keeper import Keeper
 
 __all__ = ["Flush", "Tools", "WorkSummary", "Worker", "work"]
@@ -258,7 +258,7 @@ def work(
     try:
         while not loop.summary.stopped:
             now_s = clock.monotonic_s()
-            idle_s = now_s - loop.busy_s
+            idle_s = loop.idle_s(now_s)
             loop.summary.stopped = _why_stop(
                 should_stop(), now_s - started_s, max_s, idle_s, linger_s
             )
@@ -296,6 +296,12 @@ class _Loop:
         self._hands = Hands(tools, waker)
         self._worker: Worker | None = None
         self._trouble_s = 0.0
+
+    def idle_s(self, now_s: float) -> float:
+        """For how long there was nothing to do; what hands are at is something."""
+        if self._hands.are_busy or self._hands.have_done:
+            self.busy_s = now_s
+        return now_s - self.busy_s
 
     def turn(self, linger_left_s: float | None) -> None:
         living = self._replica()
@@ -336,6 +342,14 @@ class _Loop:
             self._hands.are_busy
         ):  # half of our time is enough: the next look finds more at once
             clock.sleep_s(min(now_s - began_s, WAIT_MAX_S))
+
+    def _let_hands_work(self, clock: Clock, longest_s: float) -> None:
+        """Looking half of our time is enough: the next look finds more at once. What wakes us
+        meanwhile is found by that look.
+        """
+        until_s = clock.monotonic_s() + longest_s
+        while self._hands.are_busy and (left_s := until_s - clock.monotonic_s()) > 0:
+            self._waker.wait_s(left_s)
 
     def _begin(self, worker: Worker, look: Look) -> None:
         for number, batch in enumerate(look.batches):

@@ -61,8 +61,9 @@ def worker(
     tools: Callable[[Context], Tools],
     *,
     select: bool = False,
+    linger_s: float | None = None,
 ) -> Process:
-    """A process that works this pool for ever."""
+    """A process that works this pool, for ever or until it is idle that long."""
 
     def run(context: Context) -> None:
         work(
@@ -70,7 +71,7 @@ def worker(
             tools(context),
             pool,
             waker=SimWaker(scene.world),
-            linger_s=None,
+            linger_s=linger_s,
             select=select,
             on_flush=raise_bugs,
             should_stop=lambda: False,
@@ -116,6 +117,20 @@ def test_a_small_part_is_visible_while_a_large_one_is_fetched() -> None:
         scene.let(lambda: "a_0_0_0" in scene.parts("r2"))
         assert scene.world.now_s - began_s >= LONG_S / 2
         assert scene.rows("r2") == ["x", "y", "z"]
+
+
+def test_who_waits_for_a_transfer_is_not_idle() -> None:
+    """P12. However short it lingers: what comes meanwhile is fetched by the same worker."""
+    with Scene() as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        process = worker(scene, "r2", "fetch", with_slow(peers=["a_0_0_0"]), linger_s=0.1)
+        scene.let(lambda: claimed(scene, "r2") == 1)
+        later_s = scene.world.now_s + LONG_S / 2
+        scene.let(lambda: scene.world.now_s > later_s)
+        scene.insert("r1", "y")
+        scene.let(lambda: not process.is_alive)
+        assert scene.parts("r2") == ["a_0_0_0", "a_1_1_0"]
 
 
 def test_another_merge_is_assigned_and_made_while_one_runs() -> None:
