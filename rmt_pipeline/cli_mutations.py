@@ -74,7 +74,7 @@ def plan(
     from rmt_pipeline.cli_watch import opened_servers  # noqa: PLC0415  slow
     from rmt_pipeline.protocol.settings import QuerySettings  # noqa: PLC0415
     from rmt_pipeline.replica.plan_mutation import plan_mutation  # noqa: PLC0415
-    from rmt_pipeline.sql.run.mutation_commands import commands_for  # noqa: PLC0415
+    from rmt_pipeline.sql.run.alter import commands_for  # noqa: PLC0415
     from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
     with opened_servers(_config(context), server, "mutations") as contexts:

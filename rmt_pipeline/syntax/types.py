@@ -3,6 +3,7 @@
 import difflib
 import zoneinfo
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Protocol
 
@@ -73,8 +74,13 @@ class _Reader:
         self._start = c.current.start
 
     def text(self) -> str:
-        """The type's text, as far as it was read."""
-        return self.c.source[self._start : max(self.c.last_end, self._start)]
+        """The whole type, for messages: its name and its parenthesis."""
+        whole = Cursor(self.c.source, self._start, self.c.stop)
+        whole.advance()
+        if whole.at("("):
+            with suppress(SyntaxProblem):
+                whole.group()
+        return whole.source[self._start : whole.last_end]
 
     def problem(self, reason: str) -> UnknownType:
         return UnknownType(f"cannot read the type {shown_type(self.text())}: {reason}")

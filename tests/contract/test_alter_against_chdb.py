@@ -10,7 +10,7 @@ import pytest
 from rmt_pipeline.compute.merge_job import SourcePart
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
-from rmt_pipeline.sql.formats.column_text import column_text
+from rmt_pipeline.sql.formats.write import column_text
 from rmt_pipeline.sql.run.table_relation import PartFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.query import parse_query

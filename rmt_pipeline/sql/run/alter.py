@@ -1,12 +1,31 @@
-"""ALTER TABLE of a session: the table's columns, keys, TTL, settings and comments (spec §8)."""
+"""ALTER TABLE, DELETE FROM and KILL MUTATION of a session: what a table is (spec §8), and its rows
+(spec §7).
+"""
 
-from rmt_pipeline.protocol.errors import UserError
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+
+from rmt_pipeline.protocol.errors import UnknownTable, UserError
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter import request_alter
+from rmt_pipeline.replica.mutations import UnknownMutation
+from rmt_pipeline.replica.plan_mutation import plan_mutation
 from rmt_pipeline.sql.define.alter import alter_commands
-from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.sql.define.partition import partition_id_of
+from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, AlterTable
+from rmt_pipeline.syntax import nodes
+from rmt_pipeline.syntax.canonical import canonical
+from rmt_pipeline.syntax.mutation import Command, PartitionId, PartitionValue, with_partition
+from rmt_pipeline.syntax.statements.nodes import (
+    SYSTEM_DATABASE,
+    AlterTable,
+    KillMutation,
+    MutateRows,
+    SelectStatement,
+)
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.types.to_text import column_values
 
 
 def alter_table(session: SessionContext, statement: AlterTable) -> Done:
@@ -27,3 +46,122 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
         EventWaker,
     )
     return Done()
+
+
+# The commands of a mutation.
+
+
+def commands_for(commands: Sequence[Command], definition: TableDefinition) -> list[Command]:
+    """The same commands, naming partitions by their ids: any replica can read that in the log.
+
+    Raises BadValue for what is no value of the partition key.
+    """
+    return [_with_partition_id(command, definition) for command in commands]
+
+
+def _with_partition_id(command: Command, definition: TableDefinition) -> Command:
+    if not isinstance(command.partition, PartitionValue):
+        return command
+    return with_partition(command, PartitionId(partition_id_of(command.partition, definition)))
+
+
+# Mutations: DELETE, UPDATE, KILL MUTATION.
+
+LIGHTWEIGHT_SYNC = (
+    2  # the original's lightweight_deletes_sync: DELETE FROM waits for all replicas
+)
+
+_KILLED: Columns = (
+    ("kill_status", "String"),
+    ("database", "String"),
+    ("table", "String"),
+    ("mutation_id", "String"),
+    ("command", "String"),
+)
+_ANSWERED: Columns = (*_KILLED, ("took_hold", "String"))
+KILL_WAIT_S = 5.0
+"""What KILL without SYNC or ASYNC waits for replicas to stop."""
+
+
+_PLANNED: Columns = (
+    ("partition_id", "String"),
+    ("parts", "UInt64"),
+    ("rows", "UInt64"),
+    ("parts_to_rewrite", "UInt64"),
+    ("rows_touched", "UInt64"),
+    ("bytes_to_rewrite", "UInt64"),
+)
+
+
+def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
+    """Write the mutation and wait for it as `mutations_sync` says (spec §7.1, §7.7). With
+    `dry_run` nothing is written, and the answer is what would be done.
+
+    Raises UnknownTable; a UserError for what the commands may not do, before anything is
+    written; Unfinished.
+    """
+    name = statement.table
+    table = session.server.table(name.name, session.database_of(name))
+    query = session.query_settings(statement.settings)
+    if statement.is_lightweight and not _is_set("mutations_sync", session, statement):
+        query = replace(query, mutations_sync=LIGHTWEIGHT_SYNC)
+    commands = commands_for(statement.commands, table.definition)
+    if query.dry_run:
+        plans = plan_mutation(table.replica, commands, query)
+        return rows_of(_PLANNED, [astuple(plan) for plan in plans])
+    table.mutate(commands, settings=query)
+    return Done()
+
+
+def _is_set(setting: str, session: SessionContext, statement: MutateRows) -> bool:
+    return setting in session.settings or setting in dict(statement.settings)
+
+
+def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
+    """Every mutation of system.mutations for which the condition is true (spec §7.8).
+
+    With TEST they are only shown. `kill_status` is `finished` once no replica that is active has
+    anything queued for it, else `waiting`; `took_hold` says when that was, on each. Raises what a
+    SELECT raises; TableIsReadOnly.
+    """
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  slow
+
+    condition = canonical(statement.condition)
+    query = nodes.Select(
+        items=tuple(nodes.Name((name,)) for name, _ in _KILLED[1:]),
+        source=nodes.NamedTable(SYSTEM_DATABASE, "mutations"),
+        where=statement.condition,
+    )
+    found = select(session, SelectStatement(query, text=f"KILL MUTATION WHERE {condition}"))
+    assert isinstance(found, Rows)
+    mutations = [
+        tuple(map(str, values))
+        for batch in found.batches
+        for values in zip(*(column_values(column) for column in batch.columns), strict=True)
+    ]
+    if not mutations:
+        return Done(f"no mutation was killed: system.mutations has none WHERE {condition}")
+    wait_s = KILL_WAIT_S
+    if statement.sync is not None:
+        wait_s = session.query_settings().receive_timeout if statement.sync else 0.0
+    killed: dict[tuple[str, str, str], tuple[str, str]] = {}
+    rows = []
+    for database, table, mutation_id, command in mutations:
+        one = (database, table, mutation_id)
+        if one not in killed:  # a mutation of several commands is several rows
+            killed[one] = ("", "") if statement.is_test else _kill(session, *one, wait_s)
+        status, took_hold = killed[one]
+        rows.append((status, *one, command, took_hold))
+    return rows_of(_ANSWERED, rows, statement.answer.format)
+
+
+def _kill(
+    session: SessionContext, database: str, table: str, mutation_id: str, wait_s: float
+) -> tuple[str, str]:
+    """Status, and when it took hold where. Another client may have been faster."""
+    try:
+        found = session.server.table(table, database)
+        hold = found.kill_mutation(mutation_id, wait_s=wait_s)
+    except (UnknownMutation, UnknownTable):
+        return "not_found", ""
+    return "waiting" if hold.not_yet else "finished", hold.words()

@@ -147,7 +147,7 @@ class Session:
 
                 return sync_replica(self.context, statement)
             case MutateRows():
-                from rmt_pipeline.sql.run.mutate import mutate_rows  # noqa: PLC0415
+                from rmt_pipeline.sql.run.alter import mutate_rows  # noqa: PLC0415
 
                 return mutate_rows(self.context, statement)
             case AlterTable():
@@ -155,7 +155,7 @@ class Session:
 
                 return alter_table(self.context, statement)
             case KillMutation():
-                from rmt_pipeline.sql.run.mutate import kill_mutations  # noqa: PLC0415
+                from rmt_pipeline.sql.run.alter import kill_mutations  # noqa: PLC0415
 
                 return kill_mutations(self.context, statement)
             case SystemSwitch():

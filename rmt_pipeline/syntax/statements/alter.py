@@ -15,10 +15,12 @@ from rmt_pipeline.protocol.alter_commands import (
     RenameColumn,
     ResetSettings,
 )
+from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
-from rmt_pipeline.syntax.mutation import read_partition
+from rmt_pipeline.syntax.mutation import command, delete_rows, read_partition
+from rmt_pipeline.syntax.query import inner_query
 from rmt_pipeline.syntax.settings import setting
 from rmt_pipeline.syntax.statements.create import key_expressions
 from rmt_pipeline.syntax.statements.nodes import (
@@ -27,12 +29,14 @@ from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
     ClearColumnSyntax,
     ColumnSyntax,
+    KillMutation,
     ModifyColumnSyntax,
     ModifyKeySyntax,
     ModifyTtlSyntax,
+    MutateRows,
     TableName,
 )
-from rmt_pipeline.syntax.statements.tail import answer_tail
+from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
 from rmt_pipeline.syntax.ttl import ttl_element
 from rmt_pipeline.syntax.types import read_type
 
@@ -241,3 +245,43 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {
     ("REMOVE", "TTL"): _remove_ttl,
     ("MODIFY", "COMMENT"): _modify_comment,
 }
+
+
+# Rows: ALTER TABLE … DELETE and UPDATE, DELETE FROM, KILL MUTATION (spec §7).
+
+
+def at_commands(cursor: Cursor) -> bool:
+    """Whether a command of a mutation starts here."""
+    return cursor.at_word("DELETE", "UPDATE")
+
+
+def alter_rows(cursor: Cursor, table: TableName) -> MutateRows:
+    """After ALTER TABLE t."""
+    commands = cursor.several(command)
+    return MutateRows(table, commands, answer_tail(cursor).settings)
+
+
+def delete_from(cursor: Cursor) -> MutateRows:
+    """After DELETE: `FROM t [IN PARTITION p] WHERE …`, which is a mutation here."""
+    cursor.expect_words("FROM")
+    table = table_name(cursor)
+    if not cursor.at_words("WHERE") and not cursor.at_words("IN", "PARTITION"):
+        raise cursor.expected("WHERE: DELETE FROM t WHERE 1 deletes every row")
+    deleted = delete_rows(cursor)
+    return MutateRows(table, (deleted,), answer_tail(cursor).settings, is_lightweight=True)
+
+
+def kill(cursor: Cursor) -> KillMutation:
+    """After KILL (spec §7.8)."""
+    if not cursor.take_words("MUTATION"):
+        raise NotImplementedStatement(f"KILL {cursor.current.text} is not implemented")
+    cursor.expect_words("WHERE")
+    cursor.read_query = inner_query
+    condition = expression(cursor)
+    is_test = cursor.take_words("TEST")
+    sync = None
+    if cursor.take_words("SYNC"):
+        sync = True
+    elif cursor.take_words("ASYNC"):
+        sync = False
+    return KillMutation(condition, is_test, sync, answer_tail(cursor))

@@ -9,8 +9,14 @@ from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.lexer import excerpt, problem
 from rmt_pipeline.syntax.settings import settings
-from rmt_pipeline.syntax.statements.alter import alter_table, at_alter
-from rmt_pipeline.syntax.statements.alter_rows import alter_rows, at_commands, delete_from, kill
+from rmt_pipeline.syntax.statements.alter import (
+    alter_rows,
+    alter_table,
+    at_alter,
+    at_commands,
+    delete_from,
+    kill,
+)
 from rmt_pipeline.syntax.statements.create import attach_table, create_table
 from rmt_pipeline.syntax.statements.insert import insert
 from rmt_pipeline.syntax.statements.nodes import (

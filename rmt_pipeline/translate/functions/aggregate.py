@@ -21,6 +21,7 @@ from rmt_pipeline.translate.base.function import (
     condition,
     constant_integer,
     constant_text,
+    integer,
 )
 from rmt_pipeline.translate.base.text_form import text_of
 from rmt_pipeline.translate.base.typed import (
@@ -33,6 +34,8 @@ from rmt_pipeline.translate.base.typed import (
     Typed,
     TypeProblem,
     array_of,
+    constant_sql,
+    from_stored,
     nullable_type,
     string_sql,
     to_stored,
@@ -46,14 +49,107 @@ from rmt_pipeline.translate.functions.aggregate_call import (
 )
 from rmt_pipeline.translate.functions.arithmetic import as_number
 from rmt_pipeline.translate.functions.state import build_merge, build_state
-from rmt_pipeline.translate.functions.statistics import (
-    moments,
-    quantile,
-    quantile_exact,
-    quantiles,
-)
-from rmt_pipeline.translate.functions.window import neighbour, nth_value, ntile, rank, ratio
 from rmt_pipeline.types.data_type import DataType
+
+# Of windows alone.
+
+
+def rank(function: str) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        return Typed(f"CAST({call.sql(function)} AS UBIGINT)", UINT64)
+
+    return build
+
+
+def ratio(function: str) -> AggregateBuild:
+    return lambda call: Typed(call.sql(function), FLOAT64)
+
+
+def ntile(call: AggregateCall) -> Typed:
+    return Typed(f"CAST({call.sql('ntile', integer(call.arguments[0]))} AS UBIGINT)", UINT64)
+
+
+def neighbour(function: str) -> AggregateBuild:
+    def build(call: AggregateCall) -> Typed:
+        value = call.first()
+        offset = integer(call.arguments[1]) if len(call.arguments) > 1 else "1"
+        plain = value.plain
+        default = constant_sql(None if value.nullable else plain.default, plain)
+        if len(call.arguments) > 2:
+            default = convert(call.arguments[2], plain).sql
+        return Typed(call.sql(function, value.sql, offset, default), value.type)
+
+    return build
+
+
+def nth_value(call: AggregateCall) -> Typed:
+    value = call.first()
+    sql = call.sql("nth_value", value.sql, integer(call.arguments[1]))
+    return or_default(call, sql, value.plain, value)
+
+
+# Statistics.
+
+
+def _level(call: AggregateCall) -> float:
+    if not call.parameters:
+        return 0.5
+    found = call.parameters[0].constant
+    return _checked_level(found.value if found else None, call.name)
+
+
+def _checked_level(value: object, name: str) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise WrongArguments(f"{name} takes a level between 0 and 1, not {value!r}")
+    return float(value)
+
+
+def _number(call: AggregateCall) -> Typed:
+    value = as_number(call.arguments[0])
+    if not value.type.is_computable:
+        raise TypeProblem(f"{call.name} takes numbers, not {value.type.text}")
+    return value
+
+
+def quantile(call: AggregateCall) -> Typed:
+    value = _number(call)
+    sql = call.sql("quantile_cont", convert(value, FLOAT64).sql, str(_level(call)))
+    if value.nullable or call.or_null:
+        return Typed(sql, nullable_type(FLOAT64))
+    return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+
+
+def quantiles(call: AggregateCall) -> Typed:
+    value = convert(_number(call), FLOAT64)
+    levels = [
+        _checked_level(each.constant.value if each.constant else None, call.name)
+        for each in call.parameters
+    ]
+    if not levels:
+        raise WrongArguments("quantiles takes levels, as in quantiles(0.5, 0.9)(x)")
+    pieces = [call.sql("quantile_cont", value.sql, str(level)) for level in levels]
+    return Typed(
+        f"[{', '.join(f'coalesce({each}, {NAN_SQL})' for each in pieces)}]", array_of(FLOAT64)
+    )
+
+
+def quantile_exact(call: AggregateCall) -> Typed:
+    value = call.first()
+    listed = call.sql("list", to_stored(value), extra_filter=f"{value.sql} IS NOT NULL")
+    place = f"least(CAST(floor({_level(call)} * len({listed})) AS BIGINT) + 1, len({listed}))"
+    sql = f"list_extract(list_sort({listed}), {place})"
+    return or_default(call, from_stored(sql, value.plain).sql, value.plain, value)
+
+
+def moments(function: str) -> AggregateBuild:
+    """Variance and its kin: Float64, NaN where too few rows."""
+
+    def build(call: AggregateCall) -> Typed:
+        values = [convert(as_number(each), FLOAT64) for each in call.arguments]
+        sql = call.sql(function, *(each.sql for each in values))
+        return Typed(f"coalesce({sql}, {NAN_SQL})", FLOAT64)
+
+    return build
 
 
 def _count(call: AggregateCall) -> Typed:

@@ -200,3 +200,21 @@ FUNCTIONS = (
     function("IPv4NumToString", _ipv4_number_to_text, 1),
     function("IPv4StringToNum", _ipv4_text_to_number, 1),
 )
+
+
+# Dates and times among the arguments.
+
+
+def moment(value: Typed, name: str) -> Typed:
+    """A Date, DateTime or DateTime64."""
+    if not value.type.date_like:
+        raise TypeProblem(f"{name} takes a Date or a DateTime, not {value.type.text}")
+    return value
+
+
+def zone_of_call(arguments: list[Typed], place: int) -> str | None:
+    if len(arguments) <= place:
+        return None
+    if not arguments[0].type.is_time:
+        raise TypeProblem("a time zone is given, but the first argument is no time")
+    return zone_argument(arguments[place])

@@ -7,8 +7,8 @@ from rmt_pipeline.syntax.nodes import Aliased, Literal, Name, Node, OrderItem, S
 from rmt_pipeline.translate.base.function import condition
 from rmt_pipeline.translate.base.typed import Typed, from_stored, to_stored
 from rmt_pipeline.translate.compiler import Compiler
+from rmt_pipeline.translate.ordering import order_terms
 from rmt_pipeline.translate.select.items import bare, present
-from rmt_pipeline.translate.select.ordering import order_terms
 from rmt_pipeline.translate.select.titles import title
 
 

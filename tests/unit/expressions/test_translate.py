@@ -176,7 +176,8 @@ def test_aliases_in_a_long_chain_end_in_time() -> None:
 
 def test_named_queries_see_those_before_them_and_not_themselves() -> None:
     query = translate_query(
-        "WITH x AS (SELECT 1 AS a), y AS (SELECT a FROM x) SELECT a FROM y", resolve
+        parse_query("WITH x AS (SELECT 1 AS a), y AS (SELECT a FROM x) SELECT a FROM y"),
+        resolve,
     )
     assert [column.name for column in query.columns] == ["a"]
     with pytest.raises(UnknownTable):

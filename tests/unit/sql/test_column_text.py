@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmt_pipeline.sql.formats.column_text import column_text
+from rmt_pipeline.sql.formats.write import column_text
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.to_text import column_values, formatter
 
