@@ -25,7 +25,7 @@ from tests.support.sim_rows import MASK_128, hash_of_row, rows_on
 
 LOG_ENTRIES_KEPT_MAX = 6  # all replicas are active: min_replicated_logs_to_keep and a few
 MUTATIONS_KEPT_MAX = int(SETTINGS["finished_mutations_to_keep"])
-LASTING = ("server", "worker", *POOLS)  # processes that never end by themselves
+LASTING = ("server", "worker", "upkeep", *POOLS)  # processes that never end by themselves
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ from tests.support.sim_disk import SimDisk
 from tests.support.sim_keeper import SimKeeper
 from tests.support.sim_mutator import SimMutator
 from tests.support.sim_rows import COLUMNS, SimMerger
-from tests.support.world import Host, Process, Sleep, World
+from tests.support.world import BadSector, Host, Process, Sleep, World
 
 TABLE = TablePaths("/tables/t")
 RESTART_S = 0.3
@@ -111,7 +111,7 @@ class SimWaker:
 Form = Literal["serve --work", "worker", "runs"]
 """How a host's queues are worked. `serve --work`: by loops of the server's own process, which share
 a session, a Replica and its memory, beside the server's own. `worker`: the same loops in a process
-beside the server. `runs`: by a process for each pool, as Dagster's runs do.
+beside the server. `runs`: by a process for each pool, and for each clean-up, as Dagster's runs do.
 """
 FORMS: tuple[Form, ...] = ("serve --work", "worker", "runs")
 
@@ -244,6 +244,8 @@ class Cluster:
         together = self.workers > 0 and site.form != "runs"
         if together and site.form == "worker":
             self._keep_running(site, "worker", self._work_together)
+        if self.workers and site.form == "runs":
+            self._keep_running(site, "upkeep", self._tidy)
         for _ in range(self.workers - together):
             for pool in POOLS:
                 self._keep_running(
@@ -295,7 +297,7 @@ class Cluster:
         """As the server's thread for it does, with the server's own Replica."""
         try:
             check_part(context.replica(), part)
-        except RmtError as error:
+        except (RmtError, BadSector) as error:
             self.world.note(str(context.process), "part check failed", str(error)[:200])
 
     def _can_answer(self, site: Site) -> bool:
@@ -362,7 +364,7 @@ class Cluster:
                     waker.wait_s(60.0)
             except UserError:
                 raise
-            except RmtError as error:
+            except (RmtError, BadSector) as error:
                 self.world.note(str(process), "starts over after", str(error)[:200])
             site.is_serving = False
             context.close()
@@ -393,7 +395,7 @@ class Cluster:
             if context.site.is_serving:
                 try:
                     loop(context)
-                except RmtError as error:
+                except (RmtError, BadSector) as error:
                     who = f"{context.process} {name}"
                     self.world.note(who, "paused", f"{type(error).__name__}: {error}"[:300])
                     self.world.ended_by.append((who, error))

@@ -26,6 +26,7 @@ class Fault(StrEnum):
     FREEZE = "process frozen before"
     BREAK = "connection broke in"
     DISK_FULL = "disk full at"
+    BAD_SECTOR = "input/output error at"
 
 
 class Kind(StrEnum):
@@ -48,8 +49,8 @@ EVERYWHERE = (
 POSSIBLE: dict[Kind, tuple[Fault, ...]] = {
     Kind.WRITE: (*EVERYWHERE, Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.LATE),
     Kind.READ: (*EVERYWHERE, Fault.BREAK),
-    Kind.DISK: (*EVERYWHERE, Fault.KILL_DURING),
-    Kind.SPACE: (*EVERYWHERE, Fault.KILL_DURING, Fault.DISK_FULL),
+    Kind.DISK: (*EVERYWHERE, Fault.KILL_DURING, Fault.BAD_SECTOR),
+    Kind.SPACE: (*EVERYWHERE, Fault.KILL_DURING, Fault.DISK_FULL, Fault.BAD_SECTOR),
     Kind.PEER: (*EVERYWHERE, Fault.KILL_DURING, Fault.BREAK),
 }
 
@@ -147,6 +148,7 @@ _RATES: dict[Fault, float] = {
     Fault.LATE: 0.06,
     Fault.BREAK: 0.02,
     Fault.DISK_FULL: 0.01,
+    Fault.BAD_SECTOR: 0.01,
 }
 
 

@@ -8,7 +8,8 @@ another task may run, and where the schedule may make something go wrong:
 | ZooKeeper | request lost; answer lost; write lands late; session | losing committed writes    |
 |           | expires at any point; stale reads; refused multis    |                            |
 | Disk      | crash of the host: unsynced bytes and names vanish;  | every replica losing the   |
-|           | death in the middle of a write or a removal; full    | same part                  |
+|           | death in the middle of a write or a removal; full;   | same part                  |
+|           | input/output errors                                  |                            |
 | Peer      | unreachable; breaks off; sends a covering part       | wrong bytes, right hash    |
 | Process   | dies anywhere; freezes past its session and wakes up |                            |
 | Clock     | jumps, differs between hosts                         | used for correctness       |
@@ -16,6 +17,7 @@ another task may run, and where the schedule may make something go wrong:
 A killed task can't do anything any more: whatever its `finally` blocks try ends in `Killed`.
 """
 
+import errno
 import heapq
 import random
 from collections import deque
@@ -43,6 +45,10 @@ EPOCH_S = 1_700_000_000.0
 
 class Killed(BaseException):
     """The process of this task died. Production code must not be able to catch its own death."""
+
+
+class BadSector(OSError):
+    """What a disk answers that fails for a moment."""
 
 
 class Broken(Exception):
@@ -113,7 +119,7 @@ class World:
         self.current: Task | None = None
         self.failure: BaseException | None = None
         self.is_calm = False
-        self.ended_by: list[tuple[str, RmtError]] = []
+        self.ended_by: list[tuple[str, RmtError | BadSector]] = []
         """Processes that an error ended, as it would end a command."""
         self.work_s: tuple[float, ...] = (0.0,)
         """How long a merge, a mutation or a transfer may take."""
@@ -197,7 +203,7 @@ class World:
                     run()
             except Killed:
                 pass
-            except RmtError as error:
+            except (RmtError, BadSector) as error:
                 self.note(str(process), "ended by", f"{type(error).__name__}: {error}"[:300])
                 self.ended_by.append((str(process), error))
                 self.end_process(process, kill_others=True)
@@ -453,6 +459,8 @@ def _refuse(fault: Fault, what: str, late: Callable[[], None] | None) -> None:
             raise OutcomeUnknown(f"no answer to {what}")
         case Fault.BREAK:
             raise Unavailable(f"no answer to {what}")
+        case Fault.BAD_SECTOR:
+            raise BadSector(errno.EIO, "input/output error", what)
         case Fault.DISK_FULL:
             raise DiskFull(f"no space left at {what}; nothing was published")
         case _:
