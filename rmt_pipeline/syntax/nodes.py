@@ -124,8 +124,8 @@ Strictness = Choice["ALL", "ANY", "SEMI", "ANTI", "ASOF"]
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    left: "Source"
-    right: "Source"
+    left: "TableExpression"
+    right: "TableExpression"
     kind: JoinKind
     strictness: Strictness = "ALL"
     on: Node | None = None
@@ -134,12 +134,12 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class ArrayJoin:
-    left: "Source"
+    left: "TableExpression"
     items: tuple[Node, ...]
     keep_empty: bool = False
 
 
-Source = NamedTable | TableFunction | Derived | Join | ArrayJoin
+TableExpression = NamedTable | TableFunction | Derived | Join | ArrayJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class Select:
     with_items: tuple[WithItem, ...] = ()
     distinct: bool = False
     distinct_on: tuple[Node, ...] = ()
-    source: Source | None = None
+    source: TableExpression | None = None
     prewhere: Node | None = None
     where: Node | None = None
     group_by: tuple[Node, ...] = ()

@@ -1,7 +1,5 @@
 """What stands between operators: literals, names, calls, stars, parentheses, subqueries."""
 
-from collections.abc import Callable
-
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import NEVER_NAMES, Cursor
 from rmt_pipeline.syntax.nodes import (
@@ -16,9 +14,7 @@ from rmt_pipeline.syntax.nodes import (
     Subquery,
     WindowSpec,
 )
-from rmt_pipeline.syntax.special_forms import SPECIAL_FORMS, interval, number
-
-Reader = Callable[[Cursor], Node]
+from rmt_pipeline.syntax.special_forms import SPECIAL_FORMS, ReadExpression, interval, number
 
 _CONSTANTS: dict[str, Literal] = {
     "NULL": Literal(None),
@@ -29,7 +25,7 @@ _CONSTANTS: dict[str, Literal] = {
 }
 
 
-def primary(c: Cursor, expression: Reader) -> Node:
+def primary(c: Cursor, expression: ReadExpression) -> Node:
     token = c.current
     match token.kind:
         case "number":
@@ -56,7 +52,7 @@ def primary(c: Cursor, expression: Reader) -> Node:
             raise c.expected("an expression")
 
 
-def _word(c: Cursor, expression: Reader) -> Node:
+def _word(c: Cursor, expression: ReadExpression) -> Node:
     word = c.current.upper
     following = c.ahead()
     if word in _CONSTANTS and not (following.kind == "mark" and following.text in {"(", "."}):
@@ -85,7 +81,7 @@ def _settings_is_name(c: Cursor) -> bool:
     return c.at_word("SETTINGS") and not is_clause
 
 
-def _name_or_call(c: Cursor, name: str, expression: Reader) -> Node:
+def _name_or_call(c: Cursor, name: str, expression: ReadExpression) -> Node:
     if c.at("("):
         return _call(c, name, expression)
     parts = [name]
@@ -104,7 +100,7 @@ def _name_or_call(c: Cursor, name: str, expression: Reader) -> Node:
     return Name(tuple(parts))
 
 
-def _call(c: Cursor, name: str, expression: Reader) -> Node:
+def _call(c: Cursor, name: str, expression: ReadExpression) -> Node:
     c.expect("(")
     special = SPECIAL_FORMS.get(name.upper())
     if special is not None:
@@ -126,7 +122,7 @@ def _call(c: Cursor, name: str, expression: Reader) -> Node:
     return _with_modifiers(c, Call(name, arguments, parameters), expression)
 
 
-def _arguments(c: Cursor, expression: Reader) -> tuple[bool, tuple[Node, ...]]:
+def _arguments(c: Cursor, expression: ReadExpression) -> tuple[bool, tuple[Node, ...]]:
     """What stands up to the `)`. A query may be an argument: `exists(SELECT ...)`."""
     is_distinct = c.at_word("DISTINCT") and not (
         c.ahead().kind == "mark" and c.ahead().text in {",", ")"}
@@ -145,7 +141,7 @@ def _arguments(c: Cursor, expression: Reader) -> tuple[bool, tuple[Node, ...]]:
     return is_distinct, c.list_of(argument, ")")
 
 
-def _with_modifiers(c: Cursor, call: Call, expression: Reader) -> Call:
+def _with_modifiers(c: Cursor, call: Call, expression: ReadExpression) -> Call:
     """FILTER (WHERE ...) and OVER."""
     if c.at_word("RESPECT", "IGNORE") and c.ahead().upper == "NULLS":
         c.not_supported("RESPECT NULLS and IGNORE NULLS")
@@ -167,7 +163,7 @@ def _with_modifiers(c: Cursor, call: Call, expression: Reader) -> Call:
     return Call(call.name, call.arguments, call.parameters, over=window)
 
 
-def window_spec(c: Cursor, expression: Reader) -> WindowSpec:
+def window_spec(c: Cursor, expression: ReadExpression) -> WindowSpec:
     """What stands in OVER ( ... ), up to and with the `)`."""
     base = ""
     partition: tuple[Node, ...] = ()
@@ -206,7 +202,7 @@ def _frame_bound(c: Cursor) -> str:
     return f"{count} {c.advance().upper}"
 
 
-def order_item(c: Cursor, expression: Reader) -> OrderItem:
+def order_item(c: Cursor, expression: ReadExpression) -> OrderItem:
     node = expression(c)
     descending = False
     if c.at_word("ASC", "ASCENDING", "DESC", "DESCENDING"):
@@ -223,7 +219,7 @@ def order_item(c: Cursor, expression: Reader) -> OrderItem:
     return OrderItem(node, descending, nulls_first)
 
 
-def _parenthesis(c: Cursor, expression: Reader) -> Node:
+def _parenthesis(c: Cursor, expression: ReadExpression) -> Node:
     c.expect("(")
     if c.at_query():
         query = Subquery(c.query())
@@ -251,7 +247,7 @@ def _parenthesis(c: Cursor, expression: Reader) -> Node:
     return Call("tuple", tuple(nodes), operator=len(nodes) > 1)
 
 
-def _case(c: Cursor, expression: Reader) -> Node:
+def _case(c: Cursor, expression: ReadExpression) -> Node:
     c.advance()
     subject = None if c.at_word("WHEN") else expression(c)
     arguments: list[Node] = []
@@ -268,7 +264,7 @@ def _case(c: Cursor, expression: Reader) -> Node:
     return Call("caseWithExpression", (subject, *arguments))
 
 
-def _star(c: Cursor, qualifier: tuple[str, ...], expression: Reader) -> Node:
+def _star(c: Cursor, qualifier: tuple[str, ...], expression: ReadExpression) -> Node:
     without: tuple[str, ...] = ()
     replaced: tuple[tuple[str, Node], ...] = ()
     while True:
@@ -297,7 +293,7 @@ def _star(c: Cursor, qualifier: tuple[str, ...], expression: Reader) -> Node:
             return Star(qualifier, without, replaced)
 
 
-def _replacement(c: Cursor, expression: Reader) -> tuple[str, Node]:
+def _replacement(c: Cursor, expression: ReadExpression) -> tuple[str, Node]:
     node = expression(c)
     c.expect_words("AS")
     return c.identifier(), node

@@ -16,8 +16,8 @@ from rmt_pipeline.syntax.nodes import (
     Query,
     Select,
     SetOperation,
-    Source,
     Strictness,
+    TableExpression,
     TableFunction,
     WindowSpec,
     WithItem,
@@ -270,7 +270,7 @@ _JOIN_WORDS = frozenset(
 )
 
 
-def from_clause(c: Cursor) -> Source:
+def from_clause(c: Cursor) -> TableExpression:
     c.expect_words("FROM")
     source = _table(c)
     count = 0
@@ -288,7 +288,7 @@ def from_clause(c: Cursor) -> Source:
             return source
 
 
-def _table(c: Cursor) -> Source:
+def _table(c: Cursor) -> TableExpression:
     if c.take("("):
         if not c.at_query():
             raise c.expected("a query")
@@ -317,7 +317,7 @@ def _alias(c: Cursor) -> str:
     return c.advance().value if c.is_alias() else ""
 
 
-def _array_join(c: Cursor, left: Source) -> ArrayJoin:
+def _array_join(c: Cursor, left: TableExpression) -> ArrayJoin:
     keep_empty = c.at_word("LEFT")
     if not c.at_word("ARRAY"):
         c.advance()
@@ -325,7 +325,7 @@ def _array_join(c: Cursor, left: Source) -> ArrayJoin:
     return ArrayJoin(left, c.several(aliased), keep_empty)
 
 
-def _join(c: Cursor, left: Source) -> Join:
+def _join(c: Cursor, left: TableExpression) -> Join:
     c.take_words("GLOBAL")
     kind: JoinKind = "INNER"
     strictness: Strictness = "ALL"

@@ -12,7 +12,7 @@ from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
 from rmt_pipeline.syntax.types import parse_type, read_type
 from rmt_pipeline.types.data_type import DataType
 
-Reader = Callable[[Cursor], Node]
+ReadExpression = Callable[[Cursor], Node]
 
 UNITS = (
     *("Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Day", "Week"),
@@ -72,7 +72,7 @@ def unit_name(c: Cursor) -> str:
     raise c.expected("a unit of time (second, minute, hour, day, ..., year)")
 
 
-def interval(c: Cursor, expression: Reader) -> Node | None:
+def interval(c: Cursor, expression: ReadExpression) -> Node | None:
     """INTERVAL 1 DAY, INTERVAL '1 day 2 hours'; None when `interval` is a name here."""
     start = c.place
     c.advance()
@@ -99,7 +99,7 @@ def _interval_in_quotes(c: Cursor) -> Node:
     return parts[0]
 
 
-def _cast(c: Cursor, expression: Reader) -> Node | None:
+def _cast(c: Cursor, expression: ReadExpression) -> Node | None:
     node = expression(c)
     if c.take_words("AS"):
         made = cast(node, read_type(c))
@@ -112,7 +112,7 @@ def _cast(c: Cursor, expression: Reader) -> Node | None:
     return made
 
 
-def _extract(c: Cursor, expression: Reader) -> Node | None:
+def _extract(c: Cursor, expression: ReadExpression) -> Node | None:
     start = c.place
     if c.current.upper in UNIT_SPELLINGS and c.ahead().upper == "FROM":
         unit = unit_name(c)
@@ -126,7 +126,7 @@ def _extract(c: Cursor, expression: Reader) -> Node | None:
     return None
 
 
-def _substring(c: Cursor, expression: Reader) -> Node | None:
+def _substring(c: Cursor, expression: ReadExpression) -> Node | None:
     start = c.place
     node = expression(c)
     if not c.take_words("FROM"):
@@ -139,7 +139,7 @@ def _substring(c: Cursor, expression: Reader) -> Node | None:
     return Call("substring", tuple(arguments))
 
 
-def _position(c: Cursor, expression: Reader) -> Node | None:
+def _position(c: Cursor, expression: ReadExpression) -> Node | None:
     """`position(needle IN haystack)`; read before IN could be taken for an operator."""
     start = c.place
     if c.current.kind in {"string", "word", "name"} and c.ahead().upper == "IN":
@@ -153,7 +153,7 @@ def _position(c: Cursor, expression: Reader) -> Node | None:
     return None
 
 
-def _trim(c: Cursor, expression: Reader) -> Node | None:
+def _trim(c: Cursor, expression: ReadExpression) -> Node | None:
     name = "trimBoth"
     if c.at_word("BOTH", "LEADING", "TRAILING"):
         word = c.advance().upper
@@ -166,10 +166,10 @@ def _trim(c: Cursor, expression: Reader) -> Node | None:
     return Call(name, c.list_of(expression, ")"))
 
 
-def _date_shift(operation: str) -> Callable[[Cursor, Reader], Node | None]:
+def _date_shift(operation: str) -> Callable[[Cursor, ReadExpression], Node | None]:
     """dateAdd(DAY, 1, t), dateAdd('day', 1, t), date_add(t, INTERVAL 1 DAY)."""
 
-    def read(c: Cursor, expression: Reader) -> Node | None:
+    def read(c: Cursor, expression: ReadExpression) -> Node | None:
         after = c.ahead()
         if c.current.value.upper() in UNIT_SPELLINGS and after.text == ",":
             unit = unit_name(c)
@@ -188,7 +188,7 @@ def _date_shift(operation: str) -> Callable[[Cursor, Reader], Node | None]:
     return read
 
 
-def _date_difference(c: Cursor, expression: Reader) -> Node | None:
+def _date_difference(c: Cursor, expression: ReadExpression) -> Node | None:
     if c.current.value.upper() in UNIT_SPELLINGS and c.ahead().text == ",":
         unit = unit_name(c)
         c.expect(",")
@@ -197,7 +197,7 @@ def _date_difference(c: Cursor, expression: Reader) -> Node | None:
     return None
 
 
-SPECIAL_FORMS: dict[str, Callable[[Cursor, Reader], Node | None]] = {
+SPECIAL_FORMS: dict[str, Callable[[Cursor, ReadExpression], Node | None]] = {
     "CAST": _cast,
     "EXTRACT": _extract,
     **dict.fromkeys(("SUBSTRING", "SUBSTR", "MID"), _substring),

@@ -11,7 +11,7 @@ from rmt_pipeline.compute.merge_job import SourcePart
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.sql.formats.write import column_text
-from rmt_pipeline.sql.run.table_relation import PartFiles, relation_over
+from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.connection import open_connection
@@ -107,7 +107,7 @@ def part(tmp_path: Path) -> SourcePart:
 def ours(table: TableDefinition, part: SourcePart, query: str) -> list[str]:
     kinds = tuple(PartColumn(column.name, column.type) for column in COLUMNS)
     files = [f"{part.directory}/{file.name}" for file in part.manifest.files]
-    relation = relation_over([PartFiles(kinds, files, 0)], table)
+    relation = relation_over([TableFiles(kinds, files, 0)], table)
     translated = translate_query(parse_query(query), lambda *_: relation)
     with open_connection(directories=[Path(part.directory)]) as duck:
         found = duck.sql(translated.sql).to_arrow_table()

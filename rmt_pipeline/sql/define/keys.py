@@ -12,7 +12,7 @@ from rmt_pipeline.translate.expression import Expression, compile_node
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class TableKeys:
     """Canonical texts. `primary_key` is None when it is the sorting key."""
 
     order_by: tuple[str, ...]
@@ -23,7 +23,9 @@ class Keys:
     """Every column that any of them uses."""
 
 
-def keys_of(syntax: TableSyntax, columns: Sequence[Column], settings: TableSettings) -> Keys:
+def keys_of(
+    syntax: TableSyntax, columns: Sequence[Column], settings: TableSettings
+) -> TableKeys:
     """Raises UnknownColumn, UnknownFunction, SyntaxProblem, IllegalColumn, BadTypeOfField.
 
     A table without ORDER BY is refused, so that nobody forgets it: `tuple()` says it is meant.
@@ -46,7 +48,7 @@ def keys_of(syntax: TableSyntax, columns: Sequence[Column], settings: TableSetti
         )
     sample_by = _sample_by(syntax.sample_by, columns, primary_key or _texts(order_by))
     used = frozenset(name for each in (*order_by, *partition_by) for name in each.columns_used)
-    return Keys(_texts(order_by), _texts(partition_by), primary_key, sample_by, used)
+    return TableKeys(_texts(order_by), _texts(partition_by), primary_key, sample_by, used)
 
 
 def _key(

@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.alter_history import stored_columns
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.run.table_relation import (
-    PartFiles,
+    TableFiles,
     relation_over,
     virtual_columns_in,
 )
@@ -84,7 +84,7 @@ def final_relation(
     )
     names = {source.name for source in found.untouched}
     files = [
-        PartFiles(
+        TableFiles(
             part.manifest.columns, table.store.files(part.name), part.manifest.metadata_version
         )
         for part in snapshot.parts
@@ -92,7 +92,7 @@ def final_relation(
     ]
     if found.files:
         columns = tuple(PartColumn(column.name, column.type) for column in needed)
-        files.append(PartFiles(columns, found.files, definition.metadata_version))
+        files.append(TableFiles(columns, found.files, definition.metadata_version))
     return relation_over(files, definition, unread=_others(definition, needed))
 
 

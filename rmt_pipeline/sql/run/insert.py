@@ -23,7 +23,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     InlineRows,
     Insert,
     SelectStatement,
-    Values,
+    ValuesText,
 )
 from rmt_pipeline.syntax.types import parse_type
 
@@ -44,7 +44,7 @@ def insert(session: SessionContext, statement: Insert) -> Done:
     data: Any
     with ExitStack() as until:
         match statement.source:
-            case Values() as values:
+            case ValuesText() as values:
                 data = _values(values, names, definition, settings)
             case InlineRows() as rows:
                 data = input_rows(rows, session.stdin, until)
@@ -73,7 +73,10 @@ def _names(statement: Insert, definition: TableDefinition) -> list[str]:
 
 
 def _values(
-    values: Values, names: Sequence[str], definition: TableDefinition, settings: QuerySettings
+    values: ValuesText,
+    names: Sequence[str],
+    definition: TableDefinition,
+    settings: QuerySettings,
 ) -> pa.Table:
     types = {column.name: column.type for column in definition.columns}
     columns = [ResultColumn(name, parse_type(types[name])) for name in names]

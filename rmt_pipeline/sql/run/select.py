@@ -19,7 +19,7 @@ from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.final_relation import final_directory, final_relation, merges_rows
 from rmt_pipeline.sql.run.table_relation import table_relation
-from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.sql.system.tables import SYSTEM_TABLES
 from rmt_pipeline.syntax.nodes import Query
 from rmt_pipeline.syntax.settings import Settings
@@ -129,7 +129,7 @@ class _Sources:
             known = ", ".join([*SYSTEM_TABLES, "numbers"])
             raise UnknownTable(f"there is no table system.{name}; there are: {known}")
         settings = {**self.session.settings, **dict(self.settings)}
-        scope = Scope(self.session.server, settings, self.query, SYSTEM_TABLES)
+        scope = SystemScope(self.session.server, settings, self.query, SYSTEM_TABLES)
         rows = rows_of(table.columns, table.rows(scope))
         registered = f"system_{name}"
         self.tables[registered] = pa.Table.from_batches(rows.batches)

@@ -26,7 +26,7 @@ _VIRTUAL = {
 """From the names of files: their directory is the part. Not in `*`, as in the original."""
 
 
-class PartFiles(NamedTuple):
+class TableFiles(NamedTuple):
     """Files with the same columns, written with the same version of the table's metadata."""
 
     columns: tuple[PartColumn, ...]
@@ -39,7 +39,7 @@ def table_relation(table: Table, snapshot: Snapshot, query: Query) -> Relation:
     DuckDB reads less.
     """
     files = [
-        PartFiles(
+        TableFiles(
             part.manifest.columns, table.store.files(part.name), part.manifest.metadata_version
         )
         for part in snapshot.parts
@@ -48,7 +48,7 @@ def table_relation(table: Table, snapshot: Snapshot, query: Query) -> Relation:
 
 
 def relation_over(
-    files: Sequence[PartFiles],
+    files: Sequence[TableFiles],
     definition: TableDefinition,
     *,
     virtual: Sequence[str] = (),
@@ -77,7 +77,7 @@ def virtual_columns_in(query: Query) -> list[str]:
 
 
 def _runs(
-    files: Sequence[PartFiles], definition: TableDefinition
+    files: Sequence[TableFiles], definition: TableDefinition
 ) -> Iterator[tuple[tuple[StoredColumn, ...], list[str]]]:
     """Neighbours that have the table's columns in the same way together: where, and the files."""
     known: dict[tuple[tuple[PartColumn, ...], int], tuple[StoredColumn, ...]] = {}

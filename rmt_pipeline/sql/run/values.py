@@ -29,7 +29,7 @@ from rmt_pipeline.syntax.lexer import (
     unquote,
 )
 from rmt_pipeline.syntax.nodes import Node
-from rmt_pipeline.syntax.statements.nodes import Values
+from rmt_pipeline.syntax.statements.nodes import ValuesText
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.from_text import parse_value
 
@@ -100,7 +100,7 @@ class ValuesBatch:
 
 
 def read_values(
-    values: Values, columns: Sequence[ResultColumn], evaluate: Evaluate
+    values: ValuesText, columns: Sequence[ResultColumn], evaluate: Evaluate
 ) -> Iterator[ValuesBatch]:
     """The rows, in batches of at most BATCH_ROWS.
 

@@ -6,7 +6,7 @@ from rmt_pipeline.protocol.settings import QUERY_SETTINGS, TABLE_SETTINGS, Setti
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query, engine_text, key_text
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import names_in
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
@@ -14,7 +14,7 @@ from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
 DATABASES: Columns = (("name", "String"), ("data_path", "String"), ("metadata_path", "String"))
 
 
-def databases(scope: Scope) -> Iterator[tuple[object, ...]]:
+def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     data = scope.server.catalog.data
     for name in scope.server.catalog.databases():
         yield name, f"{data}/data/{name}/", f"{data}/metadata/{name}/"
@@ -38,7 +38,7 @@ TABLES: Columns = (
 )
 
 
-def tables(scope: Scope) -> Iterator[tuple[object, ...]]:
+def tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     counted = scope.mentions("total_rows", "total_bytes", "active_parts")
     for definition in scope.server.catalog.definitions():
         totals: tuple[int | None, ...] = (None, None, None)
@@ -82,7 +82,7 @@ COLUMNS: Columns = (
 )
 
 
-def columns(scope: Scope) -> Iterator[tuple[object, ...]]:
+def columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     for definition in scope.server.catalog.definitions():
         yield from _columns_of(definition)
     for name, table in scope.system.items():
@@ -129,14 +129,14 @@ SETTINGS: Columns = (
 )
 
 
-def settings(scope: Scope) -> Iterator[tuple[object, ...]]:
+def settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     return _settings(QUERY_SETTINGS.values(), scope.settings)
 
 
 MERGE_TREE_SETTINGS = SETTINGS
 
 
-def merge_tree_settings(scope: Scope) -> Iterator[tuple[object, ...]]:
+def merge_tree_settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """The defaults of this version; a table's own are in its engine_full."""
     del scope
     return _settings(TABLE_SETTINGS.values(), {})
@@ -161,7 +161,7 @@ def _settings(
 MACROS: Columns = (("macro", "String"), ("substitution", "String"))
 
 
-def macros(scope: Scope) -> Iterator[tuple[object, ...]]:
+def macros(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     yield from sorted(scope.server.server.macros.items())
 
 
@@ -173,7 +173,7 @@ FUNCTIONS: Columns = (
 )
 
 
-def functions(scope: Scope) -> Iterator[tuple[object, ...]]:
+def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """The allow-list of expressions."""
     from rmt_pipeline.translate.functions.aggregate import AGGREGATES  # noqa: PLC0415
     from rmt_pipeline.translate.functions.registry import SCALARS  # noqa: PLC0415

@@ -8,7 +8,7 @@ from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.running import RunningMerge, running_merges
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.scope import SystemScope
 
 MERGES: Columns = (
     ("database", "String"),
@@ -37,7 +37,7 @@ MERGES: Columns = (
 _MERGE_TYPES = {1: "Regular", 2: "TTLDelete", 3: "TTLRecompress"}
 
 
-def merges(scope: Scope) -> Iterator[tuple[object, ...]]:
+def merges(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """Those of every table here, the one that runs longest first. A dropped replica has none."""
     for definition in scope.server.catalog.definitions():
         replica = scope.server.table_of(definition).replica

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from rmt_pipeline.protocol.errors import ReplicaRetired, UserError
 from rmt_pipeline.replica.request_mutation import MutationReport
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.scope import SystemScope
 
 MUTATIONS: Columns = (
     ("database", "String"),
@@ -29,7 +29,7 @@ MUTATIONS: Columns = (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def mutations(scope: Scope) -> Iterator[tuple[object, ...]]:
+def mutations(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """One row for each command, as in the original."""
     for definition in scope.server.catalog.definitions():
         with suppress(ReplicaRetired):

@@ -9,7 +9,7 @@ from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Table
@@ -54,7 +54,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDS = {"Date": (_EPOCH.date(), _EPOCH.date()), "DateTime": (_EPOCH, _EPOCH)}
 
 
-def parts(scope: Scope) -> Iterator[tuple[object, ...]]:
+def parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """Sorted by database, table and name. Parts that a larger one covers have active = 0."""
     for definition in scope.server.catalog.definitions():
         table = scope.server.table_of(definition)

@@ -28,7 +28,7 @@ from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.single_merge import merges_awaited
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, living_replicas, queue_snapshot
@@ -68,7 +68,7 @@ REPLICAS: Columns = (
 )
 
 
-def replicas(scope: Scope) -> Iterator[tuple[object, ...]]:
+def replicas(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """A row for each table of this server. A dropped replica's table has none."""
     for table in _tables(scope):
         replica = table.replica
@@ -169,7 +169,7 @@ REPLICATION_QUEUE: Columns = (
 _MERGE_TYPES = {1: "REGULAR", 2: "TTL_DELETE", 3: "TTL_RECOMPRESS"}
 
 
-def replication_queue(scope: Scope) -> Iterator[tuple[object, ...]]:
+def replication_queue(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     for table in _tables(scope):
         replica = table.replica
         with _unless_dropped(replica):
@@ -284,7 +284,7 @@ def _snapshot(replica: Replica) -> QueueSnapshot:
     return queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
 
 
-def _tables(scope: Scope) -> list[Table]:
+def _tables(scope: SystemScope) -> list[Table]:
     return [
         scope.server.table_of(definition) for definition in scope.server.catalog.definitions()
     ]

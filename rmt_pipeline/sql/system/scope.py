@@ -9,7 +9,7 @@ from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SystemScope:
     """The server, the settings that the session has set, and the query that wants the table.
 
     `system` has all system tables by name.
@@ -31,4 +31,4 @@ class SystemTable:
     """`rows` gives values in stored forms; it is called when a query names the table."""
 
     columns: Columns
-    rows: Callable[[Scope], Iterable[Sequence[object]]]
+    rows: Callable[[SystemScope], Iterable[Sequence[object]]]

@@ -13,10 +13,10 @@ from rmt_pipeline.sql.system import mutations as system_mutations
 from rmt_pipeline.sql.system import parts as system_parts
 from rmt_pipeline.sql.system import replication as system_replication
 from rmt_pipeline.sql.system import zookeeper as system_zookeeper
-from rmt_pipeline.sql.system.scope import Scope, SystemTable
+from rmt_pipeline.sql.system.scope import SystemScope, SystemTable
 
 
-def _one(scope: Scope) -> Iterator[tuple[object, ...]]:
+def _one(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     del scope
     yield (0,)
 

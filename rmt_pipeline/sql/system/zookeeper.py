@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.formats.rows import Columns
-from rmt_pipeline.sql.system.scope import Scope
+from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node, Query, walk
 
 ZOOKEEPER: Columns = (
@@ -23,7 +23,7 @@ ZOOKEEPER: Columns = (
 )
 
 
-def zookeeper(scope: Scope) -> Iterator[tuple[object, ...]]:
+def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     r"""Sorted by path and name; a path that does not exist has no nodes.
 
     Bytes of a value that are no text are written as `\xNN`. Raises UserError when the query

@@ -10,7 +10,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     Insert,
     InsertSource,
     TableName,
-    Values,
+    ValuesText,
 )
 from rmt_pipeline.syntax.statements.split import rows_start
 from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_query
@@ -51,7 +51,7 @@ def _column(cursor: Cursor) -> str:
 def _source(cursor: Cursor, table: TableName) -> tuple[InsertSource, Settings]:
     # What follows VALUES or a format's name may be anything, so no token is read there.
     if cursor.at_words("VALUES"):
-        return Values(cursor.source, cursor.current.end, cursor.stop), ()
+        return ValuesText(cursor.source, cursor.current.end, cursor.stop), ()
     if cursor.at_words("FORMAT"):
         return _rows(cursor), ()
     if cursor.take_words("FROM", "INFILE"):
@@ -66,10 +66,10 @@ def _source(cursor: Cursor, table: TableName) -> tuple[InsertSource, Settings]:
     raise cursor.expected("VALUES, SELECT, FORMAT or FROM INFILE")
 
 
-def _rows(cursor: Cursor) -> Values | InlineRows:
+def _rows(cursor: Cursor) -> ValuesText | InlineRows:
     name = cursor.ahead(1)
     if name.upper == "VALUES":
-        return Values(cursor.source, name.end, cursor.stop)
+        return ValuesText(cursor.source, name.end, cursor.stop)
     cursor.take_words("FORMAT")
     if not cursor.current.upper:
         raise cursor.expected("the name of a format")

@@ -170,7 +170,7 @@ class ExistsDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ValuesText:
     """Rows as SQL tuples, in `source[start:stop]` (not copied: there may be many)."""
 
     source: str = field(repr=False)
@@ -205,7 +205,7 @@ class FromQuery:
     text: str = field(default="", compare=False)
 
 
-InsertSource = Values | InlineRows | FromFile | FromQuery
+InsertSource = ValuesText | InlineRows | FromFile | FromQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +243,13 @@ class Optimize:
     settings: Settings = ()
 
 
-SyncMode = Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"]
+SyncReplicaMode = Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"]
 
 
 @dataclass(frozen=True, slots=True)
 class SystemSyncReplica:
     table: TableName
-    mode: SyncMode = "DEFAULT"
+    mode: SyncReplicaMode = "DEFAULT"
     from_replicas: tuple[str, ...] = ()
     if_exists: bool = False
 

@@ -7,13 +7,13 @@ from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.nodes import (
     Background,
     Optimize,
-    SyncMode,
+    SyncReplicaMode,
     SystemSwitch,
     SystemSyncReplica,
 )
 from rmt_pipeline.syntax.statements.tail import refuse_cluster, table_name
 
-_MODES: tuple[SyncMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
+_MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
 
 
 def optimize(cursor: Cursor) -> Optimize:
@@ -70,7 +70,7 @@ def _sync_replica(cursor: Cursor) -> SystemSyncReplica:
     refuse_cluster(cursor)
     if_exists = cursor.take_words("IF", "EXISTS")
     table = table_name(cursor)
-    mode: SyncMode = "DEFAULT"
+    mode: SyncReplicaMode = "DEFAULT"
     for word in _MODES:
         if cursor.take_words(word):
             mode = word

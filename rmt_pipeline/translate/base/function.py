@@ -18,9 +18,9 @@ from rmt_pipeline.translate.base.typed import (
 )
 from rmt_pipeline.types.data_type import DataType
 
-Kind = Literal["scalar", "aggregate", "window"]
+FunctionKind = Literal["scalar", "aggregate", "window"]
 Build = Callable[[list[Typed]], Typed]
-Reader = Callable[[Typed], str]
+ArgumentSql = Callable[[Typed], str]
 
 
 class WrongArguments(UserError):
@@ -137,7 +137,7 @@ def constant_text(value: Typed, what: str) -> str:
 # Builders.
 
 
-def template(sql: str, result: DataType, *readers: Reader) -> Build:
+def template(sql: str, result: DataType, *readers: ArgumentSql) -> Build:
     """`sql` with {0}, {1}, ... for the arguments, each read by its reader (the last one repeats).
     NULL in gives NULL out, so the result is Nullable when an argument is.
     """
@@ -152,7 +152,7 @@ def template(sql: str, result: DataType, *readers: Reader) -> Build:
     return build
 
 
-def predicate(sql: str, *readers: Reader) -> Build:
+def predicate(sql: str, *readers: ArgumentSql) -> Build:
     """A template that gives a condition."""
     inner = template(sql, UINT8, *readers)
 

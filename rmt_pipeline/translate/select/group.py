@@ -11,7 +11,7 @@ from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.functions.array import stored_default
 from rmt_pipeline.translate.functions.registry import find_aggregate, find_function, real_name
 
-Keys = list[tuple[Node, Typed]]
+GroupKeys = list[tuple[Node, Typed]]
 
 
 class NotAnAggregate(UserError):
@@ -83,9 +83,9 @@ def named_by_alias(node: Node, aliases: Mapping[str, Node]) -> Node:
     return node
 
 
-def compile_keys(nodes: Sequence[Node], compiler: Compiler) -> Keys:
+def compile_keys(nodes: Sequence[Node], compiler: Compiler) -> GroupKeys:
     """Each key with its value; a tuple is as many keys as it has elements."""
-    keys: Keys = []
+    keys: GroupKeys = []
     for node in nodes:
         is_tuple = isinstance(node, Call) and node.name == "tuple"
         parts = node.arguments if is_tuple and isinstance(node, Call) else (node,)
@@ -93,7 +93,7 @@ def compile_keys(nodes: Sequence[Node], compiler: Compiler) -> Keys:
     return keys
 
 
-def group_by_sql(keys: Keys, modifier: str) -> str:
+def group_by_sql(keys: GroupKeys, modifier: str) -> str:
     terms = list(dict.fromkeys(to_stored(value) for _, value in keys))
     inner = ", ".join(terms) or "()"
     if modifier:
@@ -105,7 +105,7 @@ def group_by_sql(keys: Keys, modifier: str) -> str:
 
 def after_grouping(
     plain: Compiler,
-    keys: Keys,
+    keys: GroupKeys,
     alias: Callable[[tuple[str, ...], Compiler], Typed | None],
     name_of: Callable[[tuple[str, ...]], str],
     *,

@@ -21,7 +21,7 @@ from rmt_pipeline.syntax.nodes import (
     Node,
     Query,
     Select,
-    Source,
+    TableExpression,
 )
 from rmt_pipeline.translate.base.casts import plain_condition
 from rmt_pipeline.translate.base.function import condition
@@ -35,7 +35,7 @@ from rmt_pipeline.translate.base.typed import (
 from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.names import unknown_column, with_elements
 from rmt_pipeline.translate.select.group import (
-    Keys,
+    GroupKeys,
     after_grouping,
     aggregated_names,
     compile_keys,
@@ -75,7 +75,7 @@ from rmt_pipeline.types.data_type import DataType
 _ONE_ROW = Select(items=(Aliased(Literal(0, "0"), "dummy"),))
 
 
-class Statement(Protocol):
+class StatementQueries(Protocol):
     """What all queries of one statement share."""
 
     def new_name(self) -> str: ...
@@ -88,7 +88,7 @@ class SelectCompiler:
     (`compiler.Queries`).
     """
 
-    def __init__(self, statement: Statement, select: Select, scope: Scope) -> None:
+    def __init__(self, statement: StatementQueries, select: Select, scope: Scope) -> None:
         self._statement = statement
         self._select = select
         self._scope = scope.with_items(select)
@@ -213,7 +213,7 @@ class SelectCompiler:
         items = written_out(select.items, self._source, self._starred)
         plain = self._compiler(self._source.fields)
         if self._is_aggregated(items):
-            keys: Keys | None = compile_keys(self._key_nodes(items), plain)
+            keys: GroupKeys | None = compile_keys(self._key_nodes(items), plain)
             compiler = after_grouping(
                 plain,
                 keys or [],
@@ -256,7 +256,7 @@ class SelectCompiler:
         with self._inside_of(item.alias):
             return plain_condition(compiler.compile(item.node))
 
-    def _with_array_joins(self) -> Source | None:
+    def _with_array_joins(self) -> TableExpression | None:
         """Each different `arrayJoin(x)` of the query is an ARRAY JOIN of its own."""
         select = self._select
         roots = [*select.items, *select.group_by, *(x.node for x in select.order_by)]
@@ -274,7 +274,7 @@ class SelectCompiler:
         self,
         items: Sequence[Node],
         values: Sequence[Typed],
-        keys: Keys | None,
+        keys: GroupKeys | None,
         compiler: Compiler,
     ) -> str:
         select = self._select

@@ -24,7 +24,7 @@ from rmt_pipeline.syntax.nodes import (
     NamedTable,
     Node,
     Query,
-    Source,
+    TableExpression,
     TableFunction,
 )
 from rmt_pipeline.syntax.special_forms import cast
@@ -106,7 +106,7 @@ class QueryScope(Protocol):
     def condition(self, node: Node, fields: Sequence[Field]) -> str: ...
 
 
-def compile_source(source: Source | None, scope: QueryScope) -> From:
+def compile_source(source: TableExpression | None, scope: QueryScope) -> From:
     match source:
         case None:
             return From("", ())

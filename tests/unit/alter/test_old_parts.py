@@ -16,7 +16,7 @@ from rmt_pipeline.compute.mutate_job import MutateDone, MutateJob, MutateOutcome
 from rmt_pipeline.compute.read_parts import dataset_of
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.sql.run.table_relation import PartFiles, relation_over
+from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.system import SystemClock
@@ -61,7 +61,7 @@ def test_a_dataset_has_the_columns_of_now(case: str, old: SourcePart) -> None:
 def test_a_query_sees_the_columns_of_now(case: str, old: SourcePart) -> None:
     """P33."""
     files = [f"{old.directory}/{file.name}" for file in old.manifest.files]
-    relation = relation_over([PartFiles(old.manifest.columns, files, 1)], NOW[case])
+    relation = relation_over([TableFiles(old.manifest.columns, files, 1)], NOW[case])
     translated = translate_query(
         parse_query("SELECT * FROM t ORDER BY id"), lambda *_: relation
     )

@@ -40,7 +40,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     TableName,
     TableSyntax,
     Use,
-    Values,
+    ValuesText,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.syntax.statements.split import split
@@ -264,7 +264,7 @@ def test_an_insert_of_values_points_at_its_rows():
     assert isinstance(statement, Insert)
     assert (statement.table, statement.columns) == (TableName("d", "t"), ("a", "b c"))
     assert statement.settings == (("x", "1"),)
-    assert isinstance(statement.source, Values)
+    assert isinstance(statement.source, ValuesText)
     rows = statement.source
     assert rows.source[rows.start : rows.stop].strip() == "(1, 'a'), (2, ';')"
 

@@ -19,7 +19,7 @@ from rmt_pipeline.sql.run import values as values_module
 from rmt_pipeline.sql.run.values import read_values
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.nodes import Node
-from rmt_pipeline.syntax.statements.nodes import Values
+from rmt_pipeline.syntax.statements.nodes import ValuesText
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import DataType
 
@@ -34,7 +34,7 @@ def sums(nodes: Sequence[Node], data_type: DataType) -> list[object]:
 def read(text: str, *columns: str, evaluate=sums) -> pa.Table:
     """`columns` are types; names are x0, x1, …"""
     result = [ResultColumn(f"x{i}", parse_type(each)) for i, each in enumerate(columns)]
-    batches = read_values(Values(text, 0, len(text)), result, evaluate)
+    batches = read_values(ValuesText(text, 0, len(text)), result, evaluate)
     return pa.Table.from_batches([each.batch for each in batches])
 
 
@@ -101,7 +101,7 @@ def test_every_distinct_expression_is_evaluated_once():
 def test_default_is_left_to_the_table_with_its_places():
     columns = [ResultColumn("a", parse_type("Int8")), ResultColumn("b", parse_type("String"))]
     text = "(DEFAULT, 'x'), (2, default), (DEFAULT, 'y')"
-    (batch,) = read_values(Values(text, 0, len(text)), columns, sums)
+    (batch,) = read_values(ValuesText(text, 0, len(text)), columns, sums)
     assert batch.defaults == {"a": [0, 2], "b": [1]}
     assert batch.batch.to_pydict() == {"a": [0, 2, 0], "b": ["x", "", "y"]}
 
@@ -156,7 +156,7 @@ def test_many_rows_come_in_bounded_batches(monkeypatch):
     monkeypatch.setattr(values_module, "BATCH_ROWS", 3)
     text = ",".join(f"({number})" for number in range(10))
     columns = [ResultColumn("x", parse_type("Int32"))]
-    batches = list(read_values(Values(text, 0, len(text)), columns, sums))
+    batches = list(read_values(ValuesText(text, 0, len(text)), columns, sums))
     assert [each.batch.num_rows for each in batches] == [3, 3, 3, 1]
     assert [v for each in batches for v in each.batch.column(0).to_pylist()] == list(range(10))
 
