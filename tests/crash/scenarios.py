@@ -37,6 +37,8 @@ class Scenario:
     def play(self, schedule: Strike) -> Run:
         schedule.switch = self.switch
         run = build(schedule, replace(SIZE, workers=self.workers))
+        for site in run.cluster.sites.values():
+            site.form = "runs"  # a process for each pool: scenarios interrupt one by its name
         with schedule.truce():
             self.prepare(run)
         self.act(run)

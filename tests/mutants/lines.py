@@ -388,8 +388,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: a part that cannot be read stops the pool",
         "rmt_pipeline/replica/worker.py",
-        "            problem = suspect(self.replica, error) if ",
-        "            problem = None if ",
+        "            problem = suspect(self.replica, error)\n",
+        "            problem = None\n",
         BAD_PARTS,
     ),
     LineMutant(

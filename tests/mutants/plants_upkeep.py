@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.records import InsertRecord
 from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
 from rmt_pipeline.replica import (
+    accounting,
     alter_apply,
     check,
     claims,
@@ -242,6 +243,17 @@ def hidden_by_merges(plant: Plant) -> Plant:
     def both(patch: pytest.MonkeyPatch) -> None:
         plant(patch)
         merge_makes(lambda rows: list(set(rows)))(patch)
+
+    return both
+
+
+def unguarded(plant: Plant) -> Plant:
+    """Production's own guard does not look: what is planted is left to the checkers."""
+
+    def both(patch: pytest.MonkeyPatch) -> None:
+        plant(patch)
+        patch.setattr(accounting, "require_covered", lambda *_: None)
+        patch.setattr(accounting.Accounts, "_require_conserved", lambda *_: None)
 
     return both
 
