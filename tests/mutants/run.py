@@ -133,6 +133,16 @@ def alone(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Notice | None:
     return None
 
 
+def sooner(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Notice | None:
+    """Where `first_by` notices the mutant before anybody else does."""
+    with planted(mutant):
+        for seed in dict.fromkeys([mutant.seed, *range(1, seeds_max + 1)]):
+            found = at_seed(seed)
+            if found is not None and found.check == mutant.first_by:
+                return found
+    return None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names; none: all")
@@ -141,7 +151,7 @@ def main() -> int:
     unlike = 0
     print("| planted bug | where | noticed by |\n|---|---|---|", flush=True)
     for mutant in _chosen(MUTANTS, options.names):
-        ask = alone if mutant.only_by else notice
+        ask = alone if mutant.only_by else sooner if mutant.first_by else notice
         found = ask(mutant, seeds_max=options.seeds)
         said = found.row if found else "| nobody | nobody"
         said += ", only" if found and mutant.only_by else ""
