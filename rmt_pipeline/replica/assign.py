@@ -32,6 +32,8 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Kind, Refused
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, queue_snapshot
 
+GAVE_UP = "the replica gave up a part, or was cloned, since it was looked at"
+
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
@@ -61,6 +63,8 @@ class MergeView:
     merges_queued: int
     mutations_queued: int
     ttl_merges_queued: int
+    is_lost_version: int
+    """Since the log was pulled for this view; whoever assigns asserts it."""
 
     @property
     def queued(self) -> int:
@@ -76,7 +80,8 @@ def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> Mer
        it is committed, and then its log entry was written before this read.
     3. The log, pulled into the queue, and what the replica has and will have now: it contains
        every block committed before step 2. Every number between two parts of step 1 is thus
-       either listed in 2 or among the parts of 3. Mutations are loaded after 2 too: one holds
+       either listed in 2 or among the parts of 3, unless the replica was cloned, or gave up a
+       part, since: the version of `is_lost` tells. Mutations are loaded after 2 too: one holds
        its numbers until its entry is there.
     """
     keeper, memory = replica.keeper, replica.memory
@@ -109,6 +114,7 @@ def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> Mer
             isinstance(entry, MergeParts) and entry.merge_type != MERGE_REGULAR
             for entry in entries
         ),
+        pulled.is_lost_version,
     )
 
 
@@ -131,7 +137,10 @@ def assign_merge(
     Raises RowsDoNotAddUp when it would cover rows that are in none of the sources.
     """
     paths = [replica.paths.part(part) for part in sources]
-    for part, stat in zip(sources, replica.keeper.exists_many(paths), strict=True):
+    lost, *found = replica.keeper.exists_many([replica.paths.is_lost, *paths])
+    if lost is None or lost.version != view.is_lost_version:
+        return Nothing(GAVE_UP, changed=True)
+    for part, stat in zip(sources, found, strict=True):
         if stat is None:
             return Nothing(f"{part} is not among the parts of {replica} any more", changed=True)
     entry = MergeParts(
@@ -145,14 +154,26 @@ def assign_merge(
     )
     require_covered_now(replica, entry.result, entry.sources)
     data = encode(entry)
-    ops = transactions.assign(replica.table, replica.paths, [data], view.predicate.log_version)
+    ops = transactions.assign(
+        replica.table,
+        replica.paths,
+        [data],
+        log_version=view.predicate.log_version,
+        is_lost_version=view.is_lost_version,
+    )
     try:
         paths_created = replica.keeper.multi(ops)
     except Refused as refused:
         if refused.kind is Kind.BAD_VERSION:
-            return Nothing("another replica assigned something to the log first", changed=True)
+            return Nothing(outdated(replica, refused), changed=True)
         raise
     return Assigned(entry.result, entry.sources, paths_created[-1], data)
+
+
+def outdated(replica: Replica, refused: Refused) -> str:
+    """Why an assignment was refused, in words."""
+    is_log = refused.path == replica.table.log
+    return "another replica assigned something to the log first" if is_log else GAVE_UP
 
 
 def optimize_partition(

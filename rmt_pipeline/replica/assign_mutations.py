@@ -11,7 +11,7 @@ from rmt_pipeline.protocol.mutations import Desired, Mutations
 from rmt_pipeline.protocol.part_set import PartSet
 from rmt_pipeline.protocol.parts import PartName, mutated
 from rmt_pipeline.protocol.queue_facts import slots_of
-from rmt_pipeline.replica.assign import Assigned, Nothing, view_of
+from rmt_pipeline.replica.assign import Assigned, Nothing, outdated, view_of
 from rmt_pipeline.replica.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -35,6 +35,7 @@ class _View:
     mutations: Mutations
     quorum_part: PartName | None
     log_version: int
+    is_lost_version: int
     queued: float
     mutations_queued: float
     failing: float
@@ -63,11 +64,9 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
         bytes_before=2 * limits.OP_BYTES_OVERHEAD,
     ):
         texts = [op.data for op in batch if isinstance(op, Create)]
-        paths = _write(replica, texts, view.log_version)
-        if paths is None:
-            return assigned or Nothing(
-                "another replica assigned something to the log first", changed=True
-            )
+        paths = _write(replica, texts, view)
+        if isinstance(paths, Nothing):
+            return assigned or paths
         view = replace(view, log_version=view.log_version + 1)
         assigned += [
             Assigned(entry.result, (entry.source,), path, text)
@@ -100,6 +99,7 @@ def _look(replica: Replica) -> _View:
         mutations=mutations,
         quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
         log_version=pulled.log_version,
+        is_lost_version=pulled.is_lost_version,
         queued=sum(slots.values()),
         mutations_queued=sum(slots[node] for node in mutating),
         failing=sum(slots[node] for node in mutating & tried),
@@ -181,12 +181,18 @@ def _oldest_first(view: _View) -> list[PartName]:
     return [part for _, part in sorted(waiting)]
 
 
-def _write(replica: Replica, texts: Sequence[bytes], log_version: int) -> list[str] | None:
-    """The paths of the new log entries; None when the log has another version by now."""
-    ops = transactions.assign(replica.table, replica.paths, texts, log_version)
+def _write(replica: Replica, texts: Sequence[bytes], view: _View) -> list[str] | Nothing:
+    """The paths of the new log entries."""
+    ops = transactions.assign(
+        replica.table,
+        replica.paths,
+        texts,
+        log_version=view.log_version,
+        is_lost_version=view.is_lost_version,
+    )
     try:
         return replica.keeper.multi(ops)[-len(texts) :]
     except Refused as refused:
         if refused.kind is Kind.BAD_VERSION:
-            return None
+            return Nothing(outdated(replica, refused), changed=True)
         raise

@@ -290,8 +290,9 @@ def _look(
 
     The reads are in the order that makes "done" true: numbers in flight, then the log pulled, then
     the queue and the parts (spec §7.6, §16.8 U2). A clone in between puts the log's pointer and
-    the parts back to those of another replica: what was noted, pulled and seen must be of one
-    version of `is_lost`.
+    the parts back to those of another replica; a part that is given up goes from the parts to the
+    queue, and may be seen in neither: what was noted, pulled and seen must be of one version of
+    `is_lost`, from the first read to the last.
     """
     keeper, memory = replica.keeper, replica.memory
     for _ in range(limits.LOOK_ROUNDS_MAX):
@@ -302,7 +303,9 @@ def _look(
         committing = _in_flight(replica, mutations, open_ids)
         pulled = pull_log(replica, afresh=True)
         snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
-        if noted.is_lost_version == pulled.is_lost_version == snapshot.is_lost_version:
+        lost = keeper.exists(replica.paths.is_lost)
+        after = None if lost is None else lost.version
+        if noted.is_lost_version == pulled.is_lost_version == after:
             queue, active = [entry for _, entry in snapshot.entries], PartSet(snapshot.parts)
             return noted, [
                 _status(mutations, one, active, queue, committing)

@@ -318,13 +318,24 @@ def forget_covered(
 
 
 def assign(
-    table: TablePaths, replica: ReplicaPaths, entries: Sequence[bytes], log_version: int
+    table: TablePaths,
+    replica: ReplicaPaths,
+    entries: Sequence[bytes],
+    *,
+    log_version: int,
+    is_lost_version: int,
 ) -> list[Op]:
     """New merges or mutations. The version of `log` serialises every assignment of the table;
     inserts never touch it (spec §6.3).
+
+    What the replica has and has queued was read after the log had been pulled under
+    `is_lost_version`. It has another one when a clone has moved the pointer back since: then parts
+    that are in the log were in neither. Or when a part was given up: then it may have been seen
+    neither in the queue, which was read first, nor among the parts.
     """
     return [
         Check(replica.is_active),
+        Check(replica.is_lost, is_lost_version),
         SetData(table.log, b"", log_version),
         *(Create(table.log_prefix, entry, sequence=True) for entry in entries),
     ]

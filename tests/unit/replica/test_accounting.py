@@ -68,11 +68,11 @@ def test_a_merge_over_a_part_that_it_does_not_read_is_not_decided(replicas):
 
 def test_nor_over_one_that_is_only_queued(replicas):
     replica = replicas["r1"]
-    view = merge_view(replica)
     [file] = replica.store.files(SECOND)
     Path(file).unlink()
     assert check_part(replica, SECOND) is not None
     assert str(SECOND) not in replicas.parts("r1")
+    view = merge_view(replica)
     with pytest.raises(RowsDoNotAddUp, match="all_1_1_0"):
         assign_merge(replica, view, [FIRST, THIRD])
 

@@ -9,9 +9,11 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import TableIsReadOnly, TooManyMutations, Unfinished
 from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica import mutations
 from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.check import refetch
 from rmt_pipeline.replica.execute import Pool
 from rmt_pipeline.replica.mutations import (
     clean_mutations,
@@ -215,7 +217,9 @@ def begin(replica: Replica) -> None:
 
 
 def test_a_clone_of_a_replica_that_is_behind_has_not_finished_what_it_had(replicas):
-    """P30, C4. Its parts are those of the source, which the mutation has still to change."""
+    """P30, C4. It has lost its disk as well: its parts are those of the source, which the mutation
+    has still to change.
+    """
     one, two = replicas["r1"], replicas["r2"]
     replicas.insert("r1", *range(10, 13))
     work(replicas, "r2")
@@ -224,6 +228,9 @@ def test_a_clone_of_a_replica_that_is_behind_has_not_finished_what_it_had(replic
     assert finalize(two) == (mutation,)
     assert rows(replicas, "r2") == []
     become_lost(two)
+    for name in replicas.parts("r2"):
+        two.keeper.multi([Delete(two.paths.part(name))])
+        two.store.remove(PartName.parse(name))
     begin(two)
     while replicas.step("r2", "fetch").did_something:
         pass
@@ -249,6 +256,32 @@ def test_a_clone_between_the_reads_of_a_status_is_noticed(replicas, monkeypatch)
 
     monkeypatch.setattr(mutations, "pull_log", cloned_just_after)
     assert done(two) == {mutation: False}
+
+
+def test_a_part_that_is_given_up_between_two_listings_is_still_to_be_mutated(
+    replicas, monkeypatch
+):
+    """1. The queue is listed. 2. The part is found broken, and goes from the parts to the queue.
+    3. The parts are listed: it is in neither, and the mutation looks done.
+    """
+    replica = replicas["r1"]
+    part = replicas.insert("r1", 1)
+    work(replicas, "r1")
+    created = delete(replica, 0)
+    real, left = replica.keeper.children_many, [1]
+
+    def listed(paths):
+        if not (left and paths[:1] == [replica.paths.queue]):
+            return real(paths)
+        left.pop()
+        queue = real(paths[:1])
+        Path(replica.store.files(part)[0]).unlink()
+        assert refetch(replica, part) is not None
+        return queue + real(paths[1:])
+
+    monkeypatch.setattr(replica.keeper, "children_many", listed)
+    assert done(replica) == {created: False}
+    assert not left
 
 
 def test_what_was_found_finished_before_a_clone_is_not_noted_after_it(replicas):

@@ -1,0 +1,125 @@
+"""What is decided about the table is decided on what the replica still is."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.entries import GetPart
+from rmt_pipeline.protocol.log_entry import encode
+from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.replica import assign, assign_mutations
+from rmt_pipeline.replica.assign import Assigned, Nothing, assign_merge, merge_view
+from rmt_pipeline.replica.check import refetch
+from rmt_pipeline.replica.clone import clone_if_lost
+from rmt_pipeline.replica.mutations import create_mutation
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
+from tests.support.local_replicas import Replicas
+
+FIRST, SECOND, THIRD = (PartName.parse(f"all_{number}_{number}_0") for number in range(3))
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    with Replicas(tmp_path, ("r1", "r2", "r3")) as opened:
+        yield opened
+
+
+def follow(replicas: Replicas, *names: str) -> None:
+    for name in names:
+        while replicas.step(name, "fetch").did_something:
+            pass
+
+
+def become_a_clone(replica: Replica) -> None:
+    replica.keeper.multi([SetData(replica.paths.is_lost, b"1")])
+    assert clone_if_lost(replica) is not None
+
+
+def once_after(
+    module: object, name: str, happens: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = getattr(module, name), [happens]
+
+    def called(*given, **named):
+        found = real(*given, **named)
+        if left:
+            left.pop()()
+        return found
+
+    monkeypatch.setattr(module, name, called)
+
+
+def test_a_clone_while_a_merge_is_chosen_hides_no_part_from_it(replicas, monkeypatch):
+    """1. What r1 has is read: the first and the third part; the second one is in flight. 2. It is
+    committed, and r1 pulls it. 3. r1 becomes a clone of r2, which has not pulled it: the second
+    part is in the log, and r1 has it neither in its queue nor among its parts. 4. What r1 has is
+    read again. A merge of first and third would cover the second.
+    """
+    r1, r3 = replicas["r1"], replicas["r3"]
+    replicas.insert("r1", 0)
+    lock = Create(r3.table.lock_prefix("all"), ephemeral=True, sequence=True)
+    [in_flight] = r3.keeper.multi([lock])
+    replicas.insert("r1", 2)
+    follow(replicas, "r1", "r2")
+    entry = encode(GetPart(create_time=1, source_replica="r3", part=SECOND))
+    commit = [Delete(in_flight), Create(r3.table.log_prefix, entry, sequence=True)]
+    once_after(assign, "queue_snapshot", lambda: r3.keeper.multi(commit), monkeypatch)
+    once_after(assign, "pull_log", lambda: become_a_clone(r1), monkeypatch)
+
+    view = merge_view(r1)
+    assert view.predicate.merge_range([FIRST, THIRD]) is None, "it looks as if it could be"
+    outcome = assign_merge(r1, view, [FIRST, THIRD])
+    assert isinstance(outcome, Nothing)
+    assert outcome.changed
+    assert merge_view(r1).predicate.merge_range([FIRST, THIRD]) is not None
+
+
+def test_one_that_comes_after_the_last_look_is_refused_by_zookeeper(replicas, monkeypatch):
+    r1 = replicas["r1"]
+    for value in range(2):
+        replicas.insert("r1", value)
+    follow(replicas, "r1", "r2")
+    view = merge_view(r1)
+    once_after(assign, "require_covered_now", lambda: become_a_clone(r1), monkeypatch)
+    outcome = assign_merge(r1, view, [FIRST, SECOND])
+    assert isinstance(outcome, Nothing)
+    assert outcome.changed
+    assert isinstance(assign_merge(r1, merge_view(r1), [FIRST, SECOND]), Assigned)
+
+
+def test_no_part_is_mutated_whose_merge_a_clone_has_hidden(replicas, monkeypatch):
+    """The merge is in the log, so the mutated part would lie across its result."""
+    r1, r2 = replicas["r1"], replicas["r2"]
+    for value in range(2):
+        replicas.insert("r1", value)
+    follow(replicas, "r1", "r2")
+    create_mutation(r1, "DELETE WHERE n = 0")
+    assert isinstance(assign_merge(r2, merge_view(r2), [FIRST, SECOND]), Assigned)
+    r2.keeper.multi([SetData(r2.paths.log_pointer, b"2")])  # as if it had not pulled that
+    for node in r2.keeper.children(r2.paths.queue):
+        r2.keeper.multi([Delete(r2.paths.queue_entry(node))])
+    once_after(assign_mutations, "pull_log", lambda: become_a_clone(r1), monkeypatch)
+    outcome = assign_mutations.assign_mutations(r1)
+    assert isinstance(outcome, Nothing)
+    assert outcome.changed
+
+
+def test_a_part_that_is_given_up_between_two_listings_does_not_look_like_a_bug(
+    replicas, monkeypatch
+):
+    """1. The queue is listed. 2. The part goes from the parts to the queue. 3. The parts are
+    listed: it is in neither.
+    """
+    r1 = replicas["r1"]
+    for value in range(3):
+        replicas.insert("r1", value)
+    follow(replicas, "r1")
+    view = merge_view(r1)
+    [file] = r1.store.files(SECOND)
+    Path(file).unlink()
+    assert refetch(r1, SECOND) is not None
+    outcome = assign_merge(r1, view, [FIRST, THIRD])
+    assert isinstance(outcome, Nothing)
+    assert outcome.changed
