@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.entries import (
     DropRange,
     GetPart,
     LogEntry,
+    result_of,
     virtual_parts,
 )
 from rmt_pipeline.protocol.errors import Conflict, UserError
@@ -31,7 +32,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Refused,
     SetData,
 )
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, log_entry_name, sequence_number
 
 
 class AllReplicasLost(UserError):
@@ -160,7 +161,7 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     parts, and nothing can be missing from both (spec §16.7 C4).
     """
     keeper = replica.keeper
-    nodes = _copy_pointer(replica, source)
+    nodes, pointer = _copy_pointer(replica, source)
     reads = keeper.get_many([source.paths.queue_entry(node) for node in nodes])
     entries = [
         (read[0], decode(read[0], ctime_s=read[1].created_ms // 1000))
@@ -171,7 +172,7 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     for name in keeper.children(source.paths.parts):
         have.add(PartName.parse(name))
     wanted = [part for part in have if not any(drop.contains(part) for drop in ranges)]
-    detached = _leave(replica, set(have) | exact, source)
+    detached = _leave(replica, set(have) | exact, source, pointer)
     created = _created_times(replica, source, wanted)
     queue: list[bytes] = [
         *_metadata(replica, source),
@@ -182,8 +183,9 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     return Cloned(source.paths.name, len(wanted), len(queue) - len(wanted), detached)
 
 
-def _copy_pointer(replica: Replica, source: _Source) -> list[str]:
-    """The source's log pointer becomes ours, at a moment for which its queue names are right.
+def _copy_pointer(replica: Replica, source: _Source) -> tuple[list[str], int]:
+    """The source's log pointer becomes ours, at a moment for which its queue names are right: these
+    names, and the pointer.
 
     Which mutations we had finished is forgotten: the source may have finished fewer, and its parts
     become ours.
@@ -208,7 +210,7 @@ def _copy_pointer(replica: Replica, source: _Source) -> list[str]:
             if refused.path == source.paths.log_pointer and refused.kind is Kind.BAD_VERSION:
                 continue
             raise _changed(source) from refused
-        return nodes
+        return nodes, int(pointer or b"0")
     raise _changed(source)
 
 
@@ -233,14 +235,20 @@ def _expected(
 
 
 def _leave(
-    replica: Replica, known_exactly: set[PartName], source: _Source
+    replica: Replica, known_exactly: set[PartName], source: _Source, pointer: int
 ) -> tuple[PartName, ...]:
     """Stop promising parts that the source does not know by exactly this name: a covered one may
     hold rows that were dropped through a gap (spec §16.7 C5). Their bytes go to `detached`, before
     ZooKeeper forgets them, so that a crash in between can be repeated.
+
+    Those stay that log entries from the `pointer` on make: the source has yet to hear of them, and
+    nobody else may have a copy of what was inserted here, or was merged from it. We pull these
+    entries in our turn, and they find their parts made.
     """
     promised = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
     gone = [part for part in promised if part not in known_exactly]
+    made = _made_from(replica, pointer) if gone else frozenset()
+    gone = [part for part in gone if part not in made]
     lost, stat = replica.keeper.get(source.paths.is_lost)
     if lost == b"1" or stat.version != source.is_lost_version:
         raise _changed(source)
@@ -255,6 +263,15 @@ def _leave(
         batch = gone[start : start + limits.MULTI_OPS_MAX]
         replica.keeper.multi([Delete(replica.paths.part(part)) for part in batch])
     return tuple(gone)
+
+
+def _made_from(replica: Replica, pointer: int) -> frozenset[PartName | None]:
+    """What log entries from here on make."""
+    keeper, table = replica.keeper, replica.table
+    first = log_entry_name(pointer)
+    names = [name for name in keeper.children(table.log) if name >= first]
+    reads = keeper.get_many([table.log_entry(name) for name in names])
+    return frozenset(result_of(decode(read[0])) for read in reads if read is not None)
 
 
 def _created_times(

@@ -7,6 +7,7 @@ import pytest
 from rmt_pipeline.protocol.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts import PartName
 from rmt_pipeline.replica import clone
+from rmt_pipeline.replica.assign import optimize_partition
 from rmt_pipeline.replica.check import refetch
 from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.clone import ReplicaStatusChanged, clone_if_lost
@@ -202,3 +203,32 @@ def test_a_replica_that_comes_back_after_it_was_marked_keeps_the_log(replicas):
     cleaned = carry_out(replicas["r1"], plan)
     assert cleaned.log_entries == 0
     assert "trimming the log stopped" in cleaned.stopped_because
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_what_only_a_lost_replica_has_stays_when_its_source_has_yet_to_hear_of_it(
+    replicas, is_merged
+):
+    """1. r2 inserts, perhaps merges, and goes away; nobody else has pulled that. 2. It is marked
+    lost: r1 is slow, and the log has grown. 3. It comes back and clones r1.
+    """
+    while replicas.step("r2", "fetch").did_something:
+        pass
+    part = replicas.insert("r2", 3)
+    if is_merged:
+        optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
+        replicas.step("r2")
+        replicas["r2"].keeper.multi([Delete(replicas["r2"].paths.part(part))])  # cleaned up
+        part = PartName.parse("all_0_3_1")
+    marked_lost(replicas)
+    started = restarted(replicas)
+    assert started.cloned is not None
+    assert started.cloned.detached == ()
+    for _ in range(3):
+        for name in STARTED:
+            replicas.step(name, "fetch")
+            replicas.step(name)
+    for name in STARTED:
+        assert str(part) in replicas.parts(name)
+        assert [one.manifest.rows for one in replicas.table(name).parts()].count(0) == 0
+        assert sum(one.manifest.rows for one in replicas.table(name).parts()) == 4
