@@ -288,8 +288,11 @@ def _created(replica: Replica, parent: str) -> dict[str, int]:
 def _inserts(
     replica: Replica,
 ) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...]]:
-    """When the records of whole inserts were created; and those that are in part. Only a record
-    with batches below it may be in part.
+    """When the records of whole inserts were written last; and those that are in part. Only a
+    record with batches below it may be in part.
+
+    One that was in part for a week is as old as any other from the moment when it was whole: who
+    completed it may have got no answer, and says it again.
     """
     parent = replica.table.inserts
     names = replica.keeper.children(parent)
@@ -303,8 +306,8 @@ def _inserts(
         if read is not None
     }
     in_part = {name: record for name, record in records.items() if not record.is_whole}
-    created = {name: stat.created_ms for name, stat in found.items() if name not in in_part}
-    return created, tuple(in_part.items())
+    whole = {name: stat.modified_ms for name, stat in found.items() if name not in in_part}
+    return whole, tuple(in_part.items())
 
 
 def _finished_attempts(replica: Replica) -> tuple[str, ...]:

@@ -154,6 +154,21 @@ def test_the_record_of_an_insert_in_part_is_not_forgotten_and_clean_up_says_so(r
     assert "in part" not in forget_what_can_be(replicas).words()
 
 
+def test_the_window_of_an_insert_begins_when_it_is_whole(replicas):
+    """1. It is in part for longer than the window. 2. A retry completes it, and gets no answer.
+    3. Clean-up. 4. It is said once more: that is in the window.
+    """
+    begin_and_die(replicas, token="T")
+    replicas.clock.passed_s += 1_000_000
+    replicas.table("r1").insert(ROWS[:1], token="another")
+    assert replicas.table("r2").insert(ROWS, token="T").outcome is Outcome.RESUMED
+    replicas.table("r1").insert(ROWS[1:2], token="one more")
+    carry_out(replicas["r2"], plan_clean_up(replicas["r2"]))
+    again = replicas.table("r1").insert(ROWS, token="T", settings=OTHER_CUT)
+    assert again.outcome is Outcome.DUPLICATE
+    assert rows_in(replicas) == sorted([*range(12), 0, 1])
+
+
 def test_a_large_insert_is_forgotten_as_a_whole(replicas):
     replicas.table("r1").insert(ROWS)
     for n in range(20, 22):
