@@ -114,8 +114,10 @@ def record_failure(
             if refused.path != path:
                 return  # the claim is gone: a DROP removed the entry, or the session ended
         except OutcomeUnknown:
-            break
+            if holder is not None:  # if it is given back, somebody else may have it by now
+                holder.leave([node])
+            return
         else:
             return
-    if holder is not None:  # the note came and went between the two tries, or nobody answered
+    if holder is not None:  # the note came and went between the two tries
         holder.give_back([node])

@@ -63,6 +63,12 @@ class Holder:
         if claims:
             strays.give_back(self.replica.keeper, claims)
 
+    def leave(self, nodes: Iterable[str]) -> None:
+        """As `give_back`, of claims that we may have given back already: the session looks whose
+        they are first.
+        """
+        self.replica.keeper.strays.leave([self.stray(node) for node in nodes])
+
     def stray(self, node: str) -> Stray:
         unique = self.name.rpartition(" ")[2]
         return Stray(self.replica.paths.claim(node), unique)

@@ -109,15 +109,16 @@ def give_back(keeper: "Keeper", strays: Sequence[Stray]) -> None:
 
 
 def _found(keeper: "Keeper", strays: Sequence[Stray]) -> list[str]:
-    """The paths of those that are there. The check is the later write that is answered."""
-    paths = [stray.path for stray in strays if not stray.mark]
-    marked = [stray for stray in strays if stray.mark]
-    if not marked:
-        return paths
+    """The paths of those that are there. The check is the later write that is answered.
+
+    What another session has made is none of ours, also when we know its name: a table that was
+    dropped and created again counts its block numbers from the start.
+    """
+    paths: list[str] = []
     keeper.multi([Check("/")])
-    parents = [stray for stray in marked if stray.is_parent]
+    parents = [stray for stray in strays if stray.is_parent]
     listed = keeper.children_many([stray.path for stray in parents])
-    looked_at = [(stray.path, stray.mark) for stray in marked if not stray.is_parent]
+    looked_at = [(stray.path, stray.mark) for stray in strays if not stray.is_parent]
     for stray, names in zip(parents, listed, strict=True):
         looked_at += [(f"{stray.path}/{name}", stray.mark) for name in names or ()]
     reads = keeper.get_many([path for path, _ in looked_at])

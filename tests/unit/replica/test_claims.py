@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -14,9 +15,11 @@ from rmt_pipeline.protocol.records import Attempts
 from rmt_pipeline.replica import mutate
 from rmt_pipeline.replica.assign import Assigned, assign_merge, merge_view, optimize_partition
 from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.execute import Executor, PartDone
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import DirectPeers, Replicas
 
 Matches = Callable[[Op], bool]
@@ -281,3 +284,33 @@ def test_claims_are_told_apart_by_the_worker_that_holds_them(replicas):
     text = replica.keeper.get(replica.paths.claim(node))[0].decode()
     assert f"worker: {replica.worker}" in text
     assert isinstance(batch.tasks[0].entry, MergeParts)
+
+
+def test_a_failure_without_an_answer_takes_no_claim_of_another_away(replicas):
+    """1. The failure is noted and the claim given back; the answer is lost. 2. Another process
+    claims the entry. 3. The first one makes sure that it holds nothing any more.
+    """
+    replica, other = (
+        replicas["r1"],
+        replace(replicas["r1"], keeper=replicas.zookeeper.connect(), worker="another"),
+    )
+    replicas.step("r1", "fetch")
+    real = replica.keeper.multi
+    taken: list[Holder] = []
+
+    def multi(ops: Sequence[Op]) -> list[str]:
+        answer = real(ops)
+        if not taken and any(map(gives_back, ops)):
+            snapshot = queue_snapshot(other.keeper, other.paths, other.memory.entries)
+            taken.append(Holder.new(other))
+            assert taken[0].take(snapshot, {node: () for node, _ in snapshot.entries})
+            raise OutcomeUnknown("no answer")
+        return answer
+
+    replica.keeper.multi = multi
+    [failed] = carried_out(replicas.executor("r1", "merge", merger=Raises(EIO)))
+    assert str(EIO) in failed.error
+    assert replica.keeper.exists(replica.table.root) is not None, "any contact will do"
+    assert len(claims(other)) == 1
+    other.keeper.close()
+    assert claims(replica) == []

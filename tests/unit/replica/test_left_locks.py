@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.settings import QuerySettings
 from rmt_pipeline.replica.insert_result import InsertCancelled
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.strays import Stray
 from tests.support.local_replicas import Replicas
 from tests.support.lost_answers import allocates, before, faulty, logs, unlocks
 
@@ -184,3 +185,17 @@ def test_a_lock_of_another_session_is_never_taken_for_ones_own(replicas):
     theirs.multi([Create(table.lock_prefix("all"), data, ephemeral=True, sequence=True)])
     make_contact(replicas)
     assert locks(replicas) == ["block-0000000001"]
+
+
+def test_nor_one_that_has_the_name_of_ours_in_a_table_that_was_made_anew(replicas):
+    """1. A lock is given back, without an answer. 2. The table is dropped and created again, and
+    counts from the start. 3. Another session gets that number. 4. Ours sees to what it left.
+    """
+    ours, theirs, table = replicas["r1"].keeper, replicas["r2"].keeper, replicas["r2"].table
+    replicas.table("r1").insert(ROWS)
+    path = table.lock("all", 0)
+    ours.strays.leave([Stray(path)])
+    theirs.multi([Create(path, b"of another table", ephemeral=True)])
+    make_contact(replicas)
+    assert locks(replicas) == ["block-0000000000"]
+    assert len(ours.strays) == 0
