@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,12 @@ class ServerContext:
 
     def current(self, definition: TableDefinition) -> TableDefinition:
         """What ALTERs have made of the table by now; a dropped one stays as it was."""
+        with suppress(UnknownTable):
+            return self._same(definition)
+        return definition
+
+    def _same(self, definition: TableDefinition) -> TableDefinition:
+        """As `current`. Raises UnknownTable when another table has the name by now."""
         version = self.catalog.version()
         name = definition.full_name
         with self._lock:
@@ -158,12 +165,17 @@ class ServerContext:
                 return definition
             with self._lock:
                 self._definitions[name] = known
-        return known[1] if known[1].uuid == definition.uuid else definition
+        if known[1].uuid != definition.uuid:
+            raise UnknownTable(f"table {name} was dropped and created again: open it anew")
+        return known[1]
 
     def replica(self, definition: TableDefinition) -> Replica:
-        """With the definition of now. Raises ZooKeeperUnreachable."""
+        """With the definition of now. Raises ZooKeeperUnreachable; UnknownTable when the table was
+        dropped and created again: what somebody still remembers of the old one is not true of the
+        new one, which may be at the same place in ZooKeeper.
+        """
         keeper = self.keeper()
-        definition = self.current(definition)
+        definition = self._same(definition)
         with self._lock:
             known = self._replicas.get(definition.full_name)
             if known is not None and known.keeper is keeper and known.definition == definition:
