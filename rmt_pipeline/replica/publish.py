@@ -104,13 +104,16 @@ def publish(
 def _compare_with_others(
     replica: Replica, part: PartName, header: PartHeader, staged: StagedPart
 ) -> list[str]:
-    """Other replicas' nodes of the part, when all are absent; nothing when one has equal bytes."""
+    """Other replicas' nodes of the part, when all are absent; nothing when one has equal bytes. A
+    node without a header, made by hand for bytes that were brought back, says nothing of them.
+    """
     names = [
         name for name in replica.keeper.children(replica.table.replicas) if name != replica.name
     ]
     paths = [replica.table.replica(name).part(part) for name in names]
-    for name, read in zip(names, replica.keeper.get_many(paths), strict=True):
-        if read is None:
+    reads = replica.keeper.get_many(paths)
+    for name, read in zip(names, reads, strict=True):
+        if read is None or not read[0]:
             continue
         theirs = PartHeader.decode(read[0])
         difference = header.difference(theirs)
@@ -124,7 +127,7 @@ def _compare_with_others(
                 theirs=hashes[1],
             )
         return []
-    return paths
+    return [path for path, read in zip(paths, reads, strict=True) if read is None]
 
 
 def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:
