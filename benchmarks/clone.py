@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.check import recover_parts
-from rmt_pipeline.replica.clone import clone_if_lost
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.fetch import find_sources
+from rmt_pipeline.replica.life.clone import clone_if_lost
+from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.local_replicas import Replicas
 

@@ -26,13 +26,13 @@ from benchmarks.merges import (
     title,
     verdict,
 )
-from rmt_pipeline.compute.kernel_stage import StagePlan
-from rmt_pipeline.compute.spark import SparkSessions
-from rmt_pipeline.compute.spark_insert import stage_dataframe, stage_parquet
+from rmt_pipeline.compute.insert.spark import stage_dataframe, stage_parquet
+from rmt_pipeline.compute.insert.stage import StagePlan
+from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.spark import ConnectServer, import_path
-from rmt_pipeline.protocol.query_settings import QuerySettings
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.store.staging import StagedPart
 
 FILES = 10

@@ -29,33 +29,24 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from rmt_pipeline.compute.kernel_unit import run_unit  # noqa: E402
-from rmt_pipeline.compute.merge import (  # noqa: E402  after the path is set
-    MergeDone,
-    MergeJob,
-    Merger,
-    SourcePart,
-    SparkMerger,
-)
-from rmt_pipeline.compute.merge_plan import shape_of, unit_source  # noqa: E402
-from rmt_pipeline.compute.spark import SparkSessions  # noqa: E402
+from rmt_pipeline.compute.jobs.merge import SparkMerger  # noqa: E402  after the path is set
+from rmt_pipeline.compute.jobs.spark import SparkSessions  # noqa: E402
+from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, Merger, SourcePart  # noqa: E402  after the path is set
+from rmt_pipeline.compute.merge.plan import shape_of, unit_source  # noqa: E402
+from rmt_pipeline.compute.merge.unit import run_unit  # noqa: E402
 from rmt_pipeline.compute.units import Unit  # noqa: E402
 from rmt_pipeline.processes.java import find_java  # noqa: E402
 from rmt_pipeline.processes.server import free_port  # noqa: E402
 from rmt_pipeline.processes.spark import ConnectServer, import_path  # noqa: E402
-from rmt_pipeline.protocol.merge_predicate import MergePredicate, mergeable_runs  # noqa: E402
-from rmt_pipeline.protocol.merge_selector import (  # noqa: E402
-    MergeablePart,
-    SelectorSettings,
-    select_merge,
-)
-from rmt_pipeline.protocol.part_set import PartSet  # noqa: E402
-from rmt_pipeline.protocol.parts import PartName  # noqa: E402
+from rmt_pipeline.protocol.merges.predicate import MergePredicate, mergeable_runs  # noqa: E402
+from rmt_pipeline.protocol.merges.selector import MergeablePart, SelectorSettings, select_merge  # noqa: E402
+from rmt_pipeline.protocol.parts.name import PartName  # noqa: E402
+from rmt_pipeline.protocol.parts.set import PartSet  # noqa: E402
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind, TableDefinition  # noqa: E402
-from rmt_pipeline.store.checksums import hash_hex  # noqa: E402
+from rmt_pipeline.store.hashes.checksums import hash_hex  # noqa: E402
+from rmt_pipeline.store.hashes.rows import hash_table  # noqa: E402
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile  # noqa: E402
-from rmt_pipeline.store.parquet import encode  # noqa: E402
-from rmt_pipeline.store.row_hash import hash_table  # noqa: E402
+from rmt_pipeline.store.parquet import to_parquet  # noqa: E402
 from rmt_pipeline.system import RandomIds, SystemClock  # noqa: E402
 
 ROUNDS = 5
@@ -98,7 +89,7 @@ def write_part(root: Path, name: str, table: pa.Table) -> SourcePart:
     """As an insert does."""
     directory = root / name
     directory.mkdir(parents=True)
-    data = encode(table, sorted_by=["id"]).to_pybytes()
+    data = to_parquet(table, sorted_by=["id"]).to_pybytes()
     (directory / "data-00000.parquet").write_bytes(data)
     hashes = hash_table(table)
     manifest = Manifest(

@@ -38,14 +38,14 @@ from benchmarks.merges import (  # noqa: E402
     verdict,
     write_part,
 )
-from rmt_pipeline.compute.merge_job import SourcePart  # noqa: E402
-from rmt_pipeline.compute.mutate import LocalMutator  # noqa: E402
-from rmt_pipeline.compute.mutate_job import MutateDone, MutateJob, Untouched  # noqa: E402
+from rmt_pipeline.compute.jobs.mutate import LocalMutator  # noqa: E402
+from rmt_pipeline.compute.merge.job import SourcePart  # noqa: E402
+from rmt_pipeline.compute.mutate.job import MutateDone, MutateJob, Untouched  # noqa: E402
 from rmt_pipeline.context import ServerContext  # noqa: E402
-from rmt_pipeline.protocol.parts import PartName  # noqa: E402
-from rmt_pipeline.protocol.settings import QuerySettings  # noqa: E402
-from rmt_pipeline.replica.assign_mutations import assign_mutations  # noqa: E402
-from rmt_pipeline.replica.mutations import create_mutation  # noqa: E402
+from rmt_pipeline.protocol.parts.name import PartName  # noqa: E402
+from rmt_pipeline.protocol.settings.query import QuerySettings  # noqa: E402
+from rmt_pipeline.replica.assign.mutations import assign_mutations  # noqa: E402
+from rmt_pipeline.replica.mutations.mutations import create_mutation  # noqa: E402
 from rmt_pipeline.replica.pull_log import pull_log  # noqa: E402
 from rmt_pipeline.replica.replica import Memory  # noqa: E402
 from rmt_pipeline.store.disk import LocalDisk  # noqa: E402

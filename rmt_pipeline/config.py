@@ -81,7 +81,7 @@ def _is_address(text: str) -> str:
     return text
 
 
-Directory = Annotated[
+DirectoryPath = Annotated[
     Path, Field(strict=False, validate_default=True), AfterValidator(_below_base)
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -102,7 +102,7 @@ class ZooKeeperConfig(_Section):
     embedded: bool = True
     hosts: str = ""
     port: Port = 2181
-    data: Directory = DEFAULT_DIRECTORY / "zookeeper"
+    data: DirectoryPath = DEFAULT_DIRECTORY / "zookeeper"
     session_timeout_s: Annotated[float, Field(ge=1, le=600, strict=False)] = 10.0
     connect_timeout_s: Annotated[float, Field(ge=0.1, le=3600, strict=False)] = 20.0
 
@@ -123,7 +123,7 @@ class ZooKeeperConfig(_Section):
 class ServerConfig(_Section):
     """One server: a host's tables. `secret` overrides `[exchange] secret` for this server."""
 
-    data: Directory
+    data: DirectoryPath
     listen: AddressText
     advertise: AddressText | None = None
     macros: dict[str, str] = Field(default_factory=dict)
@@ -170,7 +170,7 @@ class SparkConfig(_Section):
     remote: str | None = Field(default=None, pattern=r"^sc://.+")
     master: str | None = Field(default=None, min_length=1)
     port: Port = 15002
-    data: Directory = DEFAULT_DIRECTORY / "spark"
+    data: DirectoryPath = DEFAULT_DIRECTORY / "spark"
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -194,7 +194,7 @@ class DagsterConfig(_Section):
     with. As with `dagster dev`, it is that of the current directory when none is named.
     """
 
-    home: Directory = DEFAULT_DIRECTORY / "dagster"
+    home: DirectoryPath = DEFAULT_DIRECTORY / "dagster"
     port: Port = 3000
     workspace: Annotated[Path, Field(strict=False), AfterValidator(_below_base)] | None = None
 

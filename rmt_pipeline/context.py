@@ -9,10 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rmt_pipeline.catalog import Catalog, CatalogVersion, require_owner
+from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion
+from rmt_pipeline.catalog.directory import require_owner
 from rmt_pipeline.config import Config, ServerConfig, expand, load_config
 from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.client import PartClient
+from rmt_pipeline.exchange.http_peers import HttpPeers
 from rmt_pipeline.exchange.secret import exchange_secret
 from rmt_pipeline.protocol.errors import (
     TableAlreadyExists,
@@ -20,11 +22,10 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.create import create_replica
-from rmt_pipeline.replica.drop import drop_table, resume_drop
-from rmt_pipeline.replica.http_peers import HttpPeers
+from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.drop import drop_table, resume_drop
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore

@@ -4,6 +4,8 @@ with ServerContext.open("rmt.toml", "r1") as server:
     flights = server.table("flights")
     flights.insert(arrow_table, token="flights/2013-01-01")
     flights.dataset().to_table()
+
+What a call needs beyond this is imported when it is made, for start-up time.
 """
 
 from collections import Counter
@@ -12,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmt_pipeline.protocol import blocks as block_ids
-from rmt_pipeline.protocol.entries import kind_name
 from rmt_pipeline.protocol.errors import (
     Corruption,
     MissingPart,
@@ -21,15 +21,17 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     UserError,
 )
-from rmt_pipeline.protocol.log_entry import decode
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.inserts import ids as block_ids
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import kind_name
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.check import suspect
-from rmt_pipeline.replica.execute import Pool
-from rmt_pipeline.replica.insert import Insertion, blocks_together
-from rmt_pipeline.replica.insert_result import (
+from rmt_pipeline.replica.assign.optimize import OptimizeRequest, optimize
+from rmt_pipeline.replica.insert.insert import Insertion, blocks_together
+from rmt_pipeline.replica.insert.pipeline import InsertPipeline
+from rmt_pipeline.replica.insert.result import (
     InsertIdentity,
     InsertInPart,
     InsertResult,
@@ -37,15 +39,15 @@ from rmt_pipeline.replica.insert_result import (
     identity_of,
     retryable,
 )
-from rmt_pipeline.replica.insert_settings import require_supported
-from rmt_pipeline.replica.kill_hold import Hold, wait_for_hold
-from rmt_pipeline.replica.mutations import kill_mutation
-from rmt_pipeline.replica.optimize import OptimizeRequest, optimize
-from rmt_pipeline.replica.pipeline import InsertPipeline
+from rmt_pipeline.replica.insert.settings import require_supported
+from rmt_pipeline.replica.insert.throttle import throttle_insert
+from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
+from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.throttle import throttle_insert
+from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
-from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
+from rmt_pipeline.replica.work.execute import Pool, Tools
+from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
@@ -55,7 +57,7 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 if TYPE_CHECKING:
     import pyarrow.dataset
 
-    from rmt_pipeline.replica.request_mutation import MutationReport
+    from rmt_pipeline.replica.mutations.request import MutationReport
     from rmt_pipeline.syntax.mutation import Command
 
 BLOCKS_ALWAYS_TOGETHER = (
@@ -130,8 +132,8 @@ class Table:
         insert. Raises BadValue and other UserErrors (nothing was inserted), OutcomeUnknown when
         ZooKeeper was away for all retries (retry with the same data or token: it is safe).
         """
-        from rmt_pipeline.compute import blocks  # noqa: PLC0415  pyarrow
-        from rmt_pipeline.compute.inputs import conform  # noqa: PLC0415
+        from rmt_pipeline.compute.inputs.conform import conform  # noqa: PLC0415
+        from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
 
         query = _query_settings(settings)
         require_supported(query)
@@ -172,8 +174,8 @@ class Table:
         """Insert the rows of a Spark DataFrame, as one insert: each task writes its parts on this
         host, and this process commits them. As `insert` otherwise.
         """
-        from rmt_pipeline.compute.kernel_stage import StagePlan  # noqa: PLC0415
-        from rmt_pipeline.compute.spark_insert import stage_dataframe  # noqa: PLC0415
+        from rmt_pipeline.compute.insert.spark import stage_dataframe  # noqa: PLC0415
+        from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415
 
         query = _query_settings(settings)
         require_supported(query)
@@ -243,7 +245,7 @@ class Table:
         counts = Counter(part.manifest.partition_id for part in staged)
         if max(counts.values(), default=0) <= BLOCKS_ALWAYS_TOGETHER:
             return staged
-        from rmt_pipeline.compute import blocks  # noqa: PLC0415  pyarrow
+        from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
 
         together = blocks_together(replica, staged[0], identity)
         return blocks.joined(staged, together, self.store, self.definition, query)
@@ -335,14 +337,14 @@ class Table:
 
     def dataset(self) -> "pyarrow.dataset.Dataset":
         """The active parts as a pyarrow Dataset with the table's schema."""
-        from rmt_pipeline.compute.read_parts import dataset_of  # noqa: PLC0415
+        from rmt_pipeline.compute.read.parts import dataset_of  # noqa: PLC0415
 
         with self.snapshot() as snapshot:
             return dataset_of(self.store, snapshot.parts, self.definition)
 
     def spark(self, session: Any) -> Any:
         """The active parts as a DataFrame of `session`."""
-        from rmt_pipeline.compute.spark import read_parts  # noqa: PLC0415
+        from rmt_pipeline.compute.jobs.spark import read_parts  # noqa: PLC0415
 
         with self.snapshot() as snapshot:
             return read_parts(session, self.store, snapshot.parts, self.definition)
@@ -385,7 +387,7 @@ class Table:
         the commands may not do; Unfinished when waiting ended first; MutationUnsettled when nobody
         answered often enough: `mutations` tells whether it is there.
         """
-        from rmt_pipeline.replica import request_mutation as request  # noqa: PLC0415  pyarrow
+        from rmt_pipeline.replica.mutations import request  # noqa: PLC0415  pyarrow
         from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
         query = _query_settings(settings)
@@ -398,7 +400,7 @@ class Table:
 
     def mutations(self) -> "list[MutationReport]":
         """Every mutation there is, as this replica sees it."""
-        from rmt_pipeline.replica.request_mutation import mutation_reports  # noqa: PLC0415
+        from rmt_pipeline.replica.mutations.request import mutation_reports  # noqa: PLC0415
 
         return mutation_reports(self.replica)
 
@@ -421,7 +423,7 @@ class Table:
         on_flush: Callable[[Flush], None],
         should_stop: Callable[[], bool],
     ) -> WorkSummary:
-        """Work one pool of this replica's queue; see `replica.worker.work`."""
+        """Work one pool of this replica's queue; see `replica.work.worker.work`."""
         return work(
             self._replica,
             tools,

@@ -21,7 +21,7 @@ from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.replica.compare import compare_replicas
+from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.system import Clock, SystemClock
 from rmt_pipeline.table import Table
 

@@ -13,8 +13,8 @@ from examples.flights import source
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
-from rmt_pipeline.replica.execute import PartDone
-from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.work.execute import PartDone
 
 TABLE = source.TABLE.full_name
 DAYS_PER_RUN_MAX = 92

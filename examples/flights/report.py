@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 
 from examples.flights.source import FLIGHTS_COUNT
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.compare import Comparison
-from rmt_pipeline.replica.insert_result import Outcome
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.upkeep.compare import Comparison
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.snapshot import active_parts
 

@@ -11,28 +11,3 @@ A database is its directory. Several processes use one catalog at the same time 
 state before it or after it. Names are escaped as the original does for its files, so no name
 can leave the directory or meet one of the names above.
 """
-
-from rmt_pipeline.catalog.catalog import (
-    DEFAULT_DATABASE,
-    Catalog,
-    CatalogVersion,
-    UnfinishedDrop,
-)
-from rmt_pipeline.catalog.directory import (
-    DirectoryLock,
-    claim_data_directory,
-    require_owner,
-)
-from rmt_pipeline.catalog.files import escape_file_name, unescape_file_name
-
-__all__ = [
-    "DEFAULT_DATABASE",
-    "Catalog",
-    "CatalogVersion",
-    "DirectoryLock",
-    "UnfinishedDrop",
-    "claim_data_directory",
-    "escape_file_name",
-    "require_owner",
-    "unescape_file_name",
-]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmt_pipeline.protocol.alter_history import StoredColumn
+from rmt_pipeline.protocol.alter.history import StoredColumn
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
 
@@ -23,7 +23,7 @@ UNITS_PER_MERGE_MAX = 256
 KeyPrefix = tuple[Any, ...]
 """Values of the first columns of a key."""
 
-KeyValue = int | float | bytes | decimal.Decimal | None
+LeadingKey = int | float | bytes | decimal.Decimal | None
 """A value of the leading key column: dates and times as stored integers, strings as bytes."""
 
 
@@ -189,11 +189,11 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RowGroupStatistics:
     """A row group: where its leading key values lie, and how many bytes it has."""
 
-    least: KeyValue
-    greatest: KeyValue
+    least: LeadingKey
+    greatest: LeadingKey
     size: int
 
 
@@ -213,7 +213,7 @@ def units_count(bytes_total: int) -> int:
     )  # an odd one out would keep half the cores idle
 
 
-def cuts(stretches: Sequence[Stretch], count: int) -> list[KeyValue]:
+def cuts(stretches: Sequence[RowGroupStatistics], count: int) -> list[LeadingKey]:
     """At most `count` - 1 key values that divide the bytes about equally, ascending.
 
     Rows are taken to lie evenly between a stretch's least and greatest value, where those are
@@ -225,7 +225,7 @@ def cuts(stretches: Sequence[Stretch], count: int) -> list[KeyValue]:
     lowest = min(each.least for each in stretches)  # type: ignore[type-var]
     candidates = sorted(_candidates(stretches, count))  # type: ignore[type-var]
     before = [_bytes_before(stretches, value) for value in candidates]
-    found: list[KeyValue] = []
+    found: list[LeadingKey] = []
     at = 0
     for number in range(1, count):
         wanted = total * number / count
@@ -257,7 +257,7 @@ def cuts_by_samples(samples: Sequence[Sample], count: int) -> list[KeyPrefix]:
     return found
 
 
-def _candidates(stretches: Sequence[Stretch], count: int) -> set[KeyValue]:
+def _candidates(stretches: Sequence[RowGroupStatistics], count: int) -> set[LeadingKey]:
     """Values that may become a cut."""
     found = {each.least for each in stretches}
     if isinstance(stretches[0].least, int):
@@ -267,7 +267,9 @@ def _candidates(stretches: Sequence[Stretch], count: int) -> set[KeyValue]:
     return found
 
 
-def _between(stretches: Sequence[Stretch], low: int, high: int, count: int) -> list[int]:
+def _between(
+    stretches: Sequence[RowGroupStatistics], low: int, high: int, count: int
+) -> list[int]:
     """For each wanted share, the integer before which about that share lies: by bisection."""
     total = sum(each.size for each in stretches)
     found = []
@@ -283,11 +285,11 @@ def _between(stretches: Sequence[Stretch], low: int, high: int, count: int) -> l
     return found
 
 
-def _bytes_before(stretches: Sequence[Stretch], value: KeyValue) -> float:
+def _bytes_before(stretches: Sequence[RowGroupStatistics], value: LeadingKey) -> float:
     return sum(each.size * _share_before(each, value) for each in stretches)
 
 
-def _share_before(stretch: Stretch, value: KeyValue) -> float:
+def _share_before(stretch: RowGroupStatistics, value: LeadingKey) -> float:
     """The share of a stretch's rows below `value`."""
     least, greatest = stretch.least, stretch.greatest
     if value <= least:  # type: ignore[operator]

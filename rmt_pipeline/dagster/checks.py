@@ -8,9 +8,9 @@ import dagster as dg
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
-from rmt_pipeline.replica.compare import compare_replicas
-from rmt_pipeline.replica.mutation_progress import MutationProgress, mutation_progress
-from rmt_pipeline.replica.outlook import outlook
+from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
+from rmt_pipeline.replica.upkeep.compare import compare_replicas
+from rmt_pipeline.replica.work.outlook import queue_status
 
 QUEUE_AGE_MAX_S = 600
 SHOWN_MAX = 20
@@ -76,7 +76,7 @@ def _queue_age(name: str, server: str) -> dg.AssetChecksDefinition:
     )
     def check(engine: EngineResource) -> dg.AssetCheckResult:
         with engine.server(server, purpose="check") as opened:
-            seen = outlook(table_named(opened, name).replica)
+            seen = queue_status(table_named(opened, name).replica)
             age_s = 0.0
             if seen.oldest_s is not None:
                 age_s = max(0.0, opened.clock.now_s() - seen.oldest_s)

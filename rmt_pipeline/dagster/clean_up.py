@@ -11,8 +11,8 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
-from rmt_pipeline.replica.clean_up import CleanedUp, carry_out, plan_clean_up
-from rmt_pipeline.replica.execute import POOLS
+from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
+from rmt_pipeline.replica.work.execute import POOLS
 from rmt_pipeline.table import Table
 
 DAY_S = 24 * 3600

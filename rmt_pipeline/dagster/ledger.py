@@ -12,9 +12,9 @@ import dagster as dg
 
 from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import MissingPart
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.execute import PartDone
-from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.work.execute import PartDone
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.table import ActivePart, Table
 

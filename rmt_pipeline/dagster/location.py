@@ -17,7 +17,7 @@ from rmt_pipeline.dagster.replicas import replica_specs
 from rmt_pipeline.dagster.schedules import checks_schedule, clean_up_schedule
 from rmt_pipeline.dagster.sensors import sensors_of
 from rmt_pipeline.dagster.workers import worker_job
-from rmt_pipeline.replica.execute import POOLS
+from rmt_pipeline.replica.work.execute import POOLS
 
 TABLES_VARIABLE = "RMT_TABLES"
 LAPTOP = ("r1", "r2")

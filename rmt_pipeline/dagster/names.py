@@ -7,7 +7,7 @@ import re
 
 import dagster as dg
 
-from rmt_pipeline.replica.execute import Pool
+from rmt_pipeline.replica.work.execute import Pool
 
 WORKER_TAG = "rmt/worker"
 SERVER_TAG = "rmt/server"

@@ -12,7 +12,7 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.watching import Needed, follow_mutations, wait_for_work
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.replica.assign import Assigned, select_and_assign
+from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign
 from rmt_pipeline.table import Table
 
 MERGES_PER_TICK_MAX = 100

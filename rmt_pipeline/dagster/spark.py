@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from rmt_pipeline.compute.merge import MergeJob, MergeOutcome, SparkMerger
-from rmt_pipeline.compute.mutate import SparkMutator
-from rmt_pipeline.compute.mutate_job import MutateJob, MutateOutcome
-from rmt_pipeline.compute.spark import SparkSessions, require_reachable, start_jvm
+from rmt_pipeline.compute.jobs.merge import SparkMerger
+from rmt_pipeline.compute.jobs.mutate import SparkMutator
+from rmt_pipeline.compute.jobs.spark import SparkSessions, require_reachable, start_jvm
+from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
+from rmt_pipeline.compute.mutate.job import MutateJob, MutateOutcome
 from rmt_pipeline.config import load_config
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.spark import SESSION_OPTIONS

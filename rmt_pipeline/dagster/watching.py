@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
-from rmt_pipeline.replica.execute import POOLS, Pool
+from rmt_pipeline.replica.assign.duty import MutationDuty
 from rmt_pipeline.replica.finish import finish_entries
-from rmt_pipeline.replica.mutation_duty import MutationDuty
-from rmt_pipeline.replica.mutation_progress import MutationProgress, mutation_progress
-from rmt_pipeline.replica.outlook import Outlook, Waiting, outlook
+from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.work.execute import POOLS, Pool
+from rmt_pipeline.replica.work.outlook import QueueStatus, Waiting, queue_status
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 
@@ -78,7 +78,7 @@ def _look(server: str, table: Table, workers: set[str], waker: EventWaker) -> Wa
         replica = table.replica
         if "fetch" in idle:  # else the active fetch worker pulls, sooner than we could
             pull_log(replica, waker.wake)
-        seen = outlook(replica, waker.wake)
+        seen = queue_status(replica, waker.wake)
         if "fetch" in idle and seen.ready["fetch"] == len(seen.done):
             # A server's own inserts need no worker: starting one takes longer than this.
             finish_entries(replica, seen.done)
@@ -91,7 +91,7 @@ def _look(server: str, table: Table, workers: set[str], waker: EventWaker) -> Wa
     return Watched(needed, _reasons(name, idle, seen))
 
 
-def _reasons(name: str, idle: list[Pool], seen: Outlook) -> tuple[str, ...]:
+def _reasons(name: str, idle: list[Pool], seen: QueueStatus) -> tuple[str, ...]:
     active = [f"{name}: the {pool} worker is active" for pool in POOLS if pool not in idle]
     waiting = [_words(name, entry) for entry in seen.waiting if entry.pool in idle]
     return tuple(active + waiting) or (f"{name}: the queue is empty, nothing new in the log",)

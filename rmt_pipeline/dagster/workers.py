@@ -18,9 +18,9 @@ from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import Recorder
 from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.replica.execute import PartDone, Pool
-from rmt_pipeline.replica.explain import Explained, ExplainedRange, explain_merges
-from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
+from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
+from rmt_pipeline.replica.work.execute import PartDone, Pool, Tools
+from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 

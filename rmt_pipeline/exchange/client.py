@@ -12,7 +12,7 @@ from typing import Protocol
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.connections import Connections, Peer, open_connection
+from rmt_pipeline.exchange.connections import Connections, Peer, peer_connection
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -21,7 +21,7 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     Unavailable,
 )
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart, Staging
@@ -110,7 +110,7 @@ class PartClient:
                 return idle, self._ask(idle, target)
             except (ConnectionError, HTTPException):
                 idle.close()
-        new = open_connection(peer, timeout_s=self.timeouts.connect_s)
+        new = peer_connection(peer, timeout_s=self.timeouts.connect_s)
         try:
             new.connect()
             new.sock.settimeout(self.timeouts.receive_s)

@@ -65,7 +65,7 @@ class Connections:
             self._process, self._idle = os.getpid(), OrderedDict()
 
 
-def open_connection(peer: Peer, *, timeout_s: float) -> HTTPConnection:
+def peer_connection(peer: Peer, *, timeout_s: float) -> HTTPConnection:
     """A new connection, not yet connected."""
     kind = HTTPSConnection if peer.scheme == "https" else HTTPConnection
     return kind(peer.host, peer.port, timeout=timeout_s)

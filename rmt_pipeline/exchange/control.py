@@ -3,7 +3,7 @@
 import json
 from http.client import HTTPException
 
-from rmt_pipeline.exchange.connections import Peer, open_connection
+from rmt_pipeline.exchange.connections import Peer, peer_connection
 from rmt_pipeline.protocol.errors import Unavailable
 
 CONNECT_S = 1.0
@@ -15,7 +15,7 @@ def reload_tables(peer: Peer, secret: str, *, timeout_s: float = 30.0) -> dict[s
     Gives for each table, by `database.name`, why it is read-only; "" when it is active. Raises
     Unavailable when the server does not answer: it notices by itself when it runs again.
     """
-    connection = open_connection(peer, timeout_s=CONNECT_S)
+    connection = peer_connection(peer, timeout_s=CONNECT_S)
     try:
         connection.connect()
         connection.sock.settimeout(timeout_s)

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, OutcomeUnknown
 from rmt_pipeline.system import IdSource
-from rmt_pipeline.zookeeper.keeper import Create, Keeper, Kind, Refused
+from rmt_pipeline.zookeeper.keeper import Create, Keeper, RefusalKind, Refused
 
 ROOT = "/rmt"
 SECRET_PATH = f"{ROOT}/exchange_secret"
@@ -46,7 +46,7 @@ def _text(keeper: Keeper, path: str) -> str | None:
     try:
         text = keeper.get(path)[0].decode("ascii")
     except Refused as refused:
-        if refused.kind is not Kind.NO_NODE:
+        if refused.kind is not RefusalKind.NO_NODE:
             raise
         return None
     except UnicodeDecodeError as error:

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
 from rmt_pipeline.store.part_store import PartStore
 

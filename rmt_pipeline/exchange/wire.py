@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlencode
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
 
 PROTOCOL_VERSION = 1  # Bump when the answer changes; the server answers min(client's,its own).

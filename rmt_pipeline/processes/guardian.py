@@ -86,7 +86,7 @@ def _die_with(guardian: int) -> None:
     """Ask the kernel for SIGKILL when our parent ends. Elsewhere than on Linux: nothing."""
     if sys.platform != "linux":
         return
-    import ctypes  # noqa: PLC0415  it takes longer than all the rest here
+    import ctypes  # noqa: PLC0415  start-up: it takes longer than all the rest here
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guardian:  # it ended before we asked

@@ -17,7 +17,7 @@ Every error message names the thing, the value and the remedy.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmt_pipeline.protocol.parts import PartName
+    from rmt_pipeline.protocol.parts.name import PartName
 
 
 class RmtError(Exception):

@@ -9,12 +9,12 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.entries import LogEntry, result_of, virtual_parts
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.formats import MutationEntry
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.reader import Reader
+from rmt_pipeline.protocol.log.entry import LogEntry, result_of, virtual_parts
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.reader import TextReader
 from rmt_pipeline.protocol.refusal import Refusal
 
 FORMAT = 1  # of R/finished_mutations
@@ -73,7 +73,7 @@ class FinishedMutations:
         """`beyond` is empty where there is no such node."""
         ids: set[str] = set()
         if beyond:
-            reader = Reader(beyond, "finished mutations")
+            reader = TextReader(beyond, "finished mutations")
             reader.number("finished mutations format version: ", low=1, high=FORMAT)
             while not reader.at_end:
                 ids.add(_parse_id(reader, reader.line()))
@@ -83,7 +83,7 @@ class FinishedMutations:
             raise Corruption(f"the mutation pointer is {pointer!r}") from None
 
 
-def _parse_id(reader: Reader, text: str) -> str:
+def _parse_id(reader: TextReader, text: str) -> str:
     if _ID.fullmatch(text) is None:
         raise reader.corruption(f"{text!r} is not the id of a mutation")
     return text

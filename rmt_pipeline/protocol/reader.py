@@ -11,7 +11,7 @@ from rmt_pipeline.protocol.text import parse_decimal
 T = TypeVar("T")
 
 
-class Reader:
+class TextReader:
     """A position in the bytes of one node; `what` names the kind of node in error messages."""
 
     def __init__(self, data: bytes, what: str) -> None:

@@ -9,8 +9,8 @@ path; then a person decides.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 
 
 @dataclass(frozen=True, slots=True)

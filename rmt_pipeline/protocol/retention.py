@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.mutations import FinishedMutations
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 
 HYSTERESIS = (1.05, 1.15)
 """Between these each replica draws, at each clean-up, by how much it is later: so that not all of

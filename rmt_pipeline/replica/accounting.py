@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from rmt_pipeline.compute.computed import ttl_rules
-from rmt_pipeline.protocol.alter_history import is_current
-from rmt_pipeline.protocol.entries import (
+from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.protocol.alter.history import is_current
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.log.entry import (
     LogEntry,
     MergeParts,
     MutatePart,
     result_of,
     sources_of,
 )
-from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.formats import PartHeader
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.snapshot import active_parts, queued_entries

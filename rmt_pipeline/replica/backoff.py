@@ -4,9 +4,9 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.entries import LogEntry, MutatePart
 from rmt_pipeline.protocol.errors import OutcomeUnknown
-from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.protocol.log.entry import LogEntry, MutatePart
+from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import strays, transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
@@ -50,7 +50,7 @@ class Holder:
         except OutcomeUnknown:
             return False
         except Refused as refused:
-            taken = refused.kind in (Kind.BAD_VERSION, Kind.NODE_EXISTS)
+            taken = refused.kind in (RefusalKind.BAD_VERSION, RefusalKind.NODE_EXISTS)
             finished = refused.path in {replica.paths.queue_entry(node) for node in claims}
             if taken or finished:
                 return False

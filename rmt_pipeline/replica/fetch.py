@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import NoReplicaHasPart
-from rmt_pipeline.protocol.formats import PartHeader, ReplicaAddress
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.peers import FetchRequest
+from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
@@ -15,7 +15,7 @@ ADDRESS_VALID_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PartSource:
     """Where to get `part` (the wanted one, or one that contains it) and what it must be."""
 
     request: FetchRequest
@@ -26,7 +26,7 @@ class Source:
 
 def find_sources(
     replica: Replica, wanted: Sequence[tuple[PartName, str]]
-) -> dict[PartName, Source | NoReplicaHasPart]:
+) -> dict[PartName, PartSource | NoReplicaHasPart]:
     """A source for each (part, replica that first had it).
 
     The replica that wrote the log entry is asked first: usually it is right, and one pipelined
@@ -34,7 +34,7 @@ def find_sources(
     clones another must. Only for what nobody has under its own name all that they have is listed.
     """
     hints = {part: name for part, name in wanted if name and name != replica.name}
-    found: dict[PartName, Source | NoReplicaHasPart] = dict(_read_hints(replica, hints))
+    found: dict[PartName, PartSource | NoReplicaHasPart] = dict(_read_hints(replica, hints))
     parts = [part for part, _ in wanted if part not in found]
     if parts:
         living = living_replicas(replica.keeper, replica.table)
@@ -45,7 +45,7 @@ def find_sources(
     return found
 
 
-def _read_hints(replica: Replica, hints: Mapping[PartName, str]) -> dict[PartName, Source]:
+def _read_hints(replica: Replica, hints: Mapping[PartName, str]) -> dict[PartName, PartSource]:
     addresses = _addresses(replica, sorted(set(hints.values())))
     asked = [(part, name) for part, name in hints.items() if name in addresses]
     paths = [replica.table.replica(name).part(part) for part, name in asked]
@@ -81,13 +81,13 @@ def _addresses(replica: Replica, names: Sequence[str]) -> dict[str, bytes]:
 
 def _read_exact(
     replica: Replica, names: Sequence[str], parts: Sequence[PartName]
-) -> dict[PartName, Source]:
+) -> dict[PartName, PartSource]:
     """Parts that one of these replicas has under this very name."""
     peers = [replica.table.replica(name) for name in names]
     hosts = replica.keeper.get_many([peer.host for peer in peers])
     asked = [(part, number) for part in parts for number in range(len(peers))]
     reads = replica.keeper.get_many([peers[number].part(part) for part, number in asked])
-    found: dict[PartName, Source] = {}
+    found: dict[PartName, PartSource] = {}
     for (part, number), header in zip(asked, reads, strict=True):
         host = hosts[number]
         if part not in found and header is not None and host is not None:
@@ -100,7 +100,7 @@ def _search(
     living: Mapping[str, bool],
     names: Sequence[str],
     parts: Sequence[PartName],
-) -> dict[PartName, Source | NoReplicaHasPart]:
+) -> dict[PartName, PartSource | NoReplicaHasPart]:
     """The largest part that contains each, on any active replica (spec §5.2.1)."""
     keeper, table = replica.keeper, replica.table
     listed = keeper.children_many([table.replica(name).parts for name in names])
@@ -108,7 +108,7 @@ def _search(
         (name, PartSet(map(PartName.parse, had or [])))
         for name, had in zip(names, listed, strict=True)
     ]
-    found: dict[PartName, Source | NoReplicaHasPart] = {}
+    found: dict[PartName, PartSource | NoReplicaHasPart] = {}
     for part in parts:
         best: tuple[PartName, str] | None = None
         for name, theirs in active:
@@ -135,8 +135,8 @@ def _nobody_has(
 
 def _source(
     replica: Replica, name: str, address: bytes, part: PartName, header: bytes
-) -> Source:
+) -> PartSource:
     request = FetchRequest(
         ReplicaAddress.decode(address), replica.table.replica(name).root, part
     )
-    return Source(request, name, part, PartHeader.decode(header) if header else None)
+    return PartSource(request, name, part, PartHeader.decode(header) if header else None)

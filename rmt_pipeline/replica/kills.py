@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from rmt_pipeline.compute.mutate_job import MutateJob
+from rmt_pipeline.compute.mutate.job import MutateJob
 from rmt_pipeline.compute.stop import ask_to_stop, forget_stop
 from rmt_pipeline.zookeeper.keeper import Keeper
 from rmt_pipeline.zookeeper.paths import TablePaths

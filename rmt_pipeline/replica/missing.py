@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from rmt_pipeline.protocol.entries import (
+from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
+from rmt_pipeline.protocol.log.entry import (
     DropPart,
     DropRange,
     LogEntry,
@@ -12,8 +13,7 @@ from rmt_pipeline.protocol.entries import (
     result_of,
     sources_of,
 )
-from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import KnownEntries, living_replicas, queued_entries
 

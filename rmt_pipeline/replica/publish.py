@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, Corruption, OutcomeUnknown
-from rmt_pipeline.protocol.formats import PartHeader
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Op, Refused
+from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
 
 ANSWER_PAUSES_S = (0.05, 0.2, 0.8)
 """Between tries of a write without an answer. While there is no connection each of them takes as
@@ -84,7 +84,7 @@ def publish(
             with _on_disk(replica, node, part, staged):
                 answered(replica, ops)
         except Refused as refused:
-            if refused.path in nobody_has and refused.kind is Kind.NODE_EXISTS:
+            if refused.path in nobody_has and refused.kind is RefusalKind.NODE_EXISTS:
                 _take_back(replica, node, part, staged)
                 continue  # another replica published meanwhile: compare with it
             entry_gone = refused.path in (paths.queue_entry(node), paths.claim(node))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, RmtError
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.publish import Published, answered, publish
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart

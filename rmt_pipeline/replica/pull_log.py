@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.entries import decode
 from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly
+from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.replica.replica import Pointer, Replica
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Kind, Refused, Stat, Watch
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import gone
 
@@ -114,11 +114,11 @@ def _copy(replica: Replica, pointer: Pointer, entries: Sequence[bytes], end: int
     try:
         created = replica.keeper.multi(ops)
     except Refused as refused:
-        if refused.path == paths.is_active and refused.kind is Kind.NO_NODE:
+        if refused.path == paths.is_active and refused.kind is RefusalKind.NO_NODE:
             raise TableIsReadOnly(
                 f"{replica} is not active; start its server with `rmt serve`"
             ) from refused
-        if refused.kind is Kind.BAD_VERSION:
+        if refused.kind is RefusalKind.BAD_VERSION:
             return False
         raise
     replica.memory.pointer = Pointer(end, pointer.version + 1, pointer.is_lost_version)

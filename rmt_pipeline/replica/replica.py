@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmt_pipeline.hints import Hints
+from rmt_pipeline.protocol.merges.size_limits import SizeLimits
 from rmt_pipeline.protocol.mutations import Mutations
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.settings import TableSettings
-from rmt_pipeline.protocol.size_limits import SizeLimits
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.kills import Kills
 from rmt_pipeline.store.part_store import PartStore

@@ -7,7 +7,7 @@ from rmt_pipeline.protocol.errors import Timeout, Unfinished
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.keeper import Kind, Refused
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_number
 
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
@@ -124,7 +124,7 @@ def _wait_one(
                     return False
                 waker.wait_s(WAIT_SLICE_S)
     except Refused as refused:
-        if refused.kind is Kind.NO_NODE:
+        if refused.kind is RefusalKind.NO_NODE:
             return True  # the replica was dropped: nobody is left to wait for
         raise
     return True

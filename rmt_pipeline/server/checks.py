@@ -5,9 +5,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.check import check_part
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.server.log import get_log
 
 WAITING_MAX = 1000  # more than that many broken parts is a broken disk

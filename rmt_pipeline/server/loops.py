@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from rmt_pipeline.compute.merge import SparkMerger
-from rmt_pipeline.compute.mutate import SparkMutator
-from rmt_pipeline.compute.spark import SparkSessions
+from rmt_pipeline.compute.jobs.merge import SparkMerger
+from rmt_pipeline.compute.jobs.mutate import SparkMutator
+from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.config import Config, SparkConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.execute import PartDone, Pool
-from rmt_pipeline.replica.worker import Flush, Tools, WorkSummary, work
+from rmt_pipeline.replica.work.execute import PartDone, Pool, Tools
+from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.server.upkeep import UpkeepLoop
 from rmt_pipeline.system import EventWaker, RandomIds

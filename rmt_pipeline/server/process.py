@@ -10,13 +10,14 @@ from functools import partial
 from http import HTTPStatus
 from types import FrameType
 
-from rmt_pipeline.catalog import Catalog, DirectoryLock, claim_data_directory, require_owner
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.directory import DirectoryLock, claim_data_directory, require_owner
 from rmt_pipeline.config import Config
 from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import Corruption, Unavailable
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.server.app import server_app
 from rmt_pipeline.server.checks import PartChecks
 from rmt_pipeline.server.listener import HttpListener
@@ -217,7 +218,7 @@ class _Process:
 
 def _work_loops(config: Config, name: str, counters: Counters) -> WorkLoops:
     # Only who merges pays for pyarrow and DuckDB: an idle server needs a quarter of the memory.
-    from rmt_pipeline.server.loops import QueueLoops  # noqa: PLC0415
+    from rmt_pipeline.server.loops import QueueLoops  # noqa: PLC0415  start-up
 
     def differing(count: int) -> None:
         counters.parts_differing += count

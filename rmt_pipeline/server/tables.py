@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
-from rmt_pipeline.catalog import Catalog
+from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -22,12 +22,12 @@ from rmt_pipeline.protocol.errors import (
     UnknownDatabase,
     UnknownTable,
 )
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.drop import resume_drop
+from rmt_pipeline.replica.life.drop import resume_drop
+from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.start import Started, start
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
@@ -37,7 +37,7 @@ from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused
 RETRY_SOON_S = 0.5  # the world moved, or did not answer: it may be over at once
 RETRY_LATER_S = 10.0  # somebody has to do something about it; as the original
 
-Name = tuple[str, str]
+ServedName = tuple[str, str]
 """Database and table."""
 
 log = get_log("server")
@@ -69,7 +69,7 @@ class ServedTable:
     """A watch on `is_active` is set and has not fired."""
 
     @property
-    def name(self) -> Name:
+    def name(self) -> ServedName:
         return self.definition.database, self.definition.name
 
     @property
@@ -125,12 +125,12 @@ class Tables:
     identity: Identity
     wake: Callable[[], None]
     """Called from any thread when a table may need another look."""
-    _tables: dict[Name, ServedTable] = field(default_factory=dict, init=False)
+    _tables: dict[ServedName, ServedTable] = field(default_factory=dict, init=False)
     _drops_due_s: float | None = field(default=None, init=False)
     """When (monotonic) to look for drops that were cut off; None: when the catalog changes."""
 
     @property
-    def all(self) -> Mapping[Name, ServedTable]:
+    def all(self) -> Mapping[ServedName, ServedTable]:
         return MappingProxyType(self._tables)
 
     def store_of(self, endpoint: str) -> PartStore | None:
@@ -148,7 +148,7 @@ class Tables:
 
     def follow_catalog(self, keeper: Keeper) -> None:
         """Take up new tables, let go of dropped ones, notice altered ones."""
-        wanted: dict[Name, ServedTable] = {}
+        wanted: dict[ServedName, ServedTable] = {}
         for name in self.catalog.names():
             found = self._read(name)
             if found is not None:
@@ -207,7 +207,7 @@ class Tables:
         disk = LocalDisk(self.catalog.table_directory(definition))
         return PartStore(disk, ids=self.ids)
 
-    def _read(self, name: Name) -> ServedTable | None:
+    def _read(self, name: ServedName) -> ServedTable | None:
         known = self._tables.get(name)
         try:
             definition = self.catalog.definition(*name)

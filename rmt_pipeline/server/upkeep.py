@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
-from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.clean_up import CleanedUp, carry_out, plan_clean_up
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import Clock
 

@@ -1,7 +1,7 @@
 """Directories set aside under `detached/`, where nothing is removed automatically (spec §9.12)."""
 
 from rmt_pipeline.protocol.errors import MissingPart, UserError
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 
 MANIFEST = "part.json"
 DETACHED = "detached"

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from rmt_pipeline.protocol.columns import columns_text
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.formats import PartHeader
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.nodes.columns import columns_text
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import NO_TTL, PartTtl, TtlTimes
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.checksums import HASH_HEX_LENGTH, hash_16, hash_hex
+from rmt_pipeline.store.hashes.checksums import HASH_HEX_LENGTH, hash_16, hash_hex
 
 FORMAT = 1  # Bump when the text changes; keep decoding every older number.
 
@@ -63,7 +63,7 @@ class KeyBound(NamedTuple):
 class Manifest:
     """Everything that is known about one part. Never changes once the part is published.
 
-    `row_hash`, `column_hashes` and `content_hash` are those of `store.row_hash`. `partition` is
+    `row_hash`, `column_hashes` and `content_hash` are those of `store.hashes.rows`. `partition` is
     the partition key's value as ClickHouse prints it in `system.parts.partition`.
     """
 

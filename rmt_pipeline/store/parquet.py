@@ -23,7 +23,7 @@ _SAMPLE_ROWS = 2048
 _REPEATS_MIN = 4  # rows per distinct value from which on a dictionary pays
 
 
-def encode(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "") -> pa.Buffer:
+def to_parquet(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "") -> pa.Buffer:
     """One Parquet file: `compression(codec)`, statistics, row groups of bounded size.
 
     `sorted_by`: columns by which the rows are in ascending order, told to readers. The Arrow
@@ -64,7 +64,7 @@ def chunks_of(buffer: pa.Buffer) -> Iterator[bytes]:
         yield buffer.slice(start, min(_CHUNK_BYTES, buffer.size - start)).to_pybytes()
 
 
-def decode(data: bytes) -> pa.Table:
+def from_parquet(data: bytes) -> pa.Table:
     """A whole file from memory. Raises Corruption when it is not Parquet."""
     try:
         return pq.ParquetFile(pa.BufferReader(data)).read()
@@ -93,6 +93,7 @@ def open_dataset(
 
     A column that a file does not have reads as NULL.
     """
+    # For start-up time.
     import pyarrow.dataset as ds  # noqa: PLC0415  as slow to import as all else here together
 
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(columns)])

@@ -19,11 +19,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.checksums import hash_of_chunks
 from rmt_pipeline.store.detached import set_aside
 from rmt_pipeline.store.disk import Disk, Lock
+from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.system import IdSource

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.checksums import HashingChunks, hash_of_chunks
 from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.hashes.checksums import HashingChunks, hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest, PartFile
 
 

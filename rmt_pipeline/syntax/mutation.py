@@ -219,7 +219,7 @@ def _in(c: Cursor) -> Partition | None:
 
 
 def _alter_column(c: Cursor, verb: str) -> AlterColumn:
-    """As `protocol.alter_commands` writes them for the log."""
+    """As `protocol.alter.commands` writes them for the log."""
     start = c.current.start
     column = c.identifier()
     partition = None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.alter_history import AlterRecord
+from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.snapshot import gone

@@ -45,8 +45,8 @@ from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
     Delete,
-    Kind,
     Op,
+    RefusalKind,
     Refused,
     SetData,
     Stat,
@@ -62,12 +62,12 @@ CLOSE_TIMEOUT_S = 2.5  # how long the server may take to confirm the end of a se
 SETTLE_PAUSE_S = 1.0  # between two tries to delete what the session left
 _OP_OVERHEAD_BYTES = 80  # header, lengths, access control list, flags
 
-_KINDS: dict[type[Exception], Kind] = {
-    NoNodeError: Kind.NO_NODE,
-    NodeExistsError: Kind.NODE_EXISTS,
-    BadVersionError: Kind.BAD_VERSION,
-    NotEmptyError: Kind.NOT_EMPTY,
-    NoChildrenForEphemeralsError: Kind.NO_CHILDREN_FOR_EPHEMERALS,
+_KINDS: dict[type[Exception], RefusalKind] = {
+    NoNodeError: RefusalKind.NO_NODE,
+    NodeExistsError: RefusalKind.NODE_EXISTS,
+    BadVersionError: RefusalKind.BAD_VERSION,
+    NotEmptyError: RefusalKind.NOT_EMPTY,
+    NoChildrenForEphemeralsError: RefusalKind.NO_CHILDREN_FOR_EPHEMERALS,
 }
 
 T = TypeVar("T")
@@ -222,7 +222,7 @@ class KazooKeeper:
             try:
                 return self._answer(pending, path)
             except Refused as refused:
-                if refused.kind is Kind.NO_NODE:
+                if refused.kind is RefusalKind.NO_NODE:
                     return None
                 raise
 

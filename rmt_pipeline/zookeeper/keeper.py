@@ -82,7 +82,7 @@ def absent(path: str) -> list[Op]:
     return [Create(path), Delete(path)]
 
 
-class Kind(StrEnum):
+class RefusalKind(StrEnum):
     NO_NODE = "no node"
     NODE_EXISTS = "node exists"
     BAD_VERSION = "bad version"
@@ -95,7 +95,7 @@ class Refused(Conflict):
 
     code = "UNEXPECTED_ZOOKEEPER_ERROR"
 
-    def __init__(self, kind: Kind, path: str, index: int = 0) -> None:
+    def __init__(self, kind: RefusalKind, path: str, index: int = 0) -> None:
         super().__init__(f"ZooKeeper refused operation {index} on {path}: {kind}")
         self.kind = kind
         self.path = path

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.hints import Hints
-from rmt_pipeline.protocol.entries import LogEntry, virtual_parts
 from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
-from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
 from rmt_pipeline.protocol.mutations import FinishedMutations
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.keeper import Keeper, Watch
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import ReplicaRetired, RmtError
 from rmt_pipeline.zookeeper.batches import batches
-from rmt_pipeline.zookeeper.keeper import Check, Delete, Kind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused
 
 if TYPE_CHECKING:
     from rmt_pipeline.zookeeper.keeper import Keeper
@@ -144,4 +144,4 @@ def _delete(keeper: "Keeper", paths: Sequence[str]) -> None:
 
 
 def _is_gone(error: Exception) -> bool:
-    return isinstance(error, Refused) and error.kind is Kind.NO_NODE
+    return isinstance(error, Refused) and error.kind is RefusalKind.NO_NODE

@@ -1,6 +1,6 @@
 """Each multi of the protocol as a function that returns its operations; nothing is sent here.
 
-The functions take bytes that `protocol.entries` and `protocol.formats` made, and part names; the
+The functions take bytes that `protocol.log.codec` and `protocol.nodes` made, and part names; the
 order of operations matters only where a refusal is attributed to one of them (`Tagged`).
 """
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.interpret import Purpose
+from rmt_pipeline.protocol.inserts.interpret import Purpose
 from rmt_pipeline.protocol.mutations import FinishedMutations
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.batches import op_bytes
 from rmt_pipeline.zookeeper.keeper import (
     Check,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.compute.merge_job import SourcePart
+from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.sql.formats.write import column_text
@@ -19,7 +19,7 @@ from rmt_pipeline.translate.evaluate import conform
 from rmt_pipeline.translate.select.query import translate_query
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, connection, create_table
 from tests.support.merging import write_part
-from tests.unit.alter.altering import alter
+from tests.unit.protocol.alter.altering import alter
 
 COLUMNS = (
     Column("id", "Int64"),

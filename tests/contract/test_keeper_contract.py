@@ -13,8 +13,8 @@ from rmt_pipeline.zookeeper.keeper import (
     Create,
     Delete,
     Keeper,
-    Kind,
     Op,
+    RefusalKind,
     Refused,
     SetData,
     absent,
@@ -23,7 +23,7 @@ from tests.conftest import Sessions
 from tests.support.waiting import LIMIT_S
 
 
-def refusal(keeper: Keeper, *ops: Op) -> tuple[Kind, str, int]:
+def refusal(keeper: Keeper, *ops: Op) -> tuple[RefusalKind, str, int]:
     with pytest.raises(Refused) as caught:
         keeper.multi(ops)
     return caught.value.kind, caught.value.path, caught.value.index
@@ -62,7 +62,7 @@ def test_a_multi_returns_created_paths_and_nothing_for_other_operations(keeper: 
 def test_a_refused_multi_names_the_culprit_and_leaves_no_trace(keeper: Keeper) -> None:
     keeper.multi([Create("/a", b"old")])
     ops: list[Op] = [Create("/b"), SetData("/a", b"new"), Delete("/missing"), Create("/c")]
-    assert refusal(keeper, *ops) == (Kind.NO_NODE, "/missing", 2)
+    assert refusal(keeper, *ops) == (RefusalKind.NO_NODE, "/missing", 2)
     assert keeper.exists("/b") is None
     assert keeper.exists("/c") is None
     assert keeper.get("/a")[0] == b"old"
@@ -72,33 +72,33 @@ def test_a_refused_multi_names_the_culprit_and_leaves_no_trace(keeper: Keeper) -
 def test_a_multi_sees_its_own_earlier_operations(keeper: Keeper) -> None:
     keeper.multi([Create("/a"), Create("/a/b"), SetData("/a/b", b"1", 0), Delete("/a/b", 1)])
     assert keeper.children("/a") == []
-    assert refusal(keeper, Delete("/a"), Create("/a/b")) == (Kind.NO_NODE, "/a/b", 1)
+    assert refusal(keeper, Delete("/a"), Create("/a/b")) == (RefusalKind.NO_NODE, "/a/b", 1)
 
 
 def test_absent_refuses_what_exists_and_leaves_nothing_behind(keeper: Keeper) -> None:
     keeper.multi([Create("/a"), *absent("/a/b")])
     assert keeper.exists("/a/b") is None
     keeper.multi([Create("/a/b")])
-    assert refusal(keeper, Check("/a"), *absent("/a/b")) == (Kind.NODE_EXISTS, "/a/b", 1)
+    assert refusal(keeper, Check("/a"), *absent("/a/b")) == (RefusalKind.NODE_EXISTS, "/a/b", 1)
 
 
 @pytest.mark.parametrize(
     ("op", "kind"),
     [
-        (Create("/a"), Kind.NODE_EXISTS),
-        (Create("/no/b"), Kind.NO_NODE),
-        (Create("/no/b-", sequence=True), Kind.NO_NODE),
-        (Create("/e/b"), Kind.NO_CHILDREN_FOR_EPHEMERALS),
-        (Delete("/no"), Kind.NO_NODE),
-        (Delete("/a", 7), Kind.BAD_VERSION),
-        (Delete("/a"), Kind.NOT_EMPTY),
-        (SetData("/no"), Kind.NO_NODE),
-        (SetData("/a", b"", 7), Kind.BAD_VERSION),
-        (Check("/no"), Kind.NO_NODE),
-        (Check("/a", 7), Kind.BAD_VERSION),
+        (Create("/a"), RefusalKind.NODE_EXISTS),
+        (Create("/no/b"), RefusalKind.NO_NODE),
+        (Create("/no/b-", sequence=True), RefusalKind.NO_NODE),
+        (Create("/e/b"), RefusalKind.NO_CHILDREN_FOR_EPHEMERALS),
+        (Delete("/no"), RefusalKind.NO_NODE),
+        (Delete("/a", 7), RefusalKind.BAD_VERSION),
+        (Delete("/a"), RefusalKind.NOT_EMPTY),
+        (SetData("/no"), RefusalKind.NO_NODE),
+        (SetData("/a", b"", 7), RefusalKind.BAD_VERSION),
+        (Check("/no"), RefusalKind.NO_NODE),
+        (Check("/a", 7), RefusalKind.BAD_VERSION),
     ],
 )
-def test_each_refusal_has_its_kind(keeper: Keeper, op: Op, kind: Kind) -> None:
+def test_each_refusal_has_its_kind(keeper: Keeper, op: Op, kind: RefusalKind) -> None:
     keeper.multi([Create("/a"), Create("/a/child"), Create("/e", ephemeral=True)])
     assert refusal(keeper, op) == (kind, op.path, 0)
     assert refusal(keeper, Check("/"), op, Check("/")) == (kind, op.path, 1)
@@ -108,11 +108,11 @@ def test_a_wrong_version_is_reported_before_children_that_are_in_the_way(
     keeper: Keeper,
 ) -> None:
     keeper.multi([Create("/a"), Create("/a/child")])
-    assert refusal(keeper, Delete("/a", 3)) == (Kind.BAD_VERSION, "/a", 0)
+    assert refusal(keeper, Delete("/a", 3)) == (RefusalKind.BAD_VERSION, "/a", 0)
 
 
 def test_of_two_culprits_the_first_is_named(keeper: Keeper) -> None:
-    assert refusal(keeper, Delete("/x"), Check("/y")) == (Kind.NO_NODE, "/x", 0)
+    assert refusal(keeper, Delete("/x"), Check("/y")) == (RefusalKind.NO_NODE, "/x", 0)
 
 
 def test_pipelined_multis_are_independent(keeper: Keeper) -> None:
@@ -123,7 +123,7 @@ def test_pipelined_multis_are_independent(keeper: Keeper) -> None:
     assert results[0] == ["/a/1"]
     assert isinstance(results[1], Refused)
     assert (results[1].kind, results[1].path, results[1].index) == (
-        Kind.NODE_EXISTS,
+        RefusalKind.NODE_EXISTS,
         "/a/1",
         0,
     )
@@ -210,7 +210,7 @@ def test_reading_what_is_not_there(keeper: Keeper) -> None:
     for read in (keeper.get, keeper.children, keeper.children_stat):
         with pytest.raises(Refused) as caught:
             read("/missing")
-        assert (caught.value.kind, caught.value.path) == (Kind.NO_NODE, "/missing")
+        assert (caught.value.kind, caught.value.path) == (RefusalKind.NO_NODE, "/missing")
     assert keeper.exists("/missing") is None
     assert keeper.get_many(["/missing"]) == [None]
     assert keeper.exists_many(["/missing"]) == [None]

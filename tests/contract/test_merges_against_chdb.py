@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmt_pipeline.compute.blocks import blocks_of
-from rmt_pipeline.compute.merge import LocalMerger, MergeDone, SourcePart
-from rmt_pipeline.compute.merge_final import final_files
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.compute.insert.blocks import blocks_of
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.merge.job import MergeDone, SourcePart
+from rmt_pipeline.compute.read.final import final_files
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.syntax.ttl import parse_ttl
 from rmt_pipeline.system import SystemClock

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.alter_commands import AlterCommand
-from rmt_pipeline.replica.assign import optimize_partition
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.drop import drop_replica, remove_leftovers
+from rmt_pipeline.protocol.alter.commands import AlterCommand
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.life.drop import drop_replica, remove_leftovers
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.checkers import what_is_left, what_is_missing
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert

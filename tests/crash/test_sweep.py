@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rmt_pipeline.protocol.errors import MissingPart
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
 from tests.support.sim_rows import stage_rows

@@ -16,7 +16,7 @@ from examples.flights.laptop import Everything, write_config
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
-from rmt_pipeline.replica.compare import compare_replicas
+from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
 

@@ -7,10 +7,10 @@ import pytest
 
 from examples.flights import source
 from rmt_pipeline.dagster import checks, ledger, names
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.assign_mutations import assign_mutations
-from rmt_pipeline.replica.execute import PartDone
-from rmt_pipeline.replica.mutations import finalize_mutations, load_mutations
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
+from rmt_pipeline.replica.work.execute import PartDone
 from rmt_pipeline.table import Table
 from tests.support.site import Site
 

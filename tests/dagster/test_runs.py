@@ -14,7 +14,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from examples.flights import source
 from rmt_pipeline.dagster import ledger, names, sensors
 from rmt_pipeline.dagster.watching import follow_mutations, wait_for_work
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.system import SystemClock
 from tests.support.site import Site
 

@@ -31,9 +31,9 @@ class LineMutant:
 PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
 ZOOKEEPER = "rmt_pipeline/zookeeper"
-VALUES = "tests/unit/protocol_values tests/property/test_values.py"
-UPKEEP = "tests/unit/protocol_upkeep"
-MERGES = "tests/unit/protocol_merges tests/property/test_merges.py"
+VALUES = "tests/unit/protocol/values tests/property/test_values.py"
+UPKEEP = "tests/unit/protocol/upkeep"
+MERGES = "tests/unit/protocol/merges tests/property/test_merges.py"
 ACCOUNTING = "tests/unit/replica/test_accounting.py"
 CLAIMS = "tests/unit/replica/test_claims.py"
 BESIDE = "tests/simulation/test_scenarios_beside.py"
@@ -42,8 +42,8 @@ CLONE = "tests/unit/replica/test_clone.py"
 ON_DISK = "tests/unit/replica/test_look_at_disk.py"
 CLEAN_UP = "tests/unit/replica/test_clean_up.py"
 INSERTS = "tests/unit/replica/test_insert_in_part.py"
-MUTATIONS = "tests/unit/protocol_mutations tests/property/test_mutations.py"
-FINISHED = "tests/unit/protocol_mutations tests/property/test_finished_mutations.py"
+MUTATIONS = "tests/unit/protocol/mutations tests/property/test_mutations.py"
+FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
 UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
 
@@ -68,42 +68,42 @@ APPLIED = """\
 MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "parts: one without a greater level contains",
-        f"{PROTOCOL}/parts.py",
+        f"{PROTOCOL}/parts/name.py",
         "                or self.level > other.level\n",
         "                or self.level >= other.level\n",
         VALUES,
     ),
     LineMutant(
         "parts: mutations do not count in containing",
-        f"{PROTOCOL}/parts.py",
+        f"{PROTOCOL}/parts/name.py",
         "            and self.mutation >= other.mutation\n",
         "",
         VALUES,
     ),
     LineMutant(
         "parts: neighbours overlap",
-        f"{PROTOCOL}/parts.py",
+        f"{PROTOCOL}/parts/name.py",
         "            or self.block_min > other.block_max\n",
         "            or self.block_min >= other.block_max\n",
         VALUES,
     ),
     LineMutant(
         "parts: a drop range includes its delimiter",
-        f"{PROTOCOL}/parts.py",
+        f"{PROTOCOL}/parts/name.py",
         "PartName(partition, 0, delimiter - 1,",
         "PartName(partition, 0, delimiter,",
         VALUES,
     ),
     LineMutant(
         "parts: a merge keeps the level",
-        f"{PROTOCOL}/parts.py",
+        f"{PROTOCOL}/parts/name.py",
         "max(part.level for part in sources) + 1,",
         "max(part.level for part in sources),",
         VALUES,
     ),
     LineMutant(
         "part set: what is covered stays",
-        f"{PROTOCOL}/part_set.py",
+        f"{PROTOCOL}/parts/set.py",
         "        members[low:high] = [part]\n",
         "        members[low:low] = [part]\n",
         VALUES,
@@ -159,42 +159,42 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "interpret: a lock that is gone is a gone table",
-        f"{PROTOCOL}/interpret.py",
+        f"{PROTOCOL}/inserts/interpret.py",
         '        case "no node", Purpose.UNLOCK, int(index):\n',
         '        case "other", Purpose.UNLOCK, int(index):\n',
-        "tests/unit/protocol_insert",
+        "tests/unit/protocol/inserts",
     ),
     LineMutant(
         "interpret: no answer to the question is a no",
-        f"{PROTOCOL}/interpret.py",
+        f"{PROTOCOL}/inserts/interpret.py",
         "        return StillUnknown()\n",
         "        return NotCommitted()\n",
-        "tests/unit/protocol_insert",
+        "tests/unit/protocol/inserts",
     ),
     LineMutant(
         "predicate: a part that waits for its quorum",
-        f"{PROTOCOL}/merge_predicate.py",
+        f"{PROTOCOL}/merges/predicate.py",
         "if part == self.quorum_part or part in self.parallel_quorum_parts:",
         "if part in self.parallel_quorum_parts:",
         MERGES,
     ),
     LineMutant(
         "predicate: a part that is going to be dropped",
-        f"{PROTOCOL}/merge_predicate.py",
+        f"{PROTOCOL}/merges/predicate.py",
         "        if covering.is_drop_range:\n",
         "        if covering is part:\n",
         MERGES,
     ),
     LineMutant(
         "selector: larger than allowed",
-        f"{PROTOCOL}/merge_selector.py",
+        f"{PROTOCOL}/merges/selector.py",
         "        if size > self._bytes_max:\n",
         "        if size < 0:\n",
         MERGES,
     ),
     LineMutant(
         "selector: unbalanced ranges",
-        f"{PROTOCOL}/merge_selector.py",
+        f"{PROTOCOL}/merges/selector.py",
         "        if ratio >= needed:\n",
         "        if ratio >= needed / 2:\n",
         MERGES,
@@ -222,7 +222,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "mutations: the log pulled before the numbers in flight are read",
-        f"{REPLICA}/mutations.py",
+        f"{REPLICA}/mutations/mutations.py",
         "        committing = _in_flight(replica, mutations, open_ids)\n"
         "        pulled = pull_log(replica, afresh=True)\n"
         "        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)\n",
@@ -233,7 +233,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "mutations: a look that a clone cut in two",
-        f"{REPLICA}/mutations.py",
+        f"{REPLICA}/mutations/mutations.py",
         "        if noted.is_lost_version == pulled.is_lost_version == snapshot.is_lost_version:\n",
         "        if memory:\n",
         NOTED,
@@ -254,21 +254,21 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "clone: still finished with what it had finished",
-        f"{REPLICA}/clone.py",
+        f"{REPLICA}/life/clone.py",
         "                    SetData(replica.paths.mutation_pointer),\n",
         "",
         NOTED,
     ),
     LineMutant(
         "mutations: who waits for one waits for those before it",
-        f"{REPLICA}/mutations.py",
+        f"{REPLICA}/mutations/mutations.py",
         "        return mutation_id in noted_mutations(keeper, paths).finished\n",
         "        return mutation_id <= noted_mutations(keeper, paths).finished.pointer\n",
         NOTED,
     ),
     LineMutant(
         "mutations: the first partition comes first",
-        f"{REPLICA}/assign_mutations.py",
+        f"{REPLICA}/assign/mutations.py",
         "    for part in _oldest_first(view):\n",
         "    for part in view.active:\n",
         NOTED,
@@ -282,21 +282,21 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "mutations: without an answer taken for not there",
-        f"{REPLICA}/mutations.py",
+        f"{REPLICA}/mutations/mutations.py",
         "        return settle_mutation(replica, sent, is_held=True)\n",
         "        return None\n",
         UNANSWERED,
     ),
     LineMutant(
         "mutations: an allocation without an answer is forgotten",
-        f"{REPLICA}/mutations.py",
+        f"{REPLICA}/mutations/mutations.py",
         "        with seen_to(replica.keeper, strays):\n            created",
         "        if strays:\n            created",
         UNANSWERED,
     ),
     LineMutant(
         "alter: a submission is looked for and not fenced off",
-        f"{REPLICA}/alter.py",
+        f"{REPLICA}/alter/request.py",
         "        keeper.multi(fence_alter(table, seen))\n",
         "        raise Refused(Kind.BAD_VERSION, table.alters)\n",
         UNANSWERED,
@@ -310,10 +310,10 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "alter: ZooKeeper is told before the disk",
-        f"{REPLICA}/alter_apply.py",
+        f"{REPLICA}/alter/apply.py",
         f"{TAKE_UP}    try:\n{APPLIED}",
         f"    try:\n{APPLIED}{TAKE_UP}",
-        "tests/unit/replica/test_alter.py",
+        "tests/unit/replica/alter/test_alter.py",
     ),
     LineMutant(
         "wire: a name may lead elsewhere",
@@ -352,28 +352,28 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "check: a part that was fetched meanwhile is given up",
-        "rmt_pipeline/replica/check.py",
+        "rmt_pipeline/replica/upkeep/check.py",
         "            if refused.kind is Kind.BAD_VERSION:\n                continue\n",
         "            if refused.kind is Kind.BAD_VERSION:\n                return problem\n",
         BAD_PARTS,
     ),
     LineMutant(
         "check: what cannot be set aside is not healed",
-        "rmt_pipeline/replica/check.py",
+        "rmt_pipeline/replica/upkeep/check.py",
         '        return f"; it could not be set aside: {error}"\n',
         "        raise\n",
         BAD_PARTS,
     ),
     LineMutant(
         "start: files that are gone are not missed",
-        "rmt_pipeline/replica/check.py",
+        "rmt_pipeline/replica/upkeep/check.py",
         "LocalPart(part, replica.store.inspect(part).rows)",
         "LocalPart(part, replica.store.manifest(part).rows)",
         BAD_PARTS,
     ),
     LineMutant(
         "merge: one source that is gone stops them all",
-        "rmt_pipeline/replica/merge.py",
+        "rmt_pipeline/replica/work/merge.py",
         "                    suspect(replica, error)\n                    continue\n",
         "                    suspect(replica, error)\n                    return\n",
         BAD_PARTS,
@@ -387,14 +387,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "worker: a part that cannot be read stops the pool",
-        "rmt_pipeline/replica/worker.py",
+        "rmt_pipeline/replica/work/worker.py",
         "            problem = suspect(self.replica, error)\n",
         "            problem = None\n",
         BAD_PARTS,
     ),
     LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",
-        "rmt_pipeline/replica/assign.py",
+        "rmt_pipeline/replica/assign/merges.py",
         "    require_covered_now(replica, entry.result, entry.sources)\n",
         "",
         ACCOUNTING,
@@ -415,21 +415,21 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "worker: what the disk can't do keeps claims",
-        "rmt_pipeline/replica/execute.py",
+        "rmt_pipeline/replica/work/execute.py",
         "        finally:\n            self.give_back(batch)\n",
         "        finally:\n            pass\n",
         CLAIMS,
     ),
     LineMutant(
         "worker: what another session is at is begun again",
-        "rmt_pipeline/replica/worker.py",
+        "rmt_pipeline/replica/work/worker.py",
         "                elsewhere=self._hands.made_elsewhere(living.keeper),\n",
         "",
         BESIDE,
     ),
     LineMutant(
         "worker: the loop does the work itself",
-        "rmt_pipeline/replica/worker.py",
+        "rmt_pipeline/replica/work/worker.py",
         "            self._spawn(lambda: self._run(executor, batch))\n",
         "            self._run(executor, batch)\n",
         BESIDE,
@@ -443,7 +443,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "insert: other rows of a token are its retry",
-        "rmt_pipeline/replica/insert.py",
+        "rmt_pipeline/replica/insert/insert.py",
         "        if not known.record.is_whole and known.record.row_hash != self.record.row_hash:\n",
         "        if known.record.row_hash == '' and not known.record.is_whole:\n",
         INSERTS,
@@ -457,14 +457,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "clone: the pointer of its source is not asserted",
-        "rmt_pipeline/replica/clone.py",
+        "rmt_pipeline/replica/life/clone.py",
         "                    Check(source.paths.log_pointer, stat.version),\n",
         "",
         CLONE,
     ),
     LineMutant(
         "clone: its source may have become lost",
-        "rmt_pipeline/replica/clone.py",
+        "rmt_pipeline/replica/life/clone.py",
         "                Check(source.paths.is_lost, source.is_lost_version),\n"
         "                SetData(",
         "                SetData(",
@@ -472,7 +472,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "clone: done although it was marked lost anew",
-        "rmt_pipeline/replica/clone.py",
+        "rmt_pipeline/replica/life/clone.py",
         'SetData(replica.paths.is_lost, b"0", own_version),',
         'SetData(replica.paths.is_lost, b"0"),',
         CLONE,
@@ -493,7 +493,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "start: what the log lost is not missed",
-        "rmt_pipeline/replica/start.py",
+        "rmt_pipeline/replica/life/start.py",
         "    mark_lost_if_log_is_gone(replica)\n",
         "",
         CLONE,
@@ -507,21 +507,21 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "start: what is queued is not under way",
-        "rmt_pipeline/replica/check.py",
+        "rmt_pipeline/replica/upkeep/check.py",
         "        or part in queued  #",
         "        #",
         ON_DISK,
     ),
     LineMutant(
         "start: what has a block number is not under way",
-        "rmt_pipeline/replica/check.py",
+        "rmt_pipeline/replica/upkeep/check.py",
         "        or part.block_min in locks.get(part.partition, ())\n",
         "",
         ON_DISK,
     ),
     LineMutant(
         "start: what is claimed is not under way",
-        "rmt_pipeline/replica/check.py",
+        "rmt_pipeline/replica/upkeep/check.py",
         "        if part in claimed\n",
         "        if part is None\n",
         ON_DISK,
@@ -542,7 +542,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "part names: leading zeros",
-        f"{PROTOCOL}/parts.py",
+        f"{PROTOCOL}/parts/name.py",
         "        return part if str(part) == text else None",
         "        return part",
         VALUES,

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol import merge_predicate, queue, queue_rules
 from rmt_pipeline.protocol.errors import OutcomeUnknown
-from rmt_pipeline.replica import (
-    assign,
-    execute,
-    fetch,
-    insert,
-    publish,
-)
-from rmt_pipeline.replica.insert import Insertion
+from rmt_pipeline.protocol.merges import predicate as merge_predicate
+from rmt_pipeline.protocol.queue import rules as queue_rules
+from rmt_pipeline.protocol.queue import view as queue
+from rmt_pipeline.replica import fetch, publish
+from rmt_pipeline.replica.assign import merges as assign
+from rmt_pipeline.replica.insert import insert
+from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.work import execute
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData

@@ -11,22 +11,18 @@ from rmt_pipeline import table
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.mutations import Mutations
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import InsertRecord
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
-from rmt_pipeline.replica import (
-    accounting,
-    alter_apply,
-    check,
-    claims,
-    clean_up,
-    clone,
-    execute,
-    mutations,
-)
-from rmt_pipeline.replica import start as start_action
-from rmt_pipeline.replica.insert import Insertion
+from rmt_pipeline.replica import accounting, claims
+from rmt_pipeline.replica.alter import apply as alter_apply
+from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.life import clone
+from rmt_pipeline.replica.life import start as start_action
+from rmt_pipeline.replica.mutations import mutations
+from rmt_pipeline.replica.upkeep import check, clean_up
+from rmt_pipeline.replica.work import execute
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData

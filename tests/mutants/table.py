@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.interpret import Committed, NotCommitted
+from rmt_pipeline.protocol.inserts.interpret import Committed, NotCommitted
 from rmt_pipeline.protocol.mutations import Mutations
-from rmt_pipeline.replica import clean_up, mutations, publish, pull_log
+from rmt_pipeline.replica import publish, pull_log
+from rmt_pipeline.replica.mutations import mutations
+from rmt_pipeline.replica.upkeep import clean_up
 from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
 from tests.mutants import plants_upkeep as upkeep

@@ -25,29 +25,26 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.catalog.definition import decode_definition
-from rmt_pipeline.compute.inputs import conform, file_of_format
+from rmt_pipeline.compute.inputs.conform import conform, file_of_format
 from rmt_pipeline.config import load_config
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.server import exchange_app
-from rmt_pipeline.protocol.alter_history import AlterRecord
-from rmt_pipeline.protocol.columns import parse_columns
-from rmt_pipeline.protocol.entries import decode
+from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable, UserError
-from rmt_pipeline.protocol.formats import (
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.nodes.columns import parse_columns
+from rmt_pipeline.protocol.nodes.formats import (
     AddedParts,
-    Attempts,
-    Claim,
-    InsertBatch,
-    InsertRecord,
     MutationEntry,
     PartHeader,
     QuorumEntry,
     ReplicaAddress,
-    parse_metadata,
 )
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.settings import QuerySettings
-from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.protocol.nodes.metadata import parse_metadata
+from rmt_pipeline.protocol.nodes.records import Attempts, Claim, InsertBatch, InsertRecord
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import parse_commands

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rmt_pipeline.protocol.entries import DropRange, LogEntry, result_of
-from rmt_pipeline.protocol.formats import MutationEntry
+from rmt_pipeline.protocol.log.entry import DropRange, LogEntry, result_of
 from rmt_pipeline.protocol.mutations import Desired, FinishedMutations, Mutations
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName, mutated
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.parts.name import PartName, mutated
+from rmt_pipeline.protocol.parts.set import PartSet
 from tests.support.protocol import TIME_S, drop, get, merge, mutate
 
 PARTITIONS = ("a", "b")

@@ -3,23 +3,19 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.protocol.columns import columns_text, parse_columns
-from rmt_pipeline.protocol.entries import LogEntry, decode, encode
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.formats import (
+from rmt_pipeline.protocol.log.codec import decode, encode
+from rmt_pipeline.protocol.log.entry import LogEntry
+from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
+from rmt_pipeline.protocol.nodes.formats import (
     AddedParts,
-    Attempts,
-    Claim,
-    InsertBatch,
-    InsertRecord,
-    Metadata,
     MutationEntry,
     PartHeader,
     QuorumEntry,
     ReplicaAddress,
-    metadata_mismatch,
-    parse_metadata,
 )
+from rmt_pipeline.protocol.nodes.metadata import Metadata, metadata_mismatch, parse_metadata
+from rmt_pipeline.protocol.nodes.records import Attempts, Claim, InsertBatch, InsertRecord
 from rmt_pipeline.protocol.table import Column
 from tests.support.strategies import (
     log_entries,

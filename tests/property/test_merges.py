@@ -8,17 +8,17 @@ from math import isclose
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.protocol.merge_predicate import MergePredicate, mergeable_runs
-from rmt_pipeline.protocol.merge_selector import (
+from rmt_pipeline.protocol.merges.predicate import MergePredicate, mergeable_runs
+from rmt_pipeline.protocol.merges.selector import (
     GIB,
     MergeablePart,
     SelectorSettings,
     explain_run,
     select_merge,
 )
-from rmt_pipeline.protocol.part_set import Intersects, PartSet
-from rmt_pipeline.protocol.parts import PartName, merged
-from rmt_pipeline.protocol.size_limits import SizeLimits
+from rmt_pipeline.protocol.merges.size_limits import SizeLimits
+from rmt_pipeline.protocol.parts.name import PartName, merged
+from rmt_pipeline.protocol.parts.set import Intersects, PartSet
 
 # --- the predicate -----------------------------------------------------------------------------
 

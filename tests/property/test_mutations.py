@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.compute.kernel_commands import Commands
+from rmt_pipeline.compute.mutate.commands import CompiledCommands
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.types import arrow_schema
 
@@ -131,7 +131,7 @@ def test_commands_do_to_each_row_what_they_say(rows, commands, cut, coded):
     if coded:
         at = table.schema.get_field_index("v")
         table = table.set_column(at, "v", table.column("v").dictionary_encode())
-    kernel = Commands(texts, COLUMNS, "all")
+    kernel = CompiledCommands(texts, COLUMNS, "all")
     applied = kernel.apply(table)
     assert applied.rows.to_pylist() == after
     assert kernel.match(table) == touched

@@ -12,14 +12,14 @@ from hypothesis.stateful import (
     rule,
 )
 
-from rmt_pipeline.protocol.entries import (
+from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
     MutatePart,
     drop_range_of,
     sources_of,
     virtual_parts,
 )
-from rmt_pipeline.protocol.queue import Facts, Wait
+from rmt_pipeline.protocol.queue.facts import Facts, Wait
 from tests.support.queue_model import KINDS, Log, Replica
 
 few = st.integers(0, 3)

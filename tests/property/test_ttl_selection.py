@@ -6,14 +6,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.protocol.entries import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
-from rmt_pipeline.protocol.merge_ttl import (
-    TtlPart,
-    TtlSettings,
-    select_ttl_merge,
-    ttl_merges,
-)
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
+from rmt_pipeline.protocol.merges.ttl import TtlPart, TtlSettings, select_ttl_merge, ttl_merges
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.ttl import PartTtl, TtlRule, TtlTimes, codec_of, is_unknown
 
 DELETE = TtlRule("delete", "d")

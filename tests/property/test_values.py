@@ -5,10 +5,10 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rmt_pipeline.protocol.blocks import block_id, token_block_id
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.part_set import Added, HasCovering, Intersects, PartSet
-from rmt_pipeline.protocol.parts import PartName, gap, merged, mutated
+from rmt_pipeline.protocol.inserts.ids import block_id, token_block_id
+from rmt_pipeline.protocol.parts.name import PartName, gap, merged, mutated
+from rmt_pipeline.protocol.parts.set import Added, HasCovering, Intersects, PartSet
 from rmt_pipeline.protocol.text import (
     escape,
     format_time,

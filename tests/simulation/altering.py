@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from rmt_pipeline.protocol.alter_commands import AddColumn, AlterCommand, DropColumn
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand, DropColumn
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.alter import request_alter
+from rmt_pipeline.replica.alter.request import request_alter
 from tests.support.cluster import Context, SimWaker
 
 

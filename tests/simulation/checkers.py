@@ -8,14 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.columns import columns_text
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
-from rmt_pipeline.protocol.formats import PartHeader
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import InsertRecord
-from rmt_pipeline.replica.execute import POOLS
+from rmt_pipeline.protocol.nodes.columns import columns_text
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.pull_log import LogTrimmed
+from rmt_pipeline.replica.work.execute import POOLS
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
 from tests.simulation.ledger import ClientInsert, Ledger, inserted_as

@@ -5,9 +5,9 @@ and what the log says of rows and mutations, from which follows what must be the
 import math
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.formats import MutationEntry
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.result import InsertResult
 
 SUFFIX = "+"
 """What a simulated UPDATE appends begins so: the text before it says which row it was."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.assign import optimize_partition
-from rmt_pipeline.replica.execute import Executor, Pool, Step
-from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.work.execute import Executor, Pool, Step
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 from tests.simulation.checkers import what_is_missing

@@ -4,25 +4,30 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from rmt_pipeline.protocol.entries import AlterMetadata, encode
 from rmt_pipeline.protocol.errors import (
     Corruption,
     OutcomeUnknown,
     ReplicaAlreadyExists,
+    ReplicaIsAlreadyActive,
     TableIsReadOnly,
 )
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.records import Attempts
-from rmt_pipeline.replica.assign import (
-    Assigned,
-)
-from rmt_pipeline.replica.check import UNANNOUNCED_S, check_part, look_at_disk, recover_parts
-from rmt_pipeline.replica.clone import clone_if_lost
-from rmt_pipeline.replica.create import create_replica
-from rmt_pipeline.replica.execute import Executor, Step
-from rmt_pipeline.replica.insert_result import InsertCancelled, Outcome
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import AlterMetadata
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.replica.assign.merges import Assigned
+from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
+from rmt_pipeline.replica.life.clone import clone_if_lost
+from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.start import activate
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.start import ReplicaIsAlreadyActive, activate
+from rmt_pipeline.replica.upkeep.check import (
+    UNANNOUNCED_S,
+    check_part,
+    look_at_disk,
+    recover_parts,
+)
+from rmt_pipeline.replica.work.execute import Executor, Step
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.simulation.scene import (
     Scene,

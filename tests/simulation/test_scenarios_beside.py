@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from rmt_pipeline.compute.merge_job import MergeJob, MergeOutcome
+from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
+from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.execute import Executor, Pool, Tools
-from rmt_pipeline.replica.peers import FetchRequest
-from rmt_pipeline.replica.worker import work
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
+from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from tests.simulation.scene import Scene

@@ -10,9 +10,10 @@ import pytest
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, TableIsReadOnly
-from rmt_pipeline.protocol.settings import QuerySettings, TableSettings
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.insert_result import InsertInPart, InsertResult, Outcome
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.settings.table import TableSettings
+from rmt_pipeline.replica.insert.result import InsertInPart, InsertResult, Outcome
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.simulation.scene import Scene, commits
 from tests.support.cluster import SETTINGS, TABLE, Context

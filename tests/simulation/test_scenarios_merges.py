@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rmt_pipeline.protocol.formats import MutationEntry
-from rmt_pipeline.replica.assign import (
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.replica.assign.merges import (
     Assigned,
     Nothing,
     assign_merge,
@@ -12,13 +12,13 @@ from rmt_pipeline.replica.assign import (
     optimize_partition,
     select_and_assign,
 )
-from rmt_pipeline.replica.mutations import (
+from rmt_pipeline.replica.mutations.mutations import (
     MutationStatus,
     create_mutation,
     kill_mutation,
     load_mutations,
 )
-from rmt_pipeline.replica.mutations import status_of_mutations as status
+from rmt_pipeline.replica.mutations.mutations import status_of_mutations as status
 from tests.simulation.scene import (
     Scene,
     commits,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rmt_pipeline.replica.assign import optimize_partition
+from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Op
 from tests.simulation.scene import Scene, fetch_step, inserting, publishes

@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.entries import GetPart, MergeParts, virtual_parts
-from rmt_pipeline.protocol.formats import MutationEntry
-from rmt_pipeline.protocol.log_entry import decode
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import GetPart, MergeParts, virtual_parts
 from rmt_pipeline.protocol.mutations import FinishedMutations
-from rmt_pipeline.protocol.part_set import Intersects, PartSet
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.queue import Facts, QueueView
-from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import Intersects, PartSet
+from rmt_pipeline.protocol.queue.facts import Facts
+from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from tests.simulation.checkers import outside_store, paths_of, show
 from tests.simulation.ledger import Ledger, inserted_as

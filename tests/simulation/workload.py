@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.assign import Assigned, optimize_partition, select_and_assign
-from rmt_pipeline.replica.check import check_part
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation, kill_mutation
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition, select_and_assign
+from rmt_pipeline.replica.mutations.mutations import (
+    UnknownMutation,
+    create_mutation,
+    kill_mutation,
+)
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.table import Snapshot
 from rmt_pipeline.zookeeper.snapshot import active_parts

@@ -22,7 +22,7 @@ from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.spark import ConnectServer
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.replica.compare import compare_replicas
+from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from tests.soak.client import KEYS_PER_CLIENT, keys_of
 from tests.soak.history import judge, read_histories
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import OutcomeUnknown, RmtError, UserError
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from tests.soak.history import Insert, Read, Recorder
 
 KEYS_PER_CLIENT = 10_000_000

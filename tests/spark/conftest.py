@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmt_pipeline.compute.spark import SparkSessions
+from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.spark import ConnectServer

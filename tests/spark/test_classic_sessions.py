@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from rmt_pipeline.compute import units
-from rmt_pipeline.compute.merge import LocalMerger, MergeDone, MergeJob
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.merge.job import MergeDone, MergeJob
 from rmt_pipeline.processes.spark import import_path
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import definition, job_of, sorted_table, write_part

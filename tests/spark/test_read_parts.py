@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.compute.spark import SparkSessions, read_parts
+from rmt_pipeline.compute.jobs.spark import SparkSessions, read_parts
 from rmt_pipeline.store.manifest import PartColumn
 from tests.support.merging import definition, sorted_table, write_part
 from tests.support.old_parts import EXPECTED, NOW, ROWS, Parts, part_of

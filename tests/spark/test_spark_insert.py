@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmt_pipeline.compute.kernel_stage import StagePlan
-from rmt_pipeline.compute.spark_insert import stage_dataframe, stage_parquet
+from rmt_pipeline.compute.insert.spark import stage_dataframe, stage_parquet
+from rmt_pipeline.compute.insert.stage import StagePlan
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData, UnknownColumn
-from rmt_pipeline.protocol.query_settings import QuerySettings
-from rmt_pipeline.store.row_hash import hash_table
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.store.hashes.rows import hash_table
 from tests.support.merging import CREATED_S, definition
 
 pytestmark = pytest.mark.spark

@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 from rmt_pipeline.compute import units
-from rmt_pipeline.compute.merge import (
-    LocalMerger,
-    MergeDone,
-    MergeFailure,
-    MergeJob,
-    SourcePart,
-    SparkMerger,
-)
-from rmt_pipeline.compute.merge_plan import plan_merge
-from rmt_pipeline.compute.spark import SparkSessions, cancel, run_jobs
+from rmt_pipeline.compute.jobs.merge import LocalMerger, SparkMerger
+from rmt_pipeline.compute.jobs.spark import SparkSessions, cancel, run_jobs
+from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, SourcePart
+from rmt_pipeline.compute.merge.plan import plan_merge
 from rmt_pipeline.compute.units import UnitFailed
 from rmt_pipeline.protocol.errors import Corruption, IncorrectData, Unavailable
 from rmt_pipeline.system import RandomIds, SystemClock

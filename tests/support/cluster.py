@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from rmt_pipeline.protocol.columns import parse_columns
 from rmt_pipeline.protocol.errors import (
     Conflict,
     MetadataMismatch,
@@ -20,17 +19,18 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
     UserError,
 )
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.nodes.columns import parse_columns
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Engine, TableDefinition
-from rmt_pipeline.replica.check import check_part
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.create import create_replica
-from rmt_pipeline.replica.execute import POOLS, Pool, Tools
+from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.replica import Memory, Replica
-from rmt_pipeline.replica.start import start
-from rmt_pipeline.replica.worker import Flush, work
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.work.execute import POOLS, Pool, Tools
+from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths

@@ -13,8 +13,8 @@ from rmt_pipeline.config import Address
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.server import BandwidthOf, exchange_app
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.server.listener import HttpListener
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile

@@ -23,8 +23,8 @@ from rmt_pipeline.zookeeper.keeper import (
     ANY_VERSION,
     Create,
     Delete,
-    Kind,
     Op,
+    RefusalKind,
     Refused,
     SetData,
     Stat,
@@ -233,9 +233,9 @@ class _Multi:
             return self._create(op, index)
         node = self._node(op.path)
         if node is None:
-            raise Refused(Kind.NO_NODE, op.path, index)
+            raise Refused(RefusalKind.NO_NODE, op.path, index)
         if op.version not in (ANY_VERSION, node.version):
-            raise Refused(Kind.BAD_VERSION, op.path, index)
+            raise Refused(RefusalKind.BAD_VERSION, op.path, index)
         if isinstance(op, Delete):
             self._delete(op.path, node, index)
         elif isinstance(op, SetData):
@@ -249,15 +249,15 @@ class _Multi:
         parent_path = parent_path or "/"
         parent = self._node(parent_path)
         if parent is None:
-            raise Refused(Kind.NO_NODE, op.path, index)
+            raise Refused(RefusalKind.NO_NODE, op.path, index)
         path = op.path
         if op.sequence:
             number = f"{parent.creations:010d}"
             path, name = path + number, name + number
         if self._node(path) is not None:
-            raise Refused(Kind.NODE_EXISTS, op.path, index)
+            raise Refused(RefusalKind.NODE_EXISTS, op.path, index)
         if parent.owner:
-            raise Refused(Kind.NO_CHILDREN_FOR_EPHEMERALS, op.path, index)
+            raise Refused(RefusalKind.NO_CHILDREN_FOR_EPHEMERALS, op.path, index)
         owner = self._session_id if op.ephemeral else 0
         self.changed[path] = Node(
             op.data, 0, self._now_ms, self._now_ms, self._zxid, 0, owner, _NO_CHILDREN
@@ -271,7 +271,7 @@ class _Multi:
 
     def _delete(self, path: str, node: Node, index: int) -> None:
         if node.children:
-            raise Refused(Kind.NOT_EMPTY, path, index)
+            raise Refused(RefusalKind.NOT_EMPTY, path, index)
         parent_path, _, name = path.rpartition("/")
         parent_path = parent_path or "/"
         parent = self._node(parent_path)
@@ -418,7 +418,7 @@ class FakeKeeper:
     def _require_node(self, path: str) -> Node:
         node = self._read(path)
         if node is None:
-            raise Refused(Kind.NO_NODE, path)
+            raise Refused(RefusalKind.NO_NODE, path)
         return node
 
     def _require_session(self) -> None:

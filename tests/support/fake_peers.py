@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import (
     Corruption,
     MissingPart,
@@ -9,9 +10,8 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     Unavailable,
 )
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.peers import FetchRequest
-from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest
 from tests.support.world import Killed
 

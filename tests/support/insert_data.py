@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmt_pipeline.compute.inputs import conform
-from rmt_pipeline.protocol.query_settings import QuerySettings
+from rmt_pipeline.compute.inputs.conform import conform
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.types import arrow_schema
 

@@ -8,20 +8,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.compute.merge_job import Merger
-from rmt_pipeline.compute.mutate import LocalMutator
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.compute.merge.job import Merger
+from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import MissingPart, NoReplicaHasPart, RmtError
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
-from rmt_pipeline.replica.create import create_replica
-from rmt_pipeline.replica.execute import Executor, Pool, Step, Tools
-from rmt_pipeline.replica.peers import FetchRequest
+from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.start import start
+from rmt_pipeline.replica.work.execute import Executor, Pool, Step, Tools
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart

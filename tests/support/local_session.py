@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.formats import ReplicaAddress
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.start import start
+from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.sql.define.table import define_table
 from rmt_pipeline.sql.formats.rows import Rows
 from rmt_pipeline.sql.run.session import Session

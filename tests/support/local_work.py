@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.compute.merge_job import Merger
-from rmt_pipeline.compute.mutate import LocalMutator
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.compute.merge.job import Merger
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.execute import PartDone, Pool, Tools
-from rmt_pipeline.replica.worker import Flush, work
+from rmt_pipeline.replica.work.execute import PartDone, Pool, Tools
+from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock
 
 

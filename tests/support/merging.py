@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmt_pipeline.compute.kernel import Cursor
-from rmt_pipeline.compute.kernel_conform import Conform
-from rmt_pipeline.compute.kernel_rules import rules_for
-from rmt_pipeline.compute.kernel_unit import merged
-from rmt_pipeline.compute.merge import MergeDone, MergeJob, SourcePart
-from rmt_pipeline.compute.merge_plan import shape_of
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.parts import merged as merged_name
+from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, SourcePart
+from rmt_pipeline.compute.merge.plan import shape_of
+from rmt_pipeline.compute.merge.rules import rules_for
+from rmt_pipeline.compute.merge.unit import merged_rows
+from rmt_pipeline.compute.rows.conform import Conform
+from rmt_pipeline.compute.rows.windows import SourceCursor
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.name import merged as merged_name
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind, TableDefinition
-from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.store.hashes.checksums import hash_hex
+from rmt_pipeline.store.hashes.rows import hash_table
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile
-from rmt_pipeline.store.parquet import encode
-from rmt_pipeline.store.row_hash import hash_table
+from rmt_pipeline.store.parquet import to_parquet
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from tests.oracle.order import order_value
 from tests.oracle.rows import MergeRules, comparable
@@ -121,9 +121,10 @@ def merge_tables(
                 yield conform.table(batch, "a part")
 
     cursors = [
-        Cursor(batches(table), shape.key_names, ordinal) for ordinal, table in enumerate(tables)
+        SourceCursor(batches(table), shape.key_names, ordinal)
+        for ordinal, table in enumerate(tables)
     ]
-    results = list(merged(cursors, batch_rows, shape.key_names, rules))
+    results = list(merged_rows(cursors, batch_rows, shape.key_names, rules))
     results = [each.select(schema.names) for each in results]
     found = pa.concat_tables([schema.empty_table(), *results])
     return found, () if rules is None else rules.warnings()
@@ -156,7 +157,7 @@ def write_part(root: Path, name: str, table: pa.Table, **parquet: Any) -> Source
         if parquet:
             pq.write_table(table, path, store_schema=False, **parquet)
         else:
-            path.write_bytes(encode(table).to_pybytes())
+            path.write_bytes(to_parquet(table).to_pybytes())
         files = [PartFile(path.name, path.stat().st_size, hash_hex(path.read_bytes()))]
     hashes = hash_table(table)
     manifest = Manifest(

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rmt_pipeline.compute.merge_job import SourcePart
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.compute.merge.job import SourcePart
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 from rmt_pipeline.store.manifest import Manifest, PartColumn
 from tests.support.merging import definition, sorted_table, write_part

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn, PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart

@@ -5,7 +5,7 @@ A name that begins with a digit is one of partition `all`: "0_5_2" is `all_0_5_2
 
 from collections.abc import Iterable, Mapping
 
-from rmt_pipeline.protocol.entries import (
+from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
     DropPart,
     DropRange,
@@ -15,10 +15,10 @@ from rmt_pipeline.protocol.entries import (
     MutatePart,
     ReplaceRange,
 )
-from rmt_pipeline.protocol.formats import Claim
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName, drop_range, merged
-from rmt_pipeline.protocol.queue import QueueView
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName, drop_range, merged
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.queue.view import QueueView
 
 TIME_S = 1_795_184_387  # 2026-11-20 14:19:47
 

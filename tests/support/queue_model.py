@@ -5,7 +5,7 @@ The model knows what the end must be: all entries applied in log order, each at 
 
 from dataclasses import dataclass, field, replace
 
-from rmt_pipeline.protocol.entries import (
+from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
     DropPart,
     DropRange,
@@ -18,10 +18,11 @@ from rmt_pipeline.protocol.entries import (
     result_of,
     virtual_parts,
 )
-from rmt_pipeline.protocol.formats import Claim
-from rmt_pipeline.protocol.part_set import Intersects, PartSet
-from rmt_pipeline.protocol.parts import PartName, drop_range, merged, mutated
-from rmt_pipeline.protocol.queue import Done, Facts, QueueView, Run
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName, drop_range, merged, mutated
+from rmt_pipeline.protocol.parts.set import Intersects, PartSet
+from rmt_pipeline.protocol.queue.facts import Done, Facts, Run
+from rmt_pipeline.protocol.queue.view import QueueView
 from tests.support.protocol import TIME_S, node
 
 HEADER = {"create_time": TIME_S, "source_replica": "r2"}

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from rmt_pipeline.catalog import Catalog
+from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
-from rmt_pipeline.replica.create import create_replica
+from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.server.process import StopSwitch, serve_until
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Keeper

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from rmt_pipeline.compute.kernel_commands import Commands
-from rmt_pipeline.compute.mutate_job import (
+from rmt_pipeline.compute.mutate.commands import CompiledCommands
+from rmt_pipeline.compute.mutate.job import (
     MutateDone,
     MutateFailure,
     MutateJob,
@@ -15,7 +15,7 @@ from rmt_pipeline.compute.mutate_job import (
     as_result,
 )
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.store.hashes.checksums import hash_hex
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_rows import COLUMNS, FILE, decode_rows, encode_rows, manifest_of
 from tests.support.world import Process
@@ -24,8 +24,8 @@ REMEMBERED_MAX = 10_000
 
 
 @lru_cache(REMEMBERED_MAX)
-def _compiled(texts: tuple[str, ...], partition: str) -> Commands:
-    return Commands(texts, COLUMNS, partition)
+def _compiled(texts: tuple[str, ...], partition: str) -> CompiledCommands:
+    return CompiledCommands(texts, COLUMNS, partition)
 
 
 @lru_cache(REMEMBERED_MAX)

@@ -5,11 +5,11 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from rmt_pipeline.compute.merge_job import MergeDone, MergeFailure, MergeJob, MergeOutcome
+from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, MergeOutcome
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
@@ -65,7 +65,7 @@ def manifest_of(
 def stage_rows(
     store: PartStore, partition: str, rows: Sequence[str], *, created_s: int
 ) -> StagedPart:
-    """A block of an insert, as `compute.blocks.stage` would leave it."""
+    """A block of an insert, as `compute.insert.blocks.stage` would leave it."""
     rows = sorted(rows)
     staging = store.begin("insert", partition)
     staging.write(FILE, encode_rows(rows))

@@ -7,13 +7,13 @@ import dagster as dg
 
 from examples.flights import source
 from examples.flights.laptop import Everything
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.compute.mutate import LocalMutator
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.replica.execute import POOLS
-from rmt_pipeline.replica.worker import Tools, work
+from rmt_pipeline.replica.work.execute import POOLS, Tools
+from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.system import EventWaker
 
 

@@ -8,9 +8,9 @@ import pickle
 import sys
 from pathlib import Path
 
-from rmt_pipeline.compute import spark
-from rmt_pipeline.compute.merge import SparkMerger
-from rmt_pipeline.compute.spark import SparkSessions
+from rmt_pipeline.compute.jobs import spark
+from rmt_pipeline.compute.jobs.merge import SparkMerger
+from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.processes.spark import NICENESS
 from rmt_pipeline.system import RandomIds

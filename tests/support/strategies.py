@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from rmt_pipeline.protocol.entries import (
+from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
     AttachPart,
     DropPart,
@@ -15,8 +15,8 @@ from rmt_pipeline.protocol.entries import (
     MutatePart,
     ReplaceRange,
 )
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName, drop_range, merged, mutated
+from rmt_pipeline.protocol.parts.name import PartName, drop_range, merged, mutated
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.text import TIME_MAX
 
 partitions = st.text("abcXYZ019-", min_size=1, max_size=8)

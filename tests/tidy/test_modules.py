@@ -10,7 +10,6 @@ from tests.tidy import tree
 ENTRY_POINTS = {
     "assets.definitions": "workspace.yaml names it",
     "examples.flights.definitions": "its workspace.yaml names it",
-    "rmt_pipeline.cli": "the command `rmt`",
     "rmt_pipeline.processes.guardian": "`processes.child` runs it as a script",
     "rmt_pipeline.table": "the public face in Python",
 }

@@ -2,16 +2,20 @@
 
 import ast
 
-from rmt_pipeline.protocol.settings import QUERY_SETTINGS, TABLE_SETTINGS
+from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
+from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
 from tests.tidy import tree
 
-DEFINED_IN = ("table_settings.py", "query_settings.py")
+DEFINED_IN = (
+    "rmt_pipeline/protocol/settings/table.py",
+    "rmt_pipeline/protocol/settings/query.py",
+)
 HOLDERS = {"settings", "_settings", "query", "_query"}
 """What variables and attributes that hold settings are called."""
 
 BY_NAME = {
-    "index_granularity": "protocol.metadata writes it to ZooKeeper",
-    "index_granularity_bytes": "protocol.metadata writes it to ZooKeeper",
+    "index_granularity": "protocol.nodes.metadata writes it to ZooKeeper",
+    "index_granularity_bytes": "protocol.nodes.metadata writes it to ZooKeeper",
 }
 
 
@@ -20,7 +24,7 @@ def _read() -> set[str]:
     return {
         node.attr
         for file in tree.modules(*tree.PACKAGES)
-        if file.name not in DEFINED_IN
+        if str(file) not in DEFINED_IN
         for node in ast.walk(tree.syntax(file))
         if isinstance(node, ast.Attribute) and _name(node.value) in HOLDERS
     }
@@ -39,5 +43,5 @@ def test_every_setting_is_read() -> None:
 
 
 def test_what_is_read_by_name_is_named_where_it_is_said() -> None:
-    text = tree.text("rmt_pipeline/protocol/metadata.py")
+    text = tree.text("rmt_pipeline/protocol/nodes/metadata.py")
     assert [name for name in BY_NAME if f'"{name}"' not in text] == []

@@ -21,9 +21,9 @@ import pytest
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, TableIsReadOnly
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
-from rmt_pipeline.replica.insert_result import InsertResult
+from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.mutation import PartitionValue

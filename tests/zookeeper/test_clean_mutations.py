@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.settings import TableSettings
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.mutations import (
+from rmt_pipeline.protocol.settings.table import TableSettings
+from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,
     finalize_mutations,
     load_mutations,
     status_of_mutations,
 )
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from tests.support.serving import Served, config_at, create, definition_of
 
 pytestmark = pytest.mark.zookeeper

@@ -3,7 +3,7 @@
 import pytest
 
 from rmt_pipeline.protocol.errors import Conflict
-from rmt_pipeline.replica.drop import delete_tree
+from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.conftest import Sessions
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.compute import kernel_mutate, stop
+from rmt_pipeline.compute import stop
+from rmt_pipeline.compute.mutate import unit as kernel_mutate
 from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import TableIsReadOnly
-from rmt_pipeline.replica.assign_mutations import assign_mutations
-from rmt_pipeline.replica.mutations import UnknownMutation
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.mutations import UnknownMutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.sql.formats.rows import Rows
 from rmt_pipeline.sql.formats.write import write_rows

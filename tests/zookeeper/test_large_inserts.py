@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.protocol.records import InsertRecord
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.insert_result import Outcome
+from rmt_pipeline.replica.insert.result import Outcome
 from tests.support.lost_answers import logs
 from tests.support.serving import config_at, definition_of, table_of_one_server
 

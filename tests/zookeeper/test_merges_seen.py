@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmt_pipeline import cli_merges
-from rmt_pipeline.compute import kernel, kernel_unit
+from rmt_pipeline.cli import merges as cli_merges
+from rmt_pipeline.compute.merge import unit as kernel_unit
 from rmt_pipeline.compute.progress import Progress, UnitProgress
+from rmt_pipeline.compute.rows import windows as kernel
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UnknownTable
-from rmt_pipeline.replica.running import running_merges
+from rmt_pipeline.replica.work.running import running_merges
 from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
@@ -113,7 +114,7 @@ def test_a_running_merge_is_seen_with_what_it_has_done(config, table, pause, cap
 
 def test_a_mutation_is_seen_as_one(config, table, pause, monkeypatch):
     stopped, go_on = pause
-    from rmt_pipeline.compute import kernel_mutate  # noqa: PLC0415  patched as the kernel is
+    from rmt_pipeline.compute.mutate import unit as kernel_mutate  # noqa: PLC0415  patched as the kernel is
 
     monkeypatch.setattr(kernel_mutate, "UnitProgress", kernel_unit.UnitProgress)
     with (

@@ -6,29 +6,30 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.compute.mutate import LocalMutator
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.entries import MergeParts, MutatePart
 from rmt_pipeline.protocol.errors import TooManyMutations, TooManyPartitions
-from rmt_pipeline.protocol.log_entry import decode
-from rmt_pipeline.protocol.records import Attempts
-from rmt_pipeline.protocol.settings import QuerySettings, TableSettings
-from rmt_pipeline.replica import execute
-from rmt_pipeline.replica.assign import Nothing
-from rmt_pipeline.replica.assign_mutations import assign_mutations
-from rmt_pipeline.replica.execute import Executor, Tools
-from rmt_pipeline.replica.mutations import (
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import MergeParts, MutatePart
+from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.settings.table import TableSettings
+from rmt_pipeline.replica.assign.merges import Nothing
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,
     finalize_mutations,
     load_mutations,
     status_of_mutations,
 )
+from rmt_pipeline.replica.mutations.request import request_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
-from rmt_pipeline.replica.request_mutation import request_mutation
+from rmt_pipeline.replica.work import execute
+from rmt_pipeline.replica.work.execute import Executor, Tools
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from rmt_pipeline import cli
+from rmt_pipeline.cli import main as cli
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import (
@@ -15,8 +15,8 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.replica.mutation_progress import mutation_progress
-from rmt_pipeline.replica.mutations import UnknownMutation, create_mutation
+from rmt_pipeline.replica.mutations.mutations import UnknownMutation, create_mutation
+from rmt_pipeline.replica.mutations.progress import mutation_progress
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
 from tests.golden.cluster import InProcess, running_servers

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.catalog import Catalog
+from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.exchange.client import PartClient
 from rmt_pipeline.exchange.connections import Peer
 from rmt_pipeline.exchange.control import reload_tables
@@ -26,9 +26,9 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
     ZooKeeperUnreachable,
 )
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica.drop import drop_replica
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.system import RandomIds
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create, Delete

@@ -9,7 +9,6 @@ import pytest
 
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from rmt_pipeline.protocol.entries import GetPart, MergeParts
 from rmt_pipeline.protocol.errors import (
     BadValue,
     CannotAssignOptimize,
@@ -20,9 +19,10 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.protocol.log_entry import encode
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Claim
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import GetPart, MergeParts
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats import input_files
 from rmt_pipeline.sql.formats.rows import Done, Rows

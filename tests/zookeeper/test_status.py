@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from rmt_pipeline.catalog import Catalog
-from rmt_pipeline.cli_status import run_reload, run_status
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.cli.status import run_reload, run_status
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import Unavailable, UserError
 from tests.support.serving import Served, config_at, create, definition_of, insert

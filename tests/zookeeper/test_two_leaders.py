@@ -9,10 +9,10 @@ import pytest
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.entries import MergeParts
-from rmt_pipeline.protocol.log_entry import decode
-from rmt_pipeline.protocol.part_set import PartSet
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import MergeParts
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.table import Table
 from tests.support.local_work import until, working

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rmt_pipeline.protocol.alter import apply_alter, place_of
-from rmt_pipeline.protocol.alter_commands import (
+from rmt_pipeline.protocol.alter.commands import (
     AddColumn,
     AlterCommand,
     ClearColumn,
@@ -16,10 +15,11 @@ from rmt_pipeline.protocol.alter_commands import (
     RenameColumn,
     ResetSettings,
 )
-from rmt_pipeline.protocol.alter_history import stored_columns
-from rmt_pipeline.protocol.settings import find_table_setting
+from rmt_pipeline.protocol.alter.definition import apply_alter, place_of
+from rmt_pipeline.protocol.alter.history import stored_columns
+from rmt_pipeline.protocol.settings.table import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.replica.alter_check import columns_used
+from rmt_pipeline.replica.alter.check import columns_used
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.define.table import column_of
 from rmt_pipeline.syntax.expression import parse_expression

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import BadTypeOfField, IllegalColumn, UserError
-from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.statements.nodes import TableSyntax

@@ -1,7 +1,7 @@
 """The partition that a statement names."""
 
-from rmt_pipeline.compute.key_columns import KeyColumns
-from rmt_pipeline.compute.partition import NO_KEY, partition_id
+from rmt_pipeline.compute.insert.partition import NO_KEY, partition_id
+from rmt_pipeline.compute.rows.keys import KeyColumns
 from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.constants import constant_value

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rmt_pipeline.compute.defaults import DefaultExpressions
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.protocol.errors import (
     BadTtl,
     BadTypeOfField,
     DuplicateColumn,
     UserError,
 )
-from rmt_pipeline.protocol.settings import TableSettings, find_table_setting
+from rmt_pipeline.protocol.settings.table import TableSettings, find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.define.engine import engine_of
 from rmt_pipeline.sql.define.keys import keys_of

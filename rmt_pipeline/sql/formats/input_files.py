@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from rmt_pipeline.compute.inputs import File, file_of_format
+from rmt_pipeline.compute.inputs.conform import File, file_of_format
 from rmt_pipeline.protocol.errors import UnknownFormat, UserError
 from rmt_pipeline.syntax.statements.nodes import FromFile, InlineRows
 

@@ -6,7 +6,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import DataType
 

@@ -270,7 +270,7 @@ _ALIASES = {
 
 
 def _write_parquet(rows: Rows, out: BinaryIO) -> None:
-    from pyarrow import parquet  # noqa: PLC0415  only this format needs it
+    from pyarrow import parquet  # noqa: PLC0415  start-up: only this format needs it
 
     schema = pa.schema([(column.name, column.type.arrow) for column in rows.columns])
     _refuse_twins(rows.columns)

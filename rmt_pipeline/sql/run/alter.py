@@ -7,9 +7,9 @@ from dataclasses import astuple, replace
 
 from rmt_pipeline.protocol.errors import UnknownTable, UserError
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.alter import request_alter
-from rmt_pipeline.replica.mutations import UnknownMutation
-from rmt_pipeline.replica.plan_mutation import plan_mutation
+from rmt_pipeline.replica.alter.request import request_alter
+from rmt_pipeline.replica.mutations.mutations import UnknownMutation
+from rmt_pipeline.replica.mutations.plan import plan_mutation
 from rmt_pipeline.sql.define.alter import alter_commands
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
@@ -124,7 +124,7 @@ def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:
     anything queued for it, else `waiting`; `took_hold` says when that was, on each. Raises what a
     SELECT raises; TableIsReadOnly.
     """
-    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  slow
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up: slow
 
     condition = canonical(statement.condition)
     query = nodes.Select(

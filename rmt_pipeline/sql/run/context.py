@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.settings import QuerySettings, find_query_setting
+from rmt_pipeline.protocol.settings.query import QuerySettings, find_query_setting
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import TableName
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmt_pipeline.compute.merge_final import columns_for_final, final_rows
-from rmt_pipeline.compute.merge_job import SourcePart
-from rmt_pipeline.protocol.alter_history import stored_columns
+from rmt_pipeline.compute.merge.job import SourcePart
+from rmt_pipeline.compute.read.final import columns_for_final, final_rows
+from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.run.table_relation import (

@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmt_pipeline.compute.inputs import conform
+from rmt_pipeline.compute.inputs.conform import conform
 from rmt_pipeline.protocol.errors import DuplicateColumn, UnknownColumn, UserError
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.insert_result import Outcome
+from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.sql.define.constants import evaluate_constants
 from rmt_pipeline.sql.formats.input_files import input_file, input_rows
 from rmt_pipeline.sql.formats.rows import Done, ResultColumn
@@ -129,7 +129,7 @@ def _query(
     session: SessionContext, query: FromQuery, statement: Insert, names: Sequence[str]
 ) -> pa.RecordBatchReader:
     """The query's rows; its columns go to the named ones by place, as in the original."""
-    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up
 
     rows = select(session, SelectStatement(query.query, text=query.text))
     if len(rows.columns) != len(names):

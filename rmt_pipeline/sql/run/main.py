@@ -80,7 +80,7 @@ def _write(result: Result, format_name: str | None) -> None:
         if result.note:
             sys.stderr.write(f"{result.note}\n")
         return
-    from rmt_pipeline.sql.formats.write import write_rows  # noqa: PLC0415
+    from rmt_pipeline.sql.formats.write import write_rows  # noqa: PLC0415  start-up
 
     chosen = result.format or format_name
     if chosen is None:

@@ -2,6 +2,8 @@
 
 Any number of sessions may work on one server at once. What a kind of statement needs is loaded
 with the first of that kind: SHOW TABLES does not wait for DuckDB (the imports inside `_run`).
+
+What a call needs beyond this is imported when it is made, for start-up time.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rmt_pipeline.protocol.errors import UnknownTable
-from rmt_pipeline.protocol.settings import QUERY_SETTINGS
+from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
@@ -113,6 +113,7 @@ def exists_database(session: SessionContext, statement: ExistsDatabase) -> Rows:
 
 
 def _system_columns() -> dict[str, Columns]:
+    # For start-up time.
     from rmt_pipeline.sql.system.tables import SYSTEM_TABLES  # noqa: PLC0415  loads the engine
 
     return {name: table.columns for name, table in SYSTEM_TABLES.items()}

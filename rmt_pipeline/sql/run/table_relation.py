@@ -5,8 +5,8 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import NamedTuple
 
-from rmt_pipeline.compute.defaults import DefaultExpressions
-from rmt_pipeline.protocol.alter_history import StoredColumn, stored_as
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions
+from rmt_pipeline.protocol.alter.history import StoredColumn, stored_as
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.expression import parse_expression

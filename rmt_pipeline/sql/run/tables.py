@@ -8,7 +8,7 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.replica.create import at_version
+from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run.context import SessionContext
@@ -34,6 +34,7 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
 
     When the server does not run, the table is made all the same, and the answer says so.
     """
+    # For start-up time.
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  loads expressions
 
     definition = define_table(statement.table, statement.syntax, session.database)
@@ -75,6 +76,7 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
     Its definition must be the one in ZooKeeper; that is checked when the server starts it, and
     until then the table is read-only (spec §11.2). Raises TableAlreadyExists, UnknownTable.
     """
+    # For start-up time.
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  loads expressions
 
     server = session.server

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from rmt_pipeline.protocol.settings import QUERY_SETTINGS, TABLE_SETTINGS, Setting
+from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
+from rmt_pipeline.protocol.settings.setting import Setting
+from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query, engine_text, key_text
 from rmt_pipeline.sql.formats.rows import Columns
@@ -175,8 +177,8 @@ FUNCTIONS: Columns = (
 
 def functions(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """The allow-list of expressions."""
-    from rmt_pipeline.translate.functions.aggregate import AGGREGATES  # noqa: PLC0415
-    from rmt_pipeline.translate.functions.registry import SCALARS  # noqa: PLC0415
+    from rmt_pipeline.translate.functions.aggregate import AGGREGATES  # noqa: PLC0415  start-up
+    from rmt_pipeline.translate.functions.registry import SCALARS  # noqa: PLC0415  start-up
 
     del scope
     for name, function in sorted(SCALARS.items()):

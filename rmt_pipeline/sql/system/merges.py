@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from rmt_pipeline.protocol.entries import MergeParts
 from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.running import RunningMerge, running_merges
+from rmt_pipeline.replica.work.running import RunningMerge, running_merges
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from rmt_pipeline.protocol.errors import ReplicaRetired, UserError
-from rmt_pipeline.replica.request_mutation import MutationReport
+from rmt_pipeline.replica.mutations.request import MutationReport
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 
@@ -39,7 +39,7 @@ def mutations(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def _commands(text: str) -> list[str]:
-    from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415  slow
+    from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415  start-up: slow
 
     try:
         return [str(command) for command in parse_commands(text)]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
 
-from rmt_pipeline.compute.computed import ttl_rules
+from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol.errors import MissingPart
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope

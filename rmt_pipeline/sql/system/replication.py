@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.entries import (
+from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
+from rmt_pipeline.protocol.log.entry import (
     AttachPart,
     DropPart,
     DropRange,
@@ -19,14 +20,14 @@ from rmt_pipeline.protocol.entries import (
     result_of,
     sources_of,
 )
-from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.queue import Facts, QueueView, Wait
-from rmt_pipeline.protocol.records import Attempts
-from rmt_pipeline.replica.alter_apply import structures_awaited, unfinished_alters
+from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.facts import Facts, Wait
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.alter.apply import structures_awaited, unfinished_alters
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.single_merge import merges_awaited
+from rmt_pipeline.replica.work.single_merge import merges_awaited
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.table import Table

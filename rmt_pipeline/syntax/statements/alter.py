@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
-from rmt_pipeline.protocol.alter_commands import (
+from rmt_pipeline.protocol.alter.commands import (
     DropColumn,
     ModifyColumn,
     ModifyComment,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from rmt_pipeline.protocol.alter_commands import AlterCommand, Place, Removable
+from rmt_pipeline.protocol.alter.commands import AlterCommand, Place, Removable
 from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.mutation import Command, Partition
 from rmt_pipeline.syntax.nodes import Node, Query

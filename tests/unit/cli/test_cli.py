@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from rmt_pipeline import cli, cli_merges
-from rmt_pipeline.cli_up import services, workspace_of
+from rmt_pipeline.cli import main as cli
+from rmt_pipeline.cli import merges as cli_merges
+from rmt_pipeline.cli.up import services, workspace_of
 from rmt_pipeline.config import load_config
 
 TWO_SERVERS = """

@@ -19,7 +19,7 @@ from rmt_pipeline.protocol.errors import (
     NoReplicaHasPart,
     Unavailable,
 )
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from tests.support.exchange import (
     ENDPOINT,
     SECRET,

@@ -36,7 +36,7 @@ def test_rows_without_a_value_are_not_those_with_the_only_one(
     """DuckDB 2.0.0 took all three rows for NULL."""
     table = pa.table({"i": [0, 1, 2], "s": pa.array([None, "", None])})
     file = tmp_path / "part.parquet"
-    file.write_bytes(parquet.encode(table))
+    file.write_bytes(parquet.to_parquet(table))
     sql = compile_expression(condition, COLUMNS).condition_sql
     found = duckdb.connect().execute(f"SELECT i FROM read_parquet('{file}') WHERE {sql}")
     assert sorted(row[0] for row in found.fetchall()) == expected

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from rmt_pipeline.compute import spark
-from rmt_pipeline.compute.spark import PAUSE_FIRST_S, PAUSE_MAX_S, start_jvm
+from rmt_pipeline.compute.jobs import spark
+from rmt_pipeline.compute.jobs.spark import PAUSE_FIRST_S, PAUSE_MAX_S, start_jvm
 from rmt_pipeline.processes import spark as processes
 from rmt_pipeline.processes.spark import SessionJvm
 from rmt_pipeline.protocol.errors import Unavailable

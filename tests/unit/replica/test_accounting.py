@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.compute.merge_job import MergeDone, MergeJob, MergeOutcome
-from rmt_pipeline.compute.mutate import LocalMutator
-from rmt_pipeline.compute.mutate_job import MutateJob, MutateOutcome
-from rmt_pipeline.protocol.entries import MergeParts
-from rmt_pipeline.protocol.log_entry import encode
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, MergeOutcome
+from rmt_pipeline.compute.mutate.job import MutateJob, MutateOutcome
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import MergeParts
+from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.accounting import RowsDoNotAddUp
-from rmt_pipeline.replica.assign import assign_merge, merge_view
-from rmt_pipeline.replica.assign_mutations import assign_mutations
-from rmt_pipeline.replica.check import check_part
-from rmt_pipeline.replica.execute import Executor
+from rmt_pipeline.replica.assign.merges import assign_merge, merge_view
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas
 

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.entries import GetPart
-from rmt_pipeline.protocol.log_entry import encode
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica import assign, assign_mutations
-from rmt_pipeline.replica.assign import Assigned, Nothing, assign_merge, merge_view
-from rmt_pipeline.replica.check import refetch
-from rmt_pipeline.replica.clone import clone_if_lost
-from rmt_pipeline.replica.mutations import create_mutation
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign import merges as assign
+from rmt_pipeline.replica.assign import mutations as assign_mutations
+from rmt_pipeline.replica.assign.merges import Assigned, Nothing, assign_merge, merge_view
+from rmt_pipeline.replica.life.clone import clone_if_lost
+from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
 

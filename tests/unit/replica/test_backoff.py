@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from rmt_pipeline.protocol.settings import TableSettings
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.replica.backoff import RETRY_FIRST_S, RETRY_MAX_S, Backoff, longest_wait_s
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.protocol import merge, mutate

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.protocol.entries import MergeParts
+from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.log.entry import MergeParts
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.replica.assign import optimize_partition
-from rmt_pipeline.replica.check import check_part, recover_parts
-from rmt_pipeline.replica.execute import Executor, PartDone
-from rmt_pipeline.replica.merge import MergeHere, merge_here
-from rmt_pipeline.replica.worker import Worker
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.upkeep.check import check_part, recover_parts
+from rmt_pipeline.replica.work.execute import Executor, PartDone
+from rmt_pipeline.replica.work.merge import MergeHere, merge_here
+from rmt_pipeline.replica.work.worker import Worker
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore

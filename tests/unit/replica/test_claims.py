@@ -6,18 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.compute.merge_job import MergeJob, MergeOutcome
-from rmt_pipeline.protocol.entries import MergeParts
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
 from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Attempts
-from rmt_pipeline.replica import mutate
-from rmt_pipeline.replica.assign import Assigned, assign_merge, merge_view, optimize_partition
-from rmt_pipeline.replica.assign_mutations import assign_mutations
+from rmt_pipeline.protocol.log.entry import MergeParts
+from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import (
+    Assigned,
+    assign_merge,
+    merge_view,
+    optimize_partition,
+)
+from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.claims import Holder
-from rmt_pipeline.replica.execute import Executor, PartDone
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.work import mutate
+from rmt_pipeline.replica.work.execute import Executor, PartDone
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import DirectPeers, Replicas

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Claim
-from rmt_pipeline.replica.assign import optimize_partition
-from rmt_pipeline.replica.check import check_part
-from rmt_pipeline.replica.clean_up import CleanUpPlan, carry_out, plan_clean_up
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
 

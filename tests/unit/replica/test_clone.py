@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica import clone
-from rmt_pipeline.replica.assign import optimize_partition
-from rmt_pipeline.replica.check import refetch
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.clone import ReplicaStatusChanged, clone_if_lost
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.life import clone
+from rmt_pipeline.replica.life.clone import ReplicaStatusChanged, clone_if_lost
+from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.pull_log import LogTrimmed, pull_log
-from rmt_pipeline.replica.start import Started, start
+from rmt_pipeline.replica.upkeep.check import refetch
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.local_replicas import Replicas
 

@@ -4,10 +4,10 @@ import gc
 
 import pytest
 
-from rmt_pipeline.compute.merge import LocalMerger
-from rmt_pipeline.compute.mutate import LocalMutator
-from rmt_pipeline.replica.execute import Tools
-from rmt_pipeline.replica.worker import Worker
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.replica.work.execute import Tools
+from rmt_pipeline.replica.work.worker import Worker
 from rmt_pipeline.system import EventWaker
 from tests.support.local_replicas import DirectPeers, Replicas
 

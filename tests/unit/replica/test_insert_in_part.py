@@ -8,18 +8,13 @@ from dataclasses import replace
 import pytest
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.blocks import insert_id_of_token
 from rmt_pipeline.protocol.errors import OutcomeUnknown
-from rmt_pipeline.protocol.records import InsertBatch, InsertRecord
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.insert_result import (
-    InsertCancelled,
-    InsertInPart,
-    OtherRows,
-    Outcome,
-)
+from rmt_pipeline.replica.insert.result import InsertCancelled, InsertInPart, OtherRows, Outcome
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete, Refused, SetData
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import before, faulty, logs

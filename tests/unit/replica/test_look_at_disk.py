@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.entries import GetPart
-from rmt_pipeline.protocol.log_entry import encode
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Claim
-from rmt_pipeline.replica.check import UNANNOUNCED_S, check_part, look_at_disk, recover_parts
-from rmt_pipeline.replica.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import (
+    UNANNOUNCED_S,
+    check_part,
+    look_at_disk,
+    recover_parts,
+)
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from tests.support.local_replicas import Replicas

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.cli_mutations import progress_lines
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.protocol.records import Attempts
+from rmt_pipeline.cli.mutations import progress_lines
+from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import missing
-from rmt_pipeline.replica.assign import optimize_partition
-from rmt_pipeline.replica.assign_mutations import assign_mutations
-from rmt_pipeline.replica.check import refetch
-from rmt_pipeline.replica.drop import drop_replica
-from rmt_pipeline.replica.explain import explain_merges
+from rmt_pipeline.replica.assign.explain import explain_merges
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.missing import why_missing
-from rmt_pipeline.replica.mutation_progress import mutation_progress
-from rmt_pipeline.replica.mutations import (
+from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,
     finalize_mutations,
     kill_mutation,
     load_mutations,
 )
+from rmt_pipeline.replica.mutations.progress import mutation_progress
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.sql.system.replication import REPLICATION_QUEUE, _queue_rows
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper
 from rmt_pipeline.zookeeper.paths import TablePaths

@@ -8,14 +8,13 @@ import pytest
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import TableIsReadOnly, TooManyMutations, Unfinished
-from rmt_pipeline.protocol.formats import ReplicaAddress
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica import mutations
-from rmt_pipeline.replica.assign_mutations import assign_mutations
-from rmt_pipeline.replica.check import refetch
-from rmt_pipeline.replica.execute import Pool
-from rmt_pipeline.replica.mutations import (
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.life.start import start
+from rmt_pipeline.replica.mutations import mutations
+from rmt_pipeline.replica.mutations.mutations import (
     clean_mutations,
     create_mutation,
     finalize_mutations,
@@ -25,10 +24,11 @@ from rmt_pipeline.replica.mutations import (
     status_of_mutations,
     wait_for_mutation,
 )
+from rmt_pipeline.replica.mutations.request import throttle_mutation
 from rmt_pipeline.replica.pull_log import Pulled, pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.request_mutation import throttle_mutation
-from rmt_pipeline.replica.start import start
+from rmt_pipeline.replica.upkeep.check import refetch
+from rmt_pipeline.replica.work.execute import Pool
 from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import before

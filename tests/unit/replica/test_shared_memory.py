@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.parts import PartName
-from rmt_pipeline.replica import assign, execute, fetch, mutations, publish, pull_log
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica import fetch, publish, pull_log
+from rmt_pipeline.replica.assign import merges as assign
+from rmt_pipeline.replica.mutations import mutations
+from rmt_pipeline.replica.work import execute
 from rmt_pipeline.zookeeper import snapshot
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.interleave import interleave

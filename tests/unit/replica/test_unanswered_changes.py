@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.alter_commands import AddColumn, AlterCommand, DropColumn
+from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand, DropColumn
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
-from rmt_pipeline.protocol.settings import QuerySettings
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.replica.alter import request_alter
-from rmt_pipeline.replica.mutations import (
+from rmt_pipeline.replica.alter.request import request_alter
+from rmt_pipeline.replica.mutations.mutations import (
     MutationUnsettled,
     UnknownMutation,
     create_mutation,
     kill_mutation,
     load_mutations,
 )
+from rmt_pipeline.replica.mutations.request import request_mutation
 from rmt_pipeline.replica.replica import Memory, Replica
-from rmt_pipeline.replica.request_mutation import request_mutation
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 from tests.support.local_replicas import Replicas, definition_of

@@ -8,7 +8,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import ZooKeeperUnreachable
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.assign import optimize_partition
+from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.server.upkeep import UpkeepLoop
 from tests.support.local_replicas import Replicas, definition_of

@@ -13,10 +13,10 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     TableIsReadOnly,
 )
-from rmt_pipeline.replica import worker
-from rmt_pipeline.replica.drop import drop_replica
-from rmt_pipeline.replica.execute import Look, Step
-from rmt_pipeline.replica.worker import Flush, WorkSummary, work
+from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.work import worker
+from rmt_pipeline.replica.work.execute import Look, Step
+from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from tests.support.local_replicas import Replicas, StillClock
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.store.checksums import hash_hex
+from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn, PartFile
 from tests.support.parts import manifest_of
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, MissingPart, UserError
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.disk import Disk, LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
@@ -212,7 +212,7 @@ def test_a_pin_of_another_process_holds_and_ends_with_it(tmp_path: Path) -> None
     put(store, str(PART))
     reader = textwrap.dedent(f"""
         import sys
-        from rmt_pipeline.protocol.parts import PartName
+        from rmt_pipeline.protocol.parts.name import PartName
         from rmt_pipeline.store.disk import LocalDisk
         from rmt_pipeline.store.part_store import PartStore
         store = PartStore(LocalDisk({str(tmp_path)!r}), ids=None)

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import UnknownType
-from rmt_pipeline.store import hash_bytes, hash_lanes
-from rmt_pipeline.store.row_hash import (
+from rmt_pipeline.store.hashes import bytes as hash_bytes
+from rmt_pipeline.store.hashes import lanes as hash_lanes
+from rmt_pipeline.store.hashes.rows import (
     RowHashes,
     hash_each_row,
     hash_groups,
@@ -199,7 +200,7 @@ def test_slices_do_not_show(monkeypatch) -> None:
     table = pa.table({"l": [[1, 2, 3], [], None, [4] * 20, [5]] * 5, "s": list("abcde") * 5})
     expected = hash_table(table)
     monkeypatch.setattr(hash_lanes, "SLICE_ROWS", 3)
-    monkeypatch.setattr("rmt_pipeline.store.hash_values.SLICE_ROWS", 3)
+    monkeypatch.setattr("rmt_pipeline.store.hashes.lanes.SLICE_ROWS", 3)
     assert hash_table(table) == expected
 
 

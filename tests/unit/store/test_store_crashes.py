@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.parts import PartName
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
 from tests.support.parts import CountedIds, stage_bytes

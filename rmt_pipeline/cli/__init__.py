@@ -1,0 +1,1 @@
+"""`rmt`: the command line."""

@@ -1,0 +1,83 @@
+"""`rmt merges`: what is being merged and mutated now, and how far it is."""
+
+import sys
+import time
+from collections.abc import Iterator
+
+from rmt_pipeline.cli.watch import CLEAR, opened_servers
+from rmt_pipeline.config import Config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.replica.work.running import RunningMerge, running_merges
+from rmt_pipeline.table import Table
+
+WATCH_EVERY_S = 1.0
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def run_merges(config: Config, server: str | None, table: str | None, *, watch: bool) -> int:
+    """Print what runs now on one server or all; with `watch`, again every second until Ctrl-C.
+
+    Raises ZooKeeperUnreachable, UnknownTable, UserError for an unknown server.
+    """
+    with opened_servers(config, server, "merges") as contexts:
+        while True:
+            lines = [line for context in contexts for line in _server_lines(context, table)]
+            if watch and sys.stdout.isatty():
+                print(CLEAR, end="")
+            print("\n".join(lines), flush=True)
+            if not watch:
+                return 0
+            try:
+                time.sleep(WATCH_EVERY_S)
+            except KeyboardInterrupt:
+                return 0
+
+
+def _server_lines(context: ServerContext, only: str | None) -> Iterator[str]:
+    lines = [line for table in _tables(context, only) for line in _table_lines(table)]
+    name = context.server.name
+    if not lines:
+        yield f"server {name}: nothing is being merged"
+        return
+    yield f"server {name}:"
+    yield from (f"  {line}" for line in lines)
+
+
+def _tables(context: ServerContext, only: str | None) -> list[Table]:
+    if only is None:
+        return context.tables()
+    database, _, name = only.rpartition(".")
+    return [context.table(name, database or "default")]
+
+
+def _table_lines(table: Table) -> Iterator[str]:
+    for merge in running_merges(table.replica):
+        yield f"{table.definition.full_name}: {merge_words(merge)}"
+
+
+def merge_words(merge: RunningMerge) -> str:
+    """One running merge in a line."""
+    done, sources = merge.done, merge.sources
+    what = "mutating" if merge.is_mutation else "merging"
+    names = (
+        " ".join(map(str, sources))
+        if len(sources) <= 3
+        else f"{len(sources)} parts {sources[0]} … {sources[-1]}"
+    )
+    speed = f", {done.rows_read / merge.elapsed_s:,.0f} rows/s" if merge.elapsed_s else ""
+    return (
+        f"{what} {names} into {merge.result}: {merge.share_done:.0%}, "
+        f"{done.rows_read:,} of {merge.rows:,} rows read, {done.rows_written:,} written, "
+        f"{_size(done.bytes_read)} of {_size(merge.bytes_uncompressed)} read "
+        f"({_size(merge.bytes_on_disk)} on disk), {merge.elapsed_s:.1f} s{speed}, "
+        f"by {merge.worker}"
+    )
+
+
+def _size(count: float) -> str:
+    """Bytes as people read them."""
+    at = 0
+    while count >= 1000 and at + 1 < len(_UNITS):
+        count /= 1000
+        at += 1
+    return f"{count:.0f} {_UNITS[at]}" if at == 0 else f"{count:.1f} {_UNITS[at]}"

@@ -1,0 +1,180 @@
+"""`rmt mutations` and `rmt mutations plan`: how far mutations are, and what one would cost.
+
+What a call needs beyond this is imported when it is made, for start-up time.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from rmt_pipeline.config import Config
+    from rmt_pipeline.context import ServerContext
+    from rmt_pipeline.replica.mutations.plan import PartitionPlan
+    from rmt_pipeline.replica.mutations.progress import MutationProgress
+    from rmt_pipeline.table import Table
+
+WATCH_EVERY_S = 2.0
+PARTITIONS_SHOWN_MAX = 50
+FINISHED_SHOWN_MAX = 10
+
+
+class _ListByDefault(TyperGroup):
+    """`rmt mutations t` is `rmt mutations list t`; a table called `plan` needs the long form."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        asks_for_help = bool(args) and args[0] in ctx.help_option_names
+        if not asks_for_help and (not args or args[0] not in self.commands):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+mutations = typer.Typer(
+    cls=_ListByDefault,
+    help="How far mutations are (rmt mutations [TABLE]), and what one would do.",
+)
+ServerOption = Annotated[str | None, typer.Option(help="Only this one of [servers].")]
+
+
+@mutations.command("list")
+def list_mutations(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(metavar="[DATABASE.]TABLE")] = None,
+    server: ServerOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, until none is unfinished.")
+    ] = False,
+) -> None:
+    """Every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
+    from rmt_pipeline.cli.watch import CLEAR, opened_servers  # noqa: PLC0415  slow
+    from rmt_pipeline.system import SystemClock  # noqa: PLC0415
+
+    clock = SystemClock()
+    with opened_servers(_config(context), server, "mutations") as contexts:
+        while True:
+            lines, unfinished = _look(contexts, table)
+            shown = "\n".join(lines)
+            print(f"{CLEAR}{shown}" if watch and _is_terminal() else shown, flush=True)
+            if not (watch and unfinished):
+                return
+            clock.sleep_s(WATCH_EVERY_S)
+
+
+@mutations.command("plan")
+def plan(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(metavar="[DATABASE.]TABLE")],
+    commands: Annotated[
+        str,
+        typer.Argument(metavar="COMMANDS", help="'DELETE WHERE …', 'UPDATE c = … WHERE …'."),
+    ],
+    server: ServerOption = None,
+) -> None:
+    """What a mutation would do to the parts that are there now. Nothing is done."""
+    from rmt_pipeline.cli.watch import opened_servers  # noqa: PLC0415  slow
+    from rmt_pipeline.protocol.settings.query import QuerySettings  # noqa: PLC0415
+    from rmt_pipeline.replica.mutations.plan import plan_mutation  # noqa: PLC0415
+    from rmt_pipeline.sql.run.alter import commands_for  # noqa: PLC0415
+    from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
+
+    with opened_servers(_config(context), server, "mutations") as contexts:
+        opened, found = _tables(contexts, table)[0]
+        parsed = commands_for(parse_commands(commands), found.definition)
+        plans = plan_mutation(found.replica, parsed, QuerySettings())
+        for line in plan_lines(_title(opened, found), plans):
+            print(line)
+
+
+def _config(context: typer.Context) -> "Config":
+    from rmt_pipeline.config import load_config  # noqa: PLC0415
+
+    path: Path | None = context.obj
+    return load_config(path)
+
+
+def _is_terminal() -> bool:
+    import sys  # noqa: PLC0415
+
+    return sys.stdout.isatty()
+
+
+def _tables(
+    contexts: "Sequence[ServerContext]", table: str | None
+) -> "list[tuple[ServerContext, Table]]":
+    """Those that are asked for. Raises UnknownTable when no server has the one."""
+    from rmt_pipeline.protocol.errors import UnknownTable  # noqa: PLC0415
+
+    wanted = None if table is None else f"default.{table}" if "." not in table else table
+    found = [
+        (opened, one)
+        for opened in contexts
+        for one in opened.tables()
+        if wanted in (None, one.definition.full_name)
+    ]
+    if wanted is not None and not found:
+        names = ", ".join(opened.server.name for opened in contexts)
+        raise UnknownTable(f"there is no table {wanted} on {names}")
+    return found
+
+
+def _title(opened: "ServerContext", table: "Table") -> str:
+    return f"{table.definition.full_name} on {opened.server.name}"
+
+
+def _look(contexts: "Sequence[ServerContext]", table: str | None) -> tuple[list[str], bool]:
+    """What to show, and whether any mutation is unfinished."""
+    from rmt_pipeline.protocol.errors import RmtError, UnknownTable  # noqa: PLC0415
+    from rmt_pipeline.replica.mutations.progress import mutation_progress  # noqa: PLC0415
+
+    lines: list[str] = []
+    unfinished = False
+    for opened, found in _tables(contexts, table):
+        try:
+            progress = mutation_progress(found.replica)
+        except UnknownTable:
+            raise
+        except RmtError as error:
+            lines.append(f"{_title(opened, found)}: {error}")
+            continue
+        lines += progress_lines(_title(opened, found), progress)
+        unfinished |= any(not one.is_done for one in progress)
+    return lines or ["no tables"], unfinished
+
+
+def progress_lines(title: str, progress: "list[MutationProgress]") -> Iterator[str]:
+    """The mutations of one replica."""
+    unfinished = [one for one in progress if not one.is_done]
+    finished = [one for one in progress if one.is_done]
+    yield f"{title}: {len(unfinished)} unfinished, {len(finished)} finished"
+    for one in [*unfinished, *finished[:FINISHED_SHOWN_MAX]]:
+        status = one.report.status
+        yield f"  {status.mutation_id} {status.entry.commands}"
+        yield f"    {one.words()}"
+        if failure := one.failure_words():
+            yield f"    {failure}"
+        if waits := one.waits_words():
+            yield f"    waits: {waits}"
+    if len(finished) > FINISHED_SHOWN_MAX:
+        yield f"  and {len(finished) - FINISHED_SHOWN_MAX} older finished ones"
+
+
+def plan_lines(title: str, plans: "list[PartitionPlan]") -> Iterator[str]:
+    """The partitions with most to rewrite first, and the sum."""
+    plans = sorted(plans, key=lambda plan: (-plan.bytes_to_rewrite, plan.partition_id))
+    yield (
+        f"{title}: {sum(plan.rows_touched for plan in plans)} of "
+        f"{sum(plan.rows for plan in plans)} rows match; "
+        f"{sum(plan.parts_to_rewrite for plan in plans)} of "
+        f"{sum(plan.parts for plan in plans)} parts would be rewritten, "
+        f"{sum(plan.bytes_to_rewrite for plan in plans)} bytes; the others only renamed"
+    )
+    for plan in plans[:PARTITIONS_SHOWN_MAX]:
+        yield (
+            f"  partition {plan.partition_id}: {plan.rows_touched} of {plan.rows} rows match; "
+            f"{plan.parts_to_rewrite} of {plan.parts} parts, {plan.bytes_to_rewrite} bytes"
+        )
+    if len(plans) > PARTITIONS_SHOWN_MAX:
+        yield f"  and {len(plans) - PARTITIONS_SHOWN_MAX} more partitions"

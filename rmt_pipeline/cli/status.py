@@ -1,0 +1,132 @@
+"""`rmt status` and `rmt reload`: how every table is doing, in words."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import urllib3
+
+from rmt_pipeline.config import Config, ServerConfig
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.exchange.connections import Peer
+from rmt_pipeline.exchange.control import reload_tables
+from rmt_pipeline.exchange.secret import exchange_secret
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.work.outlook import QueueStatus, queue_status
+from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
+
+PROBE_TIMEOUT_S = 5.0
+REASONS_MAX = 5
+
+
+def run_status(config: Config, only: str | None) -> int:
+    """Print it. The exit status is 1 when a server is down or a table may not be written.
+
+    Raises ZooKeeperUnreachable, UserError for an unknown server.
+    """
+    servers = [config.server(only)] if only else list(config.servers.values())
+    healthy = True
+    for server in servers:
+        health = _health(server)
+        print(f"server {server.name}: {_server_words(server, health)}")
+        healthy &= health is not None and health["status"] == "ok"
+        with closing(ServerContext.open(config, server.name, purpose="status")) as context:
+            tables = context.tables()
+            if not tables:
+                print("  no tables")
+            for table in tables:
+                for line in _table_lines(table, health):
+                    print(f"  {line}")
+    return 0 if healthy else 1
+
+
+def run_reload(config: Config, name: str) -> int:
+    """Have a server look at its tables now; print how each is doing when it has.
+
+    The exit status is 1 when a table is read-only. Raises Unavailable, UserError.
+    """
+    address = config.server(name).advertised_address
+    with closing(ServerContext.open(config, name, purpose="reload")) as context:
+        secret = config.secret_of(name) or exchange_secret(context.keeper(), context.ids)
+        tables = reload_tables(Peer("http", address.host, address.port), secret)
+    for table, reason in sorted(tables.items()):
+        print(f"{table}: {f'read-only: {reason}' if reason else 'active'}")
+    return 1 if any(tables.values()) else 0
+
+
+def _health(server: ServerConfig) -> dict[str, Any] | None:
+    url = f"http://{server.advertised_address}/health"
+    try:
+        answer = urllib3.request("GET", url, timeout=PROBE_TIMEOUT_S, retries=False)
+        # 503 comes with the same JSON; anything else is not our server.
+        return dict(json.loads(answer.data))
+    except (urllib3.exceptions.HTTPError, ValueError, TypeError):
+        return None
+
+
+def _server_words(server: ServerConfig, health: dict[str, Any] | None) -> str:
+    if health is None:
+        return f"not running: nothing answers at {server.advertised_address}"
+    if not health.get("session"):
+        return "running, without a ZooKeeper session; it is starting over"
+    return f"running at {server.advertised_address}"
+
+
+def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
+    replica = table.replica
+    yield f"{table.definition.full_name}: {_state_words(table, health)}"
+    yield f"  replica {replica.name} of {replica.table.root}"
+    try:
+        yield f"  replicas: {_replicas_words(replica)}"
+        yield f"  log: {_log_words(replica)}"
+        now_s = replica.clock.now_s()
+        for line in _queue_lines(queue_status(replica), now_s):
+            yield f"  {line}"
+        names = active_parts(replica.keeper, replica.paths)
+        yield f"  parts: {len(PartSet(names))} active, {len(names)} in all"
+    except RmtError as error:
+        yield f"  {error}"
+
+
+def _state_words(table: Table, health: dict[str, Any] | None) -> str:
+    definition = table.definition
+    for served in (health or {}).get("tables", []):
+        if (served["database"], served["table"]) == (definition.database, definition.name):
+            return f"read-only: {served['reason']}" if served["readonly"] else "active"
+    return "not served: nobody can write to it, and its parts cannot be fetched"
+
+
+def _replicas_words(replica: Replica) -> str:
+    living = living_replicas(replica.keeper, replica.table)
+    active = sorted(name for name, lives in living.items() if lives)
+    missing = sorted(living.keys() - set(active))
+    words = f"{len(active)} of {len(living)} active"
+    return f"{words}; not active: {', '.join(missing)}" if missing else words
+
+
+def _log_words(replica: Replica) -> str:
+    keeper = replica.keeper
+    pointer = int(keeper.get(replica.paths.log_pointer)[0] or b"0")
+    names = keeper.children(replica.table.log)
+    behind = sum(1 for name in names if sequence_number(name) >= pointer)
+    return f"{behind} entries behind" if behind else "up to date"
+
+
+def _queue_lines(found: QueueStatus, now_s: float) -> Iterator[str]:
+    ready, waiting = sum(found.ready.values()), len(found.waiting)
+    if not ready and not waiting:
+        yield "queue: empty"
+        return
+    age = "" if found.oldest_s is None else f", the oldest {now_s - found.oldest_s:.0f} s old"
+    pools = ", ".join(f"{count} to {pool}" for pool, count in found.ready.items() if count)
+    can = f"{ready} can run now ({pools})" if ready else "none can run now"
+    yield f"queue: {ready + waiting} entries{age}: {can}"
+    for one in found.waiting[:REASONS_MAX]:
+        yield f"  {one.entry} waits: {one.reason}"
+    if waiting > REASONS_MAX:
+        yield f"  and {waiting - REASONS_MAX} more wait; see system.replication_queue"

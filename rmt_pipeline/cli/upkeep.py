@@ -1,0 +1,89 @@
+"""`rmt cleanup` and `rmt explain merges`."""
+
+import random
+import sys
+
+from rmt_pipeline.config import Config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.retention import HYSTERESIS
+from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
+from rmt_pipeline.replica.mutations.mutations import clean_mutations
+from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
+from rmt_pipeline.table import Table
+
+
+def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
+    """Clean every table of the server. 1 when one of them failed; the others are done."""
+    status = 0
+    with ServerContext(config, server, purpose="cleanup") as context:
+        for table in context.tables():
+            try:
+                _clean(table, dry_run=dry_run)
+            except RmtError as error:
+                status = 1
+                print(
+                    f"{table.definition.full_name}: Code: {error.code}. {error}",
+                    file=sys.stderr,
+                )
+    return status
+
+
+def _clean(table: Table, *, dry_run: bool) -> None:
+    replica, name = table.replica, table.definition.full_name
+    plan = plan_clean_up(replica, hysteresis=random.uniform(*HYSTERESIS))  # noqa: S311
+    for line in _words(plan):
+        print(f"{name}: {line}")
+    if dry_run:
+        return
+    print(f"{name}: {carry_out(replica, plan).words()}")
+    mutations = clean_mutations(replica)
+    if mutations:
+        print(f"{name}: removed mutations {', '.join(mutations)}")
+
+
+def _words(plan: CleanUpPlan) -> list[str]:
+    """What goes, what stays, and why."""
+    lines = [f"old part {part} goes" for part in plan.parts.remove]
+    lines += [f"old part {part} stays: {reason}" for part, reason in plan.parts.kept]
+    lines += [
+        f"directory {part} goes: it is covered, and promised no more" for part in plan.leftovers
+    ]
+    lines += [
+        f"directory {part} is set aside: ZooKeeper does not know it" for part in plan.unexpected
+    ]
+    lines += [f"replica {name} becomes lost" for name in plan.log.mark_lost]
+    lines.append(f"{len(plan.log.remove)} log entries go; {'; '.join(plan.log.kept_because)}")
+    for what, ids in (("block ids", plan.blocks), ("insert records", plan.inserts)):
+        lines.append(f"{len(ids.remove)} {what} go, {ids.kept} stay: {ids.kept_because}")
+    return lines
+
+
+def run_explain_merges(config: Config, server: str, table: str, partition: str | None) -> int:
+    """Every candidate range with its score or the rule that forbids it."""
+    database, _, name = table.rpartition(".")
+    with ServerContext(config, server, purpose="explain") as context:
+        explained = explain_merges(
+            context.table(name, database or "default").replica, partition
+        )
+    if explained.limit:
+        print(explained.limit)
+    if not explained.ranges:
+        print("no two neighbouring parts: there is nothing to merge")
+    for one in explained.ranges:
+        print(_line(one))
+    return 0
+
+
+def _line(one: ExplainedRange) -> str:
+    first, last = one.parts[0], one.parts[-1]
+    what = (
+        f"{len(one.parts)} parts {first} … {last}"
+        if len(one.parts) > 2
+        else " and ".join(one.parts)
+    )
+    if one.what:
+        what += f", {one.what}"
+    score = "" if one.score is None else f", {one.size_bytes} bytes, score {one.score:.0f}"
+    verdict = one.reason or "may be merged"
+    return f"partition {one.partition}: {what}{score}: {verdict}"

@@ -1,0 +1,1 @@
+"""Data from outside (Arrow, pandas, CSV, JSON lines, TSV), as the table's columns store it."""

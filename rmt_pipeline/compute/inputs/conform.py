@@ -1,0 +1,210 @@
+"""Data from outside → tables in the stored form of the columns, or an error that says where.
+
+    conform(data, definition.columns, settings=QuerySettings())
+
+`data` is a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or Polars DataFrame,
+a list of dicts, or a file: `ParquetFile`, `CsvFile`, `TsvFile`, `JsonLinesFile`.
+"""
+
+import glob
+import io
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.inputs.columns import InputSettings, InsertColumns
+from rmt_pipeline.compute.inputs.csv import CsvText, csv_source
+from rmt_pipeline.compute.inputs.json import JsonLinesText, json_source
+from rmt_pipeline.compute.inputs.memory import parquet_source, source_of
+from rmt_pipeline.compute.inputs.rows import InputRows, InputSource
+from rmt_pipeline.compute.inputs.tsv import TsvText, tsv_source
+from rmt_pipeline.protocol.errors import IncorrectData, UnknownFormat, UserError
+from rmt_pipeline.protocol.table import Column
+
+_COMPRESSIONS = {
+    "gz": "gzip",
+    "gzip": "gzip",
+    "zst": "zstd",
+    "zstd": "zstd",
+    "bz2": "bz2",
+    "lz4": "lz4",
+    "none": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """Parquet files: a path, or a pattern with `*`, `?` or `[…]`, read in the order of names.
+
+    With `content`, that is read instead, and `path` is what it is called in errors.
+    """
+
+    path: str | os.PathLike[str]
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFile:
+    """CSV files; path and content as ParquetFile.
+
+    `header`: whether the first line has the columns' names. Without it, the values are those of
+    the insert's columns, in their order. `compression`: gz, zst, bz2, lz4 or none; by the file's
+    name when empty.
+    """
+
+    path: str | os.PathLike[str]
+    header: bool = True
+    content: bytes | None = None
+    compression: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TsvFile:
+    """Tab-separated files with the original's escapes; fields as CsvFile's."""
+
+    path: str | os.PathLike[str]
+    header: bool = False
+    content: bytes | None = None
+    compression: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLinesFile:
+    """Files with one JSON object per line; path and content as ParquetFile."""
+
+    path: str | os.PathLike[str]
+    content: bytes | None = None
+    compression: str = ""
+
+
+File = ParquetFile | CsvFile | TsvFile | JsonLinesFile
+
+
+def file_of_format(
+    name: str, path: str, *, content: bytes | None = None, compression: str = ""
+) -> File:
+    """A file of one of the original's formats: CSV, TabSeparatedWithNames, JSONEachRow, Parquet…
+
+    Raises UnknownFormat.
+    """
+    match name.lower():
+        case "parquet":
+            return ParquetFile(path, content)
+        case "csv" | "csvwithnames" as csv:
+            return CsvFile(path, csv.endswith("names"), content, compression)
+        case "tsv" | "tabseparated" | "tsvwithnames" | "tabseparatedwithnames" as tsv:
+            return TsvFile(path, tsv.endswith("names"), content, compression)
+        case "jsoneachrow" | "jsonlines" | "ndjson":
+            return JsonLinesFile(path, content, compression)
+        case _:
+            raise UnknownFormat(
+                f"{name} is no format that can be inserted; there are CSV, CSVWithNames, "
+                "TabSeparated (TSV), TabSeparatedWithNames, JSONEachRow, Parquet and Values"
+            )
+
+
+def conform(
+    data: Any,
+    columns: Sequence[Column],
+    *,
+    settings: InputSettings,
+    columns_given: Sequence[str] | None = None,
+    key_columns: Collection[str] = (),
+) -> Iterator[pa.Table]:
+    """Tables whose schema is exactly that of the stored columns, batch by batch.
+
+    `columns_given` is the statement's list of columns; `key_columns` are those of the table's
+    keys, for which no file's NULL turns into a default. Columns without values get their defaults.
+    Raises UnknownColumn; BadValue for a value that does not fit, naming file and line (or row),
+    column, value and type; IncorrectData for a file that can't be read; UserError. What was
+    yielded before an error is to be thrown away.
+    """
+    plan = InsertColumns(columns, columns_given, settings, key_columns)
+    for source in _sources(data, plan, settings):
+        for rows in _readable(source):
+            if rows.count:
+                yield plan.table(rows, nulls_become_defaults=source.nulls_become_defaults)
+            else:
+                plan.check_names(rows)
+
+
+def _readable(source: InputSource) -> Iterator[InputRows]:
+    try:
+        yield from source.batches
+    except OSError as error:  # a broken disk, or bytes that can't be uncompressed
+        raise IncorrectData(
+            f"{source.name} can't be read: {error}. Nothing was inserted"
+        ) from error
+
+
+def _sources(data: Any, plan: InsertColumns, settings: InputSettings) -> Iterator[InputSource]:
+    if not isinstance(data, File):
+        yield source_of(data)
+        return
+    for path in _paths(data):
+        yield _source(path, data, plan, settings)
+
+
+def _source(path: str, file: File, plan: InsertColumns, settings: InputSettings) -> InputSource:
+    match file:
+        case ParquetFile():
+            content = None if file.content is None else pa.BufferReader(file.content)
+            return parquet_source(path, content or path)
+        case CsvFile():
+            return csv_source(_csv_text(path, file, plan, settings), plan.names)
+        case TsvFile():
+            names = None if file.header else plan.accepted
+            null = settings.format_tsv_null_representation
+            return tsv_source(TsvText(path, partial(_open, path, file), names, null))
+        case JsonLinesFile():
+            types = {name: plan.type_of(name) for name in plan.names}
+            skips = settings.input_format_skip_unknown_fields
+            return json_source(JsonLinesText(path, partial(_open, path, file), types, skips))
+
+
+def _csv_text(
+    path: str, file: CsvFile, plan: InsertColumns, settings: InputSettings
+) -> CsvText:
+    return CsvText(
+        path,
+        partial(_open, path, file),
+        names=None if file.header else plan.accepted,
+        delimiter=settings.format_csv_delimiter,
+        null=settings.format_csv_null_representation,
+        skipped_lines=settings.input_format_csv_skip_first_lines,
+        columns_of_bytes=frozenset(
+            name for name in plan.names if plan.type_of(name).plain.family == "FixedString"
+        ),
+        empty_is_absent=settings.input_format_csv_empty_as_default,
+    )
+
+
+def _paths(file: File) -> list[str]:
+    """One path, or all that fit a pattern, sorted."""
+    text = os.fspath(file.path)
+    if file.content is not None or Path(text).is_file():  # its name may look like a pattern
+        return [text]
+    matches = glob.glob(text, recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
+    found = sorted(name for name in matches if Path(name).is_file())
+    if not found:
+        is_directory = Path(text).is_dir()
+        hint = (
+            "is a directory: name its files, as in /*.csv" if is_directory else "does not exist"
+        )
+        raise UserError(f"{text} {hint}. Nothing was inserted")
+    return found
+
+
+def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile) -> Any:
+    named = file.compression.lower()
+    if named and named not in _COMPRESSIONS:
+        raise UserError(f"{named} is no compression; there are {', '.join(_COMPRESSIONS)}")
+    compression = _COMPRESSIONS.get(named or Path(path).suffix.lower().removeprefix("."))
+    if file.content is None:
+        return pa.input_stream(path, compression=compression)
+    return pa.input_stream(io.BytesIO(file.content), compression=compression)

@@ -1,0 +1,70 @@
+"""Rows as they came in, before anything is known about whether they fit."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class Absent(Enum):
+    """In the place of a value that a row of Python values does not have."""
+
+    ABSENT = "absent"
+
+
+ABSENT = Absent.ABSENT
+
+InputValues = Any
+"""One column: an Arrow (Chunked)Array, or a list of Python values with ABSENT among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """Some consecutive rows of one source, column by column.
+
+    `where` names a row (counted from 0 within these) for people: "row 17", "a.csv line 18".
+    """
+
+    columns: Mapping[str, InputValues]
+    count: int
+    where: Callable[[int], str]
+    nan_may_be_null: bool = False
+    """A NaN means "no value", unless the column is a float that is not Nullable (pandas)."""
+    empty_is_absent: bool = False
+    """An empty text means "no value given" (CSV, `input_format_csv_empty_as_default`)."""
+    again: "Callable[[], InputRows] | None" = None
+    """Reads the same rows as Python values: those tell NULL from a value that is not there, and
+    decide where the Arrow columns do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """Where rows come from: `name` for people, "" when the data was handed over in memory.
+
+    `nulls_become_defaults`: a format whose NULL may stand for "no value given" (spec §15.1,
+    `input_format_null_as_default`).
+    """
+
+    name: str
+    batches: Iterator[InputRows]
+    nulls_become_defaults: bool = False
+
+
+def counted_rows(name: str, first: int) -> Callable[[int], str]:
+    """Names rows by their number; `first` is that of the first one, counted from 1."""
+    prefix = f"{name} row" if name else "row"
+    return lambda row: f"{prefix} {first + row}"
+
+
+def blocks_of_lines(stream: Any, size: int) -> Iterator[bytes]:
+    """Whole lines, about `size` bytes at a time; a line may be longer than that."""
+    waiting: list[bytes] = []
+    while data := stream.read(size):
+        head, newline, tail = data.rpartition(b"\n")
+        if newline:
+            yield b"".join([*waiting, head, newline])
+            waiting = [tail] if tail else []
+        else:
+            waiting.append(data)
+    if waiting:
+        yield b"".join(waiting)

@@ -1,0 +1,395 @@
+"""Rows of one insert → blocks: one partition each, in key order, ready to be staged (spec §2.2).
+
+The order is that of `rows.order`, which merges keep: numbers by value, strings by bytes, Enum
+and UUID as `order_values` says.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import metadata
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmt_pipeline.compute.insert.partition import partition_id, partition_text
+from rmt_pipeline.compute.insert.rules import InsertRules
+from rmt_pipeline.compute.merge.plan import sorting_key
+from rmt_pipeline.compute.merge.result import json_bounds
+from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.compute.rows.keys import KeyColumns
+from rmt_pipeline.compute.rows.order import row_order
+from rmt_pipeline.compute.rows.ttl import RowTtl
+from rmt_pipeline.protocol.errors import BadValue, Conflict, TooManyPartitions
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.ttl import PartTtl, codec_of
+from rmt_pipeline.store import layout, parquet
+from rmt_pipeline.store.hashes.rows import RowHashes, hash_groups
+from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn, PartFile
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import GivenRows, StagedPart
+from rmt_pipeline.syntax.types import arrow_schema
+from rmt_pipeline.types.to_text import column_values
+
+
+class BlockSettings(Protocol):
+    """The part of `QuerySettings` that forms blocks."""
+
+    @property
+    def max_insert_block_size(self) -> int: ...
+    @property
+    def min_insert_block_size_rows(self) -> int: ...
+    @property
+    def min_insert_block_size_bytes(self) -> int: ...
+    @property
+    def max_partitions_per_insert_block(self) -> int: ...
+    @property
+    def throw_on_max_partitions_per_insert_block(self) -> bool: ...
+    @property
+    def optimize_on_insert(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one partition, sorted. `shape` is what they have in common with other blocks.
+
+    With optimize_on_insert they are what the engine leaves of those that were `given`, maybe none.
+    """
+
+    partition_id: str
+    partition: str
+    table: pa.Table
+    key_bounds: tuple[KeyBound, ...]
+    hashes: RowHashes
+    shape: "BlockShape"
+    given: GivenRows
+
+
+class BlockShape:
+    """What is prepared once per table definition."""
+
+    def __init__(self, definition: TableDefinition) -> None:
+        columns = [each for each in definition.columns if each.is_stored]
+        self.schema: pa.Schema = arrow_schema(columns)
+        self.columns = tuple(PartColumn(column.name, column.type) for column in columns)
+        self.order_by = KeyColumns(sorting_key(definition), columns)
+        self.rules = InsertRules(definition)
+        self.partition_by = KeyColumns(definition.partition_by, columns)
+        self.sorted_by = self.order_by.leading_columns
+        self.key_names = (*self.partition_by.names, *self.order_by.names)
+        self.metadata_version = definition.metadata_version
+        self.ttl_rules = ttl_rules(definition)
+        self.ttl = RowTtl(self.ttl_rules, columns)
+
+
+@lru_cache(maxsize=256)
+def block_shape(definition: TableDefinition) -> BlockShape:
+    """Raises UserError for keys that can't be computed."""
+    return BlockShape(definition)
+
+
+def key_columns_of(definition: TableDefinition) -> frozenset[str]:
+    """The columns that the table's keys use: `inputs.conform` takes no default for a NULL there."""
+    shape = block_shape(definition)
+    return frozenset((*shape.partition_by.inputs, *shape.order_by.inputs))
+
+
+def blocks_of(
+    tables: Iterable[pa.Table], definition: TableDefinition, settings: BlockSettings
+) -> Iterator[Block]:
+    """Cut rows (as `inputs.conform` gives them) into blocks, one partition each.
+
+    At most `max_insert_block_size` rows are held at a time. Raises TooManyPartitions; BadValue
+    for NULL and NaN in a key, naming the row (the first is 1) and the column.
+    """
+    shape = block_shape(definition)
+    first_row = 1
+    for table in _joined(tables, settings):
+        yield from _split(table, shape, settings, first_row)
+        first_row += table.num_rows
+
+
+def stage(
+    block: Block, store: PartStore, *, insert_id: str, run_id: str, created_s: int
+) -> StagedPart:
+    """Write the block as a part under a temporary name; one without rows has no file, and is not to
+    be published. Raises DiskFull; then nothing is left.
+    """
+    table, shape, hashes = block.table, block.shape, block.hashes
+    known = PartTtl(shape.ttl.measure(table))
+    codec = codec_of([known], shape.ttl_rules, created_s)
+    staging = store.begin("insert", block.partition_id)
+    try:
+        files: tuple[PartFile, ...] = ()
+        if table.num_rows:
+            data = parquet.to_parquet(table, sorted_by=shape.sorted_by, codec=codec)
+            files = (staging.write(layout.data_file(0), parquet.chunks_of(data)),)
+        staged = staging.seal(
+            Manifest(
+                columns=shape.columns,
+                rows=hashes.rows,
+                bytes_on_disk=sum(file.size for file in files),
+                bytes_uncompressed=table.nbytes,
+                partition_id=block.partition_id,
+                partition=block.partition,
+                key_bounds=block.key_bounds,
+                files=files,
+                row_hash=hashes.row_hash,
+                column_hashes=hashes.column_hashes,
+                content_hash=hashes.content_hash,
+                created_s=created_s,
+                insert_id=insert_id,
+                run_id=run_id,
+                engine_version=engine_version(),
+                metadata_version=shape.metadata_version,
+                ttl=replace(known, codec=codec),
+            )
+        )
+        return replace(staged, given=block.given)
+    except BaseException:
+        staging.abandon()
+        raise
+
+
+def joined(
+    staged: Sequence[StagedPart],
+    together: int,
+    store: PartStore,
+    definition: TableDefinition,
+    settings: BlockSettings,
+) -> list[StagedPart]:
+    """Staged blocks, of no partition more than `together`: where there are more, some that follow
+    one another become one, as if the rows had not been cut there.
+
+    Raises DiskFull, MissingPart; Conflict when the table was altered meanwhile. Then all that were
+    given are still staged, and nothing else is.
+    """
+    by_partition: dict[str, list[StagedPart]] = {}
+    for part in staged:
+        by_partition.setdefault(part.manifest.partition_id, []).append(part)
+    kept: list[StagedPart] = []
+    made: list[StagedPart] = []
+    gone: list[StagedPart] = []
+    try:
+        for parts in by_partition.values():
+            full = [part for part in parts if part.manifest.rows]
+            if len(full) <= together:
+                kept += parts
+                continue
+            kept += [part for part in parts if not part.manifest.rows]
+            many = -(-len(full) // together)
+            for start in range(0, len(full), many):
+                some = full[start : start + many]
+                made.append(_join(some, store, definition, settings))
+                gone += some
+    except BaseException:
+        for part in made:
+            store.discard(part)
+        raise
+    for part in gone:
+        store.discard(part)
+    return kept + made
+
+
+def _join(
+    parts: Sequence[StagedPart],
+    store: PartStore,
+    definition: TableDefinition,
+    settings: BlockSettings,
+) -> StagedPart:
+    shape, first = block_shape(definition), parts[0].manifest
+    if first.columns != shape.columns:
+        raise Conflict(
+            f"{definition.full_name} was altered while rows were staged for it; nothing was "
+            "inserted, insert them again"
+        )
+    tables = [
+        pa.Table.from_batches(parquet.read_batches(path)).cast(shape.schema)
+        for part in parts
+        for path in store.staged_files(part)
+    ]
+    [block] = _split(pa.concat_tables(tables), shape, settings, 1)
+    rows = sum(part.source.rows for part in parts)
+    row_hash = sum(part.source.row_hash for part in parts) % 2**128
+    return stage(
+        replace(block, given=GivenRows(rows, row_hash)),
+        store,
+        insert_id=first.insert_id,
+        run_id=first.run_id,
+        created_s=first.created_s,
+    )
+
+
+@lru_cache(maxsize=1)
+def engine_version() -> str:
+    """Of this program and of the library that writes its files."""
+    try:
+        version = metadata.version("rmt-pipeline")
+    except metadata.PackageNotFoundError:  # run from a checkout
+        version = "checkout"
+    return f"rmt_pipeline {version}, pyarrow {pa.__version__}"
+
+
+def _joined(tables: Iterable[pa.Table], settings: BlockSettings) -> Iterator[pa.Table]:
+    """Small tables joined up to the `min_` settings, none above `max_insert_block_size` rows."""
+    rows_max = settings.max_insert_block_size
+    enough_rows = min(settings.min_insert_block_size_rows, rows_max)
+    waiting: list[pa.Table] = []
+    rows = size = 0
+    for table in tables:
+        rest = table
+        while rest.num_rows:
+            piece = rest.slice(0, rows_max - rows)
+            rest = rest.slice(piece.num_rows)
+            waiting.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+            if rows >= enough_rows or size >= settings.min_insert_block_size_bytes:
+                yield pa.concat_tables(waiting)
+                waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _split(
+    table: pa.Table, shape: BlockShape, settings: BlockSettings, first_row: int
+) -> Iterator[Block]:
+    """One sort and one pass of hashing for all partitions of the table."""
+    if not table.num_rows:
+        return
+    table = table.combine_chunks()
+    keys = [*shape.partition_by.arrays(table), *shape.order_by.arrays(table)]
+    for name, array in zip(shape.key_names, keys, strict=True):
+        _refuse_missing(name, array, first_row)
+    of_partition = len(shape.partition_by.names)
+    codes = _partition_codes(keys[:of_partition])
+    counts = [table.num_rows] if codes is None else np.bincount(codes).tolist()
+    _check_count(len(counts), settings)
+    partition_first = [] if codes is None else [pa.array(codes)]
+    order = row_order([*partition_first, *shape.order_by.ordered(table)])
+    if order.rows is not None:
+        rows = pa.array(order.rows)
+        table = table.take(rows)
+        keys = [array.take(rows) for array in keys]
+    starts = [0, *itertools.accumulate(counts[:-1])]
+    hashes = hash_groups(table, starts)
+    whole = [
+        _block(
+            table.slice(start, count),
+            shape,
+            [array.slice(start, count) for array in keys],
+            hashed,
+        )
+        for start, count, hashed in zip(starts, counts, hashes, strict=True)
+    ]
+    if settings.optimize_on_insert and not shape.rules.keeps_rows:
+        yield from _optimized(whole, table, shape, order.new_key, counts)
+    else:
+        yield from whole
+
+
+def _optimized(
+    whole: Sequence[Block],
+    table: pa.Table,
+    shape: BlockShape,
+    new_key: NDArray[np.bool_],
+    counts: Sequence[int],
+) -> Iterator[Block]:
+    """The blocks with what the engine leaves of their rows, which are all in `table`."""
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    left, of_row = shape.rules.apply(table, new_key, numbers)
+    ends = np.cumsum(np.bincount(of_row, minlength=len(counts)))
+    for block, end, count in zip(whole, ends, np.diff(ends, prepend=0), strict=True):
+        rows = left.slice(end - count, count)
+        if not count:
+            nothing = RowHashes(0, 0, dict.fromkeys(left.column_names, 0), 0)
+            yield replace(block, table=rows, hashes=nothing, key_bounds=())
+            continue
+        keys = [*shape.partition_by.arrays(rows), *shape.order_by.arrays(rows)]
+        [hashes] = hash_groups(rows, [0])
+        yield replace(_block(rows, shape, keys, hashes), given=block.given)
+
+
+def _block(
+    table: pa.Table, shape: BlockShape, keys: list[pa.Array], hashes: RowHashes
+) -> Block:
+    types = shape.partition_by.types
+    values = [column_values(array.slice(0, 1))[0] for array in keys[: len(types)]]
+    bounds = {
+        name: _bound(name, array) for name, array in zip(shape.key_names, keys, strict=True)
+    }
+    for name in shape.partition_by.inputs:  # the original keeps these, too (its "minmax index")
+        if name not in bounds:
+            bounds[name] = _bound(name, table.column(name))
+    return Block(
+        partition_id=partition_id(values, types),
+        partition=partition_text(values, types),
+        table=table,
+        key_bounds=tuple(bounds.values()),
+        hashes=hashes,
+        shape=shape,
+        given=GivenRows(hashes.rows, hashes.row_hash),
+    )
+
+
+def _partition_codes(keys: Sequence[pa.Array]) -> NDArray[np.int64] | None:
+    """Numbers of the rows' partitions, in the order of their first rows; None for only one."""
+    codes: NDArray[np.int64] | None = None
+    for key in keys:
+        encoded = key.dictionary_encode()
+        if len(encoded.dictionary) == 1:
+            continue
+        added = encoded.indices.to_numpy().astype(np.int64)
+        if codes is None:
+            codes = added
+            continue
+        # Numbered anew after each column: products of their counts would overflow.
+        both = codes * len(encoded.dictionary) + added
+        _, first_rows, renumbered = np.unique(both, return_index=True, return_inverse=True)
+        by_first_row = np.empty(len(first_rows), dtype=np.int64)
+        by_first_row[np.argsort(first_rows)] = np.arange(len(first_rows))
+        codes = by_first_row[renumbered]
+    return codes
+
+
+def _check_count(partitions: int, settings: BlockSettings) -> None:
+    limit = settings.max_partitions_per_insert_block
+    if limit and partitions > limit and settings.throw_on_max_partitions_per_insert_block:
+        raise TooManyPartitions(
+            f"a block of this insert has rows of {partitions} partitions; "
+            f"max_partitions_per_insert_block is {limit}. Insert fewer partitions at once, choose "
+            "a coarser partition key, or raise the setting (0 is no limit)"
+        )
+
+
+def _refuse_missing(name: str, array: pa.Array, first_row: int) -> None:
+    """NULL and NaN have no place in an order, hence none in a key."""
+    wrong = array.is_null(nan_is_null=True) if _may_be_nan(array) else None
+    if wrong is None:
+        if not array.null_count:
+            return
+        wrong = array.is_null()
+    place = pc.index(wrong, pa.scalar(value=True)).as_py()
+    if place < 0:
+        return
+    found = "NULL" if not array[place].is_valid else "NaN"
+    raise BadValue(
+        f"row {first_row + place}: {name} is {found}, and {name} is part of a key of the table. "
+        "Give it a value; nothing was inserted"
+    )
+
+
+def _may_be_nan(array: pa.Array) -> bool:
+    return bool(pa.types.is_floating(array.type))
+
+
+def _bound(name: str, array: pa.Array | pa.ChunkedArray) -> KeyBound:
+    try:
+        found = pc.min_max(array)
+    except pa.ArrowNotImplementedError:  # nested values, fixed bytes
+        return KeyBound(name, None, None)
+    return KeyBound(name, *json_bounds((found["min"].as_py(), found["max"].as_py())))

@@ -1,0 +1,169 @@
+"""Rows that arrive in a task of somebody else's scheduler → staged parts on this host's disk."""
+
+import itertools
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmt_pipeline.compute.inputs.columns import InsertColumns
+from rmt_pipeline.compute.inputs.conform import conform
+from rmt_pipeline.compute.inputs.rows import InputRows, counted_rows
+from rmt_pipeline.compute.insert.blocks import blocks_of, key_columns_of, stage
+from rmt_pipeline.compute.jobs.task import RESULT_SCHEMA
+from rmt_pipeline.protocol.errors import IncorrectData, RmtError
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import RandomIds
+
+READ_ROWS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """What all tasks of one insert have in common. `directory` is the table's, absolute."""
+
+    definition: TableDefinition
+    directory: str
+    settings: QuerySettings
+    columns_given: tuple[str, ...] | None
+    insert_id: str
+    run_id: str
+    created_s: int
+    durable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StageFailed:
+    """Why a task staged nothing: a class in protocol.errors, and the message."""
+
+    error: str
+    message: str
+
+
+StageResult = StagedPart | StageFailed
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """Row groups of one Parquet file; `first_row` is the number of the first row in it, from 1."""
+
+    path: str
+    row_groups: tuple[int, ...]
+    first_row: int
+    rows: int
+
+
+def stage_batches(
+    plan: StagePlan, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The body of a Spark task: rows in, pickled `StageResult`s out.
+
+    A task that fails throws away what it staged, and says why; the driver throws away the rest.
+    """
+    first = next(batches, None)
+    if first is not None:
+        rows = pa.RecordBatchReader.from_batches(
+            first.schema, itertools.chain([first], batches)
+        )
+        yield from _results(plan, _tables(plan, rows))
+
+
+def stage_files(
+    plan: StagePlan, tasks: Sequence[Sequence[FilePiece]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """As `stage_batches`, for rows that the task reads itself: no row goes through the JVM.
+    `batches` hold numbers of tasks (the first column).
+    """
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from _results(plan, _tables_of_files(plan, tasks[number]))
+
+
+def _results(plan: StagePlan, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    pa.set_cpu_count(1)  # Spark counts one core per task; Arrow would take them all
+    pa.set_io_thread_count(1)
+    store = PartStore(LocalDisk(plan.directory), ids=RandomIds(), durable=plan.durable)
+    results: list[StageResult] = []
+    staged: list[StagedPart] = []
+    try:
+        for part in _staged(plan, store, tables):
+            staged.append(part)  # noqa: PERF402  an error must find what came before it
+        results += staged
+    except Exception as error:  # noqa: BLE001  reported, not swallowed
+        for part in staged:
+            store.discard(part)
+        results.append(_failed(error))
+    for result in results:
+        row = pickle.dumps(result)
+        yield pa.record_batch([pa.array([row], pa.binary())], schema=RESULT_SCHEMA)
+
+
+def unpack_staged(results: pa.Table) -> list[StageResult]:
+    """What `stage_batches` gave."""
+    return [pickle.loads(row) for row in results.column("result").to_pylist()]  # noqa: S301
+
+
+def _tables(plan: StagePlan, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    return conform(
+        rows,
+        plan.definition.columns,
+        settings=plan.settings,
+        columns_given=plan.columns_given,
+        key_columns=key_columns_of(plan.definition),
+    )
+
+
+def _tables_of_files(plan: StagePlan, pieces: Sequence[FilePiece]) -> Iterator[pa.Table]:
+    columns = InsertColumns(
+        plan.definition.columns,
+        plan.columns_given,
+        plan.settings,
+        key_columns_of(plan.definition),
+    )
+    for piece in pieces:
+        for rows in _rows_of(piece):
+            yield columns.table(rows, nulls_become_defaults=True)
+
+
+def _rows_of(piece: FilePiece) -> Iterator[InputRows]:
+    first = piece.first_row
+    try:
+        with pq.ParquetFile(piece.path, pre_buffer=False) as file:
+            for batch in file.iter_batches(
+                READ_ROWS, row_groups=list(piece.row_groups), use_threads=False
+            ):
+                values = dict(zip(batch.schema.names, batch.columns, strict=True))
+                yield InputRows(values, batch.num_rows, counted_rows(piece.path, first))
+                first += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(piece.path, error) from error
+
+
+def unreadable(path: str, error: Exception) -> IncorrectData:
+    return IncorrectData(f"{path} can't be read as Parquet: {error}. Nothing was inserted")
+
+
+def _staged(
+    plan: StagePlan, store: PartStore, tables: Iterator[pa.Table]
+) -> Iterator[StagedPart]:
+    for block in blocks_of(tables, plan.definition, plan.settings):
+        yield stage(
+            block,
+            store,
+            insert_id=plan.insert_id,
+            run_id=plan.run_id,
+            created_s=plan.created_s,
+        )
+
+
+def _failed(error: Exception) -> StageFailed:
+    name = type(error).__name__
+    if isinstance(error, RmtError):
+        return StageFailed(name, str(error))
+    return StageFailed("RmtError", f"{name}: {error}")

@@ -1,0 +1,1 @@
+"""Whoever runs units: this process, or tasks of Spark."""

@@ -1,0 +1,85 @@
+"""Merges, seen from the driver: jobs in, outcomes out, whoever computes them.
+
+A merge is planned into units, the units are run, and what they made is added up and checked.
+The caller then seals the staging directory with a manifest and publishes it, or throws it away.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+
+from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
+from rmt_pipeline.compute.jobs.task import try_unit
+from rmt_pipeline.compute.merge.job import (
+    MergeFailure,
+    MergeJob,
+    MergeOutcome,
+)
+from rmt_pipeline.compute.merge.plan import nothing_is_left, plan_merge, shape_of, tasks_of
+from rmt_pipeline.compute.merge.result import added_up, outcome_of
+from rmt_pipeline.compute.progress import forget_progress
+from rmt_pipeline.compute.rows.source import BrokenSource
+from rmt_pipeline.compute.units import Unit, UnitResult
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.system import Clock, IdSource
+
+UnitResults = Generator[UnitResult, None, None]
+
+
+class LocalMerger:
+    """Merges in this process, one after the other."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        for job in jobs:
+            yield from _outcomes([job], self._run)
+
+    def _run(self, merges: Sequence[Sequence[Unit]]) -> UnitResults:
+        for units in merges:
+            for unit in units:
+                yield try_unit(unit, self._clock)
+
+
+class SparkMerger:
+    """Merges as Spark jobs of units."""
+
+    def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
+        self._sessions = sessions
+        self._ids = ids
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        yield from _outcomes(jobs, self._run)
+
+    def _run(self, merges: Sequence[Sequence[Unit]]) -> UnitResults:
+        return run_jobs(self._sessions, tasks_of(merges), tag=f"merge-{self._ids.new_id()}")
+
+
+def _outcomes(
+    jobs: Sequence[MergeJob],
+    run: Callable[[Sequence[Sequence[Unit]]], UnitResults],
+) -> Iterator[MergeOutcome]:
+    """Plan all jobs, run their units, and give each job's outcome with its last unit."""
+    planned: dict[int, list[Unit]] = {}
+    for number, job in enumerate(jobs):
+        try:
+            if nothing_is_left(job):
+                yield added_up(job, shape_of(job), ())
+                continue
+            planned[number] = plan_merge(job, number)
+        except RmtError as error:
+            part = str(error.part) if isinstance(error, BrokenSource) else ""
+            yield MergeFailure(job, error, part)
+    ended: defaultdict[int, list[UnitResult]] = defaultdict(list)
+    if not planned:
+        return
+    with contextlib.closing(run(list(planned.values()))) as units_ended:
+        for result in units_ended:
+            results = ended[result.merge]
+            results.append(result)
+            units = planned[result.merge]
+            if len(results) == len(units):
+                job = jobs[result.merge]
+                forget_progress(job.staging)
+                yield outcome_of(job, units[0].shape, results)

@@ -1,0 +1,258 @@
+"""Mutations, seen from the driver: jobs in, outcomes out, whoever computes them.
+
+Each file of a part is a unit. First the units look whether any command is for a row of theirs: a
+part of which all say no is not written. Where some say yes and some no, those that said no are
+asked once more, to write their rows as they are.
+
+What a call needs beyond this is imported when it is made, for start-up time.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
+from rmt_pipeline.compute.jobs.task import try_units
+from rmt_pipeline.compute.merge.job import MergeJob
+from rmt_pipeline.compute.merge.plan import shape_of, tasks_of, unit_source
+from rmt_pipeline.compute.merge.result import MODULUS, added_up, column_sums, error_of
+from rmt_pipeline.compute.mutate.job import (
+    MutateDone,
+    MutateFailure,
+    MutateJob,
+    MutateOutcome,
+    Untouched,
+    as_result,
+)
+from rmt_pipeline.compute.mutate.units import MutateUnit, MutateUnitDone
+from rmt_pipeline.compute.progress import forget_progress
+from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult, UnitSource
+from rmt_pipeline.protocol.alter.history import is_current
+from rmt_pipeline.protocol.errors import Corruption, UserError
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.store import layout
+from rmt_pipeline.syntax.mutation import AlterColumn, in_partition, parse_commands
+from rmt_pipeline.system import Clock, IdSource
+
+LOCAL_JOBS_MAX = 64
+"""Of small parts, looked at together."""
+
+_Run = Callable[[Sequence[Sequence[Unit]]], Generator[UnitResult, None, None]]
+
+
+class LocalMutator:
+    """Mutates in this process, one part after the other."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
+        for start in range(0, len(jobs), LOCAL_JOBS_MAX):
+            yield from _outcomes(jobs[start : start + LOCAL_JOBS_MAX], self._run)
+
+    def _run(self, parts: Sequence[Sequence[Unit]]) -> Generator[UnitResult, None, None]:
+        yield from try_units([unit for units in parts for unit in units], self._clock)
+
+
+class SparkMutator:
+    """Mutates as Spark jobs of units."""
+
+    def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
+        self._sessions = sessions
+        self._ids = ids
+
+    def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
+        yield from _outcomes(jobs, self._run)
+
+    def _run(self, parts: Sequence[Sequence[Unit]]) -> Generator[UnitResult, None, None]:
+        return run_jobs(self._sessions, tasks_of(parts), tag=f"mutate-{self._ids.new_id()}")
+
+
+def _outcomes(jobs: Sequence[MutateJob], run: _Run) -> Iterator[MutateOutcome]:
+    """Plan all jobs, run their units, and give each job's outcome as soon as it is known."""
+    planned: dict[int, list[MutateUnit]] = {}
+    for number, job in enumerate(jobs):
+        units = _plan(job, number)
+        if units:
+            planned[number] = units
+        else:
+            yield Untouched(job)
+    mixed: dict[int, list[UnitResult]] = {}
+    for number, results in _run(planned, run):
+        outcome = _outcome(jobs[number], planned[number][0].shape, results)
+        if outcome is None:
+            mixed[number] = results
+        else:
+            yield outcome
+    again = {number: _to_rewrite(planned[number], results) for number, results in mixed.items()}
+    for number, results in _run(again, run):
+        whole = [*filter(_was_touched, mixed[number]), *results]
+        outcome = _outcome(jobs[number], planned[number][0].shape, whole)
+        assert outcome is not None, "every unit was told to write its rows"
+        yield outcome
+
+
+def _run(
+    planned: dict[int, list[MutateUnit]], run: _Run
+) -> Iterator[tuple[int, list[UnitResult]]]:
+    """The results of each part's units, when the last of them has ended."""
+    if not planned:
+        return
+    ended: defaultdict[int, list[UnitResult]] = defaultdict(list)
+    with contextlib.closing(run(list(planned.values()))) as units_ended:
+        for result in units_ended:
+            ended[result.merge].append(result)
+            if len(ended[result.merge]) == len(planned[result.merge]):
+                yield result.merge, ended[result.merge]
+
+
+def try_first_rows(job: MutateJob) -> None:
+    """The commands on the first rows of the source, in this process; nothing is written.
+
+    Raises UserError for what can't be computed, BrokenSource.
+    """
+    from rmt_pipeline.compute.mutate.unit import try_rows  # noqa: PLC0415  DuckDB
+
+    for unit in _plan(job, 0)[:1]:
+        try_rows(unit)
+
+
+def rows_touched(job: MutateJob) -> int:
+    """How many rows of the source some command is for, as they are now; nothing is written."""
+    from rmt_pipeline.compute.mutate.unit import count_rows  # noqa: PLC0415  DuckDB
+
+    return sum(count_rows(unit) for unit in _plan(job, 0))
+
+
+def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
+    if not job.commands:
+        return []
+    source = unit_source(job.source, job.definition)
+    shape, codec = _shape(job.definition), job.source.manifest.ttl.codec
+    if codec != shape.codec:
+        shape = replace(shape, codec=codec)
+    rewrite = _has_old_columns(job)
+    if not rewrite and _is_for_none(job, source, shape):
+        return []
+    return [
+        MutateUnit(
+            merge=number,
+            ordinal=ordinal,
+            shape=shape,
+            sources=(replace(source, files=(file,)),),
+            output=f"{job.staging}/{layout.data_file(ordinal)}",
+            verify=((source.part, file),),
+            commands=job.commands,
+            partition=job.source.manifest.partition_id,
+            rewrite=rewrite,
+        )
+        for ordinal, file in enumerate(source.files)
+    ]
+
+
+@lru_cache(maxsize=100)
+def _shape(definition: TableDefinition) -> Shape:
+    """What a mutation writes: what a merge of one part with nothing would, but for the rows that
+    engines and TTL take away.
+    """
+    return replace(
+        shape_of(MergeJob("", (), "", definition, 0)), rules=Plain(), expire_s=0, codec=""
+    )
+
+
+def _is_for_none(job: MutateJob, source: UnitSource, shape: Shape) -> bool:
+    """Whether the manifest alone tells that no command is for any row of the part."""
+    from rmt_pipeline.compute.mutate.commands import commands_of  # noqa: PLC0415  DuckDB
+    from rmt_pipeline.compute.mutate.pruning import manifest_bounds  # noqa: PLC0415
+
+    manifest = job.source.manifest
+    try:
+        commands = commands_of(job.commands, shape.columns, manifest.partition_id)
+    except UserError:  # said by the unit, as the failure of this one part
+        return False
+    return commands.is_for_none(manifest_bounds(source, shape, manifest.key_bounds))
+
+
+def _has_old_columns(job: MutateJob) -> bool:
+    """Whether an ALTER is among the commands, and the part is not yet as it says (spec §8.3)."""
+    manifest = job.source.manifest
+    return not is_current(job.definition, manifest.columns, manifest.metadata_version) and any(
+        isinstance(command, AlterColumn) and in_partition(command, manifest.partition_id)
+        for text in job.commands
+        for command in parse_commands(text)
+    )
+
+
+def _as_merge(job: MutateJob) -> MergeJob:
+    """A mutation writes what a merge of the one part with nothing would write."""
+    return MergeJob(job.result, (job.source,), job.staging, job.definition, job.create_time_s)
+
+
+def _was_touched(result: UnitResult) -> bool:
+    return isinstance(result, MutateUnitDone) and result.touched
+
+
+def _to_rewrite(units: Sequence[MutateUnit], results: Sequence[UnitResult]) -> list[MutateUnit]:
+    touched = {result.ordinal for result in results if _was_touched(result)}
+    return [replace(unit, rewrite=True) for unit in units if unit.ordinal not in touched]
+
+
+def _outcome(
+    job: MutateJob, shape: Shape, results: Sequence[UnitResult]
+) -> MutateOutcome | None:
+    """None: some units wrote their rows and others did not."""
+    failures = [result for result in results if isinstance(result, UnitFailed)]
+    if failures:
+        first = min(failures, key=lambda failed: (not failed.part, failed.ordinal))
+        return MutateFailure(job, error_of(first), first.part)
+    done = sorted(
+        (result for result in results if isinstance(result, MutateUnitDone)),
+        key=lambda unit: unit.ordinal,
+    )
+    touched = [unit.touched for unit in done]
+    if not any(touched):
+        return Untouched(job)
+    if not all(touched):
+        return None
+    made = added_up(_as_merge(job), shape, done)
+    problem = _not_conserved(job, done, made.rows_in)
+    if problem is not None:
+        message = f"mutating {job.source.name} into {job.result}: {problem}"
+        return MutateFailure(job, Corruption(f"{message}. Nothing was published"))
+    forget_progress(job.staging)
+    return MutateDone(
+        job,
+        as_result(job, made.manifest),
+        rows_deleted=sum(unit.rows_deleted for unit in done),
+        seconds=made.seconds,
+    )
+
+
+def _not_conserved(job: MutateJob, units: Sequence[MutateUnitDone], rows_in: int) -> str | None:
+    """What was lost or changed that should have stayed; None when nothing.
+
+    The rows that stayed and those that were deleted are the rows that were there; in every
+    column that no command changes, their values are too. Columns that the source has with
+    another type, or not at all, have no sum to compare with.
+    """
+    source = job.source.manifest
+    if rows_in != source.rows:
+        return f"{rows_in} rows were read, the source has {source.rows}"
+    rows = sum(unit.rows + unit.rows_deleted for unit in units)
+    if rows != source.rows:
+        return f"{rows} rows were kept or deleted, the source has {source.rows}"
+    for name, expected in column_sums(job.definition, source).items():
+        if any(name in unit.changed for unit in units):
+            continue
+        found = sum(
+            value
+            for unit in units
+            for hashes in (unit.column_hashes, unit.deleted_hashes)
+            for column, value in hashes
+            if column == name
+        )
+        if found % MODULUS != expected:
+            return f"column {name}, which no command changes, is not what it was"
+    return None

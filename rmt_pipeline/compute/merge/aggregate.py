@@ -1,0 +1,224 @@
+"""Aggregates of the rows of each key, column by column (spec §17.3, §17.4).
+
+Everything here adds up in the order of rows, one after the other, so that a key whose rows arrive
+in several windows gets the same floating point sum as one whose rows arrive at once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmt_pipeline.compute.merge.maps import MapColumns, add_maps, map_columns
+from rmt_pipeline.compute.merge.sum import bitwise_sums, is_zero, sums
+from rmt_pipeline.compute.rows.groups import Groups, first_of_equal
+from rmt_pipeline.compute.rows.order import Flags, RowIndexes, ranks
+from rmt_pipeline.compute.rows.order_values import order_values
+from rmt_pipeline.compute.rows.windows import Sorted, one_array
+from rmt_pipeline.compute.units import Shape, Summing
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.data_type import DataType
+
+ColumnRule = Callable[[pa.Array, Groups], pa.Array]
+"""The values of a column's rows, and their groups → one value per group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What happens to which column; columns that are not named keep their first row's value.
+
+    `zeros`: rows in which all these columns are zero are dropped; None: no row ever is.
+    """
+
+    rules: Mapping[str, ColumnRule]
+    maps: tuple[MapColumns, ...] = ()
+    zeros: tuple[tuple[str, DataType], ...] | None = None
+
+    def apply(self, rows: Sorted, groups: Groups, first: pa.Table) -> pa.Table:
+        """`first` (each group's first row) with the aggregated columns in it."""
+        table = first
+        for name, rule in self.rules.items():
+            table = _with_column(table, name, rule(rows.column(name), groups))
+        for columns in self.maps:
+            arrays = [rows.column(name) for name in columns.names]
+            for name, array in zip(
+                columns.names, add_maps(columns, arrays, groups), strict=True
+            ):
+                table = _with_column(table, name, array)
+        return table
+
+    def without_zeros(self, table: pa.Table) -> pa.Table:
+        """The rows that remain of finished groups."""
+        if self.zeros is None:
+            return table
+        zero = np.ones(table.num_rows, dtype=np.bool_)
+        for name, kind in self.zeros:
+            zero &= is_zero(one_array(table.column(name)), kind)
+        return table.filter(pa.array(~zero)) if zero.any() else table
+
+
+def _with_column(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), array)
+
+
+def aggregation_of(shape: Shape) -> Aggregation:
+    """AggregatingMergeTree: the functions that columns name."""
+    return Aggregation(_functions(shape, frozenset(shape.key_columns)))
+
+
+def summing_of(shape: Shape, rules: Summing) -> Aggregation:
+    """SummingMergeTree's classes of columns (spec §17.3), and its rule about zeros."""
+    kept = frozenset((*shape.key_columns, *rules.kept))
+    functions = _functions(shape, kept)
+    maps = map_columns(shape.columns, kept, rules.columns)
+    not_summed = kept.union(functions, *(each.names for each in maps))
+    summed = {
+        column.name: kind
+        for column in shape.columns
+        if (kind := parse_type(column.type)).is_numeric
+        and column.name not in not_summed
+        and (not rules.columns or column.name in rules.columns)
+    }
+    never_zero = bool(functions or maps)
+    return Aggregation(
+        rules=functions | {name: _sum(kind) for name, kind in summed.items()},
+        maps=maps,
+        zeros=tuple(summed.items()) if summed and not never_zero else None,
+    )
+
+
+def _functions(shape: Shape, kept: frozenset[str]) -> dict[str, ColumnRule]:
+    """The rule of each SimpleAggregateFunction and AggregateFunction column."""
+    found = {}
+    for column in shape.columns:
+        kind = parse_type(column.type)
+        if column.name in kept:
+            continue
+        if kind.family == "SimpleAggregateFunction":
+            found[column.name] = _function(kind.names[0], kind.elements[0])
+        elif kind.family == "AggregateFunction":
+            found[column.name] = _state(kind.names[0], kind.elements[-1])
+    return found
+
+
+def _function(name: str, kind: DataType) -> ColumnRule:
+    match name:
+        case "any":
+            return lambda array, groups: _taken(array, groups.first_where(_present(array)))
+        case "anyLast":
+            return lambda array, groups: _taken(array, groups.last_where(_present(array)))
+        case "min":
+            return _extreme(np.minimum, kind)
+        case "max":
+            return _extreme(np.maximum, kind)
+        case "sum" | "sumWithOverflow":
+            return _sum(kind)
+        case "groupBitAnd" | "groupBitOr" | "groupBitXor":
+            return lambda array, groups: bitwise_sums(_BITWISE[name], array, kind, groups)
+        case "groupArrayArray":
+            return concatenated
+        case "groupUniqArrayArray":
+            return lambda array, groups: distinct_elements(concatenated(array, groups))
+        case _:
+            raise UserError(f"SimpleAggregateFunction({name}, …): a merge knows no {name}")
+
+
+_BITWISE = {
+    "groupBitAnd": np.bitwise_and,
+    "groupBitOr": np.bitwise_or,
+    "groupBitXor": np.bitwise_xor,
+}
+
+
+def _sum(kind: DataType) -> ColumnRule:
+    return lambda array, groups: sums(array, kind, groups)
+
+
+def _present(array: pa.Array) -> Flags:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _taken(array: pa.Array, places: RowIndexes) -> pa.Array:
+    """The values at these places; NULL for places that are none (-1, or behind the end)."""
+    none = (places < 0) | (places >= len(array))
+    return array.take(pa.array(np.where(none, 0, places), mask=none))
+
+
+def _state(name: str, state: DataType) -> ColumnRule:
+    """Merges states of an aggregate function, which are values of an ordinary type."""
+    match name:
+        case "count":
+            return _sum(state)
+        case "groupArray":
+            return concatenated
+        case "uniqExact":
+            return lambda array, groups: distinct_elements(concatenated(array, groups))
+        case "avg":
+            return lambda array, groups: pa.StructArray.from_arrays(
+                [
+                    sums(pc.struct_field(array, place), kind, groups)
+                    for place, kind in enumerate(state.elements)
+                ],
+                list(state.names),
+            )
+        case "argMin" | "argMax":
+            best = _best(np.minimum if name == "argMin" else np.maximum, state.elements[1])
+            return lambda array, groups: array.take(
+                pa.array(_or_first(best(pc.struct_field(array, 1), groups), groups))
+            )
+        case _:
+            return _function(name, state)
+
+
+def _or_first(places: RowIndexes, groups: Groups) -> RowIndexes:
+    """Each group's place, or its first row where it has none: then all its rows are as good."""
+    return np.where(places < groups.rows, places, groups.first)
+
+
+def _extreme(choose: np.ufunc, kind: DataType) -> ColumnRule:
+    """min and max: NULL and NaN count only where there is nothing else; of equals the first."""
+    best = _best(choose, kind)
+    return lambda array, groups: _taken(array, best(array, groups))
+
+
+def _best(choose: np.ufunc, kind: DataType) -> Callable[[pa.Array, Groups], RowIndexes]:
+    """Where the extreme of each group is; the number of rows where there is only NULL."""
+
+    def places(array: pa.Array, groups: Groups) -> RowIndexes:
+        counts = _present(array)
+        if pa.types.is_floating(array.type):
+            number = counts & ~pc.is_nan(array).fill_null(True).to_numpy(zero_copy_only=False)
+            counts = number | (counts & (groups.count_where(number) == 0)[groups.number])
+        order = np.zeros(len(array), dtype=np.int64)
+        rank = ranks(order_values(array.filter(pa.array(counts)), kind))
+        # Dense ranks: so that 0 (for min) and -1 (for max) are free to say "does not count".
+        _, order[counts] = np.unique(rank, return_inverse=True)
+        order[~counts] = np.iinfo(np.int64).max if choose is np.minimum else -1
+        best = choose.reduceat(order, groups.first)
+        return groups.first_where(counts & (order == best[groups.number]))
+
+    return places
+
+
+def concatenated(array: pa.ListArray, groups: Groups) -> pa.ListArray:
+    """The lists of each group one behind the other: they lie so already."""
+    offsets = array.offsets.to_numpy()
+    edges = np.append(offsets[groups.first], offsets[-1])
+    return pa.ListArray.from_arrays(pa.array(edges, pa.int32()), array.values, type=array.type)
+
+
+def distinct_elements(array: pa.ListArray) -> pa.ListArray:
+    """Each list without repetitions, in the order of first appearance."""
+    offsets = array.offsets.to_numpy()
+    elements = array.values.slice(offsets[0], offsets[-1] - offsets[0])
+    lengths = np.diff(offsets)
+    owner = np.repeat(np.arange(len(array)), lengths)
+    kept = first_of_equal(owner, elements)
+    counts = np.bincount(owner[kept], minlength=len(array))
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    values = elements.take(pa.array(kept))
+    return pa.ListArray.from_arrays(pa.array(edges, pa.int32()), values, type=array.type)

@@ -1,0 +1,210 @@
+"""From a merge job to units, and from units to tasks."""
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from rmt_pipeline.compute.merge.job import MergeJob, SourcePart
+from rmt_pipeline.compute.merge.sample import KeyReader
+from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.compute.rows.keys import KeyColumns
+from rmt_pipeline.compute.rows.order_values import has_own_order
+from rmt_pipeline.compute.rows.source import stretches
+from rmt_pipeline.compute.units import (
+    COMPUTED,
+    Aggregating,
+    Collapsing,
+    KeyPart,
+    KeyPrefix,
+    Plain,
+    Replacing,
+    Rules,
+    Shape,
+    Summing,
+    Unit,
+    UnitFile,
+    UnitSource,
+    VersionedCollapsing,
+    cuts,
+    cuts_by_samples,
+    units_count,
+)
+from rmt_pipeline.protocol.alter.history import stored_as, stored_columns
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import codec_of, everything_expired, something_expired
+from rmt_pipeline.store import layout
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.escapes import quote_name
+
+# Small units share tasks: starting a task costs as much as merging a few thousand rows.
+TASK_UNITS_MAX = 8
+TASK_BYTES_MAX = 8 << 20
+JOB_TASKS_MAX = 64
+
+
+def plan_merge(job: MergeJob, number: int) -> list[Unit]:
+    """The units of one merge; `number` is what they call it.
+
+    Of large parts it reads the footers, and where these do not tell enough, some keys. Raises
+    BrokenSource for a footer that can't be read, UserError for a definition whose engine names
+    what the table does not have.
+    """
+    return units_of(job, number, shape_of(job))
+
+
+def units_of(job: MergeJob, number: int, shape: Shape) -> list[Unit]:
+    """The units of a merge with this shape; see `plan_merge`."""
+    sources = tuple(unit_source(source, job.definition) for source in job.sources)
+    count = units_count(sum(source.manifest.bytes_on_disk for source in job.sources))
+    edges: list[KeyPrefix] = []
+    if count > 1 and shape.key:
+        edges = _cuts(sources, shape, count)
+        if edges and not has_statistics(shape):
+            reader = KeyReader(shape)
+            sources = tuple(reader.with_firsts(source) for source in sources)
+    files = [(source.part, file) for source in sources for file in source.files]
+    bounds: list[KeyPrefix | None] = [None, *edges, None]
+    return [
+        Unit(
+            merge=number,
+            ordinal=ordinal,
+            shape=shape,
+            sources=sources,
+            output=f"{job.staging}/{layout.data_file(ordinal)}",
+            lower=bounds[ordinal],
+            upper=bounds[ordinal + 1],
+            verify=tuple(files[ordinal :: len(bounds) - 1]),
+        )
+        for ordinal in range(len(bounds) - 1)
+    ]
+
+
+def _cuts(sources: Sequence[UnitSource], shape: Shape, count: int) -> list[KeyPrefix]:
+    by_statistics: list[KeyPrefix] = []
+    if has_statistics(shape):
+        found = stretches(sources, shape.key[0].name)
+        by_statistics = [(value,) for value in cuts(found, count)]
+        if len(by_statistics) == count - 1 and isinstance(found[0].least, int):
+            return by_statistics
+    by_samples = cuts_by_samples(KeyReader(shape).samples(sources), count)
+    return max(by_samples, by_statistics, key=len)
+
+
+def has_statistics(shape: Shape) -> bool:
+    """Whether Parquet keeps the bounds of the leading key's values."""
+    leading = shape.key[0]
+    kinds = {column.name: column.type for column in shape.columns}
+    return not leading.is_computed and not parse_type(kinds[leading.name]).plain.elements
+
+
+def unit_source(source: SourcePart, definition: TableDefinition) -> UnitSource:
+    """The part as units read it: with the table's columns of now."""
+    manifest = source.manifest
+    directory = PurePosixPath(source.directory)
+    files = sorted(manifest.files)  # data-00000, data-00001, …: key order
+    return UnitSource(
+        source.name,
+        tuple(UnitFile(str(directory / file.name), file.size, file.hash) for file in files),
+        stored_as(definition, manifest.columns, manifest.metadata_version),
+    )
+
+
+def tasks_of(merges: Sequence[Sequence[Unit]]) -> list[list[list[Unit]]]:
+    """Jobs of tasks of units. A merge of several units is a job of its own, one task each;
+    merges of one unit share jobs and tasks.
+    """
+    jobs = [[[unit] for unit in units] for units in merges if len(units) > 1]
+    tasks: list[list[Unit]] = []
+    room_bytes = 0
+    for (unit,) in (units for units in merges if len(units) == 1):
+        size = sum(file.size for source in unit.sources for file in source.files)
+        if not tasks or len(tasks[-1]) == TASK_UNITS_MAX or size > room_bytes:
+            tasks.append([])
+            room_bytes = TASK_BYTES_MAX
+        tasks[-1].append(unit)
+        room_bytes -= size
+    jobs += [tasks[at : at + JOB_TASKS_MAX] for at in range(0, len(tasks), JOB_TASKS_MAX)]
+    return jobs
+
+
+def shape_of(job: MergeJob) -> Shape:
+    """What the merge's result looks like and how its rows come about."""
+    definition = job.definition
+    columns = stored_columns(definition)
+    order_by = key_parts(sorting_key(definition), columns)
+    partition_by = KeyColumns(definition.partition_by, columns)
+    in_keys = (*key_parts(partition_by.names, columns), *order_by)
+    bounded = [KeyPart(part.text, part.column) for part in in_keys if part.column]
+    bounded += [part for part in order_by if not part.column and not _own_order(part, columns)]
+    bounded += [KeyPart(name, name) for name in partition_by.inputs]
+    ttl, now_s = ttl_rules(definition), job.create_time_s
+    known = [source.manifest.ttl for source in job.sources]
+    return Shape(
+        columns=columns,
+        key=order_by,
+        rules=engine_rules(definition, cleanup=job.cleanup),
+        deduplicate=job.deduplicate,
+        deduplicate_by=job.deduplicate_by,
+        bounded=tuple({part.name: part for part in reversed(bounded)}.values())[::-1],
+        ttl=ttl,
+        expire_s=now_s if _adds_up(definition) or something_expired(known, ttl, now_s) else 0,
+        codec=codec_of(known, ttl, now_s),
+    )
+
+
+def _adds_up(definition: TableDefinition) -> bool:
+    return definition.engine.kind in ("SummingMergeTree", "AggregatingMergeTree")
+
+
+def nothing_is_left(job: MergeJob) -> bool:
+    """Whether the sources' manifests tell that every row has expired: then none is read.
+
+    Not of engines that add rows up: what a rule says of a sum, no row can tell.
+    """
+    ttl = ttl_rules(job.definition)
+    return not _adds_up(job.definition) and all(
+        everything_expired(source.manifest.ttl, ttl, job.create_time_s)
+        for source in job.sources
+    )
+
+
+def _own_order(part: KeyPart, columns: Sequence[Column]) -> bool:
+    return has_own_order(KeyColumns([part.text], columns).types[0])
+
+
+def key_parts(expressions: Sequence[str], columns: Sequence[Column]) -> tuple[KeyPart, ...]:
+    plain = {quote_name(column.name): column for column in columns}
+    found = []
+    for text in expressions:
+        column = plain.get(text)
+        stored = column is not None and not has_own_order(parse_type(column.type))
+        name = column.name if column is not None else ""
+        found.append(KeyPart(text, name if stored else COMPUTED + text, name))
+    return tuple(found)
+
+
+def sorting_key(definition: TableDefinition) -> tuple[str, ...]:
+    """The expressions that order rows and tell which are the same (spec §17)."""
+    version = quote_name(definition.engine.version_column)
+    versioned = definition.engine.kind == "VersionedCollapsingMergeTree"
+    if versioned and version not in definition.order_by:
+        return (*definition.order_by, version)
+    return definition.order_by
+
+
+def engine_rules(definition: TableDefinition, *, cleanup: bool) -> Rules:
+    engine = definition.engine
+    match engine.kind:
+        case "MergeTree":
+            return Plain()
+        case "ReplacingMergeTree":
+            return Replacing(engine.version_column, engine.is_deleted_column, cleanup)
+        case "SummingMergeTree":
+            columns = stored_columns(definition)
+            keys = (*definition.partition_by, *definition.order_by)
+            return Summing(engine.columns_to_sum, kept=KeyColumns(keys, columns).inputs)
+        case "AggregatingMergeTree":
+            return Aggregating()
+        case "CollapsingMergeTree":
+            return Collapsing(engine.sign_column)
+        case "VersionedCollapsingMergeTree":
+            return VersionedCollapsing(engine.sign_column, engine.version_column)

@@ -1,0 +1,263 @@
+"""Commands carried out on rows in memory. Knows no files."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmt_pipeline.compute.mutate.direct import Bounds, Condition, direct_condition
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.mutation import (
+    AlterColumn,
+    Command,
+    DeleteRows,
+    UpdateColumns,
+    in_partition,
+    parse_commands,
+)
+from rmt_pipeline.syntax.nodes import Call, Literal, Node
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import Expression, compile_node
+from rmt_pipeline.translate.mutation_rules import affected, cast_to
+
+_ALWAYS, _NEVER = Literal(1, "1"), Literal(0, "0")
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedCommands:
+    """Rows after all commands. `deleted` are those that went, as they were when they went."""
+
+    rows: pa.Table
+    deleted: tuple[pa.Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A command, compiled. `condition` is 1 or 0, never NULL; `direct` is the same without DuckDB,
+    or may be NULL.
+    """
+
+    condition: Expression
+    direct: Condition | None
+    assigned: tuple[tuple[str, Expression | None], ...]
+    """None: the default of the column's type."""
+    computed: tuple[str, ...]
+    """MATERIALIZED columns that follow from the assigned ones."""
+
+    @property
+    def deletes(self) -> bool:
+        return not self.assigned
+
+
+class CompiledCommands:
+    """The commands of one or several mutations, in order, for the parts of one partition.
+
+    A command sees what those before it have done. A value is computed only for the rows that it
+    is for: the others may hold what it can't be computed from. Raises UserError for texts that
+    do not fit the columns.
+    """
+
+    def __init__(self, texts: Sequence[str], columns: Sequence[Column], partition: str) -> None:
+        self._columns = tuple(columns)
+        self._defaults = DefaultExpressions(columns)
+        self._steps = [
+            self._compiled(command)
+            for text in texts
+            for command in parse_commands(text)
+            if in_partition(command, partition) and self._does_something(command)
+        ]
+        self.condition_columns = tuple(
+            dict.fromkeys(name for step in self._steps for name in step.condition.columns_used)
+        )
+        self.changed_columns = frozenset(
+            name
+            for step in self._steps
+            for name in (*(one for one, _ in step.assigned), *step.computed)
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no command for this partition at all."""
+        return not self._steps
+
+    def _does_something(self, command: Command) -> bool:
+        """Rows have the table's columns of now already: of an ALTER only CLEAR COLUMN is left, of
+        a column that there still is.
+        """
+        if not isinstance(command, AlterColumn):
+            return True
+        return command.clears and any(one.name == command.column for one in self._columns)
+
+    def _compiled(self, command: Command) -> _Step:
+        node = _ALWAYS if isinstance(command, AlterColumn) else command.condition
+        condition = self._expression(Call("if", (node, _ALWAYS, _NEVER)))
+        direct = direct_condition(node, _plain_types(self._columns))
+        match command:
+            case DeleteRows():
+                return _Step(condition, direct, (), ())
+            case UpdateColumns():
+                types = {column.name: column for column in self._columns}
+                assigned = tuple(
+                    (one.column, self._expression(cast_to(one.value, types[one.column])))
+                    for one in command.assignments
+                )
+                computed = dict.fromkeys(
+                    column.name
+                    for name, _ in assigned
+                    for column in affected(name, self._columns)
+                )
+                return _Step(condition, direct, assigned, tuple(computed))
+            case AlterColumn():
+                return _Step(
+                    condition, direct, ((command.column, self._default_of(command.column)),), ()
+                )
+
+    def _default_of(self, name: str) -> Expression | None:
+        """What CLEAR COLUMN sets; None is the default of the type."""
+        [column] = [column for column in self._columns if column.name == name]
+        if not column.default:
+            return None
+        return self._expression(cast_to(parse_expression(column.default), column))
+
+    def _expression(self, node: Node) -> Expression:
+        # Whether `now()` may stand in a command was decided before it was written to the log.
+        return compile_node(node, self._columns, allow_nondeterministic=True)
+
+    @property
+    def are_direct(self) -> bool:
+        """Whether all conditions are computed without DuckDB."""
+        return all(step.direct is not None for step in self._steps)
+
+    def is_for_none(self, bounds: Bounds) -> bool:
+        """Whether certainly no command is for any row within the bounds."""
+        return all(
+            step.direct is not None and step.direct.is_for_none(bounds) for step in self._steps
+        )
+
+    def match(self, rows: pa.Table) -> bool:
+        """Whether any command is for any of these rows, which have the `condition_columns`.
+
+        Right although commands see what those before them did: up to the first one that is for
+        a row, nothing was done. Raises BadValue.
+        """
+        return any(pc.any(_where(step, rows)).as_py() for step in self._steps)
+
+    def meant(self, rows: pa.Table) -> NDArray[np.bool_]:
+        """For which of these rows some command is, each looked at alone. Raises BadValue."""
+        found = np.zeros(rows.num_rows, dtype=np.bool_)
+        for step in self._steps:
+            found |= _where(step, rows).to_numpy(zero_copy_only=False)
+        return found
+
+    def apply(self, rows: pa.Table) -> AppliedCommands:
+        """All commands on `rows`, which have all columns. Raises BadValue for a value that can't
+        be computed.
+        """
+        deleted: list[pa.Table] = []
+        for step in self._steps:
+            where = _where(step, rows)
+            if not pc.any(where).as_py():
+                continue
+            if step.deletes:
+                deleted.append(rows.filter(where))
+                rows = rows.filter(pc.invert(where))
+            else:
+                rows = self._updated(step, rows, where)
+        return AppliedCommands(rows, tuple(deleted))
+
+    def _updated(self, step: _Step, rows: pa.Table, where: pa.Array) -> pa.Table:
+        chosen = self._decoded(rows.filter(where))
+        new = dict(
+            zip(
+                (name for name, expression in step.assigned if expression is not None),
+                evaluate([one for _, one in step.assigned if one is not None], chosen),
+                strict=True,
+            )
+        )
+        for name, expression in step.assigned:
+            if expression is None:
+                new[name] = _type_default(name, self._columns, chosen.num_rows)
+        for name, values in new.items():
+            chosen = _with_column(chosen, name, values)
+        for name in step.computed:
+            new[name] = self._defaults.evaluate(name, chosen)
+            chosen = _with_column(chosen, name, new[name])
+        for name, values in new.items():
+            rows = _with_column(rows, name, _replaced(rows.column(name), where, values))
+        return rows
+
+    def _decoded(self, rows: pa.Table) -> pa.Table:
+        """Without dictionaries: what expressions are computed on."""
+        known = [column for column in self._columns if column.name in rows.schema.names]
+        return rows.select([column.name for column in known]).cast(arrow_schema(known))
+
+
+@lru_cache(maxsize=1000)
+def commands_of(
+    texts: tuple[str, ...], columns: tuple[Column, ...], partition: str
+) -> CompiledCommands:
+    """Compiled once for all parts of a partition. Raises UserError."""
+    return CompiledCommands(texts, columns, partition)
+
+
+def _where(step: _Step, rows: pa.Table) -> pa.Array:
+    used = rows.select(step.condition.columns_used)
+    for name in step.condition.columns_used:
+        column = used.column(name)
+        if pa.types.is_dictionary(column.type):
+            used = _with_column(used, name, column.cast(column.type.value_type))
+    if not step.condition.columns_used:
+        used = pa.table({"": pa.nulls(rows.num_rows, pa.int8())})
+    if step.direct is not None:
+        return pc.fill_null(step.direct(used), False).combine_chunks()
+    [found] = evaluate([step.condition], used)
+    return found.cast(pa.bool_())
+
+
+def _type_default(name: str, columns: Sequence[Column], rows: int) -> pa.Array:
+    [kind] = [parse_type(column.type) for column in columns if column.name == name]
+    return pa.repeat(pa.scalar(kind.default, kind.arrow), rows)
+
+
+@lru_cache(maxsize=100)
+def _plain_types(columns: tuple[Column, ...]) -> dict[str, pa.DataType]:
+    """The stored forms of integer and String columns."""
+    types = {column.name: parse_type(column.type) for column in columns}
+    return {
+        name: kind.arrow
+        for name, kind in types.items()
+        if kind.plain.family == "String" or (kind.is_integer and not kind.plain.wide_bytes)
+    }
+
+
+def _with_column(rows: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    at = rows.schema.get_field_index(name)
+    return rows.set_column(at, rows.schema.field(at).with_type(values.type), values)
+
+
+def _replaced(column: pa.ChunkedArray, where: pa.Array, values: pa.Array) -> pa.Array:
+    """`column` with `values` where `where` is true."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    with contextlib.suppress(pa.ArrowNotImplementedError):  # nested values
+        return pc.replace_with_mask(_one_chunk(column), where, values)
+    whole = pa.chunked_array([*column.chunks, values], column.type).combine_chunks()
+    chosen = where.to_numpy(zero_copy_only=False)
+    places = np.arange(len(column), dtype=np.int64)
+    places[chosen] = len(column) + np.arange(len(values))
+    return whole.take(pa.array(places))
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    whole = column.combine_chunks()
+    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)

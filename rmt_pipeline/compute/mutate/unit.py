@@ -1,0 +1,169 @@
+"""Runs one unit of a mutation from file to file. Knows no Spark and no replica."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.merge.unit import verify_file
+from rmt_pipeline.compute.mutate.commands import CompiledCommands, commands_of
+from rmt_pipeline.compute.mutate.pruning import probe
+from rmt_pipeline.compute.mutate.units import MutateUnit, MutateUnitDone
+from rmt_pipeline.compute.progress import Progress, UnitProgress
+from rmt_pipeline.compute.rows.conform import Conform
+from rmt_pipeline.compute.rows.source import PartReader
+from rmt_pipeline.compute.rows.windows import batch_rows_for
+from rmt_pipeline.compute.rows.write import ResultWriter
+from rmt_pipeline.compute.stop import raise_if_stopped
+from rmt_pipeline.compute.units import Shape, WrittenFile
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
+from rmt_pipeline.system import Clock
+
+
+def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
+    """Make the unit's file, unless no command is for any of its rows.
+
+    Raises BrokenSource, DiskFull, UserError (a value that can't be computed), Conflict (it was
+    asked to stop); whatever is raised, the file is to be thrown away with its directory.
+    """
+    started_s = clock.monotonic_s()
+    commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
+    if not unit.rewrite and not _touches(unit, commands):
+        return _done(unit, clock.monotonic_s() - started_s)
+    for part, file in unit.verify:
+        verify_file(part, file)
+    counts = _Counts(unit.shape)
+    writer = ResultWriter(unit)
+    progress = UnitProgress(unit.output, unit.ordinal)
+    try:
+        for table in _tables(unit, unit.shape):
+            raise_if_stopped(unit.output)
+            applied = commands.apply(table)
+            counts.add(table, applied.deleted)
+            writer.add(applied.rows)
+            progress.tell(
+                Progress(
+                    counts.rows_in,
+                    counts.bytes_in,
+                    writer.hashes.rows,
+                    writer.bytes_uncompressed,
+                )
+            )
+        written = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    done = _done(unit, clock.monotonic_s() - started_s, written, writer)
+    return replace(
+        done,
+        rows_in=counts.rows_in,
+        rows_deleted=counts.deleted.rows,
+        deleted_hashes=tuple(counts.deleted.column_hashes.items()),
+        changed=commands.changed_columns,
+    )
+
+
+def try_rows(unit: MutateUnit) -> None:
+    """The commands on the first rows of the unit's file. Raises as `run_mutation`."""
+    commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
+    for table in _tables(unit, unit.shape):
+        commands.apply(table)
+        return
+
+
+class _Counts:
+    """What was read, and what of it went."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._names = [column.name for column in shape.columns]
+        self.rows_in = 0
+        self.bytes_in = 0
+        self.deleted = RowHashes(0, 0, dict.fromkeys(self._names, 0), 0)
+
+    def add(self, table: pa.Table, deleted: tuple[pa.Table, ...]) -> None:
+        self.rows_in += table.num_rows
+        self.bytes_in += table.nbytes
+        for gone in deleted:
+            start = self.deleted.rows
+            self.deleted += hash_table(gone.select(self._names), start_position=start)
+
+
+def nothing_done(unit: MutateUnit) -> MutateUnitDone:
+    """Of a unit that is known to have no row that any command is for."""
+    return _done(unit, 0.0)
+
+
+def _done(
+    unit: MutateUnit,
+    seconds: float,
+    written: WrittenFile | None = None,
+    writer: ResultWriter | None = None,
+) -> MutateUnitDone:
+    hashes = RowHashes(0, 0, {}, 0) if writer is None else writer.hashes
+    bounds = {} if writer is None else writer.bounds
+    return MutateUnitDone(
+        merge=unit.merge,
+        ordinal=unit.ordinal,
+        file=written,
+        rows_in=0,
+        rows=hashes.rows,
+        bytes_uncompressed=0 if writer is None else writer.bytes_uncompressed,
+        row_hash=hashes.row_hash,
+        column_hashes=tuple(hashes.column_hashes.items()),
+        content_hash=hashes.content_hash,
+        key_bounds=tuple((name, *found) for name, found in bounds.items()),
+        warnings=(),
+        seconds=seconds,
+        ttl=() if writer is None else writer.ttl,
+        touched=writer is not None,
+    )
+
+
+def count_rows(unit: MutateUnit) -> int:
+    """How many rows of the file some command is for. Raises as `run_mutation`."""
+    commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
+    return sum(int(commands.meant(table).sum()) for table in condition_rows(unit, commands))
+
+
+def _touches(unit: MutateUnit, commands: CompiledCommands) -> bool:
+    """Whether any command is for a row of the file."""
+    known = probe(unit, commands)
+    if known is not None:
+        return known
+    return any(commands.match(table) for table in condition_rows(unit, commands))
+
+
+def condition_rows(unit: MutateUnit, commands: CompiledCommands) -> Iterator[pa.Table]:
+    """The file's rows with no more than the columns of conditions, if there is any command.
+    Raises BrokenSource.
+    """
+    columns = tuple(
+        column for column in unit.shape.columns if column.name in commands.condition_columns
+    )
+    # A condition without columns still wants to know how many rows there are.
+    columns = columns or unit.shape.columns[:1]
+    needed = unit.shape.columns if _has_computed(unit, columns) else columns
+    if not commands.is_empty:
+        for table in _tables(unit, replace(unit.shape, columns=needed, key=(), bounded=())):
+            yield table.select([column.name for column in columns])
+
+
+def _has_computed(unit: MutateUnit, columns: Sequence[Column]) -> bool:
+    """Whether the part lacks one of these columns and it is computed, from any others."""
+    [source] = unit.sources
+    if source.stored is None:
+        return False
+    there = {one.column for one in source.stored}
+    return any(column.default and column.name not in there for column in columns)
+
+
+def _tables(unit: MutateUnit, shape: Shape) -> Iterator[pa.Table]:
+    """The file's rows in order, as tables of the shape's columns. Raises BrokenSource."""
+    [source] = unit.sources
+    reader = PartReader(source, [column.name for column in shape.columns], (), None, None)
+    dictionaries = reader.dictionary_columns()
+    conform = Conform(shape, dictionaries)
+    rows = batch_rows_for(1, reader.bytes / max(reader.rows, 1))
+    for batch in reader.batches(rows, sorted(dictionaries)):
+        yield conform.table(batch, source.part, reader.types)

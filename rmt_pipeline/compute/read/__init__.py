@@ -1,0 +1,1 @@
+"""Parts read with the table's columns of now: by others, by FINAL, before an ALTER."""

@@ -1,0 +1,86 @@
+"""Whether the values of a part can become another type: tried before an ALTER is in the log."""
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.rows.conform import converted
+from rmt_pipeline.compute.rows.source import naming_the_part, open_parquet
+from rmt_pipeline.protocol.alter.history import stored_as
+from rmt_pipeline.protocol.errors import BadValue
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.to_text import column_values
+
+BATCH_ROWS = 1 << 16
+
+
+def try_conversions(
+    part: str,
+    manifest: Manifest,
+    files: Sequence[str],
+    definition: TableDefinition,
+    columns: Collection[str],
+) -> None:
+    """Convert every value of these columns of a part, a batch at a time; nothing is written.
+
+    `definition` is the table's with the new types. Raises BadValue that names the part, the
+    column and a value; BrokenSource.
+    """
+    types = {column.name: column.type for column in definition.columns}
+    for one in stored_as(definition, manifest.columns, manifest.metadata_version):
+        kind = types[one.column]
+        if one.column not in columns or _always_fits(one.type, kind):
+            continue
+        stored = Column(one.column, one.type)
+        for path in files:
+            with open_parquet(part, path) as file, naming_the_part(part, path):
+                for batch in file.iter_batches(
+                    BATCH_ROWS, columns=[one.name], use_threads=False
+                ):
+                    _convert(batch.column(0), stored, kind, part)
+
+
+def _always_fits(stored: str, kind: str) -> bool:
+    """The same values, perhaps encoded in another way or with NULL beside them."""
+    before, after = parse_type(stored), parse_type(kind)
+    return before.plain.text == after.plain.text and after.nullable >= before.nullable
+
+
+def _convert(array: pa.Array, stored: Column, kind: str, part: str) -> None:
+    try:
+        _converted(array, stored, kind, part)
+    except BadValue as error:
+        if len(array) > 1:  # which one of them?
+            _convert(_one_bad(array, stored, kind, part), stored, kind, part)
+        [value] = column_values(array)
+        raise BadValue(
+            f"part {part}: column {stored.name} has the value {value!r}, which can't become "
+            f"{kind}: {error.__cause__ or error}. The table stays as it was; UPDATE or DELETE such "
+            "rows first"
+        ) from error
+
+
+def _converted(array: pa.Array, stored: Column, kind: str, part: str) -> None:
+    """Raises BadValue. The original's CAST lets integers wrap; here their values must stay."""
+    values = converted(array, stored, kind, part)
+    before, after = parse_type(stored.type), parse_type(kind)
+    if before.is_integer and after.is_integer and not (before.wide_bytes or after.wide_bytes):
+        try:
+            array.cast(after.arrow)
+        except pa.ArrowInvalid:
+            became = column_values(values)[0]
+            raise BadValue(f"it would become {became}") from None
+
+
+def _one_bad(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
+    """A slice of one value that can't be converted, of an array that has one."""
+    while len(array) > 1:
+        half = array.slice(0, len(array) // 2)
+        try:
+            _converted(half, stored, kind, part)
+            array = array.slice(len(array) // 2)
+        except BadValue:
+            array = half
+    return array

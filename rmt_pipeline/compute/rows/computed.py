@@ -1,0 +1,39 @@
+"""Expressions over rows. DuckDB is imported when the first one is met: most tables need none."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import TtlRule
+
+if TYPE_CHECKING:
+    from rmt_pipeline.translate.expression import Expression
+
+
+def compiled(text: str, columns: Sequence[Column]) -> "Expression":
+    """An expression of a table definition, checked. Raises UserError."""
+    # For start-up time.
+    from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  slow
+
+    # Whether `now()` may stand in a definition is decided where the table is defined.
+    return compile_expression(text, columns, allow_nondeterministic=True)
+
+
+def ttl_rules(definition: TableDefinition) -> tuple[TtlRule, ...]:
+    """The TTL rules of a table; without any, nothing needs to be compiled. Raises UserError."""
+    if not definition.ttl and not any(column.ttl for column in definition.columns):
+        return ()
+    from rmt_pipeline.translate.ttl import rules_of  # noqa: PLC0415  start-up: slow
+
+    return rules_of(definition)
+
+
+def evaluated(expressions: Sequence["Expression"], table: pa.Table) -> list[pa.Array]:
+    """The values of each expression for each row, in the stored form. Raises BadValue."""
+    if not expressions:
+        return []
+    from rmt_pipeline.translate.evaluate import evaluate  # noqa: PLC0415  start-up: slow
+
+    return evaluate(expressions, table)

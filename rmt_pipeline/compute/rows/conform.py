@@ -1,0 +1,116 @@
+"""Bringing a source's batches to the result's columns: older parts may lack some, or have them
+with another type.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.rows.computed import compiled, evaluated
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions
+from rmt_pipeline.compute.rows.keys import KeyColumns
+from rmt_pipeline.compute.units import Shape
+from rmt_pipeline.protocol.errors import BadValue, Corruption, UserError
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.escapes import quote_name
+
+
+class Conform:
+    """Batches as read → tables of the result's columns, and behind them the computed keys.
+
+    `dictionaries` are the columns that stay dictionary-encoded on the way. Raises UnknownType.
+    """
+
+    def __init__(self, shape: Shape, dictionaries: Collection[str]) -> None:
+        self._columns = shape.columns
+        self._plain = arrow_schema(shape.columns)
+        self._defaults = DefaultExpressions(shape.columns)
+        self._computed = [part for part in shape.key if part.is_computed]
+        texts = [part.text for part in self._computed]
+        self._key = KeyColumns(texts, shape.columns) if texts else None
+        fields = []
+        for field in self._plain:
+            coded = field.name in dictionaries and pa.types.is_string(field.type)
+            kind = pa.dictionary(pa.int32(), field.type) if coded else field.type
+            fields.append(field.with_type(kind))
+        self.schema = pa.schema(fields)
+
+    def table(
+        self, batch: pa.RecordBatch, part: str, types: Mapping[str, str] = MappingProxyType({})
+    ) -> pa.Table:
+        """The batch with the result's columns: those that the part lacks have their default.
+
+        `types` are those of the part's columns, by their present names, where these are known:
+        values of another type than the result's are converted. Raises Corruption for values that
+        don't fit, BadValue for what can't be converted and a default that can't be computed.
+        """
+        names = frozenset(batch.schema.names)
+        arrays = []
+        for field, column in zip(self.schema, self._columns, strict=True):
+            if column.name not in names:
+                arrays.append(_constant(parse_type(column.type).default, field, batch.num_rows))
+                continue
+            array = batch.column(field.name)
+            known = types.get(column.name, column.type)
+            if known != column.type:
+                array = converted(array, Column(column.name, known), column.type, part)
+            if array.type != field.type:
+                array = _cast(array, field, part)
+            arrays.append(array)
+        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        lacking = [name for name in self.schema.names if name not in names]
+        table = self._with_default_expressions(table, lacking)
+        if self._key is not None:
+            keys = self._key.ordered(self._decoded(table))
+            for computed, values in zip(self._computed, keys, strict=True):
+                table = table.append_column(computed.name, values)
+        return table
+
+    def _with_default_expressions(self, table: pa.Table, lacking: Sequence[str]) -> pa.Table:
+        for name in self._defaults.in_order(
+            [name for name in lacking if name in self._defaults]
+        ):
+            values = self._defaults.evaluate(name, self._decoded(table))
+            at = table.schema.get_field_index(name)
+            table = table.set_column(
+                at, self.schema.field(at), values.cast(self.schema.field(at).type)
+            )
+        return table
+
+    def _decoded(self, table: pa.Table) -> pa.Table:
+        """Without dictionaries: what expressions are computed on."""
+        return table.cast(self._plain)
+
+
+def _constant(value: object, field: pa.Field, rows: int) -> pa.Array:
+    plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return pa.repeat(pa.scalar(value, plain), rows).cast(field.type)
+
+
+def converted(array: pa.Array, stored: Column, kind: str, part: str) -> pa.Array:
+    """The values of a part's column as another type: as CAST makes them of the stored ones.
+
+    Raises BadValue naming part, column, types and a value.
+    """
+    plain = parse_type(stored.type).arrow
+    table = pa.table({stored.name: array.cast(plain)})
+    expression = compiled(f"CAST({quote_name(stored.name)} AS {kind})", (stored,))
+    try:
+        [values] = evaluated([expression], table)
+    except UserError as error:
+        raise BadValue(
+            f"part {part}: column {stored.name} is {stored.type} and can't become {kind}: {error}"
+        ) from error
+    return values
+
+
+def _cast(array: pa.Array, field: pa.Field, part: str) -> pa.Array:
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise Corruption(
+            f"part {part}: column {field.name} has values of type {array.type} that are not "
+            f"{field.type}: {error}"
+        ) from error

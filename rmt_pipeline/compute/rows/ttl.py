@@ -1,0 +1,156 @@
+"""TTL of rows (spec §13): which rows and values are gone, and what a part is told of their times.
+
+The obvious form, row by row, is `tests.oracle.rows.apply_ttl`; tests compare the two.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmt_pipeline.compute.rows.computed import compiled, evaluated
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions
+from rmt_pipeline.compute.rows.order import Flags, integers
+from rmt_pipeline.compute.rows.windows import one_array
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.ttl import TtlRule, TtlTimes
+from rmt_pipeline.syntax.types import arrow_schema, parse_type
+from rmt_pipeline.types.data_type import DataType
+
+if TYPE_CHECKING:
+    from rmt_pipeline.translate.expression import Expression
+
+Seconds = npt.NDArray[np.int64]
+
+DAY_S = 86_400
+_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+class RowTtl:
+    """The rules at work on rows; raises UserError for expressions that can't be computed.
+
+    `columns` are the stored ones. `expire_s`: rows and values whose time has come by then go, and
+    no longer count; 0: nothing goes.
+    """
+
+    def __init__(
+        self, rules: Sequence[TtlRule], columns: Sequence[Column], expire_s: int = 0
+    ) -> None:
+        self._rules = tuple(rules)
+        self._columns = {column.name: column for column in columns}
+        self._expire_s = expire_s
+        self._times = [_compiled_time(rule.expression, columns) for rule in rules]
+        self._conditions: dict[int, Expression] = {
+            place: compiled(rule.where, columns)
+            for place, rule in enumerate(rules)
+            if rule.kind == "where"
+        }
+        self._defaults = DefaultExpressions(columns)
+        self._schema = arrow_schema(columns)
+
+    def expire(self, table: pa.Table) -> pa.Table:
+        """The rows that have not expired, with the defaults of columns whose values have.
+
+        Other columns than the table's stay as they are. Raises BadValue for a time or a default
+        that can't be computed.
+        """
+        if not self._expire_s or not self._rules or not table.num_rows:
+            return table
+        gone = np.zeros(table.num_rows, dtype=np.bool_)
+        emptied: list[tuple[str, Flags]] = []
+        for rule, times, counts in self._looked_at(table):
+            expired = counts & (times > 0) & (times <= self._expire_s)
+            if rule.removes_rows:
+                gone |= expired
+            elif rule.kind == "column" and expired.any():
+                emptied.append((rule.column, expired))
+        before = table
+        for name, expired in emptied:
+            table = self._emptied(table, before, name, expired)
+        return table.filter(pa.array(~gone)) if gone.any() else table
+
+    def measure(self, table: pa.Table) -> tuple[TtlTimes, ...]:
+        """When the rows expire, for each rule; see TtlTimes. Raises BadValue."""
+        if not self._rules or not table.num_rows:
+            return ()
+        found = []
+        for rule, times, counts in self._looked_at(table):
+            taken = rule.kind == "column" and self._expire_s
+            waits = counts & (times > 0) & (times > self._expire_s if taken else True)
+            some = times[waits]
+            least, greatest = (int(some.min()), int(some.max())) if len(some) else (0, 0)
+            found.append(TtlTimes(rule.key, least, greatest, every=bool(waits.all())))
+        return tuple(found)
+
+    def _looked_at(self, table: pa.Table) -> Iterator[tuple[TtlRule, Seconds, Flags]]:
+        """For each rule the rows' times, and for which rows they count."""
+        plain = self._decoded(table)
+        arrays = evaluated([*self._times, *self._conditions.values()], plain)
+        conditions = dict(zip(self._conditions, arrays[len(self._times) :], strict=True))
+        everywhere = np.ones(table.num_rows, dtype=np.bool_)
+        for place, rule in enumerate(self._rules):
+            holds = _true(conditions[place]) if place in conditions else everywhere
+            yield rule, seconds_of(arrays[place]), holds
+
+    def _decoded(self, table: pa.Table) -> pa.Table:
+        """The table's columns without dictionaries: what expressions are computed on."""
+        return table.select(self._schema.names).cast(self._schema)
+
+    def _emptied(
+        self, table: pa.Table, before: pa.Table, name: str, expired: Flags
+    ) -> pa.Table:
+        at = table.schema.get_field_index(name)
+        field = table.schema.field(at)
+        kind = self._schema.field(name).type
+        values = one_array(table.column(at).cast(kind))
+        if name in self._defaults:
+            defaults = self._defaults.evaluate(name, self._decoded(before)).cast(kind)
+            places = np.arange(len(values))
+            places = np.where(expired, places + len(values), places)
+        else:
+            default = parse_type(self._columns[name].type).default
+            defaults = pa.array([default], kind)
+            places = np.where(expired, len(values), np.arange(len(values)))
+        chosen = pa.concat_arrays([values, defaults]).take(pa.array(places))
+        return table.set_column(at, field, chosen.cast(field.type))
+
+
+def _compiled_time(text: str, columns: Sequence[Column]) -> "Expression":
+    """With Date and DateTime columns as their wider kin, which are stored alike: "60 years from
+    2090" must not come out as 1970 and take the row at once.
+    """
+    wide = tuple(replace(column, type=_wider(parse_type(column.type))) for column in columns)
+    try:
+        return compiled(text, wide)
+    except UserError:  # a function that knows only the narrow ones
+        return compiled(text, columns)
+
+
+def _wider(kind: DataType) -> str:
+    match kind.family:
+        case "Date":
+            return "Date32"
+        case "DateTime":
+            return DataType("DateTime64", (0,), zone=kind.zone).text
+        case _:
+            return kind.text
+
+
+def seconds_of(array: pa.Array) -> Seconds:
+    """Dates and times as seconds since the epoch, rounded down."""
+    numbers: npt.NDArray[Any] = integers(array)
+    if pa.types.is_date32(array.type):
+        return numbers.astype(np.int64) * DAY_S
+    found: Seconds = numbers // _UNITS_PER_SECOND[array.type.unit]
+    return found
+
+
+def _true(array: pa.Array) -> Flags:
+    """Where a condition holds: not where it is NULL."""
+    numbers = array.cast(pa.uint8()) if pa.types.is_boolean(array.type) else array
+    flags: Flags = numbers.fill_null(0).to_numpy(zero_copy_only=False) != 0
+    return flags

@@ -1,0 +1,32 @@
+"""What a replica asks of its peers: a part's bytes. The HTTP adapter is in `exchange`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """Get `part` from the replica whose ZooKeeper path is `endpoint`, at `address`."""
+
+    address: ReplicaAddress
+    endpoint: str
+    part: PartName
+
+
+class Peers(Protocol):
+    def fetch(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+        """Each request with its staged part, or the error that it failed with, as they finish.
+
+        The bytes are verified against the manifest that came with them; a failed request leaves
+        nothing in the store. Several may run at once.
+        """
+        ...

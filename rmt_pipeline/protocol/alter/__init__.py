@@ -1,0 +1,1 @@
+"""What a table is after ALTER, and what parts of before have in its place (spec §8)."""

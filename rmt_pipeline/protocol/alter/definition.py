@@ -1,0 +1,400 @@
+"""ALTER TABLE: a table's definition after some commands, or why that can't be (spec §8.1).
+
+    definition, commands ──► Altered: the next definition, what becomes of older parts' names, and
+                             the commands that parts have to be rewritten for
+
+Nothing is looked up: whether old values can become a new type shows when they are read.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import assert_never
+
+from rmt_pipeline.protocol.alter.commands import (
+    AddColumn,
+    AlterCommand,
+    ClearColumn,
+    DropColumn,
+    ModifyColumn,
+    ModifyComment,
+    ModifyOrderBy,
+    ModifySettings,
+    ModifyTtl,
+    Place,
+    Removable,
+    RenameColumn,
+    ResetSettings,
+)
+from rmt_pipeline.protocol.errors import DuplicateColumn, IllegalColumn, UserError
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
+
+READONLY_SETTINGS = frozenset({"index_granularity", "index_granularity_bytes"})
+"""What a part is depends on them, so they stay as the table was created."""
+
+
+Uses = Callable[[str, Sequence[Column]], Collection[str]]
+"""The names of the columns that an expression uses."""
+
+Rename = Callable[[str, str, str], str]
+"""An expression after a column was renamed: its text, the column's name, the new one."""
+
+
+class ColumnNotFound(UserError):
+    """An ALTER names a column that the table does not have."""
+
+    code = "NOT_FOUND_COLUMN_IN_BLOCK"
+
+
+class ForbiddenAlter(UserError):
+    """The column says where or how rows are kept: it stays as it is."""
+
+    code = "ALTER_OF_COLUMN_IS_FORBIDDEN"
+
+
+class ReadonlySetting(UserError):
+    code = "READONLY_SETTING"
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """What a list of commands makes of a table.
+
+    `mutation` are the commands that the data needs. `is_local`: nothing that replicas have to
+    agree on changes, so nothing is written to ZooKeeper (spec §8.1).
+    """
+
+    definition: TableDefinition
+    changes: tuple[ColumnChange, ...]
+    mutation: tuple[AlterCommand, ...]
+    is_local: bool
+
+    def changes_nothing(self, before: TableDefinition) -> bool:
+        return self.definition == before and not self.mutation
+
+
+def apply_alter(
+    definition: TableDefinition, commands: Sequence[AlterCommand], uses: Uses, rename: Rename
+) -> Altered:
+    """The table after the commands, one after the other: each sees what those before it did.
+
+    Raises a UserError that names the column or setting and the remedy.
+    """
+    alter = _Alter(definition, uses, rename)
+    for command in commands:
+        alter.apply(command)
+    return alter.result()
+
+
+class _Alter:
+    """The definition on its way from one command to the next."""
+
+    def __init__(self, definition: TableDefinition, uses: Uses, rename: Rename) -> None:
+        self._before = definition
+        self._uses = uses
+        self._rename_in = rename
+        self._now = definition
+        self._version = definition.metadata_version + 1
+        self._changes: list[ColumnChange] = []
+        self._mutation: list[AlterCommand] = []
+        self._added: set[str] = set()
+        self._is_local = True
+
+    def result(self) -> Altered:
+        now = self._now
+        if not any(column.is_stored for column in now.columns):
+            raise UserError(
+                f"{now.full_name} would have no column left that is stored; drop the table instead"
+            )
+        if not self._is_local and (now != self._before or self._mutation):
+            history = (*now.history, *self._changes)
+            now = replace(now, metadata_version=self._version, history=history)
+        return Altered(now, tuple(self._changes), tuple(self._mutation), self._is_local)
+
+    def apply(self, command: AlterCommand) -> None:  # noqa: C901  one line each
+        match command:
+            case AddColumn():
+                self._add(command)
+            case DropColumn():
+                self._drop(command)
+            case ClearColumn():
+                self._clear(command)
+            case RenameColumn():
+                self._rename(command)
+            case ModifyColumn():
+                self._modify(command)
+            case ModifySettings():
+                self._set(command)
+            case ResetSettings():
+                self._reset(command)
+            case ModifyOrderBy():
+                self._order_by(command)
+            case ModifyTtl():
+                self._now = replace(self._now, ttl=command.ttl)
+                self._is_local = False
+            case ModifyComment():
+                self._now = replace(self._now, comment=command.comment)
+            case _:
+                assert_never(command)
+
+    # --- columns ---
+
+    def _add(self, command: AddColumn) -> None:
+        column = command.column
+        if self._now.column(column.name) is not None:
+            if command.if_not_exists:
+                return
+            raise DuplicateColumn(
+                f"{self._now.full_name} has a column {column.name} already; say ADD COLUMN IF NOT"
+                " EXISTS if that is fine"
+            )
+        self._is_local = False
+        self._added.add(column.name)
+        self._put([*self._now.columns, column])
+        self._move(column.name, command.place)
+
+    def _drop(self, command: DropColumn) -> None:
+        if self._may_be_gone(command.column, "DROP", if_exists=command.if_exists):
+            return
+        self._refuse_key(command.column, "DROP")
+        self._refuse_inputs(command.column, "dropped")
+        column = self._column(command.column)
+        self._put([one for one in self._now.columns if one.name != command.column])
+        self._changed(command, column, ColumnChange(self._version, command.column))
+
+    def _rename(self, command: RenameColumn) -> None:
+        if self._may_be_gone(command.column, "RENAME", if_exists=command.if_exists):
+            return
+        if self._now.column(command.renamed_to) is not None:
+            raise DuplicateColumn(
+                f"column {command.column} can't be renamed to {command.renamed_to}: "
+                f"{self._now.full_name} has a column of that name already"
+            )
+        self._refuse_key(command.column, "RENAME")
+        column = self._column(command.column)
+        users = self._users(command.column)
+        self._put(
+            [
+                replace(one, name=command.renamed_to)
+                if one is column
+                else replace(one, default=self._rename_in(one.default, *command.names))
+                if one in users
+                else one
+                for one in self._now.columns
+            ]
+        )
+        change = ColumnChange(self._version, command.column, command.renamed_to)
+        self._changed(command, column, change)
+
+    def _changed(
+        self, command: DropColumn | RenameColumn, column: Column, change: ColumnChange
+    ) -> None:
+        """The name means something else from now on, to parts too if they have the column."""
+        self._is_local = False
+        self._added.discard(column.name)
+        if column.is_stored:
+            self._changes.append(change)
+            self._mutation.append(replace(command, if_exists=False))
+
+    def _clear(self, command: ClearColumn) -> None:
+        if self._may_be_gone(command.column, "CLEAR", if_exists=command.if_exists):
+            return
+        self._refuse_key(command.column, "CLEAR")
+        self._refuse_inputs(command.column, "cleared")
+        self._refuse_not_stored(command.column, "CLEAR")
+        self._is_local = False
+        self._mutation.append(replace(command, if_exists=False))
+
+    def _modify(self, command: ModifyColumn) -> None:
+        if self._may_be_gone(command.column, "MODIFY", if_exists=command.if_exists):
+            return
+        before = self._column(command.column)
+        after = self._modified(before, command)
+        if after.type != before.type:
+            self._refuse_key(command.column, f"MODIFY {before.type} to {after.type} of")
+        if before.is_stored != after.is_stored:
+            raise IllegalColumn(
+                f"column {before.name} is {before.default_kind or 'stored'} and can't become "
+                f"{after.default_kind or 'stored'}: its values would have to come or to go. "
+                "ADD another column, or DROP this one first"
+            )
+        if not command.is_comment:
+            self._is_local = False
+        self._put([after if one is before else one for one in self._now.columns])
+        self._move(command.column, command.place)
+        if after.type != before.type and after.is_stored:
+            self._mutation.append(ModifyColumn(command.column, type=after.type))
+
+    @staticmethod
+    def _modified(before: Column, command: ModifyColumn) -> Column:
+        after = replace(
+            before,
+            type=_or(command.type, before.type),
+            comment=_or(command.comment, before.comment),
+            codec=_or(command.codec, before.codec),
+            ttl=_or(command.ttl, before.ttl),
+        )
+        if command.default_kind is not None:
+            after = replace(after, default_kind=command.default_kind, default=command.default)
+        return _without(after, command.remove) if command.remove else after
+
+    # --- the rest of the table ---
+
+    def _set(self, command: ModifySettings) -> None:
+        for name, _ in command.settings:
+            if name in READONLY_SETTINGS:
+                raise ReadonlySetting(
+                    f"the setting {name} is decided when a table is created: create another table "
+                    "and INSERT … SELECT"
+                )
+        settings = {**dict(self._now.settings), **dict(command.settings)}
+        self._now = replace(self._now, settings=tuple(settings.items()))
+
+    def _reset(self, command: ResetSettings) -> None:
+        for name in command.names:
+            if name in READONLY_SETTINGS:
+                raise ReadonlySetting(f"the setting {name} is decided when a table is created")
+        kept = tuple(pair for pair in self._now.settings if pair[0] not in command.names)
+        self._now = replace(self._now, settings=kept)
+
+    def _order_by(self, command: ModifyOrderBy) -> None:
+        """Only columns that no row has yet can be appended: so all rows are in order."""
+        now = self._now
+        known = len(now.order_by)
+        if command.order_by[:known] != now.order_by:
+            raise UserError(
+                f"ORDER BY ({', '.join(command.order_by)}) does not begin with the present one, "
+                f"({', '.join(now.order_by)}): rows are in that order. Append to it"
+            )
+        if len(command.order_by) == known:
+            return
+        for text in command.order_by[known:]:
+            for name in self._uses(text, now.columns):
+                self._refuse_old(name, text)
+        primary_key = now.order_by if now.primary_key is None else now.primary_key
+        self._now = replace(now, order_by=command.order_by, primary_key=primary_key)
+        self._is_local = False
+
+    def _refuse_old(self, name: str, text: str) -> None:
+        if name not in self._added:
+            raise UserError(
+                f"ORDER BY {text} uses the column {name}, whose rows are not in that order: only "
+                "a column that the same ALTER adds can be appended"
+            )
+        column = self._column(name)
+        if column.default_kind:
+            raise UserError(
+                f"ORDER BY {text} uses the new column {name}, which is {column.default_kind} "
+                f"{column.default}: rows that are there would not be in that order. Add it without"
+            )
+
+    # --- small things ---
+
+    def _put(self, columns: Sequence[Column]) -> None:
+        self._now = replace(self._now, columns=tuple(columns))
+
+    def _column(self, name: str) -> Column:
+        column = self._now.column(name)
+        assert column is not None
+        return column
+
+    def _move(self, name: str, place: Place | None) -> None:
+        if place is None:
+            return
+        column = self._column(name)
+        rest = [one for one in self._now.columns if one is not column]
+        at = 0
+        if place.after:
+            names = [one.name for one in rest]
+            if place.after not in names:
+                raise ColumnNotFound(
+                    f"column {name} can't stand AFTER {place.after}: {self._unknown(place.after)}"
+                )
+            at = names.index(place.after) + 1
+        self._put([*rest[:at], column, *rest[at:]])
+
+    def _may_be_gone(self, name: str, verb: str, *, if_exists: bool) -> bool:
+        if self._now.column(name) is not None:
+            return False
+        if if_exists:
+            return True
+        raise ColumnNotFound(f"{verb} COLUMN {name}: {self._unknown(name)}")
+
+    def _unknown(self, name: str) -> str:
+        known = [column.name for column in self._now.columns]
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+        return f"{self._now.full_name} has no column {name}; {hint}"
+
+    def _refuse_key(self, name: str, verb: str) -> None:
+        place = place_of(name, self._now, self._uses)
+        if place is not None:
+            raise ForbiddenAlter(
+                f"{verb} COLUMN {name}: {name} is {place} and says where or how rows are kept. "
+                "Create another table with the columns that you want, and INSERT … SELECT"
+            )
+
+    def _users(self, name: str) -> list[Column]:
+        """The columns that are computed from it."""
+        columns = self._now.columns
+        return [
+            one
+            for one in columns
+            if one.name != name and one.default and name in self._uses(one.default, columns)
+        ]
+
+    def _refuse_inputs(self, name: str, done: str) -> None:
+        for column in self._users(name):
+            raise IllegalColumn(
+                f"column {name} can't be {done}: column {column.name} is "
+                f"{column.default_kind} {column.default}. DROP or MODIFY {column.name} first"
+            )
+
+    def _refuse_not_stored(self, name: str, verb: str) -> None:
+        column = self._column(name)
+        if not column.is_stored:
+            raise IllegalColumn(
+                f"{verb} COLUMN {name}: it is {column.default_kind} and has no stored values"
+            )
+
+
+def _or(given: str | None, otherwise: str) -> str:
+    return otherwise if given is None else given
+
+
+def _without(column: Column, what: Removable) -> Column:
+    has = {"COMMENT": column.comment, "CODEC": column.codec, "TTL": column.ttl}
+    if not has.get(what, column.default_kind == what):
+        raise UserError(f"column {column.name} has no {what} to remove")
+    match what:
+        case "COMMENT":
+            return replace(column, comment="")
+        case "CODEC":
+            return replace(column, codec="")
+        case "TTL":
+            return replace(column, ttl="")
+        case _:
+            return replace(column, default_kind="", default="")
+
+
+def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
+    """What the column is for the engine, in words; None for an ordinary one."""
+    engine = definition.engine
+    keys = (
+        ("in the partition key", definition.partition_by),
+        ("in the sorting key", definition.order_by),
+        ("in the primary key", definition.primary_key or ()),
+        ("in the sampling key", (definition.sample_by,) if definition.sample_by else ()),
+    )
+    for words, expressions in keys:
+        if any(name in uses(text, definition.columns) for text in expressions):
+            return words
+    roles = (
+        ("the engine's version column", engine.version_column),
+        ("the engine's sign column", engine.sign_column),
+        ("the engine's is_deleted column", engine.is_deleted_column),
+    )
+    for words, column in roles:
+        if name == column:
+            return words
+    return "a column that the engine sums" if name in engine.columns_to_sum else None

@@ -1,0 +1,130 @@
+"""Reading a part as the table is now, whichever metadata it was written with (spec §8.4).
+
+A part keeps its columns as they were, and the version of the metadata that it was written with.
+What happened to names since is the table's history: each ALTER that renamed or dropped a column
+left a record in ZooKeeper, at `T/alters/<version>`. So a name that was dropped and added again, or
+that now belongs to another column, is never taken for the old one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.reader import TextReader
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
+from rmt_pipeline.protocol.text import escape, format_time, parse_time, unescape
+
+RECORD_FORMAT = 1  # Bump when the text changes; keep decoding every older number.
+CHANGES_MAX = 2**20
+
+NamesAndTypes = Sequence[tuple[str, str]]
+"""Columns as a part has them; a type is canonical text."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """Where a part has the values of the table's `column`: under `name`, as values of `type`."""
+
+    column: str
+    name: str
+    type: str
+
+
+def stored_columns(definition: TableDefinition) -> tuple[Column, ...]:
+    """The columns that parts have."""
+    return tuple(column for column in definition.columns if column.is_stored)
+
+
+def stored_as(
+    definition: TableDefinition, part: NamesAndTypes, version: int
+) -> tuple[StoredColumn, ...]:
+    """The stored columns of the table that a part has, in the table's order; `version` is that of
+    the metadata that it was written with. Of the others it has no values: their default counts.
+
+    A part that is newer than `definition` is read by its names as they are (spec §16.8 U9).
+    """
+    names = {name: name for name, _ in part}
+    for change in definition.history:
+        if change.version > version and change.column in names:
+            found = names.pop(change.column)
+            if change.renamed_to:
+                names[change.renamed_to] = found
+    types = dict(part)
+    return tuple(
+        StoredColumn(column.name, names[column.name], types[names[column.name]])
+        for column in stored_columns(definition)
+        if column.name in names
+    )
+
+
+def is_current(definition: TableDefinition, part: NamesAndTypes, version: int) -> bool:
+    """Whether the part's files are just as the table's columns are now."""
+    wanted = [(column.name, column.name, column.type) for column in stored_columns(definition)]
+    found = [(one.column, one.name, one.type) for one in stored_as(definition, part, version)]
+    return found == wanted and len(part) == len(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterRecord:
+    """`T/alters/<version>`: who altered the table when and how, and what became of its names.
+
+    `request_id` tells the one who asked that the record is theirs, when no answer came.
+    """
+
+    created_s: int
+    replica: str
+    request_id: str
+    commands: str
+    changes: tuple[ColumnChange, ...]
+
+    def encode(self) -> bytes:
+        lines = "".join(_line(change) for change in self.changes)
+        return (
+            f"alter format version: {RECORD_FORMAT}\n"
+            f"created: {format_time(self.created_s)}\n"
+            f"replica: {escape(self.replica)}\n"
+            f"request: {escape(self.request_id)}\n"
+            f"commands: {escape(self.commands)}\n"
+            f"changes: {len(self.changes)}\n"
+            f"{lines}"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, version: int) -> Self:
+        """The inverse of `encode`; `version` is the node's name. Raises Corruption."""
+        reader = TextReader(data, f"alter {version}")
+        reader.number("alter format version: ", low=1, high=RECORD_FORMAT)
+        created_s = reader.field_as("created: ", parse_time)
+        replica = reader.field_as("replica: ", unescape)
+        request_id = reader.field_as("request: ", unescape)
+        commands = reader.field_as("commands: ", unescape)
+        count = reader.number("changes: ", high=CHANGES_MAX)
+        changes = tuple(
+            reader.parse(reader.line(), lambda line: _parse_line(line, version))
+            for _ in range(count)
+        )
+        reader.end()
+        return cls(created_s, replica, request_id, commands, changes)
+
+
+def _line(change: ColumnChange) -> str:
+    if not change.renamed_to:
+        return f"drop\t{escape(change.column)}\n"
+    return f"rename\t{escape(change.column)}\t{escape(change.renamed_to)}\n"
+
+
+def _parse_line(line: str, version: int) -> ColumnChange:
+    kind, *names = line.split("\t")
+    fields = [unescape(name) for name in names]
+    if all(fields):
+        if kind == "drop" and len(fields) == 1:
+            return ColumnChange(version, fields[0])
+        if kind == "rename" and len(fields) == 2:
+            return ColumnChange(version, *fields)
+    raise Corruption(f"{line!r} is not `drop` and a column, or `rename` and two of them")
+
+
+def history_of(records: Iterable[AlterRecord]) -> tuple[ColumnChange, ...]:
+    """The history of a table from its records, in the order of their versions."""
+    return tuple(change for record in records for change in record.changes)

@@ -1,0 +1,94 @@
+"""From the texts of `metadata` and `columns` to a table's next definition (spec §8.2)."""
+
+from dataclasses import replace
+
+from rmt_pipeline.protocol.errors import Corruption, MetadataMismatch
+from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
+from rmt_pipeline.protocol.nodes.metadata import (
+    Metadata,
+    metadata_differences,
+    metadata_of,
+    parse_metadata,
+)
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
+
+_OPENING, _CLOSING = "([{", ")]}"
+_QUOTES = "'\"`"
+
+
+def definition_of_texts(
+    definition: TableDefinition,
+    metadata_text: str,
+    columns_text: str,
+    version: int,
+    history: tuple[ColumnChange, ...],
+) -> TableDefinition:
+    """The definition once the ALTER of `version` is applied to it.
+
+    Raises MetadataMismatch when the texts change what can't be altered, Corruption.
+    """
+    metadata = parse_metadata(metadata_text)
+    for difference in metadata_differences(metadata_of(definition), metadata):
+        if difference.immutable:
+            raise MetadataMismatch(
+                f"ALTER {version} of {definition.full_name} can't be applied: {difference}"
+            )
+    order_by, primary_key = _keys(definition, metadata)
+    return replace(
+        definition,
+        columns=parse_columns(columns_text),
+        order_by=order_by,
+        primary_key=primary_key,
+        sample_by=metadata.sampling_expression,
+        ttl=metadata.ttl,
+        metadata_version=version,
+        history=tuple(change for change in history if change.version <= version),
+    )
+
+
+def _keys(
+    definition: TableDefinition, metadata: Metadata
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The sorting key and the primary key, if that is another one."""
+    mine = metadata_of(definition)
+    if (mine.sorting_key, mine.primary_key) == (metadata.sorting_key, metadata.primary_key):
+        return definition.order_by, definition.primary_key
+    if not metadata.sorting_key:
+        return split_key(metadata.primary_key), None
+    return split_key(metadata.sorting_key), split_key(metadata.primary_key)
+
+
+def split_key(text: str) -> tuple[str, ...]:
+    """The expressions of a key, which stand in its text with commas between. Raises Corruption."""
+    if not text:
+        return ()
+    pieces: list[str] = []
+    depth, start, quote, at = 0, 0, "", 0
+    while at < len(text):
+        char = text[at]
+        if quote:
+            at += char == "\\"  # and what it escapes
+            quote = "" if char == quote else quote
+        elif char in _QUOTES:
+            quote = char
+        elif char in _OPENING:
+            depth += 1
+        elif char in _CLOSING:
+            depth -= 1
+        elif char == "," and depth == 0:
+            pieces.append(text[start:at].strip())
+            start = at + 1
+        at += 1
+    pieces.append(text[start:].strip())
+    if depth or quote or not all(pieces):
+        raise Corruption(f"{text!r} is not a key: expressions with commas between")
+    return tuple(pieces)
+
+
+def same_columns(one: tuple[Column, ...], other: tuple[Column, ...]) -> bool:
+    """Whether replicas with these columns agree. Each keeps comments for itself (spec §8.1)."""
+    return columns_text(without_comments(one)) == columns_text(without_comments(other))
+
+
+def without_comments(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return tuple(replace(column, comment="") for column in columns)

@@ -1,0 +1,1 @@
+"""What makes a second try of an insert harmless (spec §2)."""

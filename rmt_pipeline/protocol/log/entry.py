@@ -1,0 +1,278 @@
+"""Entries of the shared log and of each replica's queue: one class per kind (spec §0.4.1,
+§0.4.3).
+
+Constructors assert what only a bug can break; `log_entry.decode` has checked the same rules on
+text that came from outside, and raised Corruption.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from rmt_pipeline.protocol.log.rules import (
+    columns_defect,
+    header_defect,
+    merge_defect,
+    mutation_defect,
+    replacement_defect,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+
+MergeType = Literal[1, 2, 3]
+MERGE_REGULAR: MergeType = 1
+MERGE_TTL_DELETE: MergeType = 2
+MERGE_TTL_RECOMPRESS: MergeType = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What every entry has.
+
+    `create_time` is in seconds since the epoch. An empty `source_replica` means that a replica
+    wrote the entry to its own queue: it was never in the log. `block_id` is the deduplication
+    id of the block that the part was. `entry_id` tells two entries of one second apart.
+    `quorum` is the number of replicas that must have the part; 0 is none.
+    """
+
+    create_time: int
+    source_replica: str
+    block_id: str = ""
+    entry_id: str = ""
+    quorum: int = 0
+
+    def __post_init__(self) -> None:
+        defect = header_defect(self.create_time, self.source_replica, self.quorum)
+        assert defect is None, defect
+
+
+@dataclass(frozen=True, slots=True)
+class GetPart(Header):
+    """A part exists; get it from a replica that has it (or something that contains it)."""
+
+    part: PartName
+
+
+@dataclass(frozen=True, slots=True)
+class AttachPart(Header):
+    """Like GetPart; bytes with this checksum may lie in `detached` here. 32 upper-hex
+    digits.
+    """
+
+    part: PartName
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeParts(Header):
+    """Merge `sources` into `result`; `deduplicate_by` empty means by all columns."""
+
+    sources: tuple[PartName, ...]
+    result: PartName
+    deduplicate: bool = False
+    deduplicate_by: tuple[str, ...] = ()
+    merge_type: MergeType = MERGE_REGULAR
+    cleanup: bool = False
+
+    def __post_init__(self) -> None:
+        Header.__post_init__(self)
+        defect = merge_defect(self.sources, self.result)
+        assert defect is None, defect
+        defect = columns_defect(self.deduplicate, self.deduplicate_by)
+        assert defect is None, defect
+
+
+@dataclass(frozen=True, slots=True)
+class MutatePart(Header):
+    """Apply to `source` every mutation up to `result.mutation`. `alter_version` -1: not an
+    ALTER.
+    """
+
+    source: PartName
+    result: PartName
+    alter_version: int = -1
+
+    def __post_init__(self) -> None:
+        Header.__post_init__(self)
+        defect = mutation_defect(self.source, self.result)
+        assert defect is None, defect
+
+
+@dataclass(frozen=True, slots=True)
+class DropRange(Header):
+    """Drop every part in `range`; with `detach`, keep each one's bytes in `detached`."""
+
+    range: PartName
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        Header.__post_init__(self)
+        assert self.range.is_drop_range, f"{self.range} is one part: that is a DropPart"
+
+
+@dataclass(frozen=True, slots=True)
+class DropPart(Header):
+    """Drop the part with exactly this name, and what it contains."""
+
+    part: PartName
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        Header.__post_init__(self)
+        assert not self.part.is_drop_range, f"{self.part} is a range: that is a DropRange"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceRange(Header):
+    """Drop `range` and put `new_parts` there, at once.
+
+    A range of one block (`<p>_0_0_0`) is a dummy: nothing to drop (MOVE, ATTACH … FROM). It
+    reads like a real part's name, so it must never enter a set of parts (spec §1.6).
+    """
+
+    range: PartName
+    from_database: str
+    from_table: str
+    source_parts: tuple[str, ...]
+    new_parts: tuple[PartName, ...]
+    part_checksums: tuple[str, ...]
+    columns_version: int = -1
+
+    def __post_init__(self) -> None:
+        Header.__post_init__(self)
+        counts = len(self.source_parts), len(self.new_parts), len(self.part_checksums)
+        defect = replacement_defect(self.range, counts)
+        assert defect is None, defect
+
+
+@dataclass(frozen=True, slots=True)
+class AlterMetadata(Header):
+    """Make these texts this replica's metadata; `alter_version` is the version they bring."""
+
+    alter_version: int
+    have_mutation: bool
+    columns_text: str
+    metadata_text: str
+
+
+LogEntry = (
+    GetPart
+    | AttachPart
+    | MergeParts
+    | MutatePart
+    | DropRange
+    | DropPart
+    | ReplaceRange
+    | AlterMetadata
+)
+
+
+def result_of(entry: LogEntry) -> PartName | None:
+    """The one new part of a GET, ATTACH, MERGE or MUTATE entry."""
+    match entry:
+        case GetPart() | AttachPart():
+            return entry.part
+        case MergeParts() | MutatePart():
+            return entry.result
+        case DropRange() | DropPart() | ReplaceRange() | AlterMetadata():
+            return None
+        case _:
+            assert_never(entry)
+
+
+def sources_of(entry: LogEntry) -> tuple[PartName, ...]:
+    """The parts that a MERGE or MUTATE entry reads."""
+    match entry:
+        case MergeParts():
+            return entry.sources
+        case MutatePart():
+            return (entry.source,)
+        case _:
+            return ()
+
+
+def drop_range_of(entry: LogEntry) -> PartName | None:
+    """The blocks that the entry empties; a dummy range is none (spec §0.4.3)."""
+    match entry:
+        case DropRange():
+            return entry.range
+        case DropPart():
+            return entry.part
+        case ReplaceRange():
+            return entry.range if entry.range.blocks_count >= 2 else None
+        case _:
+            return None
+
+
+def virtual_parts(entry: LogEntry) -> tuple[PartName, ...]:
+    """What the entry stands for in a set of virtual parts, its fake range included (§0.4.3)."""
+    match entry:
+        case GetPart() | AttachPart():
+            return (entry.part,)
+        case MergeParts() | MutatePart():
+            return (entry.result,)
+        case DropRange():
+            return (entry.range,)
+        case ReplaceRange():
+            fake = drop_range_of(entry)
+            return entry.new_parts if fake is None else (*entry.new_parts, fake)
+        case DropPart() | AlterMetadata():
+            return ()
+        case _:
+            assert_never(entry)
+
+
+def produced_parts(entry: LogEntry) -> tuple[PartName, ...]:
+    """The real parts that exist once the entry is done."""
+    return tuple(part for part in virtual_parts(entry) if not part.is_drop_range)
+
+
+def kind_name(entry: LogEntry) -> str:
+    """The original's name of the kind, as in `system.replication_queue.type`."""
+    match entry:
+        case GetPart():
+            return "GET_PART"
+        case AttachPart():
+            return "ATTACH_PART"
+        case MergeParts():
+            return "MERGE_PARTS"
+        case MutatePart():
+            return "MUTATE_PART"
+        case DropRange():
+            return "DROP_RANGE"
+        case DropPart():
+            return "DROP_PART"
+        case ReplaceRange():
+            return "REPLACE_RANGE"
+        case AlterMetadata():
+            return "ALTER_METADATA"
+        case _:
+            assert_never(entry)
+
+
+def describe_entry(entry: LogEntry) -> str:
+    """The entry in words."""
+    match entry:
+        case GetPart():
+            return f"get {entry.part}"
+        case AttachPart():
+            return f"attach {entry.part}"
+        case MergeParts():
+            return f"merge {_some(entry.sources)} into {entry.result}"
+        case MutatePart():
+            return f"mutate {entry.source} to {entry.result}"
+        case DropRange():
+            return f"{'detach' if entry.detach else 'drop'} range {entry.range}"
+        case DropPart():
+            return f"{'detach' if entry.detach else 'drop'} part {entry.part}"
+        case ReplaceRange():
+            return f"replace range {entry.range} with {_some(entry.new_parts)}"
+        case AlterMetadata():
+            return f"alter metadata to version {entry.alter_version}"
+        case _:
+            assert_never(entry)
+
+
+def _some(parts: tuple[PartName, ...]) -> str:
+    """Names joined with commas; of more than five, the first and the last and how many."""
+    if len(parts) <= 5:
+        return ", ".join(map(str, parts)) or "nothing"
+    return f"{len(parts)} parts, {parts[0]} to {parts[-1]},"

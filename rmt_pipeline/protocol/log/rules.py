@@ -1,0 +1,54 @@
+"""What a well-formed log entry is, said once: constructors assert it, decoding raises
+Corruption.
+
+Each function returns what is wrong, in words, or None.
+"""
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.text import TIME_MAX
+
+
+def header_defect(create_time: int, source_replica: str, quorum: int) -> str | None:
+    if not 0 <= create_time <= TIME_MAX:
+        return f"create_time {create_time} is outside what the format can hold"
+    if "\n" in source_replica:
+        return f"the replica's name {source_replica!r} has a newline in it"
+    if quorum < 0:
+        return f"a quorum of {quorum} replicas"
+    return None
+
+
+def merge_defect(sources: tuple[PartName, ...], result: PartName) -> str | None:
+    if not sources:
+        return f"a merge into {result} without sources"
+    for source in sources:
+        if source == result or not result.contains(source):
+            return f"a merge into {result}, which does not make its source {source} obsolete"
+    return None
+
+
+def columns_defect(deduplicate: bool, deduplicate_by: tuple[str, ...]) -> str | None:
+    if deduplicate_by and not deduplicate:
+        return f"columns {deduplicate_by} to deduplicate by, without deduplication"
+    return None
+
+
+def mutation_defect(source: PartName, result: PartName) -> str | None:
+    same_blocks = (source.partition, source.block_min, source.block_max, source.level) == (
+        result.partition,
+        result.block_min,
+        result.block_max,
+        result.level,
+    )
+    if not same_blocks or result.mutation <= source.mutation:
+        return f"a mutation of {source} to {result}, which is not a later version of it"
+    return None
+
+
+def replacement_defect(part_range: PartName, counts: tuple[int, int, int]) -> str | None:
+    """`counts`: source parts, new parts, checksums."""
+    if len(set(counts)) != 1:
+        return f"{counts[0]} source parts, {counts[1]} new parts and {counts[2]} checksums"
+    if part_range.blocks_count >= 2 and not part_range.is_drop_range:
+        return f"a replacement of {part_range}, which is not a drop range"
+    return None

@@ -1,0 +1,212 @@
+"""Which TTL merge is due (spec §13): parts to drop, rows to delete, files to recompress.
+
+A TTL merge may have one source. Parts that are expired as a whole come first: dropping them reads
+nothing, so there is no limit of bytes and no pause. Then the part whose first row expired longest
+ago, then parts that a rule is new to, then the one that should have had another codec longest ago,
+each with its neighbours that are due as well; a partition then rests for `merge_with_ttl_timeout`
+(recompression has its own). For new rules the original mutates all parts (MATERIALIZE TTL). The
+original remembers in memory when a partition may be touched again; here its parts tell when the
+last such merge was decided, so that all leaders know, and after a restart too.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS, MergeType
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.refusal import Refusal
+from rmt_pipeline.protocol.ttl import (
+    PartTtl,
+    TtlRule,
+    codec_of,
+    emptied_s,
+    expires_s,
+    is_unknown,
+    recompressed_at_s,
+)
+
+UNKNOWN_S = 1  # when something is due of which nobody knows since when
+
+
+@dataclass(frozen=True, slots=True)
+class TtlPart:
+    """A part that may be a source: its bytes on disk, and what its manifest says about TTL. One
+    without rows has nothing to expire.
+    """
+
+    part: PartName
+    size_bytes: int
+    ttl: PartTtl
+    has_rows: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TtlSettings:
+    """`bytes_max`: of the sources together, but for parts that go as a whole."""
+
+    rules: tuple[TtlRule, ...]
+    now_s: int
+    bytes_max: int
+    parts_max: int = 100
+    pause_s: int = 14_400
+    recompression_pause_s: int = 14_400
+    only_drop_parts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TtlMerge:
+    """Neighbours that are due together; `what` says for what, for people.
+
+    With a `refusal` they are not merged now.
+    """
+
+    parts: tuple[TtlPart, ...]
+    merge_type: MergeType
+    what: str
+    due_s: int
+    refusal: Refusal | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.parts)
+
+
+def select_ttl_merge(
+    runs: Sequence[Sequence[TtlPart]], settings: TtlSettings
+) -> TtlMerge | None:
+    """The TTL merge to assign now; None when none is due.
+
+    `runs` are neighbours that the predicate lets merge, in order of blocks.
+    """
+    possible = (one for one in ttl_merges(runs, settings) if one.refusal is None)
+    return next(possible, None)
+
+
+def ttl_merges(runs: Sequence[Sequence[TtlPart]], settings: TtlSettings) -> Iterator[TtlMerge]:
+    """Every TTL merge that is due, the most urgent first, and why some may not be made now."""
+    for task in _tasks(settings):
+        due = [
+            (task.due_s(part), number, place)
+            for number, run in enumerate(runs)
+            for place, part in enumerate(run)
+            if 0 < task.due_s(part) <= settings.now_s
+        ]
+        taken: set[tuple[int, int]] = set()
+        for due_s, number, place in sorted(due):
+            if (number, place) in taken:
+                continue
+            run = runs[number]
+            others = {at for of_run, at in taken if of_run == number}
+            begin, end = _widened(run, place, task, settings, others)
+            taken |= {(number, each) for each in range(begin, end)}
+            parts = tuple(run[begin:end])
+            yield TtlMerge(
+                parts, task.merge_type, task.what, due_s, _refusal(runs, parts, task, settings)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One reason to merge. `last_s`: when a part's ancestors were merged for it."""
+
+    merge_type: MergeType
+    what: str
+    due_s: Callable[[TtlPart], int]
+    last_s: Callable[[TtlPart], int]
+    pause_s: int
+    bytes_max: int | None
+
+
+def _tasks(settings: TtlSettings) -> Iterator[_Task]:
+    rules = settings.rules
+    if any(rule.removes_rows for rule in rules):
+        yield _Task(
+            MERGE_TTL_DELETE,
+            "all rows have expired",
+            lambda part: emptied_s(part.ttl, rules),
+            lambda _: 0,
+            0,
+            None,
+        )
+    if not settings.only_drop_parts and any(rule.kind != "recompress" for rule in rules):
+        yield _Task(
+            MERGE_TTL_DELETE,
+            "rows or values have expired",
+            lambda part: expires_s(part.ttl, rules),
+            lambda part: part.ttl.deleted_s,
+            settings.pause_s,
+            settings.bytes_max,
+        )
+    yield _Task(
+        MERGE_TTL_DELETE,
+        "the table has a TTL that is new to the part",
+        lambda part: UNKNOWN_S if part.has_rows and is_unknown(part.ttl, rules) else 0,
+        lambda part: part.ttl.deleted_s,
+        settings.pause_s,
+        settings.bytes_max,
+    )
+    if any(rule.kind == "recompress" for rule in rules):
+        yield _Task(
+            MERGE_TTL_RECOMPRESS,
+            "another codec is due",
+            lambda part: _recompression_s(part, settings),
+            lambda part: part.ttl.recompressed_s,
+            settings.recompression_pause_s,
+            settings.bytes_max,
+        )
+
+
+def _recompression_s(part: TtlPart, settings: TtlSettings) -> int:
+    """0 when the part has the codec that it should have."""
+    wanted = codec_of([part.ttl], settings.rules, settings.now_s)
+    return 0 if wanted == part.ttl.codec else recompressed_at_s(part.ttl, settings.rules)
+
+
+def _widened(
+    run: Sequence[TtlPart],
+    place: int,
+    task: _Task,
+    settings: TtlSettings,
+    others: Collection[int],
+) -> tuple[int, int]:
+    """From one due part to its neighbours that are due too, while they are not too many.
+
+    `others`: the places of parts that are in a more urgent merge.
+    """
+
+    def takes(at: int) -> bool:
+        if not 0 <= at < len(run) or at in others or end - begin >= settings.parts_max:
+            return False
+        fits = task.bytes_max is None or size + run[at].size_bytes <= task.bytes_max
+        return fits and 0 < task.due_s(run[at]) <= settings.now_s
+
+    begin, end, size = place, place + 1, run[place].size_bytes
+    while takes(begin - 1):
+        begin -= 1
+        size += run[begin].size_bytes
+    while takes(end):
+        size += run[end].size_bytes
+        end += 1
+    return begin, end
+
+
+def _refusal(
+    runs: Sequence[Sequence[TtlPart]],
+    parts: Sequence[TtlPart],
+    task: _Task,
+    settings: TtlSettings,
+) -> Refusal | None:
+    size = sum(part.size_bytes for part in parts)
+    if task.bytes_max is not None and size > task.bytes_max:
+        return Refusal(f"{size} bytes are more than the {task.bytes_max} allowed now")
+    partition = parts[0].part.partition
+    last_s = max(
+        task.last_s(part) for run in runs for part in run if part.part.partition == partition
+    )
+    rest_s = last_s + task.pause_s - settings.now_s
+    if last_s and rest_s > 0:
+        return Refusal(
+            f"partition {partition} had such a merge {settings.now_s - last_s} s ago; the next "
+            f"may come in {rest_s} s"
+        )
+    return None

@@ -1,0 +1,304 @@
+"""Texts of the nodes that are not log entries: what the original's say (spec §0.4.4 to §0.4.8),
+and ours.
+
+Each kind is a value with `encode` and `decode`. Decoding raises Corruption and nothing else.
+The larger ones have modules of their own, and come out of here too.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.reader import TextReader
+from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse_time, unescape
+
+PORT_MAX = 65_535
+COUNT_MAX = 2**31 - 1
+HASH_BYTES = 16
+VARINT_BYTES_MAX = 9
+PART_HEADER = b"part header format version: 1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAddress:
+    """How to reach a replica (`R/host`, §0.4.8). `port` is the part exchange's."""
+
+    host: str
+    port: int
+    tcp_port: int
+    database: str
+    table: str
+    scheme: str = "http"
+
+    def encode(self) -> bytes:
+        return (
+            f"host: {escape(self.host)}\n"
+            f"port: {self.port}\n"
+            f"tcp_port: {self.tcp_port}\n"
+            f"database: {escape(self.database)}\n"
+            f"table: {escape(self.table)}\n"
+            f"scheme: {self.scheme}\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "replica address")
+        host = reader.field_as("host: ", unescape)
+        port = reader.number("port: ", high=PORT_MAX)
+        tcp_port = reader.number("tcp_port: ", high=PORT_MAX)
+        database = reader.field_as("database: ", unescape)
+        table = reader.field_as("table: ", unescape)
+        scheme = reader.optional_field("scheme: ")  # very old versions had only http
+        reader.end()
+        if scheme not in (None, "http", "https"):
+            raise reader.corruption(f"{scheme!r} is not a scheme (http or https)")
+        return cls(host, port, tcp_port, database, table, scheme or "http")
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumEntry:
+    """An insert that waits until `required` replicas have its part (§0.4.5)."""
+
+    part: PartName
+    required: int
+    replicas: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        names = "".join(f"{escape(name)}\n" for name in self.replicas)
+        return (
+            "version: 1\n"
+            f"part_name: {self.part}\n"
+            f"required_number_of_replicas: {self.required}\n"
+            f"actual_number_of_replicas: {len(self.replicas)}\n"
+            f"replicas:\n{names}"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "quorum entry")
+        reader.number("version: ", low=1, high=1)
+        part = reader.field_as("part_name: ", PartName.parse)
+        required = reader.number("required_number_of_replicas: ", high=COUNT_MAX)
+        count = reader.number("actual_number_of_replicas: ", high=COUNT_MAX)
+        reader.field("replicas:")
+        names = []
+        while not reader.at_end:
+            names.append(reader.parse(reader.line(), unescape))
+        if len(names) != count:
+            raise reader.corruption(f"{count} replicas announced, {len(names)} named")
+        return cls(part, required, tuple(names))
+
+
+@dataclass(frozen=True, slots=True)
+class AddedParts:
+    """The last part that reached its quorum, for each partition
+    (`T/quorum/last_part`, §0.4.6).
+    """
+
+    parts: tuple[PartName, ...] = ()
+    """One per partition, in order of the partitions."""
+
+    @classmethod
+    def of(cls, parts: Iterable[PartName]) -> Self:
+        """A later part of the same partition takes the place of an earlier one."""
+        by_partition = {part.partition: part for part in parts}
+        return cls(tuple(by_partition[partition] for partition in sorted(by_partition)))
+
+    def in_partition(self, partition: str) -> PartName | None:
+        return next((part for part in self.parts if part.partition == partition), None)
+
+    def encode(self) -> bytes:
+        lines = "".join(f"{part.partition}\t{part}\n" for part in self.parts)
+        return f"version: 2\nparts count: {len(self.parts)}\n{lines}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Also reads the empty node that CREATE makes, and version 1: just a part's name."""
+        reader = TextReader(data, "last quorum parts")
+        if reader.at_end:
+            return cls()
+        if not reader.skip("version: 2\n"):
+            return cls((reader.parse(reader.rest(), PartName.parse),))
+        parts = []
+        for _ in range(reader.number("parts count: ", high=COUNT_MAX)):
+            partition, _, name = reader.line().partition("\t")
+            parts.append(reader.parse(name, PartName.parse))
+            if parts[-1].partition != partition:
+                raise reader.corruption(f"part {name} is not of partition {partition!r}")
+        reader.end()
+        return cls.of(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PartHeader:
+    """What `R/parts/<part>` says about the part's content (§0.4.7). Hashes are 16 bytes.
+
+    The frame is the original's; what we put into it: `columns_hash` over the text of the part's
+    columns, `files` how many data files, `hash_of_all_files` over their bytes,
+    `hash_of_uncompressed_files` over the logical content in the order of rows, and
+    `uncompressed_hash_of_compressed_files` the row hash, which does not depend on order.
+    """
+
+    columns_hash: bytes
+    files: int
+    hash_of_all_files: bytes
+    hash_of_uncompressed_files: bytes
+    uncompressed_hash_of_compressed_files: bytes
+    uncompressed_files: int = 0
+
+    def __post_init__(self) -> None:
+        for hash_bytes in (
+            self.columns_hash,
+            self.hash_of_all_files,
+            self.hash_of_uncompressed_files,
+            self.uncompressed_hash_of_compressed_files,
+        ):
+            assert len(hash_bytes) == HASH_BYTES
+
+    def encode(self) -> bytes:
+        return b"".join(
+            (
+                PART_HEADER,
+                self.columns_hash,
+                _varint(self.files),
+                _varint(self.uncompressed_files),
+                self.hash_of_all_files,
+                self.hash_of_uncompressed_files,
+                self.uncompressed_hash_of_compressed_files,
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "part header")
+        if not data.startswith(PART_HEADER):
+            raise reader.corruption(f"expected {PART_HEADER!r}")
+        reader.take(len(PART_HEADER))
+        columns_hash = reader.take(HASH_BYTES)
+        files = _read_varint(reader)
+        uncompressed_files = _read_varint(reader)
+        hashes = [reader.take(HASH_BYTES) for _ in range(3)]
+        reader.end()
+        return cls(columns_hash, files, hashes[0], hashes[1], hashes[2], uncompressed_files)
+
+    def difference(self, other: "PartHeader") -> str | None:
+        """What the two parts of one name do not have in common, in words; None when equal.
+
+        As the original's comparison of merged parts, this ignores the files' bytes: two writers
+        may store the same rows differently (§0.4.7).
+        """
+        if self.columns_hash != other.columns_hash:
+            return "their columns differ"
+        mine = self.files, self.uncompressed_files
+        theirs = other.files, other.uncompressed_files
+        if mine != theirs:
+            return f"{sum(mine)} files here and {sum(theirs)} there"
+        my_rows = self.uncompressed_hash_of_compressed_files
+        their_rows = other.uncompressed_hash_of_compressed_files
+        if my_rows != their_rows:
+            return (
+                f"their rows differ (row hash {my_rows.hex()} here, {their_rows.hex()} there)"
+            )
+        if self.hash_of_uncompressed_files != other.hash_of_uncompressed_files:
+            return (
+                "their rows are in another order (content hash "
+                f"{self.hash_of_uncompressed_files.hex()} here, "
+                f"{other.hash_of_uncompressed_files.hex()} there)"
+            )
+        return None
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; the high bit says that more follow."""
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _read_varint(reader: TextReader) -> int:
+    number = 0
+    for position in range(VARINT_BYTES_MAX):
+        byte = reader.take(1)[0]
+        number |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return number
+    raise reader.corruption(f"a number of more than {VARINT_BYTES_MAX} bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class MutationEntry:
+    """`T/mutations/<id>` (§0.4.4).
+
+    `block_numbers` says, for each affected partition, the mutation's version there: parts whose
+    data version is smaller must be mutated. `commands` is the text of the ALTER's commands.
+    """
+
+    create_time: int
+    source_replica: str
+    block_numbers: tuple[tuple[str, int], ...]
+    commands: str
+    alter_version: int = -1
+
+    def __post_init__(self) -> None:
+        assert "\n" not in self.source_replica
+        assert list(self.block_numbers) == sorted(self.block_numbers)
+
+    def version_in(self, partition: str) -> int | None:
+        """The mutation's version in the partition; None when it does not concern it."""
+        at = bisect_left(self.block_numbers, (partition,))
+        if at == len(self.block_numbers) or self.block_numbers[at][0] != partition:
+            return None
+        return self.block_numbers[at][1]
+
+    def encode(self) -> bytes:
+        numbers = "".join(f"{partition}\t{n}\n" for partition, n in self.block_numbers)
+        return (
+            "format version: 1\n"
+            f"create time: {format_time(self.create_time)}\n"
+            f"source replica: {self.source_replica}\n"
+            f"block numbers count: {len(self.block_numbers)}\n"
+            f"{numbers}"
+            f"commands: {escape(self.commands)}\n"
+            f"alter version: {self.alter_version}"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Also reads old entries, which end after the commands."""
+        reader = TextReader(data, "mutation")
+        reader.number("format version: ", low=1, high=1)
+        create_time = reader.field_as("create time: ", parse_time)
+        source_replica = reader.field("source replica: ")
+        count = reader.number("block numbers count: ", high=COUNT_MAX)
+        numbers: dict[str, int] = {}
+        for _ in range(count):
+            partition, _, number = reader.line().partition("\t")
+            numbers[partition] = reader.parse(number, parse_decimal)
+        if len(numbers) != count:
+            raise reader.corruption("a partition is named twice")
+        reader.expect("commands: ")
+        # The alter version came with 20.3; neither version ends its last line.
+        commands, _, alter = reader.rest().partition("\nalter version: ")
+        return cls(
+            create_time,
+            source_replica,
+            tuple(sorted(numbers.items())),
+            reader.parse(commands, _parse_commands),
+            reader.parse(alter or "-1", _parse_alter_version),
+        )
+
+
+def _parse_commands(text: str) -> str:
+    if "\n" in text:
+        raise Corruption("a line that is not known follows the commands")
+    return unescape(text)
+
+
+def _parse_alter_version(text: str) -> int:
+    return parse_decimal(text, low=-1, high=COUNT_MAX)

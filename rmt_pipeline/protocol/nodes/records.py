@@ -1,0 +1,240 @@
+"""Texts of the nodes that the original does not have: claims, attempts, logical inserts.
+
+Lines that a person can read, under a format number. See docs/protocol.md for what they are for.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.reader import TextReader
+from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse_time, unescape
+
+FORMAT = 1  # Bump when a text changes; keep decoding every older number.
+INSERT_FORMAT = 2  # of insert records: 1 had no sums of the rows as they were given
+COUNT_MAX = 2**31 - 1
+
+_HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`R/executing/<queue node>`: `worker` is producing `parts` (a fake range among them).
+
+    The node is ephemeral: a worker that dies gives its claims back with its session. `worker`
+    is for people.
+    """
+
+    worker: str
+    parts: tuple[PartName, ...]
+
+    def encode(self) -> bytes:
+        names = "".join(f"{part}\n" for part in self.parts)
+        return (
+            f"claim format version: {FORMAT}\n"
+            f"worker: {escape(self.worker)}\n"
+            f"parts: {len(self.parts)}\n"
+            f"{names}"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "claim")
+        reader.number("claim format version: ", low=1, high=FORMAT)
+        worker = reader.field_as("worker: ", unescape)
+        count = reader.number("parts: ", high=COUNT_MAX)
+        parts = tuple(reader.parse(reader.line(), PartName.parse) for _ in range(count))
+        reader.end()
+        return cls(worker, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """`R/attempts/<queue node>`: how the entry has failed or waited so far.
+
+    For `system.replication_queue` and people; nothing decides by it. `last_attempt_s` is in
+    seconds since the epoch, 0 for never.
+    """
+
+    tries: int
+    last_exception: str
+    last_attempt_s: int
+    postpone_reason: str
+
+    def encode(self) -> bytes:
+        return (
+            f"attempts format version: {FORMAT}\n"
+            f"tries: {self.tries}\n"
+            f"last exception: {escape(self.last_exception)}\n"
+            f"last attempt: {format_time(self.last_attempt_s)}\n"
+            f"postpone reason: {escape(self.postpone_reason)}\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "attempts")
+        reader.number("attempts format version: ", low=1, high=FORMAT)
+        tries = reader.number("tries: ", high=COUNT_MAX)
+        exception = reader.field_as("last exception: ", unescape)
+        attempt_s = reader.field_as("last attempt: ", parse_time)
+        reason = reader.field_as("postpone reason: ", unescape)
+        reader.end()
+        return cls(tries, exception, attempt_s, reason)
+
+
+PartitionRows = tuple[str, int, str]
+"""A partition's id, how many rows an insert put there, and the sum of their hashes as 32 lower-hex
+digits.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class InsertRecord:
+    """`T/inserts/<insert id>`: one logical insert, which a retry finds and is answered by, or goes
+    on from.
+
+    `rows` and `row_hash` are of the rows as they were given, all of them: they tell a retry from
+    other data under the same token ("" in records of format 1, which had no such sums).
+    `rows_in` of them are in the table. An insert that is too large for one commit has the
+    partitions of each in a node of its own below this one (`InsertBatch`), numbered up to
+    `batches`; the others have them here, in order of the ids.
+
+    A DROP takes its partitions out, so that a retry then brings back just those.
+    """
+
+    created_s: int
+    replica: str
+    run_id: str
+    partitions: tuple[PartitionRows, ...]
+    blocks: int
+    rows: int
+    row_hash: str
+    rows_in: int
+    batches: int = 0
+
+    def __post_init__(self) -> None:
+        _require_in_order(self.partitions)
+        assert 0 <= self.rows_in <= self.rows
+        assert not self.row_hash or _HASH.fullmatch(self.row_hash), self.row_hash
+
+    @property
+    def is_whole(self) -> bool:
+        """All of it was committed; else it waits for whoever says it again."""
+        return self.rows_in == self.rows
+
+    def partition_ids(self) -> tuple[str, ...]:
+        return tuple(partition for partition, _, _ in self.partitions)
+
+    def without(self, dropped: Collection[str]) -> Self:
+        """What is left after a DROP of these partitions; with none left the node may go."""
+        return replace(self, partitions=_without(self.partitions, dropped))
+
+    def encode(self) -> bytes:
+        return (
+            f"insert format version: {INSERT_FORMAT}\n"
+            f"created: {format_time(self.created_s)}\n"
+            f"replica: {escape(self.replica)}\n"
+            f"run: {escape(self.run_id)}\n"
+            f"blocks: {self.blocks}\n"
+            f"rows: {self.rows}\n"
+            f"row hash: {self.row_hash}\n"
+            f"rows in: {self.rows_in}\n"
+            f"batches: {self.batches}\n"
+            f"{_partition_lines(self.partitions)}"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "insert record")
+        version = reader.number("insert format version: ", low=1, high=INSERT_FORMAT)
+        created_s = reader.field_as("created: ", parse_time)
+        replica = reader.field_as("replica: ", unescape)
+        run_id = reader.field_as("run: ", unescape)
+        blocks = reader.number("blocks: ", high=COUNT_MAX)
+        if version == 1:
+            partitions = _read_partitions(reader)
+            rows = sum(found for _, found, _ in partitions)
+            return cls(created_s, replica, run_id, partitions, blocks, rows, "", rows)
+        rows = reader.number("rows: ")
+        row_hash = reader.field_as("row hash: ", _parse_hash)
+        rows_in = reader.number("rows in: ", high=rows)
+        batches = reader.number("batches: ", high=COUNT_MAX)
+        partitions = _read_partitions(reader)
+        return cls(
+            created_s, replica, run_id, partitions, blocks, rows, row_hash, rows_in, batches
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InsertBatch:
+    """`T/inserts/<insert id>/<number>`: what one commit of a large insert put into the table."""
+
+    partitions: tuple[PartitionRows, ...]
+
+    def __post_init__(self) -> None:
+        _require_in_order(self.partitions)
+
+    def partition_ids(self) -> tuple[str, ...]:
+        return tuple(partition for partition, _, _ in self.partitions)
+
+    def without(self, dropped: Collection[str]) -> Self:
+        """As the record's."""
+        return replace(self, partitions=_without(self.partitions, dropped))
+
+    def encode(self) -> bytes:
+        lines = _partition_lines(self.partitions)
+        return f"insert batch format version: {FORMAT}\n{lines}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "insert batch")
+        reader.number("insert batch format version: ", low=1, high=FORMAT)
+        return cls(_read_partitions(reader))
+
+
+def partition_line(partition: PartitionRows) -> str:
+    """As it stands in a record or a batch."""
+    name, rows, row_hash = partition
+    return f"{name}\t{rows}\t{row_hash}\n"
+
+
+def _partition_lines(partitions: Sequence[PartitionRows]) -> str:
+    return f"partitions: {len(partitions)}\n{''.join(map(partition_line, partitions))}"
+
+
+def _read_partitions(reader: TextReader) -> tuple[PartitionRows, ...]:
+    count = reader.number("partitions: ", high=COUNT_MAX)
+    partitions = tuple(reader.parse(reader.line(), _parse_partition) for _ in range(count))
+    reader.end()
+    if list(partitions) != sorted(partitions):
+        raise reader.corruption("the partitions are not in order")
+    return partitions
+
+
+def _require_in_order(partitions: Sequence[PartitionRows]) -> None:
+    assert list(partitions) == sorted(partitions)
+    for _, rows, row_hash in partitions:
+        assert rows >= 0
+        assert _HASH.fullmatch(row_hash), f"{row_hash!r} is not 32 lower-hex digits"
+
+
+def _without(
+    partitions: tuple[PartitionRows, ...], dropped: Collection[str]
+) -> tuple[PartitionRows, ...]:
+    return tuple(row for row in partitions if row[0] not in dropped)
+
+
+def _parse_partition(line: str) -> PartitionRows:
+    fields = line.split("\t")
+    if len(fields) != 3 or not fields[0] or _HASH.fullmatch(fields[2]) is None:
+        raise Corruption(f"{line!r} is not a partition, its rows and its row hash")
+    return fields[0], parse_decimal(fields[1]), fields[2]
+
+
+def _parse_hash(text: str) -> str:
+    if text and _HASH.fullmatch(text) is None:
+        raise Corruption(f"{text!r} is not a row hash")
+    return text

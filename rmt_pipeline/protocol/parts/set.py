@@ -1,0 +1,187 @@
+"""A set of parts in which bigger ones swallow those that they make obsolete (spec §1.5)."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts.name import PartName
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The part is a member now; `replaced` were swallowed by it."""
+
+    replaced: tuple[PartName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HasCovering:
+    """`part`, a member, contains the new one (or equals it); nothing changed."""
+
+    part: PartName
+
+
+@dataclass(frozen=True, slots=True)
+class Intersects:
+    """`part`, a member, overlaps the new one and neither contains the other; nothing
+    changed.
+    """
+
+    part: PartName
+
+
+class PartSet:
+    """Maximal parts, pairwise disjoint.
+
+    Invariant: in each partition no two members have a block in common. So members sorted by
+    their first block are sorted by their last one too, and all members that overlap a given
+    range of blocks are neighbours: every question is two binary searches.
+
+    Not frozen: a queue's view of thousands of parts is brought up to date in place.
+    """
+
+    __slots__ = ("_firsts", "_members", "_size")
+
+    def __init__(self, parts: Iterable[PartName] = ()) -> None:
+        """Takes the maximal ones of `parts`. Raises Corruption when two of them intersect."""
+        self._members: dict[str, list[PartName]] = {}
+        self._firsts: dict[str, list[int]] = {}  # block_min of each member, for bisect
+        self._size = 0
+        for part in sorted(parts, key=_outermost_first):
+            outcome = self.add(part)
+            if isinstance(outcome, Intersects):
+                raise Corruption(
+                    f"parts {outcome.part} and {part} overlap and neither contains the other: "
+                    "no history gives both; find out which one the log does not explain"
+                )
+
+    def add(self, part: PartName) -> Added | HasCovering | Intersects:
+        members = self._members.setdefault(part.partition, [])
+        firsts = self._firsts.setdefault(part.partition, [])
+        low, high = _overlap(members, firsts, part)
+        overlapping = members[low:high]
+        for member in overlapping:
+            if member.contains(part):
+                return HasCovering(member)
+        for member in overlapping:
+            if not part.contains(member):
+                return Intersects(member)
+        members[low:high] = [part]
+        firsts[low:high] = [part.block_min]
+        self._size += 1 - len(overlapping)
+        return Added(tuple(overlapping))
+
+    def containing(self, part: PartName) -> PartName | None:
+        """The member that makes `part` obsolete, or `part` itself when it is a member."""
+        if part in self:
+            return part
+        for member in self.intersecting(part):
+            if member.contains(part):
+                return member
+        return None
+
+    def covered_by(self, part: PartName) -> list[PartName]:
+        """Members that `part` makes obsolete, in order; `part` itself when it is a member."""
+        return [member for member in self.intersecting(part) if part.contains(member)]
+
+    def intersecting(self, part: PartName) -> list[PartName]:
+        """Members that are not disjoint with `part`, in order."""
+        members = self._members.get(part.partition)
+        if not members:
+            return []
+        low, high = _overlap(members, self._firsts[part.partition], part)
+        return members[low:high]
+
+    def remove(self, part: PartName) -> bool:
+        """Take out exactly `part`. False when it is not a member."""
+        if part not in self:
+            return False
+        index = bisect_left(self._firsts[part.partition], part.block_min)
+        del self._members[part.partition][index]
+        del self._firsts[part.partition][index]
+        self._size -= 1
+        return True
+
+    def remove_covered(self, part: PartName) -> list[PartName]:
+        """Take out `part` and every member that it makes obsolete; returns them in order."""
+        removed = self.covered_by(part)
+        for member in removed:
+            self.remove(member)
+        return removed
+
+    def replace_partition(self, partition: str, parts: Iterable[PartName]) -> None:
+        """Make the partition's members the maximal ones of `parts`. Raises like the
+        constructor.
+        """
+        fresh = PartSet(parts)
+        self._size += len(fresh) - len(self._members.get(partition, ()))
+        self._members[partition] = fresh._members.get(partition, [])
+        self._firsts[partition] = fresh._firsts.get(partition, [])
+        assert len(fresh) == len(self._members[partition]), f"not all are of {partition}"
+
+    def in_partition(self, partition: str) -> list[PartName]:
+        """The members of one partition, in order of their blocks."""
+        return list(self._members.get(partition, ()))
+
+    def partitions(self) -> list[str]:
+        """The partitions that have members, sorted."""
+        return sorted(partition for partition, members in self._members.items() if members)
+
+    def copy(self) -> "PartSet":
+        twin = PartSet()
+        twin._members = {
+            partition: list(members) for partition, members in self._members.items()
+        }
+        twin._firsts = {partition: list(firsts) for partition, firsts in self._firsts.items()}
+        twin._size = self._size
+        return twin
+
+    def check(self) -> None:
+        """Assert the invariant."""
+        for partition, members in self._members.items():
+            assert self._firsts[partition] == [member.block_min for member in members]
+            for left, right in pairwise(members):
+                assert left.block_max < right.block_min, f"{left} and {right} overlap"
+        assert self._size == sum(len(members) for members in self._members.values())
+
+    def __contains__(self, part: object) -> bool:
+        if not isinstance(part, PartName):
+            return False
+        firsts = self._firsts.get(part.partition, ())
+        index = bisect_left(firsts, part.block_min)
+        if index == len(firsts):
+            return False
+        member = self._members[part.partition][index]
+        return member is part or member == part
+
+    def __iter__(self) -> Iterator[PartName]:
+        for partition in self.partitions():
+            yield from self._members[partition]
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PartSet) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"PartSet({' '.join(map(str, self))})"
+
+
+def _outermost_first(part: PartName) -> tuple[str, int, int, int, int]:
+    """A part comes after every part that contains it, and blocks ascend: each `add` is at the
+    end.
+    """
+    return part.partition, part.block_min, -part.block_max, -part.level, -part.mutation
+
+
+def _overlap(members: list[PartName], firsts: list[int], part: PartName) -> tuple[int, int]:
+    """The slice of `members` that have a block in common with `part`."""
+    low = bisect_right(firsts, part.block_min)
+    if low and members[low - 1].block_max >= part.block_min:
+        low -= 1  # the one that begins before us reaches into us
+    return low, bisect_right(firsts, part.block_max, lo=low)

@@ -1,0 +1,1 @@
+"""What a replica's queue may do now, and why the rest waits (spec §4)."""

@@ -1,0 +1,266 @@
+"""May this entry run now? The original's rules, in its order of evaluation (spec §4.6, §4.7).
+
+Each rule is a function that gives a reason to wait, or None. `future` and `dropping` are handed
+in beside the state because a worker that claims several entries at once adds each of them
+before it asks about the next.
+
+One rule is narrower here. In the original an entry waits for every queued DROP_PART that
+touches what it produces, and a DROP_PART for every queued REPLACE_RANGE that it touches; a
+replacement and a DROP_PART of one of its own new parts would then wait for each other. Here,
+between these two, the later one in the queue waits for the earlier: the order in which they
+were decided. One rule is added: an ALTER with a mutation waits for pieces of mutations that were
+decided before it, which in the original may run after it and fail.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.log.entry import (
+    MERGE_REGULAR,
+    AlterMetadata,
+    AttachPart,
+    DropPart,
+    DropRange,
+    GetPart,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    ReplaceRange,
+    drop_range_of,
+    result_of,
+    sources_of,
+    virtual_parts,
+)
+from rmt_pipeline.protocol.parts.index import PartIndex
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.facts import Facts
+from rmt_pipeline.protocol.queue.state import QueueState
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May `entry`, at `node`, run now?"""
+
+    state: QueueState
+    future: PartIndex
+    dropping: PartIndex
+    node: str
+    entry: LogEntry
+    facts: Facts
+
+
+Rule = Callable[[Question], str | None]
+
+
+def reason_to_wait(question: Question) -> str | None:
+    """The first rule that forbids it, in words; None when the entry may be claimed."""
+    for rule in _RULES[type(question.entry)]:
+        reason = rule(question)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _produced_by_another(question: Question) -> str | None:
+    """Rule 1a: no two running entries may produce parts that overlap (spec §16.3 Q5).
+
+    A drop may start over running work that it covers: that work will fail to publish, because
+    its queue entry is gone (design §4).
+    """
+    for part in virtual_parts(question.entry):
+        for other, node in question.future.overlapping(part):
+            if part.is_drop_range and part.contains(other):
+                continue
+            if other == part:
+                return f"another entry, {node}, is producing {part}"
+            return f"{node} is producing {other}, which overlaps {part}"
+    return None
+
+
+def _affected_by_drop_part(question: Question) -> str | None:
+    """Rule 2: a DROP_PART runs before anything that touches its blocks."""
+    part = result_of(question.entry)
+    assert part is not None
+    for dropped, node in question.state.drop_parts.overlapping(part):
+        return f"{node}, which drops part {dropped}, must run before {part} is produced"
+    return None
+
+
+def _replaces_after_drop_part(question: Question) -> str | None:
+    """Rule 2 for the new parts of a replacement: only earlier drops count."""
+    assert isinstance(question.entry, ReplaceRange)
+    for part in question.entry.new_parts:
+        for dropped, node in question.state.drop_parts.overlapping(part):
+            if node < question.node:
+                return f"{node}, which drops part {dropped}, must run before {part} is produced"
+    return None
+
+
+def _going_to_be_dropped(question: Question) -> str | None:
+    """Rule 3: no work for parts that a queued drop will take away, entry and all."""
+    part = result_of(question.entry)
+    assert part is not None
+    covering = question.state.virtual.containing(part)
+    if covering is not None and covering.is_drop_range:
+        return f"{part} is going to be dropped by the queued drop of {covering}"
+    return None
+
+
+def _fetches(question: Question) -> str | None:
+    """Rule 4."""
+    facts = question.facts
+    if facts.fetches_blocked:
+        return "fetches are stopped on this replica"
+    if facts.fetches_busy >= facts.fetches_max:
+        return f"all {facts.fetches_max} slots for fetches are taken"
+    if facts.fetches_throttled:
+        return "the bandwidth for fetches is used up for now"
+    part = result_of(question.entry)
+    if not question.entry.source_replica and part in facts.broken_parts:
+        return f"the broken copy of {part} is not cleaned up yet"
+    return None
+
+
+def _merges(question: Question) -> str | None:
+    """Rule 5a.
+
+    Rule 5b, that a source is being produced right now, needs no test of its own: a source's blocks
+    are the result's as well, so rule 1a has found it.
+    """
+    facts = question.facts
+    if facts.merges_blocked:
+        return "merges and mutations are stopped on this replica"
+    if facts.merges_busy >= facts.merges_max:
+        return f"all {facts.merges_max} slots for merges and mutations are taken"
+    return None
+
+
+def _merge_fits(question: Question) -> str | None:
+    """Rules 5e to 5h for merges."""
+    entry, facts = question.entry, question.facts
+    assert isinstance(entry, MergeParts)
+    other = facts.merges_elsewhere.get(entry.result)
+    if other is not None:
+        return f"replica {other} was chosen to merge {entry.result}; waiting to fetch it"
+    if entry.merge_type != MERGE_REGULAR:
+        if facts.ttl_merges_blocked:
+            return "TTL merges are stopped on this replica"
+        if facts.ttl_merges_busy >= facts.ttl_merges_max:
+            return f"all {facts.ttl_merges_max} slots for TTL merges are taken"
+    limits, busy, slots = facts.size_limits, facts.merges_busy, facts.merges_max
+    if limits.any_size(used=busy, slots=slots):
+        return None
+    return _too_large(question, limits.merge_bytes_max(used=busy, slots=slots))
+
+
+def _mutation_fits(question: Question) -> str | None:
+    """Rules 5c to 5h for mutations."""
+    entry, facts = question.entry, question.facts
+    assert isinstance(entry, MutatePart)
+    wait_s = facts.failed_mutations_wait_s.get(entry.source, 0)
+    if wait_s > 0:
+        return f"mutating {entry.source} failed lately; the next try is in {wait_s} s"
+    busy, slots = facts.merges_busy, facts.merges_max
+    return _too_large(question, facts.size_limits.mutation_bytes_max(used=busy, slots=slots))
+
+
+def _too_large(question: Question, bytes_max: int) -> str | None:
+    facts = question.facts
+    sources = sources_of(question.entry)
+    size_bytes = sum(facts.sizes.get(source, 0) for source in sources)
+    if size_bytes <= bytes_max and bytes_max > 0:
+        return None
+    return (
+        f"its sources have {size_bytes} bytes, and with {facts.merges_busy:g} of "
+        f"{facts.merges_max} slots taken at most {bytes_max} may start"
+    )
+
+
+def _alter_is_next(question: Question) -> str | None:
+    """Rule 6: ALTERs go one after another, metadata then data of each (spec §8.3).
+
+    The sequence of the original is in memory; here it is what is unfinished: queued metadata,
+    and mutations that this replica has not finished. The smallest version is its head.
+    """
+    assert isinstance(question.entry, AlterMetadata)
+    version = question.entry.alter_version
+    for node, other in question.state.alters.items():
+        if other < version:
+            return f"{node}, which alters metadata to version {other}, comes first"
+    unfinished = min(question.facts.unfinished_alters, default=version)
+    if unfinished < version:
+        return f"the mutation of ALTER {unfinished} is not finished on this replica"
+    return None
+
+
+def _mutations_came_first(question: Question) -> str | None:
+    """An ALTER that changes what columns are called or hold waits for the pieces of mutations that
+    were decided before it: their commands name columns as they were.
+    """
+    assert isinstance(question.entry, AlterMetadata)
+    if not question.entry.have_mutation:
+        return None
+    for node, other in question.state.entries.items():
+        if node >= question.node:
+            return None
+        if isinstance(other, MutatePart) and other.alter_version == -1:
+            return f"{node}, which mutates {other.source}, was decided for the columns before"
+    return None
+
+
+def _alter_came_first(question: Question) -> str | None:
+    """Rule 7: a mutation born from an ALTER runs on the metadata that this ALTER made."""
+    assert isinstance(question.entry, MutatePart)
+    version = question.entry.alter_version
+    if version == -1:
+        return None
+    for node, other in question.state.alters.items():
+        if other <= version:
+            return f"{node}, which alters metadata to version {other}, comes first"
+    return None
+
+
+def _no_overlapping_drop(question: Question) -> str | None:
+    """Rule 8: drops that overlap run one by one."""
+    dropped = drop_range_of(question.entry)
+    if dropped is None:  # a replacement with nothing to drop
+        return None
+    for other, node in question.dropping.overlapping(dropped):
+        return f"{node} is dropping {other}, which overlaps {dropped}"
+    return None
+
+
+def _replacement_came_first(question: Question) -> str | None:
+    """Rule 9: dropping a part before it has come would let it come back."""
+    assert isinstance(question.entry, DropPart)
+    for part, node in question.state.replacements.overlapping(question.entry.part):
+        if node < question.node:
+            return f"{node} has to bring {part} before it can be dropped"
+    return None
+
+
+_PRODUCING: tuple[Rule, ...] = (
+    _produced_by_another,
+    _affected_by_drop_part,
+    _going_to_be_dropped,
+)
+_RULES: dict[type[LogEntry], tuple[Rule, ...]] = {
+    GetPart: (*_PRODUCING, _fetches),
+    AttachPart: (*_PRODUCING, _fetches),
+    MergeParts: (*_PRODUCING, _merges, _merge_fits),
+    MutatePart: (*_PRODUCING, _merges, _alter_came_first, _mutation_fits),
+    DropRange: (_produced_by_another, _no_overlapping_drop),
+    DropPart: (_no_overlapping_drop, _replacement_came_first),
+    ReplaceRange: (_produced_by_another, _replaces_after_drop_part, _no_overlapping_drop),
+    AlterMetadata: (_alter_is_next, _mutations_came_first),
+}
+
+
+def overlap_reason(part: PartName, future: PartIndex, *, but: str) -> str | None:
+    """Why `part` may not be produced beside what runs now, except for the work at
+    node `but`.
+    """
+    for other, node in future.overlapping(part):
+        if node != but:
+            return f"{node} is producing {other}, which overlaps {part}"
+    return None

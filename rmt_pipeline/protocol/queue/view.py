@@ -1,0 +1,251 @@
+"""What a replica's queue may do now (spec §4; design §4).
+
+The original keeps its queue in the memory of one server process. Ours is a value that any
+worker builds from ZooKeeper, so it holds no truth of its own: what two workers decide from the
+same reads can clash only in the multi that claims, and one of them is refused there.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.log.entry import (
+    AttachPart,
+    GetPart,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    ReplaceRange,
+    describe_entry,
+    drop_range_of,
+    result_of,
+    virtual_parts,
+)
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.index import PartIndex
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.queue.facts import Decision, Done, Facts, Run, Wait
+from rmt_pipeline.protocol.queue.rules import Question, overlap_reason, reason_to_wait
+from rmt_pipeline.protocol.queue.state import NodesAndEntries, QueueState
+from rmt_pipeline.protocol.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One look at the whole queue, in the order of `QueueView.order`.
+
+    `run` may be claimed together in one multi; `done` need only be deleted; every other entry
+    that was looked at is in `wait`, with the reason.
+    """
+
+    run: tuple[tuple[str, LogEntry], ...]
+    done: tuple[tuple[str, PartName], ...]
+    wait: tuple[tuple[str, str], ...]
+
+
+class QueueView:
+    """A replica's queue at one moment; a value (P8 to P14 of docs/protocol.md).
+
+    `with_changes` gives the next moment's without building everything anew: a worker that
+    lingers keeps one view and applies what its watches tell.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(
+        self,
+        entries: NodesAndEntries,
+        claims: Mapping[str, Claim],
+        parts: Iterable[PartName],
+    ) -> None:
+        """`entries`, in queue order, `claims` and `parts` were read in this order.
+
+        Raises Corruption when parts or promises overlap in a way that no history gives.
+        """
+        self._state = QueueState(entries, claims, parts)
+
+    def with_changes(
+        self,
+        *,
+        added_entries: NodesAndEntries = (),
+        removed_nodes: Iterable[str] = (),
+        claims: Mapping[str, Claim] | None = None,
+        added_parts: Iterable[PartName] = (),
+        removed_parts: Iterable[PartName] = (),
+    ) -> "QueueView":
+        """The view after these changes; this one stays as it is.
+
+        `claims` are all claims there are now, None when they did not change. Raises Corruption
+        like the constructor.
+        """
+        state = self._state.copy()
+        state.apply(
+            added_entries=added_entries,
+            removed_nodes=removed_nodes,
+            claims=self._state.claims if claims is None else claims,
+            added_parts=added_parts,
+            removed_parts=removed_parts,
+        )
+        changed = QueueView((), {}, ())
+        changed._state = state
+        return changed
+
+    @property
+    def entries(self) -> Mapping[str, LogEntry]:
+        """What is to be done, by queue node, in queue order."""
+        return self._state.entries
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        return self._state.claims
+
+    @property
+    def current(self) -> PartSet:
+        """The maximal parts that this replica has. Not to be changed."""
+        return self._state.current
+
+    @property
+    def virtual(self) -> PartSet:
+        """The parts that it will have once the queue is empty, and the fake ranges of queued
+        drops. Not to be changed.
+        """
+        return self._state.virtual
+
+    @property
+    def future(self) -> Mapping[PartName, tuple[str, ...]]:
+        """The names that are being produced, and by which queue nodes."""
+        return self._state.future.owners
+
+    def names(self, partition: str) -> frozenset[PartName]:
+        """Every part node of the partition, also those of parts that a larger one covers."""
+        return self._state.names(partition)
+
+    def check(self) -> None:
+        """Assert the queue's invariants; builds everything anew, so for tests."""
+        self._state.check()
+
+    def order(self) -> list[str]:
+        """The nodes in the order to try them: drops first, so that nothing is fetched which
+        they would take away (spec §4.2).
+        """
+        dropping = [
+            node
+            for node, entry in self._state.entries.items()
+            if drop_range_of(entry) is not None
+        ]
+        first = frozenset(dropping)
+        return dropping + [node for node in self._state.entries if node not in first]
+
+    def decide(self, node: str, facts: Facts) -> Decision:
+        """What to do about one entry. `node` must be in the queue."""
+        state = self._state
+        return self._decide(node, state.future, state.dropping, facts)
+
+    def _decide(
+        self, node: str, future: PartIndex, dropping: PartIndex, facts: Facts
+    ) -> Decision:
+        entry = self._state.entries[node]
+        claim = self._state.claims.get(node)
+        if claim is not None:
+            return Wait(f"it is being executed by {claim.worker}")
+        part = result_of(entry)
+        if part is not None:
+            covering = self._state.current.containing(part)
+            if covering is not None:
+                return Done(covering)
+        reason = reason_to_wait(Question(self._state, future, dropping, node, entry, facts))
+        return Run() if reason is None else Wait(reason)
+
+    def plan(self, facts: Facts, limit: int, skip: Collection[str] = ()) -> Plan:
+        """Decide about every entry, each beside those chosen before it; at most `limit` run.
+
+        Entries after the limit is reached wait for it; `done` ones are found all the same.
+        `skip` are nodes that whoever asks leaves to others. They are not chosen, so nothing waits
+        for them.
+        """
+        future, dropping = self._state.future.copy(), self._state.dropping.copy()
+        run: list[tuple[str, LogEntry]] = []
+        done: list[tuple[str, PartName]] = []
+        wait: list[tuple[str, str]] = []
+        for node in self.order():
+            decision = self._decide(node, future, dropping, facts)
+            if isinstance(decision, Run) and len(run) >= limit:
+                decision = Wait(f"{limit} other entries were taken first")
+            if isinstance(decision, Done):
+                done.append((node, decision.covered_by))
+            elif isinstance(decision, Wait):
+                wait.append((node, decision.reason))
+            elif node not in skip:
+                entry = self._state.entries[node]
+                run.append((node, entry))
+                _take(node, entry, future, dropping)
+                facts = facts.with_running(entry)
+        return Plan(tuple(run), tuple(done), tuple(wait))
+
+    def runnable(self, facts: Facts, limit: int) -> list[tuple[str, LogEntry]]:
+        """Entries that may be claimed together in one multi, as many as there are up to
+        `limit`: what they produce is disjoint, and nothing is a source of another (P11).
+        """
+        return list(self.plan(facts, limit).run)
+
+    def may_take_actual_part(self, part: PartName, node: str) -> Refusal | None:
+        """Whether the running entry at `node` may fetch `part`, which covers what it asks for,
+        and so claim that name as well (spec §4.8).
+
+        The original waits for older entries that produce something overlapping; here the fetch
+        is refused and tried again, which needs no waiting inside a worker.
+        """
+        state = self._state
+        if state.virtual.containing(part) is None:
+            return Refusal(
+                f"{part} is not known here: the log entry that made it is not pulled yet, "
+                "and a drop may come before it"
+            )
+        for dropped, drop_node in state.drop_parts.overlapping(part):
+            return Refusal(f"{drop_node}, which drops part {dropped}, must run before {part}")
+        reason = overlap_reason(part, state.future, but=node)
+        return None if reason is None else Refusal(reason)
+
+    def entries_removed_by(
+        self, part_range: PartName, by: str | None = None
+    ) -> list[tuple[str, LogEntry]]:
+        """The entries that become pointless when everything in `part_range` goes (spec §4.11).
+
+        `by` is the node of the DROP or REPLACE that does it; without one (a broken part is
+        fetched again) replacements stay. Raises Corruption when a replacement would be removed
+        in part.
+        """
+        return [
+            (node, entry)
+            for node, entry in self._state.entries.items()
+            if node != by and _is_removed(entry, part_range, node, by)
+        ]
+
+
+def _take(node: str, entry: LogEntry, future: PartIndex, dropping: PartIndex) -> None:
+    for part in virtual_parts(entry):
+        future.add(part, node)
+    dropped = drop_range_of(entry)
+    if dropped is not None:
+        dropping.add(dropped, node)
+
+
+def _is_removed(entry: LogEntry, part_range: PartName, node: str, by: str | None) -> bool:
+    match entry:
+        case GetPart() | AttachPart():
+            return part_range.contains(entry.part)
+        case MergeParts() | MutatePart():
+            return part_range.contains(entry.result)
+        case ReplaceRange():
+            if by is None or not part_range.contains(entry.range):
+                return False
+            inside = [part for part in entry.new_parts if part_range.contains(part)]
+            if inside and len(inside) < len(entry.new_parts):
+                raise Corruption(
+                    f"{by} drops {part_range}, but {node} ({describe_entry(entry)}) brings "
+                    f"{inside[0]} inside that range and other parts outside of it"
+                )
+            return bool(inside)
+        case _:
+            return False

@@ -1,0 +1,117 @@
+"""Settings of a session or statement (`SET`, `SETTINGS`, `--set`; spec §15), 24.x defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from rmt_pipeline.protocol.settings.setting import Setting, Value, find, setting, settings_of
+
+BLOCK_ROWS = 1_048_545
+
+ALIASES = {"replication_alter_partitions_sync": "alter_sync"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuerySettings:
+    """One statement's settings. Times are in seconds unless the name says ms, sizes
+    in bytes.
+    """
+
+    # --- inserts
+    max_insert_block_size: int = setting(
+        BLOCK_ROWS, "most rows of one block, hence of one part"
+    )
+    min_insert_block_size_rows: int = setting(BLOCK_ROWS, "small blocks are joined up to this")
+    min_insert_block_size_bytes: int = setting(256 * BLOCK_ROWS, "or up to so many bytes")
+    max_partitions_per_insert_block: int = setting(100, "partitions in one block; 0 is any")
+    throw_on_max_partitions_per_insert_block: bool = setting(
+        default=True, description="more partitions are an error, not only a warning"
+    )
+    insert_deduplicate: bool = setting(
+        default=True,
+        description="a block or an insert that is there already is not added again",
+    )
+    insert_deduplication_token: str = setting(
+        "", "the insert's own name: same token, same insert, whatever the rows"
+    )
+    insert_quorum: str = setting(
+        "0", "replicas that must have the parts; below 2 is off, and here it must be"
+    )
+    insert_keeper_max_retries: int = setting(20, "tries when ZooKeeper is away")
+    insert_keeper_retry_initial_backoff_ms: int = setting(100, "first pause", "Milliseconds")
+    insert_keeper_retry_max_backoff_ms: int = setting(10_000, "longest pause", "Milliseconds")
+    optimize_on_insert: bool = setting(
+        default=True, description="apply the engine's merge to each inserted block"
+    )
+    parts_to_delay_insert: int = setting(0, "instead of the table's; 0 is the table's")
+    parts_to_throw_insert: int = setting(0, "instead of the table's; 0 is the table's")
+
+    # --- reading
+    final: bool = setting(default=False, description="read every table as with FINAL")
+    do_not_merge_across_partitions_select_final: bool = setting(
+        default=False, description="FINAL merges the rows of each partition by themselves"
+    )
+    max_threads: int = setting(0, "threads of one statement; 0 is the number of cores")
+
+    # --- waiting
+    alter_sync: int = setting(1, "wait for: 0 nobody, 1 this replica, 2 all, 3 the active ones")
+    mutations_sync: int = setting(0, "the same for mutations")
+    replication_wait_for_inactive_replica_timeout: int = setting(
+        120, "how long to wait for an inactive replica; 0 not at all, below 0 forever", "Int64"
+    )
+    receive_timeout: int = setting(300, "limit of SYSTEM SYNC REPLICA and of waits", "Seconds")
+
+    # --- OPTIMIZE, ALTER
+    optimize_throw_if_noop: bool = setting(
+        default=False, description="an OPTIMIZE that assigns no merge is an error"
+    )
+    optimize_skip_merged_partitions: bool = setting(
+        default=False, description="OPTIMIZE FINAL leaves partitions of one merged part alone"
+    )
+    allow_nondeterministic_mutations: bool = setting(
+        default=False, description="permit functions whose result differs between replicas"
+    )
+    dry_run: bool = setting(default=False, description="say what would happen, change nothing")
+
+    # --- formats
+    format_csv_delimiter: str = setting(",", "between the values of a CSV line", "Char")
+    format_csv_null_representation: str = setting("\\N", "how NULL is written in CSV")
+    format_tsv_null_representation: str = setting("\\N", "how NULL is written in TSV")
+    input_format_null_as_default: bool = setting(
+        default=True, description="a NULL for a column that has none becomes its default"
+    )
+    input_format_skip_unknown_fields: bool = setting(
+        default=False, description="ignore columns of the input that the table does not have"
+    )
+    input_format_csv_skip_first_lines: int = setting(0, "lines of a CSV file to leave out")
+    input_format_csv_empty_as_default: bool = setting(
+        default=True, description="an empty CSV value becomes the column's default"
+    )
+    output_format_json_quote_64bit_integers: bool = setting(
+        default=False, description="write 64-bit integers as strings in JSON"
+    )
+    output_format_pretty_max_rows: int = setting(10_000, "rows shown in a pretty table")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Defaults, and what is given, as texts or values. Raises UnknownSetting,
+        BadSetting.
+        """
+        values: dict[str, Any] = {}
+        for name, text in given.items():
+            found = find_query_setting(name)
+            values[found.name] = found.parse(text)
+        return cls(**values)
+
+
+QUERY_SETTINGS: Mapping[str, Setting] = settings_of(QuerySettings, "query")
+
+
+def find_query_setting(name: str) -> Setting:
+    """Raises UnknownSetting with the nearest names."""
+    return find(QUERY_SETTINGS, name, ALIASES)
+
+
+def parse_query_setting(name: str, text: str) -> Value:
+    """Raises UnknownSetting, BadSetting."""
+    return find_query_setting(name).parse(text)

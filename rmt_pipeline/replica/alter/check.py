@@ -1,0 +1,182 @@
+"""What is found out before an ALTER is in the log: whether the definition that it makes is one,
+whether a mutation holds it up, and whether the values that are here can become what it says.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.read.convert import try_conversions
+from rmt_pipeline.compute.rows.computed import compiled, evaluated
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions
+from rmt_pipeline.protocol.alter.commands import (
+    AlterCommand,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+)
+from rmt_pipeline.protocol.alter.definition import Altered
+from rmt_pipeline.protocol.errors import BadTypeOfField, IllegalColumn, MissingPart, UserError
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.settings.table import TableSettings
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.mutations.mutations import load_mutations, status_of_mutations
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.syntax.mutation import Command, names_used, parse_commands
+from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.system import Waker
+from rmt_pipeline.translate.expression import compile_expression, compile_node
+from rmt_pipeline.translate.mutation_rules import check_commands
+from rmt_pipeline.translate.ttl import rules_of
+from rmt_pipeline.zookeeper.snapshot import active_parts
+
+CATCH_UP_S = 10.0
+CATCH_UP_SLICE_S = 0.2
+
+
+def _used(node: Node, columns: Sequence[Column]) -> Sequence[str]:
+    return compile_node(node, columns, allow_nondeterministic=True).columns_used
+
+
+def columns_used(text: str, columns: Sequence[Column]) -> Sequence[str]:
+    return compile_expression(text, columns, allow_nondeterministic=True).columns_used
+
+
+def check_altered(definition: TableDefinition) -> None:
+    """Raises a UserError that names the column, key or setting that can't be."""
+    settings = TableSettings.of(dict(definition.settings))
+    for column in definition.columns:
+        parse_type(column.type)
+        if column.default:
+            _check_default(column, definition.columns)
+    computed = [c.name for c in definition.columns if c.default and c.default_kind != "ALIAS"]
+    DefaultExpressions(definition.columns).in_order(computed)
+    for text in definition.order_by:
+        _check_key(text, definition, nullable=settings.allow_nullable_key)
+    rules_of(definition)
+
+
+def _check_default(column: Column, columns: Sequence[Column]) -> None:
+    expression = compiled(column.default, columns)
+    if column.name in expression.columns_used:
+        raise UserError(f"the default of column {column.name} uses the column itself")
+    cast = compile_expression(
+        f"CAST({column.default} AS {column.type})", columns, allow_nondeterministic=True
+    )
+    if not cast.columns_used:
+        try:
+            evaluated([cast], _one_row())
+        except UserError as error:
+            raise UserError(
+                f"column {column.name} is {column.type}, and its {column.default_kind} "
+                f"{column.default} can't become that: {error}. MODIFY its default with its type"
+            ) from error
+
+
+def _one_row() -> pa.Table:
+    return pa.table({"": pa.nulls(1, pa.int8())})
+
+
+def _check_key(text: str, definition: TableDefinition, *, nullable: bool) -> None:
+    expression = compile_expression(text, definition.columns)
+    if not expression.type.is_comparable:
+        raise BadTypeOfField(f"ORDER BY {text} is {expression.type}, which has no order")
+    if expression.type.nullable and not nullable:
+        raise IllegalColumn(
+            f"ORDER BY {text} is {expression.type}: a key is not Nullable, unless SETTINGS "
+            "allow_nullable_key = 1"
+        )
+
+
+def await_mutations(replica: Replica, altered: Altered, waker: Waker) -> None:
+    """A mutation names columns as they were when it was written. Once it is finished here, every
+    piece of it is in the log, and each replica carries those out before this ALTER (spec §8.1).
+
+    Raises UserError for one that takes longer than a few seconds.
+    """
+    clock = replica.clock
+    deadline_s = clock.monotonic_s() + CATCH_UP_S
+    while (reason := _held_up_by(replica, altered)) is not None:
+        if clock.monotonic_s() >= deadline_s:
+            raise UserError(
+                f"{replica}: {reason}. ALTER it afterwards, or end the mutation with KILL MUTATION"
+            )
+        waker.wait_s(CATCH_UP_SLICE_S)
+
+
+def _held_up_by(replica: Replica, altered: Altered) -> str | None:
+    """Which unfinished mutation uses a column that the ALTER changes, in words."""
+    names = {name for command in altered.mutation if (name := _column_of(command))}
+    types = {one.column for one in altered.mutation if isinstance(one, ModifyColumn)}
+    mutations = load_mutations(replica)
+    if not names or not mutations.entries:
+        return None
+    columns = replica.definition.columns
+    for status in status_of_mutations(replica, mutations):
+        if status.is_done or status.entry.alter_version != -1:
+            continue
+        commands = parse_commands(status.entry.commands)
+        used = {
+            name
+            for command in commands
+            for name in names_used(command, lambda node: _used(node, columns))
+        }
+        found = used & names
+        if found and not (found <= types and _can_be(commands, altered.definition)):
+            return (
+                f"column {min(found)} is used by the mutation {status.mutation_id} "
+                f"({status.entry.commands}), which is not finished: {status.waits_for}"
+            )
+    return None
+
+
+def _can_be(commands: Sequence[Command], definition: TableDefinition) -> bool:
+    """Whether the mutation is one for columns of the new types as well."""
+    try:
+        check_commands(commands, definition, allow_nondeterministic=True)
+    except UserError:
+        return False
+    return True
+
+
+def _column_of(command: AlterCommand) -> str:
+    """The column whose name or type means something else after the command; "" if none does."""
+    match command:
+        case DropColumn() | RenameColumn() | ModifyColumn():
+            return command.column
+        case _:
+            return ""
+
+
+def try_all_conversions(replica: Replica, altered: Altered) -> None:
+    """Every value that is here as the new type, before any replica has to do it."""
+    changed = [one.column for one in altered.mutation if isinstance(one, ModifyColumn)]
+    changed = _present_names(changed, altered)
+    if not changed:
+        return
+    for part in PartSet(active_parts(replica.keeper, replica.paths)):
+        try:
+            with replica.store.pin([part]):
+                try_conversions(
+                    str(part),
+                    replica.store.manifest(part),
+                    replica.store.files(part),
+                    altered.definition,
+                    changed,
+                )
+        except MissingPart:
+            continue  # merged away just now, or to be fetched again
+
+
+def _present_names(columns: Sequence[str], altered: Altered) -> list[str]:
+    """By the names that later commands of the ALTER gave them."""
+    names = []
+    for column in columns:
+        name = column
+        for command in altered.mutation:
+            if isinstance(command, RenameColumn) and command.column == name:
+                name = command.renamed_to
+        if altered.definition.column(name) is not None:
+            names.append(name)
+    return names

@@ -1,0 +1,358 @@
+"""ALTER TABLE, asked for: tried, written in one multi, and waited for (spec §8.1, §8.6).
+
+this replica has applied every ALTER before ──► commands on its definition ──► tried on the
+parts that are here ──► one multi: /metadata, /columns, the log entry, the mutation ──► waited
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.alter.commands import (
+    AlterCommand,
+    ClearColumn,
+    ModifyComment,
+    ModifySettings,
+    ResetSettings,
+    alter_text,
+)
+from rmt_pipeline.protocol.alter.definition import Altered, apply_alter
+from rmt_pipeline.protocol.alter.history import AlterRecord
+from rmt_pipeline.protocol.errors import (
+    OutcomeUnknown,
+    ReplicaRetired,
+    TableIsReadOnly,
+    Unavailable,
+    UserError,
+)
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import AlterMetadata
+from rmt_pipeline.protocol.nodes.columns import columns_text
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.nodes.metadata import metadata_text
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.alter.check import (
+    CATCH_UP_S,
+    CATCH_UP_SLICE_S,
+    await_mutations,
+    check_altered,
+    columns_used,
+    try_all_conversions,
+)
+from rmt_pipeline.replica.mutations.mutations import (
+    allocate_numbers,
+    load_mutations,
+    release_numbers,
+)
+from rmt_pipeline.replica.mutations.request import wait_as_asked
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.wait import wait_for_entry
+from rmt_pipeline.syntax.rename import with_renamed
+from rmt_pipeline.system import Clock, Waker
+from rmt_pipeline.zookeeper.alter_transactions import (
+    AlterTexts,
+    AlterVersions,
+    alter_versions,
+    create_alters,
+    fence_alter,
+    submit_alter,
+)
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
+from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import living_replicas
+
+ROUNDS_MAX = 20
+SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0)  # while ZooKeeper does not answer
+
+_OWN = ModifySettings | ResetSettings | ModifyComment
+
+CommandsFor = Callable[[TableDefinition], Sequence[AlterCommand]]
+"""The commands that were asked for, checked against the columns of this definition."""
+
+
+class CannotAssignAlter(UserError):
+    """Other ALTERs were faster, or this replica is behind. Nothing was changed; try again."""
+
+    code = "CANNOT_ASSIGN_ALTER"
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """An ALTER that is in the log: its entry's path and text, and the id of its mutation, or ""."""
+
+    log_entry: str
+    data: bytes
+    mutation_id: str
+
+
+def request_alter(
+    living: Callable[[], Replica],
+    commands: CommandsFor,
+    query: QuerySettings,
+    new_waker: Callable[[], Waker],
+) -> Submitted | None:
+    """ALTER the table on every replica, and wait as `alter_sync` says. None when there is nothing
+    that replicas have to agree on: settings and comments are each replica's own.
+
+    `living` gives a Replica with a living session and the definition of now. Raises a UserError
+    for what can't be altered or converted, and CannotAssignAlter: nothing was changed then;
+    Unfinished when waiting ended first; OutcomeUnknown.
+    """
+    for _ in range(ROUNDS_MAX):
+        replica, seen = _caught_up(living, new_waker())
+        before = replica.definition
+        altered = apply_alter(before, commands(before), columns_used, with_renamed)
+        if altered.changes_nothing(before):
+            return None
+        check_altered(altered.definition)
+        if altered.is_local:
+            _change_here(replica, commands(before))
+            return None
+        await_mutations(replica, altered, new_waker())
+        try_all_conversions(replica, altered)
+        submitted = _submit(living, replica, altered, commands(before), seen)
+        if submitted is not None:
+            own = [one for one in commands(before) if isinstance(one, _OWN)]
+            if own:
+                _change_here(replica, own)
+            if query.alter_sync:
+                _wait(living(), submitted, query, new_waker())
+            return submitted
+    raise CannotAssignAlter(
+        f"{living()}: other ALTERs or mutations came first {ROUNDS_MAX} times. Nothing was "
+        "changed; try again"
+    )
+
+
+def _change_here(replica: Replica, commands: Sequence[AlterCommand]) -> None:
+    """What is each replica's own."""
+    replica.update_definition(
+        lambda now: apply_alter(now, commands, columns_used, with_renamed).definition
+    )
+
+
+# --- before it is in the log ------------------------------------------------------------------
+
+
+def _caught_up(living: Callable[[], Replica], waker: Waker) -> tuple[Replica, AlterVersions]:
+    """This replica once it has applied every ALTER there is; then the next one is decided on what
+    the table is. Raises CannotAssignAlter when that takes too long.
+    """
+    replica = living()
+    clock = replica.clock
+    deadline_s = clock.monotonic_s() + CATCH_UP_S
+    while True:
+        seen = alter_versions(replica.keeper, replica.table, replica.paths)
+        if seen.alters is None:
+            _create_alters(replica)
+            continue
+        if seen.metadata == seen.applied == replica.definition.metadata_version:
+            return replica, seen
+        if clock.monotonic_s() >= deadline_s:
+            raise CannotAssignAlter(
+                f"{replica} has applied ALTER {seen.applied} of {seen.metadata}, and the next one "
+                "is decided on what the last one made. Nothing was changed; try again when "
+                "system.replication_queue has no ALTER_METADATA of the table any more"
+            )
+        waker.wait_s(CATCH_UP_SLICE_S)
+        replica = living()
+
+
+def _create_alters(replica: Replica) -> None:
+    """A table that was made before there was this node."""
+    try:
+        replica.keeper.multi(create_alters(replica.table))
+    except Refused as refused:
+        if refused.kind is not RefusalKind.NODE_EXISTS:
+            raise
+
+
+# --- into the log -----------------------------------------------------------------------------
+
+
+def _submit(
+    living: Callable[[], Replica],
+    replica: Replica,
+    altered: Altered,
+    commands: Sequence[AlterCommand],
+    seen: AlterVersions,
+) -> Submitted | None:
+    """None when something changed since it was decided: look again."""
+    locks: dict[str, str] = {}
+    if altered.mutation:
+        found = allocate_numbers(replica, _partitions(altered.mutation))
+        if found is None:
+            return None
+        locks = found
+    try:
+        request_id = replica.ids.new_id()
+        texts = _texts(replica, altered, commands, request_id, locks)
+        submitted = _send(living, replica, texts, seen, request_id)
+    except BaseException:
+        release_numbers(replica, list(locks.values()))
+        raise
+    if submitted is None:
+        release_numbers(replica, list(locks.values()))
+    else:
+        release_numbers(
+            replica, list(locks.values())[1:]
+        )  # the first is gone with what was sent
+    return submitted
+
+
+def _send(
+    living: Callable[[], Replica],
+    replica: Replica,
+    texts: AlterTexts,
+    seen: AlterVersions,
+    request_id: str,
+) -> Submitted | None:
+    try:
+        created = replica.keeper.multi(submit_alter(replica.table, replica.paths, texts, seen))
+    except Refused as refused:
+        if refused.path == replica.paths.is_active:
+            raise TableIsReadOnly(
+                f"{replica} is not active, so it takes no ALTER; start its server with `rmt serve`"
+            ) from refused
+        if refused.kind in (RefusalKind.BAD_VERSION, RefusalKind.NODE_EXISTS):
+            return None
+        raise
+    except OutcomeUnknown:
+        return _settled(living, replica.clock, texts, seen, request_id)
+    mutation_id = last_name(created[7]) if texts.mutation is not None else ""
+    return Submitted(created[5], texts.entry, mutation_id)
+
+
+def _partitions(mutation: Sequence[AlterCommand]) -> list[str] | None:
+    """The ids that all commands name; None when one of them is for the whole table."""
+    ids: set[str] = set()
+    for command in mutation:
+        if not isinstance(command, ClearColumn) or command.partition_id is None:
+            return None
+        ids.add(command.partition_id)
+    return sorted(ids)
+
+
+def _texts(
+    replica: Replica,
+    altered: Altered,
+    commands: Sequence[AlterCommand],
+    request_id: str,
+    locks: dict[str, str],
+) -> AlterTexts:
+    now_s, definition = int(replica.clock.now_s()), altered.definition
+    metadata, columns = metadata_text(definition), columns_text(definition.columns)
+    entry = AlterMetadata(
+        create_time=now_s,
+        source_replica=replica.name,
+        alter_version=definition.metadata_version,
+        have_mutation=bool(altered.mutation),
+        columns_text=columns,
+        metadata_text=metadata,
+    )
+    record = AlterRecord(
+        created_s=now_s,
+        replica=replica.name,
+        request_id=request_id,
+        commands=alter_text(tuple(commands)),
+        changes=altered.changes,
+    )
+    mutation = None
+    if altered.mutation:
+        wanted = _partitions(altered.mutation)
+        numbers = {name: sequence_number(lock) for name, lock in locks.items()}
+        mutation = MutationEntry(
+            create_time=now_s,
+            source_replica=replica.name,
+            block_numbers=tuple(
+                sorted(pair for pair in numbers.items() if wanted is None or pair[0] in wanted)
+            ),
+            commands=alter_text(altered.mutation),
+            alter_version=definition.metadata_version,
+        ).encode()
+    return AlterTexts(
+        metadata.encode(),
+        columns.encode(),
+        record.encode(),
+        encode(entry),
+        mutation,
+        next(iter(locks.values()), ""),
+    )
+
+
+def _settled(
+    living: Callable[[], Replica],
+    clock: Clock,
+    texts: AlterTexts,
+    seen: AlterVersions,
+    request_id: str,
+) -> Submitted | None:
+    """Of a submission without answer: where it is; None when it is not there, and never will be.
+    It is asked until there is an answer, also in another session.
+    """
+    for pause_s in SETTLE_PAUSES_S:
+        try:
+            replica = living()
+            return _find(replica, texts) if _is_there(replica, seen, request_id) else None
+        except (OutcomeUnknown, ReplicaRetired, Unavailable):
+            clock.sleep_s(pause_s)
+    raise OutcomeUnknown(
+        f"whether ALTER {seen.metadata + 1} is in the log is not known: ZooKeeper did not answer "
+        f"{len(SETTLE_PAUSES_S)} times. DESCRIBE TABLE shows it once it is applied; say it again "
+        "if it is not"
+    )
+
+
+def _is_there(replica: Replica, seen: AlterVersions, request_id: str) -> bool:
+    """The fence and the submission exclude each other; what is just not found may still come."""
+    keeper, table = replica.keeper, replica.table
+    try:
+        keeper.multi(fence_alter(table, seen))
+    except Refused:
+        keeper.sync(table.root)
+        [read] = keeper.get_many([table.alter(seen.metadata + 1)])
+        if read is None:
+            return False
+        return AlterRecord.decode(read[0], seen.metadata + 1).request_id == request_id
+    return False
+
+
+def _find(replica: Replica, texts: AlterTexts) -> Submitted:
+    """Where the entry and the mutation of a submission are that landed without an answer."""
+    keeper, table = replica.keeper, replica.table
+    paths = [table.log_entry(name) for name in keeper.children(table.log)]
+    reads = keeper.get_many(paths)
+    found = [
+        path
+        for path, read in zip(paths, reads, strict=True)
+        if read is not None and read[0] == texts.entry
+    ]
+    # Not in the log any more: every replica has copied it, as it has the first entry of all.
+    log_entry = found[0] if found else table.log_entry(log_entry_name(0))
+    written = None if texts.mutation is None else MutationEntry.decode(texts.mutation)
+    ids = [one for one, entry in load_mutations(replica).entries.items() if entry == written]
+    return Submitted(log_entry, texts.entry, ids[0] if ids else "")
+
+
+# --- once it is in the log --------------------------------------------------------------------
+
+
+def _wait(replica: Replica, submitted: Submitted, query: QuerySettings, waker: Waker) -> None:
+    """`alter_sync`: 1 for this replica, 2 for all, 3 for the active ones."""
+    names = [replica.name]
+    if query.alter_sync >= 2:
+        living = living_replicas(replica.keeper, replica.table)
+        names = sorted(
+            name for name, active in living.items() if active or query.alter_sync == 2
+        )
+    wait_for_entry(
+        replica,
+        names,
+        submitted.log_entry,
+        submitted.data,
+        timeout_s=query.receive_timeout,
+        inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
+        waker=waker,
+    )
+    if submitted.mutation_id:
+        wait_as_asked(replica, submitted.mutation_id, query, query.alter_sync, waker)

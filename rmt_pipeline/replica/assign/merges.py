@@ -1,0 +1,306 @@
+"""Propose merges to the table (spec §6). Any replica may; the version of `/log` lets one win."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import MERGE_REGULAR, MergeParts, MergeType, MutatePart
+from rmt_pipeline.protocol.merges.optimize import (
+    CannotMerge,
+    NothingToMerge,
+    OptimizeFacts,
+    select_partition,
+)
+from rmt_pipeline.protocol.merges.predicate import MergePredicate, mergeable_runs
+from rmt_pipeline.protocol.merges.selector import MergeablePart, SelectorSettings, select_merge
+from rmt_pipeline.protocol.merges.ttl import TtlMerge, TtlPart, TtlSettings, select_ttl_merge
+from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.nodes.formats import QuorumEntry
+from rmt_pipeline.protocol.parts.name import PartName, merged
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.protocol.ttl import something_expired
+from rmt_pipeline.replica.accounting import require_covered_now
+from rmt_pipeline.replica.mutations.mutations import load_mutations
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import is_here
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, queue_snapshot
+
+GAVE_UP = "the replica gave up a part, or was cloned, since it was looked at"
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A merge that is in the log now: its node's path and its text, to wait for."""
+
+    result: PartName
+    sources: tuple[PartName, ...]
+    log_entry: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No merge was assigned, and why. `changed` when somebody else was faster: look again."""
+
+    reason: str
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergeView:
+    """What may be merged now: the predicate, the active parts, and how full the queue is."""
+
+    predicate: MergePredicate
+    active: PartSet
+    mutations: Mutations
+    merges_queued: int
+    mutations_queued: int
+    ttl_merges_queued: int
+    is_lost_version: int
+    """Since the log was pulled for this view; whoever assigns asserts it."""
+
+    @property
+    def queued(self) -> int:
+        return self.merges_queued + self.mutations_queued
+
+
+def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> MergeView:
+    """The facts in the order that makes the predicate right (spec §6.2, §16.4 M2).
+
+    1. What the replica has and will have.
+    2. Block numbers that are allocated and not committed. If a part of step 1 has a greater
+       number than some block, that block's number was allocated before; so it is listed here, or
+       it is committed, and then its log entry was written before this read.
+    3. The log, pulled into the queue, and what the replica has and will have now: it contains
+       every block committed before step 2. Every number between two parts of step 1 is thus
+       either listed in 2 or among the parts of 3, unless the replica was cloned, or gave up a
+       part, since: the version of `is_lost` tells. Mutations are loaded after 2 too: one holds
+       its numbers until its entry is there.
+    """
+    keeper, memory = replica.keeper, replica.memory
+    before = queue_snapshot(keeper, replica.paths, memory.entries)
+    if partitions is None:
+        partitions = sorted({part.partition for part in before.parts})
+    prev_virtual = view_of(before).virtual
+    quorum, *_ = keeper.get_many([replica.table.quorum_status])
+    committing = committing_blocks(keeper, replica.table, list(partitions))
+    mutations = load_mutations(replica)
+    pulled = pull_log(replica, afresh=True)
+    after = queue_snapshot(keeper, replica.paths, memory.entries)
+    virtual = view_of(after).virtual
+    entries = [entry for _, entry in after.entries]
+    predicate = MergePredicate(
+        prev_virtual=prev_virtual,
+        committing=committing,
+        virtual=virtual,
+        mutations=mutations.versions(),
+        quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
+        log_version=pulled.log_version,
+    )
+    return MergeView(
+        predicate,
+        PartSet(after.parts),
+        mutations,
+        sum(isinstance(entry, MergeParts) for entry in entries),
+        sum(isinstance(entry, MutatePart) for entry in entries),
+        sum(
+            isinstance(entry, MergeParts) and entry.merge_type != MERGE_REGULAR
+            for entry in entries
+        ),
+        pulled.is_lost_version,
+    )
+
+
+def view_of(snapshot: QueueSnapshot) -> QueueView:
+    return QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+
+
+def assign_merge(
+    replica: Replica,
+    view: MergeView,
+    sources: Sequence[PartName],
+    *,
+    deduplicate: bool = False,
+    deduplicate_by: tuple[str, ...] = (),
+    merge_type: MergeType = MERGE_REGULAR,
+) -> Assigned | Nothing:
+    """Write the merge of `sources` to the log, unless anything was assigned since `view`.
+
+    Raises OutcomeUnknown when nobody answered: the entry may be there; a new view will show it.
+    Raises RowsDoNotAddUp when it would cover rows that are in none of the sources.
+    """
+    paths = [replica.paths.part(part) for part in sources]
+    lost, *found = replica.keeper.exists_many([replica.paths.is_lost, *paths])
+    if lost is None or lost.version != view.is_lost_version:
+        return Nothing(GAVE_UP, changed=True)
+    for part, stat in zip(sources, found, strict=True):
+        if stat is None:
+            return Nothing(f"{part} is not among the parts of {replica} any more", changed=True)
+    entry = MergeParts(
+        create_time=int(replica.clock.now_s()),
+        source_replica=replica.name,
+        sources=tuple(sources),
+        result=merged(list(sources)),
+        deduplicate=deduplicate,
+        deduplicate_by=deduplicate_by,
+        merge_type=merge_type,
+    )
+    require_covered_now(replica, entry.result, entry.sources)
+    data = encode(entry)
+    ops = transactions.assign(
+        replica.table,
+        replica.paths,
+        [data],
+        log_version=view.predicate.log_version,
+        is_lost_version=view.is_lost_version,
+    )
+    try:
+        paths_created = replica.keeper.multi(ops)
+    except Refused as refused:
+        if refused.kind is RefusalKind.BAD_VERSION:
+            return Nothing(outdated(replica, refused), changed=True)
+        raise
+    return Assigned(entry.result, entry.sources, paths_created[-1], data)
+
+
+def outdated(replica: Replica, refused: Refused) -> str:
+    """Why an assignment was refused, in words."""
+    is_log = refused.path == replica.table.log
+    return "another replica assigned something to the log first" if is_log else GAVE_UP
+
+
+def optimize_partition(
+    replica: Replica,
+    partition: str,
+    *,
+    final: bool,
+    skip_merged: bool,
+    deduplicate: bool = False,
+    deduplicate_by: tuple[str, ...] = (),
+) -> Assigned | Nothing:
+    """All active parts of a partition into one (spec §6.7)."""
+    outcome: Assigned | Nothing = Nothing(f"partition {partition} was not looked at")
+    for _ in range(limits.OPTIMIZE_ROUNDS_MAX):
+        view = merge_view(replica, [partition])
+        parts = view.active.in_partition(partition)
+        facts = OptimizeFacts(
+            sizes_bytes=[mergeable(replica, part).size_bytes for part in parts],
+            disk_free_bytes=replica.store.disk.free_bytes(),
+            ttl_unfinished=something_expired(
+                [ttl_part(replica, part).ttl for part in parts],
+                ttl_rules(replica.definition),
+                int(replica.clock.now_s()),
+            ),
+        )
+        choice = select_partition(
+            parts, view.predicate, facts, final=final, skip_merged=skip_merged
+        )
+        if isinstance(choice, NothingToMerge):
+            return Nothing(f"partition {partition}: {choice.reason}")
+        if isinstance(choice, CannotMerge):
+            return Nothing(f"partition {partition}: {choice.reason}", changed=True)
+        outcome = assign_merge(
+            replica, view, parts, deduplicate=deduplicate, deduplicate_by=deduplicate_by
+        )
+        if isinstance(outcome, Assigned) or not outcome.changed:
+            return outcome
+    return outcome
+
+
+def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothing:
+    """Choose the merge that is most worth it in any partition, and assign it (spec §6.1).
+
+    `aggressive` is OPTIMIZE without FINAL: it takes less balanced ranges too.
+    """
+    settings = replica.settings
+    view = merge_view(replica)
+    if view.queued >= settings.max_replicated_merges_in_queue:
+        return Nothing(
+            f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
+            f"{settings.max_replicated_merges_in_queue}"
+        )
+    bytes_max = replica.size_limits().merge_bytes_max(
+        used=0 if aggressive else view.queued, slots=settings.max_replicated_merges_in_queue
+    )
+    runs = [
+        [mergeable(replica, part) for part in run]
+        for run in mergeable_runs(view.predicate, view.active).runs
+        if all(is_here(replica, part) for part in run)
+    ]
+    due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
+    if due is not None:
+        sources = [one.part for one in due.parts]
+        return assign_merge(replica, view, sources, merge_type=due.merge_type)
+    selected = select_merge(runs, selector_settings(replica, aggressive=aggressive), bytes_max)
+    if selected is None:
+        return Nothing(f"no range of the {len(view.active)} active parts is worth merging now")
+    return assign_merge(replica, view, [part.part for part in selected.parts])
+
+
+def choose_ttl_merge(
+    replica: Replica,
+    view: MergeView,
+    runs: Sequence[Sequence[MergeablePart]],
+    bytes_max: int,
+) -> TtlMerge | None:
+    """The TTL merge that is due and may be assigned now (spec §6.1 item 3, §13)."""
+    if ttl_limit(replica, view) or not ttl_rules(replica.definition):
+        return None
+    found = [[ttl_part(replica, one.part) for one in run] for run in runs]
+    return select_ttl_merge(found, ttl_settings(replica, bytes_max))
+
+
+def ttl_limit(replica: Replica, view: MergeView) -> str:
+    """Why no TTL merge may be assigned now; "" when one may."""
+    most = replica.settings.max_replicated_merges_with_ttl_in_queue
+    if view.ttl_merges_queued < most:
+        return ""
+    return (
+        f"{view.ttl_merges_queued} TTL merges are queued, max_replicated_merges_with_ttl_in_queue "
+        f"is {most}"
+    )
+
+
+def selector_settings(replica: Replica, *, aggressive: bool = False) -> SelectorSettings:
+    settings = replica.settings
+    return SelectorSettings(
+        parts_max=settings.max_parts_to_merge_at_once,
+        parts_min=settings.min_parts_to_merge_at_once,
+        base=1.0 if aggressive else settings.merge_selector_base,
+        window=settings.merge_selector_window_size,
+        force_age_s=settings.min_age_to_force_merge_seconds,
+        force_whole_partition=settings.min_age_to_force_merge_on_partition_only,
+        trim_small_right=settings.merge_selector_enable_heuristic_to_remove_small_parts_at_right,
+    )
+
+
+def mergeable(replica: Replica, part: PartName) -> MergeablePart:
+    """Raises MissingPart when its bytes are not here: then its sizes are not known either."""
+    manifest = replica.store.manifest(part)
+    age_s = max(0, int(replica.clock.now_s()) - manifest.created_s)
+    return MergeablePart(part, manifest.bytes_on_disk, age_s)
+
+
+def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
+    settings = replica.settings
+    return TtlSettings(
+        rules=ttl_rules(replica.definition),
+        now_s=int(replica.clock.now_s()),
+        bytes_max=bytes_max,
+        parts_max=settings.max_parts_to_merge_at_once,
+        pause_s=settings.merge_with_ttl_timeout,
+        recompression_pause_s=settings.merge_with_recompression_ttl_timeout,
+        only_drop_parts=settings.ttl_only_drop_parts,
+    )
+
+
+def ttl_part(replica: Replica, part: PartName) -> TtlPart:
+    """Raises MissingPart when its bytes are not here."""
+    manifest = replica.store.manifest(part)
+    return TtlPart(part, manifest.bytes_on_disk, manifest.ttl, has_rows=manifest.rows > 0)

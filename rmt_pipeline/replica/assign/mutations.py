@@ -1,0 +1,198 @@
+"""Propose pieces of mutations to the table: MUTATE_PART entries, part by part (spec §6.1, §7.4)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import MergeParts, MutatePart
+from rmt_pipeline.protocol.mutations import Desired, Mutations
+from rmt_pipeline.protocol.nodes.formats import QuorumEntry
+from rmt_pipeline.protocol.parts.name import PartName, mutated
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.queue.facts import slots_of
+from rmt_pipeline.replica.assign.merges import Assigned, Nothing, outdated, view_of
+from rmt_pipeline.replica.mutations.mutations import load_mutations
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import batches
+from rmt_pipeline.zookeeper.keeper import Create, RefusalKind, Refused
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+
+FAILING_NOT_COUNTED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What may be mutated now. Merges and mutations are counted in slots, as `slots_of` says.
+    `running` ones are those that workers are at; `failing` of the queued mutations those that
+    failed before and are tried again.
+    """
+
+    active: PartSet
+    virtual: PartSet
+    mutations: Mutations
+    quorum_part: PartName | None
+    log_version: int
+    is_lost_version: int
+    queued: float
+    mutations_queued: float
+    failing: float
+    running: float
+
+
+def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
+    """Entries for parts that a mutation has to change, as many as the queue takes.
+
+    One look at the table serves for all of them: each multi asserts that the log has the version
+    that the one before left it with, so nobody has assigned anything in between.
+    """
+    view = _look(replica)
+    room = _room(replica, view)
+    if isinstance(room, Nothing):
+        return room
+    entries = list(_entries(replica, view, room))
+    if not entries:
+        return Nothing(f"no mutation is left to do for the {len(view.active)} active parts")
+    assigned: list[Assigned] = []
+    ops = [Create(replica.table.log_prefix, encode(entry), sequence=True) for entry in entries]
+    for batch in batches(
+        ops,
+        bytes_max=limits.MULTI_BYTES_MAX,
+        ops_max=limits.MUTATIONS_PER_MULTI_MAX,
+        bytes_before=2 * limits.OP_BYTES_OVERHEAD,
+    ):
+        texts = [op.data for op in batch if isinstance(op, Create)]
+        paths = _write(replica, texts, view)
+        if isinstance(paths, Nothing):
+            return assigned or paths
+        view = replace(view, log_version=view.log_version + 1)
+        assigned += [
+            Assigned(entry.result, (entry.source,), path, text)
+            for entry, path, text in zip(entries[len(assigned) :], paths, texts, strict=False)
+        ]
+    return assigned
+
+
+def _look(replica: Replica) -> _View:
+    """Mutations first, then the log: what is assigned afterwards bumps the log's version. Numbers
+    in flight need no look, since a part is mutated by itself, and to have loaded a mutation is to
+    have loaded every smaller one (spec §7.4).
+    """
+    keeper, memory = replica.keeper, replica.memory
+    quorum, *_ = keeper.get_many([replica.table.quorum_status])
+    mutations = load_mutations(replica)
+    pulled = pull_log(replica, afresh=True)
+    snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
+    entries = {
+        node: entry
+        for node, entry in snapshot.entries
+        if isinstance(entry, MergeParts | MutatePart)
+    }
+    slots = {node: slots_of(entry, _sizes(replica, entry)) for node, entry in entries.items()}
+    tried = set(keeper.children(replica.paths.attempts)) if entries else set()
+    mutating = {node for node, entry in entries.items() if isinstance(entry, MutatePart)}
+    return _View(
+        active=PartSet(snapshot.parts),
+        virtual=view_of(snapshot).virtual,
+        mutations=mutations,
+        quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
+        log_version=pulled.log_version,
+        is_lost_version=pulled.is_lost_version,
+        queued=sum(slots.values()),
+        mutations_queued=sum(slots[node] for node in mutating),
+        failing=sum(slots[node] for node in mutating & tried),
+        running=sum(slots.get(node, 0) for node in snapshot.claims),
+    )
+
+
+def _sizes(replica: Replica, entry: MergeParts | MutatePart) -> dict[PartName, int]:
+    """Of the source of a mutation, if it is here."""
+    if not isinstance(entry, MutatePart) or not replica.store.has(entry.source):
+        return {}
+    return {entry.source: replica.store.manifest(entry.source).bytes_on_disk}
+
+
+def _room(replica: Replica, view: _View) -> float | Nothing:
+    """How many more mutations the queue takes. Some that fail again and again do not count: else
+    they would keep all other parts from being mutated.
+    """
+    settings = replica.settings
+    if view.queued >= settings.max_replicated_merges_in_queue:
+        return Nothing(
+            f"{view.queued:g} merges and mutations are queued, max_replicated_merges_in_queue is "
+            f"{settings.max_replicated_merges_in_queue}"
+        )
+    counted = view.mutations_queued - min(view.failing, FAILING_NOT_COUNTED_MAX)
+    if counted >= settings.max_replicated_mutations_in_queue:
+        return Nothing(
+            f"{view.mutations_queued:g} mutations are queued ({view.failing:g} of them failing), "
+            f"max_replicated_mutations_in_queue is {settings.max_replicated_mutations_in_queue}"
+        )
+    return min(
+        settings.max_replicated_merges_in_queue - view.queued,
+        settings.max_replicated_mutations_in_queue - counted,
+    )
+
+
+def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]:
+    """Parts that need a mutation, up to `room` slots, and that the pool can take. Those first that
+    have waited for the oldest one: else mutations that come one after another would keep the pool
+    busy with the first partitions, and never reach the last.
+    """
+    settings, create_time = replica.settings, int(replica.clock.now_s())
+    bytes_max = replica.size_limits().mutation_bytes_max(
+        used=view.running, slots=limits.MERGES_MAX
+    )
+    alters = frozenset(
+        one for one, entry in view.mutations.entries.items() if entry.alter_version != -1
+    )
+    for part in _oldest_first(view):
+        if room <= 0:
+            return
+        desired = view.mutations.desired(
+            part,
+            view.virtual,
+            unfinished_alters=alters,
+            in_one_entry_max=settings.replicated_max_mutations_in_one_entry,
+        )
+        if not isinstance(desired, Desired) or part == view.quorum_part:
+            continue
+        entry = MutatePart(
+            create_time=create_time,
+            source_replica=replica.name,
+            source=part,
+            result=mutated(part, desired.version),
+            alter_version=desired.alter_version,
+        )
+        sizes = _sizes(replica, entry)
+        if sizes.get(part, 0) <= bytes_max:  # one that is not here another replica mutates
+            room -= slots_of(entry, sizes)
+            yield entry
+
+
+def _oldest_first(view: _View) -> list[PartName]:
+    waiting = [
+        (mutation_id, part)
+        for part in view.active
+        if (mutation_id := view.mutations.next_of(part)) is not None
+    ]
+    return [part for _, part in sorted(waiting)]
+
+
+def _write(replica: Replica, texts: Sequence[bytes], view: _View) -> list[str] | Nothing:
+    """The paths of the new log entries."""
+    ops = transactions.assign(
+        replica.table,
+        replica.paths,
+        texts,
+        log_version=view.log_version,
+        is_lost_version=view.is_lost_version,
+    )
+    try:
+        return replica.keeper.multi(ops)[-len(texts) :]
+    except Refused as refused:
+        if refused.kind is RefusalKind.BAD_VERSION:
+            return Nothing(outdated(replica, refused), changed=True)
+        raise

@@ -1,0 +1,136 @@
+"""OPTIMIZE TABLE: assign the merges that were asked for, and wait for them (spec §6.7)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import CannotAssignOptimize, UserError
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import kind_name
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.assign.merges import (
+    Assigned,
+    Nothing,
+    optimize_partition,
+    select_and_assign,
+)
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_for_entry
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
+
+QUEUE_WAITS_MAX = 10
+PARTITIONS_SHOWN_MAX = 10
+
+
+class UnknownPartition(UserError):
+    """A partition that never had a row on any replica."""
+
+    code = "INVALID_PARTITION_VALUE"
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeRequest:
+    """`partition` is an id, None for all. `deduplicate_by` () is by all columns."""
+
+    partition: str | None
+    final: bool
+    deduplicate: bool
+    deduplicate_by: tuple[str, ...]
+
+
+def optimize(
+    living: Callable[[], Replica],
+    wanted: OptimizeRequest,
+    query: QuerySettings,
+    new_waker: Callable[[], Waker],
+) -> list[PartName]:
+    """The parts that the assigned merges make. Waits as `alter_sync` says.
+
+    `living` gives a Replica with a living session. Raises CannotAssignOptimize with the reason if
+    nothing was assigned and `optimize_throw_if_noop` is set; UnknownPartition; Unfinished when
+    waiting ended first.
+    """
+    if wanted.partition is not None:
+        _require_known(living(), wanted.partition)
+    if wanted.partition is None and not wanted.final:
+        outcomes = [select_and_assign(living(), aggressive=True)]
+    else:
+        partitions = [wanted.partition] if wanted.partition is not None else _all(living())
+        outcomes = [_one(living, one, wanted, query, new_waker) for one in partitions]
+    assigned = [outcome for outcome in outcomes if isinstance(outcome, Assigned)]
+    refused = [outcome.reason for outcome in outcomes if isinstance(outcome, Nothing)]
+    if refused and query.optimize_throw_if_noop:
+        raise CannotAssignOptimize("; ".join(refused))
+    for one in assigned:
+        _wait(living(), one, query, new_waker())
+    return [one.result for one in assigned]
+
+
+def _require_known(replica: Replica, partition: str) -> None:
+    """A partition has a node from its first block on, for good. Raises UnknownPartition."""
+    if not replica.definition.partition_by:
+        return
+    if replica.keeper.exists(replica.table.partition(partition)) is not None:
+        return
+    known = sorted(replica.keeper.children(replica.table.block_numbers))
+    there_are = ", ".join(known[:PARTITIONS_SHOWN_MAX]) or "none yet"
+    more = f" and {len(known) - PARTITIONS_SHOWN_MAX} more" * (
+        len(known) > PARTITIONS_SHOWN_MAX
+    )
+    raise UnknownPartition(
+        f"{replica.definition.full_name} has no partition with the id {partition}; there are: "
+        f"{there_are}{more}"
+    )
+
+
+def _all(replica: Replica) -> list[str]:
+    parts = active_parts(replica.keeper, replica.paths)
+    return sorted({part.partition for part in parts})
+
+
+def _one(
+    living: Callable[[], Replica],
+    partition: str,
+    wanted: OptimizeRequest,
+    query: QuerySettings,
+    new_waker: Callable[[], Waker],
+) -> Assigned | Nothing:
+    """When a running merge or insert is in the way, wait for the queue and try again."""
+    outcome: Assigned | Nothing = Nothing("not tried")
+    for _ in range(QUEUE_WAITS_MAX):
+        outcome = optimize_partition(
+            living(),
+            partition,
+            final=wanted.final,
+            skip_merged=query.optimize_skip_merged_partitions,
+            deduplicate=wanted.deduplicate,
+            deduplicate_by=wanted.deduplicate_by,
+        )
+        if isinstance(outcome, Assigned) or not outcome.changed:
+            return outcome
+        sync_replica(
+            living(),
+            SyncMode.DEFAULT,
+            query.receive_timeout / QUEUE_WAITS_MAX,
+            new_waker(),
+            lambda data: kind_name(decode(data)),
+        )
+    return outcome
+
+
+def _wait(replica: Replica, assigned: Assigned, query: QuerySettings, waker: Waker) -> None:
+    if query.alter_sync == 0:
+        return
+    names = [replica.name]
+    if query.alter_sync >= 2:
+        names = sorted(living_replicas(replica.keeper, replica.table))
+    wait_for_entry(
+        replica,
+        names,
+        assigned.log_entry,
+        assigned.data,
+        timeout_s=query.receive_timeout,
+        inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
+        waker=waker,
+    )

@@ -1,0 +1,539 @@
+"""One logical insert: staged parts → two multis → in the log, or a duplicate (design §5).
+
+    staged ──allocate──► numbered ──publish on disk──► published ──commit──► in the log
+       ▲                                                  │
+       └───────── withdraw (nothing landed) ◄─────────────┘
+
+The first multi allocates a block number for every part, the second commits every part, so that an
+insert is in all its partitions or in none. One that does not fit into a multi goes this way several
+times, with some of its partitions each time; `record` is about what is known meanwhile. A
+commit without answer is settled by a write that excludes it, never by a read alone (spec §2.6,
+§16.2 I3, I4).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.protocol.inserts import interpret as meaning
+from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows, partition_line
+from rmt_pipeline.protocol.parts.name import BLOCK_NUMBER_MAX, PartName
+from rmt_pipeline.replica.insert.record import InsertProgress, Known, progress, read_record
+from rmt_pipeline.replica.insert.result import (
+    InsertCancelled,
+    InsertIdentity,
+    InsertResult,
+    OtherRows,
+    Outcome,
+    block_id_of,
+)
+from rmt_pipeline.replica.insert.writable import not_lost_version, read_only
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Keeper, RefusalKind, Refused
+from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
+from rmt_pipeline.zookeeper.transactions import BlockCommit, Tagged
+
+
+@dataclass(slots=True)
+class _Block:
+    staged: StagedPart
+    block_id: str
+
+
+@dataclass(slots=True)
+class _Group:
+    """The blocks of one partition that are still to be committed, all at once. Its rows: as they
+    are stored, their hash, and as they were given.
+    """
+
+    partition: str
+    blocks: list[_Block] = field(default_factory=list)
+    rows: int = 0
+    row_hash: int = 0
+    given: int = 0
+
+    def add(self, part: StagedPart) -> None:
+        self.rows += part.manifest.rows
+        self.row_hash = (self.row_hash + part.manifest.row_hash) % 2**128
+        self.given += part.source.rows
+
+    @property
+    def line(self) -> PartitionRows:
+        return self.partition, self.rows, f"{self.row_hash:032x}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Committing:
+    """A commit that was sent: until it is settled nothing of it may be cleaned up. Its locks are
+    `keeper`'s.
+    """
+
+    blocks: tuple[tuple[_Block, BlockCommit], ...]
+    groups: tuple[_Group, ...]
+    progress: InsertProgress | None
+    keeper: Keeper
+
+    @property
+    def locks(self) -> list[str]:
+        return [commit.lock for _, commit in self.blocks]
+
+
+@dataclass(slots=True)
+class Insertion:
+    """An insert on its way. `run` may be called again, with the replica of a new session, after
+    any error but a UserError or InsertCancelled: it goes on where the last call stopped.
+    """
+
+    identity: InsertIdentity
+    record: InsertRecord
+    """As it is before anything of the insert is in."""
+    _todo: dict[str, _Group]
+    _rows_total: int
+    _known: Known | None = None
+    _committing: _Committing | None = None
+    _parts: list[tuple[PartName, int]] = field(default_factory=list)
+    _duplicates: list[tuple[str, str, int]] = field(default_factory=list)
+    _answer: InsertRecord | None = None
+    """The record of a whole insert that this one was found to be."""
+
+    @classmethod
+    def of(
+        cls,
+        staged: Sequence[StagedPart],
+        identity: InsertIdentity,
+        *,
+        replica: Replica,
+        run_id: str,
+    ) -> "Insertion":
+        """`staged` in the order of the data. A block that is twice in one insert is kept once; one
+        of which optimize_on_insert left no row is thrown away.
+        """
+        groups: dict[str, _Group] = {}
+        twice: list[tuple[str, str, int]] = []
+        seen: set[str] = set()
+        ordinal = 0
+        for part in staged:
+            partition = part.manifest.partition_id
+            group = groups.setdefault(partition, _Group(partition))
+            group.add(part)
+            if not part.manifest.rows:
+                replica.store.discard(part)
+                continue
+            block_id = block_id_of(part, identity, ordinal)
+            ordinal += 1
+            if block_id and block_id in seen:
+                twice.append((partition, "this insert", part.manifest.rows))
+                replica.store.discard(part)
+                continue
+            seen.add(block_id)
+            group.blocks.append(_Block(part, block_id))
+        if not any(group.blocks for group in groups.values()):
+            groups = {}
+        record = InsertRecord(
+            created_s=int(replica.clock.now_s()),
+            replica=replica.name,
+            run_id=run_id,
+            partitions=(),
+            blocks=0,
+            rows=sum(part.source.rows for part in staged),
+            row_hash=f"{sum(part.source.row_hash for part in staged) % 2**128:032x}",
+            rows_in=0,
+        )
+        rows = sum(part.manifest.rows for part in staged)
+        return cls(identity, record, groups, rows, _duplicates=twice)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a commit was sent whose result is not known: nothing may be thrown away."""
+        return self._committing is not None
+
+    @property
+    def in_part(self) -> str:
+        """In words, when some of its rows are in the table and, as far as is known, others are not;
+        else empty.
+        """
+        if not self.identity.insert_id:
+            rows, total = sum(rows for _, rows in self._parts), self._rows_total
+            remedy = (
+                "Deduplication is switched off for this insert or table: inserted again, these "
+                "rows would be there twice. Insert only the partitions that are missing"
+            )
+            return f"{rows} of {total} rows are in. {remedy}" if 0 < rows < total else ""
+        if self._known is None or self._known.record.is_whole:
+            return ""
+        record = self._known.record
+        return (
+            f"{record.rows_in} of {record.rows} rows, those of {len(self._known.partitions)} "
+            "partitions, are in. Insert the same rows again (with the same token, if it had one), "
+            "on any replica and cut in any way: only what is missing is inserted then"
+        )
+
+    def run(self, replica: Replica) -> InsertResult:
+        """Raises OutcomeUnknown, ReplicaRetired, Unavailable (call again), InsertCancelled;
+        OtherRows when another insert of this name is in part, and had other rows.
+
+        However it ends, no lock stays while the session lives, but those of a commit that is
+        pending: `let_go` sees to these when there will be no other call.
+        """
+        self._settle(replica)
+        while self._todo:
+            self._commit_batch(replica, self._next_batch(replica))
+        return self._result()
+
+    def abandon(self, store: PartStore) -> None:
+        """Throw away what was staged and not committed."""
+        assert not self.is_pending, "a commit without answer may have landed"
+        for group in self._todo.values():
+            _discard(store, group)
+        self._todo.clear()
+
+    def let_go(self, store: PartStore) -> None:
+        """Nobody will run it again. Of a commit whose result is not known the bytes are kept, for
+        it may have landed, and the locks do not stay longer than until ZooKeeper answers.
+        """
+        if self._committing is None:
+            self.abandon(store)
+        else:
+            strays = [Stray(lock) for lock in self._committing.locks]
+            self._committing.keeper.strays.leave(strays)
+
+    # --- one batch ---
+
+    def _next_batch(self, replica: Replica) -> list[_Group]:
+        """Whole partitions, as many as fit into both multis, at least one: what a partition holds
+        is the same however a retry cuts it.
+        """
+        batch: list[_Group] = []
+        size = len(self.record.encode()) + limits.OP_BYTES_OVERHEAD
+        for group in self._todo.values():
+            size += _group_bytes(replica, group)
+            if batch and size > limits.INSERT_BYTES_MAX:
+                break
+            batch.append(group)
+        return batch
+
+    def _commit_batch(self, replica: Replica, batch: list[_Group]) -> None:
+        """One allocation and one commit; or nothing, when there is less to do than was known."""
+        blocks = [block for group in batch for block in group.blocks]
+        step = self._progress(batch, len(blocks)) if self.identity.insert_id else None
+        lost_version = not_lost_version(replica)
+        locks = self._allocate(replica, blocks) if blocks else []
+        if locks is None:
+            return
+        try:
+            commits = self._publish(replica, blocks, locks)
+        except BaseException:
+            give_back(replica.keeper, [Stray(lock) for lock in locks])
+            raise
+        tagged = transactions.commit_insert(
+            replica.table,
+            replica.paths,
+            [commit for _, commit in commits],
+            None if step is None else step.change,
+            is_lost_version=lost_version,
+        )
+        sent = _Committing(commits, tuple(batch), step, replica.keeper)
+        if blocks:  # without locks nothing could tell whether it landed, but the record itself
+            self._committing = sent
+        try:
+            replica.keeper.multi(tagged.ops)
+        except Refused as refused:
+            self._withdraw(replica)
+            give_back(replica.keeper, [Stray(lock) for lock in locks])
+            self._explain_commit(replica, tagged, refused)
+        else:
+            self._committing = sent
+            self._committed()
+
+    def _progress(self, batch: Sequence[_Group], blocks: int) -> InsertProgress:
+        return progress(
+            self.record,
+            self._known,
+            self.identity.insert_id,
+            [group.line for group in batch],
+            blocks=blocks,
+            rows=sum(group.given for group in batch),
+        )
+
+    def _allocate(self, replica: Replica, blocks: Sequence[_Block]) -> list[str] | None:
+        """A lock for each block; None when another round can succeed."""
+        partitions = {block.staged.manifest.partition_id for block in blocks}
+        self._ensure_partitions(replica, partitions)
+        holder = replica.new_holder()
+        tagged = transactions.allocate_blocks(
+            replica.table,
+            replica.paths,
+            [(block.staged.manifest.partition_id, block.block_id) for block in blocks],
+            self.identity.insert_id,
+            record_version=None if self._known is None else self._known.version,
+            holder=holder,
+            is_lost_version=not_lost_version(replica),
+        )
+        strays = [
+            Stray(replica.table.partition(partition), holder, is_parent=True)
+            for partition in sorted(partitions)
+        ]
+        try:
+            with seen_to(replica.keeper, strays):
+                results = replica.keeper.multi(tagged.ops)
+        except Refused as refused:
+            self._explain_allocation(replica, blocks, tagged, refused)
+            return None
+        return [
+            path
+            for path, (purpose, _) in zip(results, tagged.tags, strict=True)
+            if purpose is Purpose.PARTITION
+        ]
+
+    def _explain_allocation(
+        self, replica: Replica, blocks: Sequence[_Block], tagged: Tagged, refused: Refused
+    ) -> None:
+        """Return when another round can succeed; raise what the caller must know otherwise."""
+        purpose, index = tagged.culprit(refused)
+        match meaning.interpret_allocation(refused.kind.value, purpose, index):
+            case meaning.DuplicateInsert() | meaning.InsertMoved():
+                self._learn(replica)
+            case meaning.DuplicateBlock():
+                self._take_out_duplicates(replica, blocks)
+            case meaning.PartitionMissing(block):
+                partition = blocks[block].staged.manifest.partition_id
+                replica.memory.partitions.forget([partition])
+            case meaning.NotActive():
+                raise read_only(replica) from refused
+            case meaning.TableGone() | meaning.Unexpected() | meaning.FindOut():
+                raise refused
+
+    def _explain_commit(self, replica: Replica, tagged: Tagged, refused: Refused) -> None:
+        """Return when another round can succeed; raise what the caller must know otherwise."""
+        purpose, index = tagged.culprit(refused)
+        match meaning.interpret_commit(refused.kind.value, purpose, index):
+            case meaning.DuplicateInsert() | meaning.InsertMoved():
+                self._learn(replica)
+            case meaning.DuplicateBlock():
+                return  # committed by others between our two multis; the next round sees it
+            case meaning.NotActive():
+                raise read_only(replica) from refused
+            case meaning.Cancelled():
+                raise InsertCancelled(
+                    f"insert into {replica} was cancelled: a concurrent DROP or TRUNCATE of a "
+                    "partition took its block number; nothing was inserted by this commit. Insert "
+                    "again if that is meant"
+                ) from refused
+            case (
+                meaning.QuorumBusy()
+                | meaning.TableGone()
+                | meaning.Unexpected()
+                | meaning.FindOut()
+            ):
+                raise refused
+
+    # --- disk ---
+
+    def _publish(
+        self, replica: Replica, blocks: Sequence[_Block], locks: Sequence[str]
+    ) -> tuple[tuple[_Block, BlockCommit], ...]:
+        """Give the parts the names of their numbers. The disk first: what is announced is there."""
+        create_time = int(replica.clock.now_s())
+        commits = [
+            (block, _commit_of(replica, block, lock, create_time))
+            for block, lock in zip(blocks, locks, strict=True)
+        ]
+        try:
+            replica.store.publish_all(
+                [(block.staged, commit.part) for block, commit in commits]
+            )
+        except BaseException:
+            for block, commit in commits:
+                replica.store.withdraw(commit.part, block.staged)
+            raise
+        return tuple(commits)
+
+    def _withdraw(self, replica: Replica) -> None:
+        """The commit did not land and never will: the parts become staged again."""
+        if self._committing is not None:
+            for block, commit in self._committing.blocks:
+                replica.store.withdraw(commit.part, block.staged)
+        self._committing = None
+
+    def _committed(self) -> None:
+        assert self._committing is not None
+        self._parts += [
+            (commit.part, block.staged.manifest.rows)
+            for block, commit in self._committing.blocks
+        ]
+        for group in self._committing.groups:
+            del self._todo[group.partition]
+        if self._committing.progress is not None:
+            self._known = self._committing.progress.known
+        self._committing = None
+
+    # --- not knowing ---
+
+    def _settle(self, replica: Replica) -> None:
+        """Find out whether the commit that got no answer landed; afterwards it never will.
+
+        The commit deletes its locks, and so does this multi: only one of them can succeed. Raises
+        OutcomeUnknown when this multi has no answer either: the question stays open.
+        """
+        if self._committing is None:
+            return
+        try:
+            replica.keeper.multi(transactions.release_locks(self._committing.locks))
+            evidence = Evidence(locks_deleted=True)
+        except Refused as refused:
+            if refused.kind is not RefusalKind.NO_NODE:
+                raise
+            evidence = self._evidence(replica)
+        match meaning.settle(evidence):
+            case meaning.Committed():
+                self._committed()
+            case meaning.NotCommitted():
+                self._withdraw(replica)
+            case meaning.StillUnknown():
+                raise OutcomeUnknown(f"{replica}: whether an insert landed is still not known")
+
+    def _evidence(self, replica: Replica) -> Evidence:
+        """What only this commit can have written. It all appeared at once, but some of it may be
+        gone again: the part merged and removed, the ids dropped with their partition.
+        """
+        assert self._committing is not None
+        replica.keeper.sync(replica.table.root)
+        blocks = self._committing.blocks
+        ours = {str(commit.part).encode() for _, commit in blocks}
+        parts = [replica.paths.part(commit.part) for _, commit in blocks]
+        ids = [replica.table.block(block.block_id) for block, _ in blocks if block.block_id]
+        found = replica.keeper.exists_many(parts)
+        reads = replica.keeper.get_many(ids)
+        return Evidence(
+            locks_deleted=False,
+            part_node=any(stat is not None for stat in found),
+            block_id=any(read is not None and read[0] in ours for read in reads),
+        )
+
+    # --- what is there already ---
+
+    def _learn(self, replica: Replica) -> None:
+        """Read the record, and leave out what is in the table. Raises OtherRows, InsertCancelled.
+
+        A record that is gone was forgotten between the two requests: it is no duplicate any more.
+        """
+        insert_id = self.identity.insert_id
+        known = read_record(replica, insert_id)
+        if known is None:
+            before, self._known = self._known, None
+            if before is not None and not before.record.is_whole:
+                raise InsertCancelled(
+                    f"the record of insert {insert_id} into {replica} was removed by somebody "
+                    f"while it was under way: {before.record.rows_in} of {before.record.rows} rows "
+                    "are in, and the others were not inserted. Inserted again, those that are in "
+                    "would be there twice: insert only the partitions that are missing"
+                )
+            return
+        if not known.record.is_whole and known.record.row_hash != self.record.row_hash:
+            raise OtherRows(
+                f"insert {insert_id} into {replica} is in part, {known.record.rows_in} of its "
+                f"{known.record.rows} rows, and the {self.record.rows} rows that are inserted now "
+                "under its name are not those (or columns were altered since): nothing was "
+                "inserted. Insert the rows that it had; or others, under another token"
+            )
+        self._known = known
+        self._answer = known.record if known.record.is_whole else None
+        there = [name for name in self._todo if name in known.partitions]
+        if known.record.row_hash != self.record.row_hash:
+            there = list(
+                self._todo
+            )  # what had this name is in: other rows under it are a retry
+        for name in there:
+            group = self._todo.pop(name)
+            rows = sum(block.staged.manifest.rows for block in group.blocks)
+            self._duplicates.append((name, f"insert {insert_id}", rows))
+            _discard(replica.store, group)
+
+    def _take_out_duplicates(self, replica: Replica, blocks: Sequence[_Block]) -> None:
+        """Blocks whose id is taken by a committed part: leave them out, remember by which."""
+        with_id = [block for block in blocks if block.block_id]
+        reads = replica.keeper.get_many(
+            [replica.table.block(block.block_id) for block in with_id]
+        )
+        for block, read in zip(with_id, reads, strict=True):
+            if read is None:
+                continue
+            manifest = block.staged.manifest
+            self._duplicates.append((manifest.partition_id, read[0].decode(), manifest.rows))
+            self._todo[manifest.partition_id].blocks.remove(block)
+            replica.store.discard(block.staged)
+
+    def _ensure_partitions(self, replica: Replica, partitions: set[str]) -> None:
+        known = replica.memory.partitions.of(partitions)
+        new = sorted(partitions - known.keys())
+        multis = [
+            transactions.create_partition(replica.table, replica.paths, one) for one in new
+        ]
+        for partition, result in zip(new, replica.keeper.multi_many(multis), strict=True):
+            there = isinstance(result, Refused) and result.kind is RefusalKind.NODE_EXISTS
+            if isinstance(result, Exception) and not there:
+                raise result
+            replica.memory.partitions.learn({partition: None})
+
+    def _result(self) -> InsertResult:
+        rows = sum(rows for _, rows in self._parts)
+        rows_duplicate = sum(rows for _, _, rows in self._duplicates)
+        if self._parts:
+            outcome = Outcome.RESUMED if self._duplicates else Outcome.INSERTED
+        else:
+            outcome = Outcome.DUPLICATE if self._duplicates else Outcome.EMPTY
+        return InsertResult(
+            outcome=outcome,
+            rows=rows,
+            rows_duplicate=rows_duplicate,
+            parts=tuple(part for part, _ in self._parts),
+            duplicates=tuple((partition, part) for partition, part, _ in self._duplicates),
+            insert_id=self.identity.insert_id,
+            duplicate_of=None if self._parts else self._answer,
+        )
+
+
+def blocks_together(replica: Replica, part: StagedPart, identity: InsertIdentity) -> int:
+    """How many blocks like this one fit into a multi. A partition must not have more."""
+    block = _Block(part, block_id_of(part, identity, 0))
+    of_record = limits.OP_BYTES_OVERHEAD * 4
+    return (limits.MULTI_BYTES_MAX - of_record) // _block_bytes(replica, block)
+
+
+def _group_bytes(replica: Replica, group: _Group) -> int:
+    blocks = sum(_block_bytes(replica, block) for block in group.blocks)
+    return len(partition_line(group.line)) + blocks
+
+
+def _block_bytes(replica: Replica, block: _Block) -> int:
+    """What it takes of a packet, in the larger one of the two multis."""
+    lock = replica.table.lock(block.staged.manifest.partition_id, BLOCK_NUMBER_MAX)
+    commit = _commit_of(replica, block, lock, 0)
+    return transactions.insert_bytes(replica.table, replica.paths, commit, replica.new_holder())
+
+
+def _commit_of(replica: Replica, block: _Block, lock: str, create_time: int) -> BlockCommit:
+    manifest = block.staged.manifest
+    number = sequence_number(lock)
+    part = PartName(manifest.partition_id, number, number, 0)
+    entry = GetPart(
+        create_time=create_time,
+        source_replica=replica.name,
+        block_id=block.block_id,
+        part=part,
+    )
+    header = manifest.header().encode()
+    return BlockCommit(part, lock, encode(entry), header, block.block_id)
+
+
+def _discard(store: PartStore, group: _Group) -> None:
+    for block in group.blocks:
+        store.discard(block.staged)

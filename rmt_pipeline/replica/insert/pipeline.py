@@ -1,0 +1,55 @@
+"""Several inserts under way at once: the next one is staged while the last one is committed."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import BoundedSemaphore
+from types import TracebackType
+from typing import Any, Self
+
+from rmt_pipeline.replica.insert.result import InsertResult
+
+IN_FLIGHT_MAX = 64  # more hide nothing more: a commit takes two round trips
+
+
+class InsertPipeline:
+    """At most `in_flight` inserts at once; giving one more waits until one is done.
+
+    Each is exactly once and all or nothing by itself; among each other they may be committed in
+    any order. Leaving the block waits for all of them, and raises the first error that nobody
+    has asked its Future for.
+    """
+
+    def __init__(self, insert: Callable[..., InsertResult], in_flight: int) -> None:
+        assert 1 <= in_flight <= IN_FLIGHT_MAX, f"in_flight is 1 to {IN_FLIGHT_MAX}"
+        self._insert = insert
+        self._room = BoundedSemaphore(in_flight)
+        self._pool = ThreadPoolExecutor(in_flight, thread_name_prefix="insert")
+        self._futures: list[Future[InsertResult]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(wait=True)
+        if error is None:
+            for future in self._futures:
+                future.result()
+
+    def insert(self, data: Any, **options: Any) -> Future[InsertResult]:
+        """As `Table.insert`, later. Waits while `in_flight` others are under way."""
+        self._room.acquire()
+        self._futures = [one for one in self._futures if not _is_fine(one)]
+        future = self._pool.submit(self._insert, data, **options)
+        future.add_done_callback(lambda _: self._room.release())
+        self._futures.append(future)
+        return future
+
+
+def _is_fine(future: Future[InsertResult]) -> bool:
+    """Done, and nothing about it has to be raised."""
+    return future.done() and future.exception() is None

@@ -1,0 +1,99 @@
+"""What is known of one logical insert: its record, and which of its partitions are in the table.
+
+An insert that fits into one commit has a record from then on. A larger one is committed some
+partitions at a time, and each commit writes in the same multi what is in then:
+
+    no record ──first commit──► in part ──…──► whole ──window of ids──► forgotten
+                                 │    ▲
+                                 └────┘ each commit, by whoever goes on
+
+1. Client A commits partitions p and q of {p, q, s}, and dies.
+2. Its rows are said again: by client B, on another replica, cut into other blocks. B reads the
+   record. What p and q hold is the same however it is cut, so B leaves out all their blocks, and
+   inserts s.
+3. A was only slow: its commit of s arrives now. It names the version of the record that A had
+   seen, which B has changed since, and is refused. Of two who go on from one place, one does.
+
+While an insert is in part its record is not forgotten, however old it grows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.transactions import RecordChange
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A record as it was read or written, with its version; `partitions` are in the table."""
+
+    record: InsertRecord
+    version: int
+    partitions: frozenset[str]
+
+
+def read_record(replica: Replica, insert_id: str) -> Known | None:
+    """None when the insert has no record (any more).
+
+    Its batches are read after it: one that is missing was removed with the record meanwhile.
+    """
+    keeper, table = replica.keeper, replica.table
+    for _ in range(limits.INSERT_READ_ROUNDS_MAX):
+        [read] = keeper.get_many([table.insert(insert_id)])
+        if read is None:
+            return None
+        record = InsertRecord.decode(read[0])
+        paths = [table.insert_batch(insert_id, number) for number in range(record.batches)]
+        batches = keeper.get_many(paths)
+        found = [InsertBatch.decode(batch[0]) for batch in batches if batch is not None]
+        if len(found) == record.batches:
+            ids = {*record.partition_ids(), *(p for one in found for p in one.partition_ids())}
+            return Known(record, read[1].version, frozenset(ids))
+    raise Conflict(f"{replica}: the record of insert {insert_id} keeps changing; try again")
+
+
+@dataclass(frozen=True, slots=True)
+class InsertProgress:
+    """What a commit makes of what is known: the change that it writes, and what is known after."""
+
+    change: RecordChange
+    known: Known
+
+
+def progress(
+    first: InsertRecord,
+    known: Known | None,
+    insert_id: str,
+    partitions: Sequence[PartitionRows],
+    *,
+    blocks: int,
+    rows: int,
+) -> InsertProgress:
+    """These partitions are committed now, `rows` of the rows that were given.
+
+    `first` is the record of an insert of which nothing is in: it has no partitions yet. When all
+    of it is committed at once they stand in the record itself.
+    """
+    before = first if known is None else known.record
+    record = replace(
+        before,
+        blocks=before.blocks + blocks,
+        rows_in=min(before.rows_in + rows, before.rows),  # of a whole one some were dropped
+    )
+    lines = tuple(sorted(partitions))
+    batch = None
+    if known is None and record.is_whole:
+        record = replace(record, partitions=lines)
+    else:
+        batch = (record.batches, InsertBatch(lines).encode())
+        record = replace(record, batches=record.batches + 1)
+    version = None if known is None else known.version
+    ids = {name for name, _, _ in lines} | (set() if known is None else known.partitions)
+    return InsertProgress(
+        RecordChange(insert_id, record.encode(), version, batch),
+        Known(record, 0 if version is None else version + 1, frozenset(ids)),
+    )

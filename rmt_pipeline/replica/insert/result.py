@@ -1,0 +1,113 @@
+"""What an insert is called, what became of it, and what can go wrong with it for good."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, RmtError, UserError
+from rmt_pipeline.protocol.inserts import ids as block_ids
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.store.staging import StagedPart
+
+
+class InsertCancelled(Conflict):
+    """A DROP or TRUNCATE took the insert's block number away, or somebody its record: nothing was
+    inserted, or only what the error says.
+    """
+
+    code = "QUERY_WAS_CANCELLED"
+
+
+class OtherRows(UserError):
+    """A token names an insert that is in part, and the rows are not those of that insert."""
+
+
+class InsertInPart(OutcomeUnknown):
+    """An insert that is too large for one commit ended before it was whole. What of it is in is
+    known: the same insert again goes on from there.
+    """
+
+    code = "UNFINISHED"
+
+
+class Outcome(StrEnum):
+    INSERTED = "inserted"
+    DUPLICATE = "duplicate"
+    RESUMED = "resumed"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class InsertIdentity:
+    """What makes two inserts the same. Empty strings switch a level of deduplication off."""
+
+    insert_id: str
+    token: str = ""
+    by_block: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class InsertResult:
+    """What an insert did. `duplicates` are (partition id, what had it: a part's name, or an
+    earlier try of the same insert).
+    """
+
+    outcome: Outcome
+    rows: int
+    rows_duplicate: int
+    parts: tuple[PartName, ...]
+    duplicates: tuple[tuple[str, str], ...]
+    insert_id: str
+    duplicate_of: InsertRecord | None = None
+
+    def words(self) -> str:
+        match self.outcome:
+            case Outcome.EMPTY:
+                return "nothing to insert"
+            case Outcome.INSERTED:
+                return f"inserted {self.rows} rows as {len(self.parts)} parts"
+            case Outcome.RESUMED:
+                return (
+                    f"inserted {self.rows} rows as {len(self.parts)} parts; {self.rows_duplicate} "
+                    "rows were there already"
+                )
+            case Outcome.DUPLICATE if self.duplicate_of is not None:
+                first = self.duplicate_of
+                by = f" by run {first.run_id}" if first.run_id else ""
+                return (
+                    f"duplicate of insert {self.insert_id}, "
+                    f"inserted on {first.replica} at unix time {first.created_s}{by}"
+                )
+            case Outcome.DUPLICATE:
+                return f"duplicate: all {len(self.duplicates)} blocks were there already"
+
+
+def retryable(error: RmtError) -> bool:
+    """Whether another `run`, perhaps with a new session, can succeed."""
+    return not isinstance(error, InsertCancelled)
+
+
+def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str:
+    if not identity.by_block:
+        return ""
+    partition = part.manifest.partition_id
+    if identity.token:
+        return block_ids.token_block_id(partition, identity.token, ordinal)
+    return block_ids.block_id(partition, part.manifest.content_hash)
+
+
+def identity_of(
+    staged: Sequence[StagedPart], token: str, query: QuerySettings, window: int
+) -> InsertIdentity:
+    """`window` is replicated_deduplication_window. Without a token an insert is known by its rows
+    as they were given: however they were cut into blocks, and those optimized.
+    """
+    if not query.insert_deduplicate or window == 0 or not staged:
+        return InsertIdentity(insert_id="", by_block=False)
+    if token:
+        return InsertIdentity(block_ids.insert_id_of_token(token), token)
+    row_hash = sum(part.source.row_hash for part in staged) % 2**128
+    rows = sum(part.source.rows for part in staged)
+    return InsertIdentity(block_ids.insert_id_of_rows(row_hash, rows))

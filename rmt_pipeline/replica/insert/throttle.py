@@ -1,0 +1,116 @@
+"""Back-pressure: inserts wait, then fail, when merges do not keep up (spec §2.1, design §5)."""
+
+from collections import Counter
+
+from rmt_pipeline.protocol.errors import MissingPart, TooManyParts
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.replica import PartCounts, Replica
+
+COUNT_VALID_S = 1.0  # a burst of inserts counts the parts once a second
+
+
+def throttle_insert(replica: Replica, query: QuerySettings) -> None:
+    """Sleep while the fullest partition has more than `parts_to_delay_insert` active parts, or one
+    has more than `inactive_parts_to_delay_insert` outdated ones.
+
+    Raises TooManyParts from `parts_to_throw_insert`, `inactive_parts_to_throw_insert` or
+    `max_parts_in_total` on.
+    """
+    settings = replica.settings
+    counts = _counts(replica)
+    if counts.active >= settings.max_parts_in_total:
+        raise TooManyParts(
+            f"{replica} has {counts.active} active parts, max_parts_in_total is "
+            f"{settings.max_parts_in_total}: partitions are too many or too small; insert larger "
+            "blocks, or choose a coarser PARTITION BY"
+        )
+    delays_s = [_outdated_delay_s(replica, counts), _active_delay_s(replica, query, counts)]
+    if max(delays_s) > 0:
+        replica.clock.sleep_s(max(delays_s))
+
+
+def _outdated_delay_s(replica: Replica, counts: PartCounts) -> float:
+    """Raises TooManyParts. Both limits may be 0: off."""
+    settings, outdated = replica.settings, counts.outdated
+    throw = settings.inactive_parts_to_throw_insert
+    delay = settings.inactive_parts_to_delay_insert
+    if throw and outdated >= throw:
+        raise TooManyParts(
+            f"partition {counts.outdated_partition} of {replica} has {outdated} outdated parts, "
+            f"inactive_parts_to_throw_insert is {throw}: clean-up is behind. See that it runs "
+            "(`rmt cleanup`, `rmt serve --work`, Dagster's schedule), and that nobody holds old "
+            "parts pinned"
+        )
+    return _delay_s(replica, outdated, delay, throw) if delay and outdated >= delay else 0.0
+
+
+def _active_delay_s(replica: Replica, query: QuerySettings, counts: PartCounts) -> float:
+    """Raises TooManyParts. Large parts may be any number: few merges could join them."""
+    settings, count = replica.settings, counts.in_partition
+    throw = query.parts_to_throw_insert or settings.parts_to_throw_insert
+    delay = query.parts_to_delay_insert or settings.parts_to_delay_insert
+    if count < min(delay, throw) or _are_large(replica, counts.partition):
+        return 0.0
+    if count >= throw:
+        raise TooManyParts(
+            f"partition {counts.partition} of {replica} has {count} active parts, "
+            f"parts_to_throw_insert is {throw}: merges are behind. "
+            f"{_producers(replica, counts.partition)}Insert fewer, larger blocks, and see that the "
+            "queue is worked (`rmt serve --work`, `rmt worker`, Dagster)"
+        )
+    return _delay_s(replica, count, delay, throw) if count >= delay else 0.0
+
+
+def _delay_s(replica: Replica, count: int, delay: int, throw: int) -> float:
+    """Grows linearly from `min_delay_to_insert_ms` to `max_delay_to_insert` (23.1+)."""
+    settings = replica.settings
+    share = min(1.0, (count - delay + 1) / max(throw - delay, 1))
+    return max(settings.min_delay_to_insert_ms / 1000, settings.max_delay_to_insert * share)
+
+
+def _counts(replica: Replica) -> PartCounts:
+    """Counted on disk: what is there and not promised, or the other way round, makes no difference
+    here, and an insert makes no request for it.
+    """
+    now = replica.clock.monotonic_s()
+    counted = replica.memory.parts_counted
+    if counted is not None and now - counted[0] < COUNT_VALID_S:
+        return counted[1]
+    on_disk = replica.store.parts()
+    active = PartSet(on_disk)
+    by_partition = Counter(part.partition for part in active)
+    outdated = Counter(part.partition for part in on_disk)
+    outdated.subtract(by_partition)
+    [(partition, count)] = by_partition.most_common(1) or [("", 0)]
+    [(old_partition, old_count)] = outdated.most_common(1) or [("", 0)]
+    found = PartCounts(len(active), partition, count, old_partition, old_count)
+    replica.memory.parts_counted = (now, found)
+    return found
+
+
+def _are_large(replica: Replica, partition: str) -> bool:
+    """Whether the partition's parts are larger on average than
+    `max_avg_part_size_for_too_many_parts`; 0 is off.
+    """
+    limit = replica.settings.max_avg_part_size_for_too_many_parts
+    sizes = []
+    for part in PartSet(replica.store.parts()).in_partition(partition) if limit else ():
+        try:
+            sizes.append(replica.store.manifest(part).bytes_on_disk)
+        except MissingPart:
+            continue  # merged away and removed just now
+    return bool(sizes) and sum(sizes) / len(sizes) > limit
+
+
+def _producers(replica: Replica, partition: str) -> str:
+    """Who made the partition's parts, as far as their manifests say: Dagster runs and inserts."""
+    runs: Counter[str] = Counter()
+    for part in PartSet(replica.store.parts()).in_partition(partition):
+        if replica.store.has(part):
+            manifest = replica.store.manifest(part)
+            runs[manifest.run_id or "inserts outside of Dagster"] += 1
+    if not runs:
+        return ""
+    most = ", ".join(f"{name} ({count})" for name, count in runs.most_common(3))
+    return f"Most of them came from: {most}. "

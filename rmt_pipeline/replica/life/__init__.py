@@ -1,0 +1,1 @@
+"""How a replica is made, begins, takes over another one's state, and goes (spec §11)."""

@@ -1,0 +1,337 @@
+"""A replica that lost its place in the log takes over another one's state (spec §11.5).
+
+A replica that joins a table with data is such a replica too. Every step can be repeated: until the
+last one `is_lost` says "1", and the next start begins again.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict, UserError
+from rmt_pipeline.protocol.log.codec import decode, encode
+from rmt_pipeline.protocol.log.entry import (
+    AlterMetadata,
+    DropPart,
+    DropRange,
+    GetPart,
+    LogEntry,
+    result_of,
+    virtual_parts,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    RefusalKind,
+    Refused,
+    SetData,
+)
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, log_entry_name, sequence_number
+
+
+class AllReplicasLost(UserError):
+    """Every replica of the table is lost: none can be cloned."""
+
+    code = "ALL_REPLICAS_LOST"
+
+
+class ReplicaStatusChanged(Conflict):
+    """The source was marked lost, or lost a part, while it was cloned. Start again."""
+
+    code = "REPLICA_STATUS_CHANGED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    paths: ReplicaPaths
+    is_lost_version: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cloned:
+    """What was taken over: `fetches` parts to get, `entries` of the source's queue, and the local
+    parts that were `detached` because the source does not know exactly them.
+    """
+
+    source: str
+    fetches: int
+    entries: int
+    detached: tuple[PartName, ...]
+
+
+def clone_if_lost(replica: Replica) -> Cloned | None:
+    """None when the replica is not lost. Raises AllReplicasLost, ReplicaStatusChanged."""
+    data, stat = replica.keeper.get(replica.paths.is_lost)
+    if data != b"1":
+        return None
+    source = _choose_source(replica)
+    _empty_queue(replica)
+    cloned = _clone(replica, source)
+    _end(replica, source, stat.version)
+    return cloned
+
+
+def mark_lost_if_log_is_gone(replica: Replica) -> int | None:
+    """The first log entry that we have yet to copy and that is not there any more; None when all
+    are. Then this replica is lost, if another has copied that entry: it can be cloned.
+
+    The pointer first, then the log: what was copied in between is not missed. The mark asserts
+    that the pointer is where we read it.
+    """
+    keeper, table, paths = replica.keeper, replica.table, replica.paths
+    pointer, is_lost = keeper.get_many([paths.log_pointer, paths.is_lost])
+    if pointer is None or is_lost is None or not pointer[0] or is_lost[0] == b"1":
+        return None  # it never pulled, or it is going to be cloned as it is
+    names, log = keeper.children_stat(table.log)
+    there = frozenset(map(sequence_number, names))
+    new = range(int(pointer[0]), log.next_sequence)
+    missing = next((number for number in new if number not in there), None)
+    others = [name for name in keeper.children(table.replicas) if name != replica.name]
+    if missing is None:
+        return None
+    for name in others:
+        other = table.replica(name)
+        theirs = keeper.get_many([other.is_lost, other.log_pointer])
+        lost, copied = (None if read is None else read[0] for read in theirs)
+        if lost == b"0" and copied and int(copied) > missing:
+            with suppress(Refused):  # somebody pulls or marks it at this moment
+                keeper.multi(
+                    [
+                        Check(paths.log_pointer, pointer[1].version),
+                        SetData(paths.is_lost, b"1", is_lost[1].version),
+                    ]
+                )
+            break
+    return missing
+
+
+def _end(replica: Replica, source: _Source, own_version: int) -> None:
+    """We are whole: if the source still is what we took over, and nobody has marked us anew."""
+    try:
+        replica.keeper.multi(
+            [
+                Check(source.paths.is_lost, source.is_lost_version),
+                SetData(replica.paths.is_lost, b"0", own_version),
+            ]
+        )
+    except Refused as refused:
+        raise _changed(source) from refused
+
+
+def _choose_source(replica: Replica) -> _Source:
+    """The replica that is least behind, active or not, but not lost itself."""
+    keeper, table = replica.keeper, replica.table
+    names = [name for name in keeper.children(table.replicas) if name != replica.name]
+    _, log = keeper.children_stat(table.log)
+    sources = []
+    for name in names:
+        paths = table.replica(name)
+        lost, pointer, host = keeper.get_many([paths.is_lost, paths.log_pointer, paths.host])
+        queue = keeper.children_many([paths.queue])[0]
+        if lost is None or pointer is None or host is None or queue is None or lost[0] == b"1":
+            continue
+        lag = log.next_sequence - int(pointer[0] or b"0") + len(queue)
+        sources.append(_Source(paths, lost[1].version, lag))
+    if not sources:
+        raise AllReplicasLost(
+            f"{replica} is lost and no other replica of {table.root} can be cloned "
+            f"({', '.join(names) or 'there is none'}); decide which replica has the data, set its "
+            "is_lost to 0, and restart its server"
+        )
+    return min(sources, key=lambda source: (source.lag, source.paths.root))
+
+
+def _empty_queue(replica: Replica) -> None:
+    paths = replica.paths
+    nodes = replica.keeper.children(paths.queue)
+    for start in range(0, len(nodes), limits.MULTI_OPS_MAX):
+        batch = nodes[start : start + limits.MULTI_OPS_MAX]
+        replica.keeper.multi([Delete(paths.queue_entry(node)) for node in batch])
+
+
+def _clone(replica: Replica, source: _Source) -> Cloned:
+    """Pointer and queue first, parts second: what the source executes in between is then in its
+    parts, and nothing can be missing from both (spec §16.7 C4).
+    """
+    keeper = replica.keeper
+    nodes, pointer = _copy_pointer(replica, source)
+    reads = keeper.get_many([source.paths.queue_entry(node) for node in nodes])
+    entries = [
+        (read[0], decode(read[0], ctime_s=read[1].created_ms // 1000))
+        for read in reads
+        if read is not None  # executed meanwhile
+    ]
+    have, exact, ranges = _expected(entries)
+    for name in keeper.children(source.paths.parts):
+        have.add(PartName.parse(name))
+    wanted = [part for part in have if not any(drop.contains(part) for drop in ranges)]
+    detached = _leave(replica, set(have) | exact, source, pointer)
+    created = _created_times(replica, source, wanted)
+    queue: list[bytes] = [
+        *_metadata(replica, source),
+        *(encode(_get(part, created.get(part, 0))) for part in wanted),
+        *(data for data, entry in entries if not _is_get_of(entry, have)),
+    ]
+    _fill_queue(replica, source, queue)
+    return Cloned(source.paths.name, len(wanted), len(queue) - len(wanted), detached)
+
+
+def _copy_pointer(replica: Replica, source: _Source) -> tuple[list[str], int]:
+    """The source's log pointer becomes ours, at a moment for which its queue names are right: these
+    names, and the pointer.
+
+    Which mutations we had finished is forgotten: the source may have finished fewer, and its parts
+    become ours.
+    """
+    keeper = replica.keeper
+    finished = replica.paths.finished_mutations
+    forget = [Delete(finished)] if keeper.exists(finished) is not None else []
+    for _ in range(limits.CLONE_ROUNDS_MAX):
+        pointer, stat = keeper.get(source.paths.log_pointer)
+        nodes = keeper.children(source.paths.queue)
+        try:
+            keeper.multi(
+                [
+                    SetData(replica.paths.log_pointer, pointer),
+                    SetData(replica.paths.mutation_pointer),
+                    *forget,
+                    Check(source.paths.is_lost, source.is_lost_version),
+                    Check(source.paths.log_pointer, stat.version),
+                ]
+            )
+        except Refused as refused:
+            if (
+                refused.path == source.paths.log_pointer
+                and refused.kind is RefusalKind.BAD_VERSION
+            ):
+                continue
+            raise _changed(source) from refused
+        return nodes, int(pointer or b"0")
+    raise _changed(source)
+
+
+def _expected(
+    entries: Sequence[tuple[bytes, LogEntry]],
+) -> tuple[PartSet, set[PartName], list[PartName]]:
+    """Of the source's queue: parts to get, names that other entries will make, ranges dropped."""
+    ranges = [
+        entry.range if isinstance(entry, DropRange) else entry.part
+        for _, entry in entries
+        if isinstance(entry, DropRange | DropPart)
+    ]
+    have = PartSet()
+    exact: set[PartName] = set()
+    for _, entry in entries:
+        if isinstance(entry, GetPart):
+            if not any(drop.contains(entry.part) for drop in ranges):
+                have.add(entry.part)
+        else:
+            exact.update(part for part in virtual_parts(entry) if not part.is_drop_range)
+    return have, exact, ranges
+
+
+def _leave(
+    replica: Replica, known_exactly: set[PartName], source: _Source, pointer: int
+) -> tuple[PartName, ...]:
+    """Stop promising parts that the source does not know by exactly this name: a covered one may
+    hold rows that were dropped through a gap (spec §16.7 C5). Their bytes go to `detached`, before
+    ZooKeeper forgets them, so that a crash in between can be repeated.
+
+    Those stay that log entries from the `pointer` on make: the source has yet to hear of them, and
+    nobody else may have a copy of what was inserted here, or was merged from it. We pull these
+    entries in our turn, and they find their parts made.
+    """
+    promised = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
+    gone = [part for part in promised if part not in known_exactly]
+    made = _made_from(replica, pointer) if gone else frozenset()
+    gone = [part for part in gone if part not in made]
+    lost, stat = replica.keeper.get(source.paths.is_lost)
+    if lost == b"1" or stat.version != source.is_lost_version:
+        raise _changed(source)
+    for part in gone:
+        if not replica.store.has(part):
+            continue
+        if replica.settings.detach_old_local_parts_when_cloning_replica:
+            replica.store.detach(part, "clone")
+        else:
+            replica.store.remove(part)  # or, while somebody reads it, what nobody promises
+    for start in range(0, len(gone), limits.MULTI_OPS_MAX):
+        batch = gone[start : start + limits.MULTI_OPS_MAX]
+        replica.keeper.multi([Delete(replica.paths.part(part)) for part in batch])
+    return tuple(gone)
+
+
+def _made_from(replica: Replica, pointer: int) -> frozenset[PartName | None]:
+    """What log entries from here on make."""
+    keeper, table = replica.keeper, replica.table
+    first = log_entry_name(pointer)
+    names = [name for name in keeper.children(table.log) if name >= first]
+    reads = keeper.get_many([table.log_entry(name) for name in names])
+    return frozenset(result_of(decode(read[0])) for read in reads if read is not None)
+
+
+def _created_times(
+    replica: Replica, source: _Source, parts: Sequence[PartName]
+) -> dict[PartName, int]:
+    stats = replica.keeper.exists_many([source.paths.part(part) for part in parts])
+    return {
+        part: stat.created_ms // 1000
+        for part, stat in zip(parts, stats, strict=True)
+        if stat is not None
+    }
+
+
+def _get(part: PartName, create_time: int) -> GetPart:
+    """An entry of our own: it has no source replica, because it never was in the log."""
+    return GetPart(create_time=create_time, source_replica="", part=part)
+
+
+def _is_get_of(entry: LogEntry, have: PartSet) -> bool:
+    return isinstance(entry, GetPart) and have.containing(entry.part) is not None
+
+
+def _metadata(replica: Replica, source: _Source) -> list[bytes]:
+    """If the source is at another version of the table's structure, go there first."""
+    keeper, mine, theirs = replica.keeper, replica.paths, source.paths
+    reads = keeper.get_many(
+        [mine.metadata_version, theirs.metadata_version, theirs.metadata, theirs.columns]
+    )
+    if None in reads:
+        raise _changed(source)
+    own_version, version, metadata, columns = [read[0] for read in reads if read is not None]
+    if own_version == version:
+        return []
+    entry = AlterMetadata(
+        create_time=int(replica.clock.now_s()),
+        source_replica="",
+        alter_version=int(version),
+        have_mutation=False,
+        columns_text=columns.decode(),
+        metadata_text=metadata.decode(),
+    )
+    return [encode(entry)]
+
+
+def _fill_queue(replica: Replica, source: _Source, queue: Sequence[bytes]) -> None:
+    for start in range(0, len(queue), limits.LOG_ENTRIES_PER_PULL_MAX):
+        batch = queue[start : start + limits.LOG_ENTRIES_PER_PULL_MAX]
+        ops: list[Op] = [
+            Create(replica.paths.queue_prefix, data, sequence=True) for data in batch
+        ]
+        try:
+            replica.keeper.multi([Check(source.paths.is_lost, source.is_lost_version), *ops])
+        except Refused as refused:
+            raise _changed(source) from refused
+
+
+def _changed(source: _Source) -> ReplicaStatusChanged:
+    return ReplicaStatusChanged(
+        f"replica {source.paths.name} changed while it was being cloned; trying again"
+    )

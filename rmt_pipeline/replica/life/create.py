@@ -1,0 +1,191 @@
+"""A table's nodes in ZooKeeper: made by the first replica, joined by the others (spec §11.1)."""
+
+from dataclasses import replace
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.alter.history import history_of
+from rmt_pipeline.protocol.alter.texts import same_columns, without_comments
+from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch, ReplicaAlreadyExists
+from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
+from rmt_pipeline.protocol.nodes.metadata import (
+    metadata_mismatch,
+    metadata_text,
+    parse_metadata,
+)
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.life.drop import (
+    drop_replica,
+    drop_table_without_replicas,
+    remove_leftovers,
+)
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.alter_transactions import alter_records
+from rmt_pipeline.zookeeper.keeper import Create, Keeper, RefusalKind, Refused
+from rmt_pipeline.zookeeper.paths import TablePaths, ancestors
+
+
+def create_replica(
+    keeper: Keeper, definition: TableDefinition, creator: bytes
+) -> TableDefinition:
+    """Make the table if there is none, and this replica of it; the definition to remember, which
+    knows what ALTERs did before.
+
+    `creator` identifies who creates: a repeated call after a lost answer finds its own pristine
+    replica and is content. Raises MetadataMismatch, ReplicaAlreadyExists; nothing is left then.
+    """
+    table = TablePaths(definition.engine.zookeeper_path)
+    _ensure_ancestors(keeper, table)
+    for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
+        if keeper.exists(table.replicas) is None:
+            if keeper.exists(table.dropped) is not None:
+                remove_leftovers(keeper, table)
+                continue
+            if _create_first(keeper, table, definition, creator):
+                return definition
+        elif (joined := _join(keeper, table, definition, creator)) is not None:
+            return joined
+    raise Conflict(
+        f"{table.root}: others created and dropped the table "
+        f"{limits.CREATE_TABLE_ROUNDS_MAX} times while we tried; try again"
+    )
+
+
+def _ensure_ancestors(keeper: Keeper, table: TablePaths) -> None:
+    missing = [
+        path
+        for path, stat in zip(
+            ancestors(table.root), keeper.exists_many(ancestors(table.root)), strict=True
+        )
+        if stat is None
+    ]
+    for path in missing:
+        try:
+            keeper.multi([Create(path)])
+        except Refused as refused:
+            if refused.kind is not RefusalKind.NODE_EXISTS:
+                raise
+
+
+def _create_first(
+    keeper: Keeper, table: TablePaths, definition: TableDefinition, creator: bytes
+) -> bool:
+    metadata = metadata_text(definition).encode()
+    columns = columns_text(definition.columns).encode()
+    name = definition.engine.replica
+    try:
+        keeper.multi(
+            [
+                *transactions.create_table(table, name, metadata, columns),
+                *transactions.create_replica(
+                    table.replica(name),
+                    is_lost=False,
+                    metadata=metadata,
+                    columns=columns,
+                    metadata_version=0,
+                    creator=creator,
+                ),
+            ]
+        )
+    except Refused as refused:
+        if refused.kind is RefusalKind.NODE_EXISTS:
+            return False  # somebody else was first, or is still removing an older table
+        raise
+    return True
+
+
+def _join(
+    keeper: Keeper, table: TablePaths, definition: TableDefinition, creator: bytes
+) -> TableDefinition | None:
+    """None: the table changed while it was looked at; look again."""
+    read = keeper.get_many([table.metadata, table.columns])
+    if read[0] is None or read[1] is None:
+        return None
+    (metadata, metadata_stat), (columns, _) = read[0], read[1]
+    check_structure(definition, metadata, columns, table.root)
+    joined = at_version(keeper, table, definition, metadata_stat.version)
+    names, replicas = keeper.children_stat(table.replicas)
+    if not names:  # its last replica was dropped, and whoever did it died
+        drop_table_without_replicas(keeper, table)
+        return None
+    replica = table.replica(definition.engine.replica)
+    if replica.name in names:
+        if keeper.exists(replica.host) is None:  # whoever dropped it died
+            drop_replica(keeper, table, replica.name)
+            return None
+        if _is_pristine(keeper, table, definition.engine.replica, creator):
+            return joined
+        raise ReplicaAlreadyExists(
+            f"replica {replica.name!r} of {table.root} already exists; give this table another "
+            "replica name in its ENGINE, or ATTACH it on the server that created it"
+        )
+    try:
+        keeper.multi(
+            [
+                *transactions.create_replica(
+                    replica,
+                    is_lost=True,
+                    metadata=metadata,
+                    columns=columns,
+                    metadata_version=metadata_stat.version,
+                    creator=creator,
+                ),
+                transactions.announce_replica(table, replica.name, replicas.version),
+            ]
+        )
+    except Refused as refused:
+        if refused.kind in (
+            RefusalKind.BAD_VERSION,
+            RefusalKind.NODE_EXISTS,
+            RefusalKind.NO_NODE,
+        ):
+            return None  # another replica came, or the last one went: look again
+        raise
+    return joined
+
+
+def at_version(
+    keeper: Keeper, table: TablePaths, definition: TableDefinition, version: int
+) -> TableDefinition:
+    """The same definition, known to be what ALTER `version` made; with the history before it."""
+    if version == 0:
+        return definition
+    history = history_of(alter_records(keeper, table, version))
+    return replace(definition, metadata_version=version, history=history)
+
+
+def check_structure(
+    definition: TableDefinition, metadata: bytes, columns: bytes, where: str
+) -> None:
+    """Raises MetadataMismatch naming the difference (spec §0.4.11)."""
+    mine = parse_metadata(metadata_text(definition))
+    difference = metadata_mismatch(mine, parse_metadata(metadata.decode()))
+    if difference is not None:
+        raise MetadataMismatch(
+            f"table {definition.full_name} differs from {where} in ZooKeeper: {difference}"
+        )
+    theirs = parse_columns(columns.decode())
+    ours = parse_columns(columns_text(definition.columns))
+    if same_columns(ours, theirs):
+        return
+    ours, theirs = without_comments(ours), without_comments(theirs)
+    for position, (our, their) in enumerate(zip(ours, theirs, strict=False), start=1):
+        if our != their:
+            raise MetadataMismatch(
+                f"table {definition.full_name} differs from {where} in ZooKeeper: "
+                f"column {position} is `{our.name}` {our.type} here, "
+                f"`{their.name}` {their.type} there"
+            )
+    raise MetadataMismatch(
+        f"table {definition.full_name} differs from {where} in ZooKeeper: "
+        f"it has {len(ours)} columns here, {len(theirs)} there"
+    )
+
+
+def _is_pristine(keeper: Keeper, table: TablePaths, name: str, creator: bytes) -> bool:
+    """Our own replica from a call whose answer was lost: never activated, nothing in it."""
+    replica = table.replica(name)
+    reads = keeper.get_many([replica.creator_info, replica.host, replica.log_pointer])
+    values = [read[0] if read is not None else None for read in reads]
+    if values != [creator, b"", b""]:
+        return False
+    return keeper.children_many([replica.queue, replica.parts]) == [[], []]

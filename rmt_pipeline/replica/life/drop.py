@@ -1,0 +1,240 @@
+"""A replica's nodes go; with the last replica the whole table goes (spec §11.9).
+
+Whoever drops may die anywhere, and somebody else goes on: the same DROP again, CREATE of the same
+table, the server when it looks. At no step is anything left that nobody gets past:
+
+    catalog: the table becomes a drop to finish
+      ──► R: lock, is_lost, host, all else, R and the lock ──► T, if R was its last
+        ──► the bytes ──► catalog: the name is free
+
+Two never remove one replica at a time: `R/dropping` is an ephemeral lock. It goes in the multi that
+removes `R`, or with the session of whoever made it; and since ZooKeeper carries out nothing of a
+session after its end, a late delete of a dead process never meets a replica that was made since.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rmt_pipeline.catalog.catalog import Catalog, UnfinishedDrop
+from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.zookeeper.keeper import (
+    Create,
+    Delete,
+    Keeper,
+    Op,
+    RefusalKind,
+    Refused,
+    SetData,
+)
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
+
+_TRIES = 20  # listings of one node that somebody writes below while it is removed
+
+
+def drop_table(
+    catalog: Catalog,
+    keeper: Keeper,
+    definition: TableDefinition,
+    store_of: Callable[[TableDefinition], PartStore],
+) -> None:
+    """DROP TABLE of a table that is in the catalog. Raises UnknownTable, Conflict; after anything
+    but UnknownTable the drop has begun and is to be resumed.
+    """
+    engine = definition.engine
+    replica = TablePaths(engine.zookeeper_path).replica(engine.replica)
+    stat = keeper.exists(replica.root)
+    with catalog.begin_drop(definition, 0 if stat is None else stat.created_zxid) as drop:
+        _carry_out(catalog, keeper, drop, store_of)
+
+
+def resume_drop(
+    catalog: Catalog,
+    keeper: Keeper,
+    database: str,
+    name: str,
+    store_of: Callable[[TableDefinition], PartStore],
+) -> bool:
+    """Finish a drop that was cut off. False when there is none. Raises Conflict while another
+    process is at it.
+    """
+    with catalog.resume_drop(database, name) as drop:
+        if drop is not None:
+            _carry_out(catalog, keeper, drop, store_of)
+    return drop is not None
+
+
+def _carry_out(
+    catalog: Catalog,
+    keeper: Keeper,
+    drop: UnfinishedDrop,
+    store_of: Callable[[TableDefinition], PartStore],
+) -> None:
+    engine = drop.definition.engine
+    table = TablePaths(engine.zookeeper_path)
+    drop_replica(keeper, table, engine.replica, made_in=drop.replica_czxid)
+    store_of(drop.definition).destroy()
+    catalog.end_drop(drop.definition)
+
+
+def drop_replica(
+    keeper: Keeper, table: TablePaths, name: str, *, made_in: int | None = None
+) -> bool:
+    """Remove one replica. True when it was the last one and the table is gone too.
+
+    First `is_lost`, so that a half-removed replica is never cloned; then `host`, whose absence
+    says "dropped". Repeating it after any interruption finishes it. With `made_in`, a replica that
+    was made in another transaction is left alone. Raises Conflict while somebody else is at it.
+    """
+    replica = table.replica(name)
+    with _alone(keeper, replica, made_in) as is_there:
+        if is_there:
+            for op in (SetData(replica.is_lost, b"1"), Delete(replica.host)):
+                _quietly(keeper, op)
+            _delete_with_lock(keeper, replica)
+    if keeper.exists(table.dropped) is not None:
+        remove_leftovers(keeper, table)
+        return True
+    return drop_table_without_replicas(keeper, table)
+
+
+@contextmanager
+def _alone(keeper: Keeper, replica: ReplicaPaths, made_in: int | None) -> Iterator[bool]:
+    """Whether the replica is there, with its lock held. A drop that fails gives the lock back, so
+    that another process can go on while our session lives.
+    """
+    lock = _lock(keeper, replica.dropping)
+    try:
+        with seen_to(keeper, [lock]):
+            keeper.multi([Create(lock.path, lock.mark.encode(), ephemeral=True)])
+    except Refused as refused:
+        if refused.kind is RefusalKind.NO_NODE:
+            yield False
+            return
+        if refused.kind is not RefusalKind.NODE_EXISTS:
+            raise
+        raise Conflict(
+            f"{replica.root} is being removed by another process, or by one that died: then its "
+            "ZooKeeper session ends soon. Try again in a moment"
+        ) from refused
+    with _held(keeper, lock):
+        stat = keeper.exists(replica.root)
+        is_meant = made_in is None or (stat is not None and stat.created_zxid == made_in)
+        yield is_meant
+    if not is_meant:
+        give_back(keeper, [lock])
+
+
+def _lock(keeper: Keeper, path: str) -> Stray:
+    return Stray(path, mark=f"{keeper.session_id:#x}")
+
+
+@contextmanager
+def _held(keeper: Keeper, lock: Stray) -> Iterator[None]:
+    """Around what ends with the lock's deletion. When it fails the session sees to the lock, so
+    that others can go on while it lives.
+    """
+    try:
+        yield
+    except BaseException:
+        keeper.strays.leave([lock])
+        raise
+
+
+def _delete_with_lock(keeper: Keeper, replica: ReplicaPaths) -> None:
+    for _ in range(_TRIES):
+        for name in keeper.children(replica.root):
+            if f"{replica.root}/{name}" != replica.dropping:
+                delete_tree(keeper, f"{replica.root}/{name}")
+        try:
+            keeper.multi([Delete(replica.dropping), Delete(replica.root)])
+        except Refused as refused:
+            if refused.kind is not RefusalKind.NOT_EMPTY:
+                raise
+        else:
+            return
+    raise _is_written_to(replica.root)
+
+
+def drop_table_without_replicas(keeper: Keeper, table: TablePaths) -> bool:
+    """Remove a table that has no replica, if it has none. True when it is gone, by us."""
+    lock = _lock(keeper, table.dropped_lock)
+    begin: list[Op] = [
+        Delete(table.replicas),
+        Create(table.dropped),
+        Create(lock.path, lock.mark.encode(), ephemeral=True),
+    ]
+    try:
+        with seen_to(keeper, [lock]):
+            keeper.multi(begin)
+    except Refused:
+        return False  # a replica was just created, or somebody else removes the table
+    _remove_dropped(keeper, table, lock)
+    return True
+
+
+def remove_leftovers(keeper: Keeper, table: TablePaths) -> None:
+    """Finish what a process that died while removing the table's last replica began."""
+    lock = _lock(keeper, table.dropped_lock)
+    try:
+        with seen_to(keeper, [lock]):
+            keeper.multi([Create(lock.path, lock.mark.encode(), ephemeral=True)])
+    except Refused as refused:
+        if refused.kind is RefusalKind.NO_NODE:
+            return  # another process has finished it
+        if refused.kind is RefusalKind.NODE_EXISTS:
+            raise Conflict(
+                f"{table.root} is being removed by another process, or by one that died: then "
+                "its ZooKeeper session ends soon. Try again in a moment"
+            ) from refused
+        raise
+    _remove_dropped(keeper, table, lock)
+
+
+def _remove_dropped(keeper: Keeper, table: TablePaths, lock: Stray) -> None:
+    """The lock goes together with the root: nobody sees a table without either."""
+    with _held(keeper, lock):
+        for name in keeper.children(table.root):
+            if f"{table.root}/{name}" != table.dropped:
+                delete_tree(keeper, f"{table.root}/{name}")
+        keeper.multi([Delete(lock.path), Delete(table.dropped), Delete(table.root)])
+
+
+def delete_tree(keeper: Keeper, path: str) -> None:
+    """Delete a node and everything below it. What is gone already is fine.
+
+    Somebody who has not noticed yet may still write below it: what came after the listing is
+    listed again. Raises Conflict when that does not end.
+    """
+    for _ in range(_TRIES):
+        try:
+            names = keeper.children(path)
+        except Refused as refused:
+            if refused.kind is RefusalKind.NO_NODE:
+                return
+            raise
+        for name in names:
+            delete_tree(keeper, f"{path}/{name}")
+        try:
+            keeper.multi([Delete(path)])
+        except Refused as refused:
+            if refused.kind is RefusalKind.NOT_EMPTY:
+                continue
+            if refused.kind is not RefusalKind.NO_NODE:
+                raise
+        return
+    raise _is_written_to(path)
+
+
+def _is_written_to(path: str) -> Conflict:
+    return Conflict(f"{path} can't be removed: another process keeps writing there; try again")
+
+
+def _quietly(keeper: Keeper, op: SetData | Delete) -> None:
+    try:
+        keeper.multi([op])
+    except Refused as refused:
+        if refused.kind is not RefusalKind.NO_NODE:
+            raise

@@ -1,0 +1,102 @@
+"""The one way for a replica to begin, after a creation, a crash or a lost session (spec §11.4).
+
+    activate ──► clone if lost ──► compare disk and promises ──► open for work
+
+Every step may be repeated. Whoever dies in between begins here again.
+"""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.replica.alter.apply import take_up
+from rmt_pipeline.replica.life.clone import Cloned, clone_if_lost, mark_lost_if_log_is_gone
+from rmt_pipeline.replica.life.create import check_structure
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import Recovered, recover_parts
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    cloned: Cloned | None
+    recovered: Recovered
+
+
+def start(
+    replica: Replica, *, identity: str, incarnation: str, address: ReplicaAddress
+) -> Started:
+    """Make the replica active in this session and ready to work.
+
+    `identity` names the server for good, `incarnation` this process: an `is_active` of the same
+    server and another incarnation is a leftover, since the server makes sure to run once only.
+    Raises ReplicaIsAlreadyActive, ReplicaDropped, MetadataMismatch,
+    ReplicaStatusChanged (call again).
+    """
+    _check_exists(replica)
+    activate(replica, identity, incarnation, address)
+    mark_lost_if_log_is_gone(replica)
+    cloned = clone_if_lost(replica)
+    return Started(cloned, recover_parts(replica))
+
+
+def _check_exists(replica: Replica) -> None:
+    """The local definition must be what this replica last applied (spec §11.2)."""
+    paths = replica.paths
+    host, metadata, columns, version = replica.keeper.get_many(
+        [paths.host, paths.metadata, paths.columns, paths.metadata_version]
+    )
+    if host is None or metadata is None or columns is None:
+        raise ReplicaDropped(
+            f"{replica} has no nodes at {paths.root} in ZooKeeper: it was dropped, or ZooKeeper "
+            "lost its data. DROP the table here and create it again to clone another replica"
+        )
+    applied = 0 if version is None else int(version[0] or b"0")  # old versions had none
+    known = replica.definition.metadata_version
+    if known < applied:  # the catalog is of another time: a backup
+        replica.definition = take_up(
+            replica, metadata[0].decode(), columns[0].decode(), applied
+        )
+    elif known == applied or not _was_altered(replica, known):
+        check_structure(replica.definition, metadata[0], columns[0], paths.root)
+
+
+def _was_altered(replica: Replica, version: int) -> bool:
+    """Whether the table had the ALTER that made the local definition. Who carried it out here died
+    between the disk and ZooKeeper: it is repeated, from the queue, or from another replica's if
+    this one has to clone it (spec §8.2).
+    """
+    stat = replica.keeper.exists(replica.table.metadata)
+    return stat is not None and stat.version >= version
+
+
+def activate(
+    replica: Replica, identity: str, incarnation: str, address: ReplicaAddress
+) -> None:
+    """Announce that we live and where. Everybody sees it vanish when our session ends."""
+    keeper, paths = replica.keeper, replica.paths
+    mine = f"{identity}\n{incarnation}\n".encode()
+    [read] = keeper.get_many([paths.is_active])
+    if read is not None:
+        if not read[0].startswith(f"{identity}\n".encode()):
+            raise _already_active(replica, read[0])
+        try:
+            keeper.multi([Delete(paths.is_active, read[1].version)])
+        except Refused as refused:
+            if refused.kind is not RefusalKind.NO_NODE:
+                raise _already_active(replica, read[0]) from refused
+    try:
+        keeper.multi(transactions.activate(paths, mine, address.encode()))
+    except Refused as refused:
+        if refused.kind is RefusalKind.NODE_EXISTS:
+            raise _already_active(replica, b"") from refused
+        raise
+
+
+def _already_active(replica: Replica, holder: bytes) -> ReplicaIsAlreadyActive:
+    who = holder.decode(errors="replace").strip().replace("\n", ", ") or "another process"
+    return ReplicaIsAlreadyActive(
+        f"{replica} is active in another process ({who}): two servers must not serve one replica. "
+        "Stop the other one, or give this table another replica name"
+    )

@@ -1,0 +1,1 @@
+"""Mutations of a table: asked for, followed, killed, forgotten (spec §7)."""

@@ -1,0 +1,506 @@
+"""Mutations of a table: created, loaded, finished, killed, cleaned (spec §7). Pieces of parts are
+assigned in `assign.mutations`, and made in `work.mutate`.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    OutcomeUnknown,
+    ReplicaRetired,
+    TableIsReadOnly,
+    TooManyPartitions,
+    Unavailable,
+    Unfinished,
+    UserError,
+)
+from rmt_pipeline.protocol.log.entry import LogEntry
+from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.retention import finished_mutations
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import batches
+from rmt_pipeline.zookeeper.keeper import Check, RefusalKind, Refused, Watch
+from rmt_pipeline.zookeeper.paths import last_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import (
+    FINISHED_KNOWN_MAX,
+    NotedMutations,
+    committing_blocks,
+    noted_mutations,
+    queue_snapshot,
+)
+from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
+
+WAIT_SLICE_S = 1.0
+
+
+class UnknownMutation(UserError):
+    code = "UNKNOWN_MUTATION"
+
+
+@dataclass(frozen=True, slots=True)
+class MutationStatus:
+    """One mutation as this replica sees it. `waits_for` says what it still waits for, in words."""
+
+    mutation_id: str
+    entry: MutationEntry
+    is_done: bool
+    parts_to_do: tuple[PartName, ...]
+    waits_for: str
+
+
+def load_mutations(replica: Replica, watch: Watch | None = None) -> Mutations:
+    """All mutations there are. An entry never changes: only new ones are read."""
+    memory = replica.memory
+    loaded = memory.loaded  # another thread may put its own there: ours is what we listed
+    ids = replica.keeper.children(replica.table.mutations, watch)
+    entries = {one: loaded.entries[one] for one in ids if one in loaded.entries}
+    new = [one for one in ids if one not in entries]
+    reads = replica.keeper.get_many([replica.table.mutation(one) for one in new])
+    for mutation_id, read in zip(new, reads, strict=True):
+        if read is not None:  # else it was killed since the ids were listed
+            entries[mutation_id] = MutationEntry.decode(read[0])
+    if entries.keys() != loaded.entries.keys():
+        loaded = memory.loaded = Mutations(entries)
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class SentMutation:
+    """A mutation that was written, without an answer. `lock` is a number's that goes in the same
+    multi; "" for a mutation of no partition.
+    """
+
+    entry: MutationEntry
+    lock: str
+    version: int
+
+
+class MutationUnsettled(OutcomeUnknown):
+    """`settle_mutation` finds out whether `sent` is there, also in a later session."""
+
+    code = "UNKNOWN_STATUS_OF_TRANSACTION"
+
+    def __init__(self, words: str, sent: SentMutation) -> None:
+        super().__init__(words)
+        self.sent = sent
+
+
+def create_mutation(
+    replica: Replica, commands: str, partitions: Sequence[str] | None = None
+) -> str:
+    """Write a mutation for all partitions, or the given ones; its id (spec §7.1).
+
+    Its number in each partition is taken under the same version of `/mutations` that the entry
+    is created with, so ids and numbers grow together; the numbers are held until the entry is
+    visible, so a merge predicate sees one or the other.
+
+    Raises MutationUnsettled when nobody says whether it was written; after any other error it was
+    not, and never will be.
+    """
+    for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
+        _, stat = replica.keeper.get(replica.table.mutations)
+        locks = allocate_numbers(replica, partitions)
+        if locks is None:
+            continue
+        try:
+            entry = MutationEntry(
+                create_time=int(replica.clock.now_s()),
+                source_replica=replica.name,
+                block_numbers=tuple(
+                    sorted(
+                        (partition, sequence_number(lock))
+                        for partition, lock in locks.items()
+                        if partitions is None or partition in partitions
+                    )
+                ),
+                commands=commands,
+            )
+            lock = next(iter(locks.values()), "")
+            mutation_id = _write(replica, SentMutation(entry, lock, stat.version))
+        except BaseException:
+            release_numbers(replica, list(locks.values()))
+            raise
+        if mutation_id is not None:
+            release_numbers(
+                replica, list(locks.values())[1:]
+            )  # the first is gone with the entry
+            return mutation_id
+        release_numbers(replica, list(locks.values()))
+    raise Conflict(
+        f"{replica}: others created mutations {limits.CREATE_TABLE_ROUNDS_MAX} times while we "
+        "tried; try again"
+    )
+
+
+def _write(replica: Replica, sent: SentMutation) -> str | None:
+    """Its id; None when another mutation came first."""
+    ops = transactions.create_mutation(
+        replica.table, _text(sent.entry), sent.version, sent.lock
+    )
+    try:
+        created = replica.keeper.multi(ops)
+    except Refused as refused:
+        if refused.kind is not RefusalKind.BAD_VERSION:
+            raise
+        return None
+    except OutcomeUnknown:
+        return settle_mutation(replica, sent, is_held=True)
+    return last_name(created[1])
+
+
+def settle_mutation(
+    replica: Replica, sent: SentMutation, *, is_held: bool = False
+) -> str | None:
+    """The id of a mutation that was written without an answer; None when it is not there, and never
+    will be (spec §2.6).
+
+    What was sent deletes a lock, and so does this: only one of the two can succeed. A lock that is
+    gone and no such mutation: it was given back, or its session ended, before the entry came; then
+    it can't come any more. While it `is_held`, only the entry can have taken it. One of no
+    partition has no lock. There the version decides: then another mutation may have come first,
+    but two of no partition that look the same are the same, for they change nothing.
+
+    Raises MutationUnsettled when this has no answer either, UnknownMutation when somebody killed
+    it before we learned of it.
+    """
+    keeper, table = replica.keeper, replica.table
+    fence = (
+        transactions.release_locks([sent.lock])
+        if sent.lock
+        else transactions.bump_mutations(table, sent.version)
+    )
+    try:
+        try:
+            keeper.multi(fence)
+        except Refused:
+            keeper.sync(table.root)
+            entries = load_mutations(replica).entries
+        else:
+            return None
+    except (OutcomeUnknown, ReplicaRetired, Unavailable) as error:
+        raise MutationUnsettled(
+            f"{replica}: whether the mutation {sent.entry.commands} was created is not known "
+            f"({error}); look into system.mutations before it is said again",
+            sent,
+        ) from error
+    found = [one for one, entry in entries.items() if entry == sent.entry]
+    if not found and is_held and sent.lock:
+        raise UnknownMutation(
+            f"{replica}: the mutation {sent.entry.commands} was created and killed at once"
+        )
+    return found[0] if found else None
+
+
+def _text(entry: MutationEntry) -> bytes:
+    """Raises TooManyPartitions."""
+    text = entry.encode()
+    if len(text) > limits.NODE_BYTES_MAX:
+        raise TooManyPartitions(
+            f"the mutation's text, with its number in each of {len(entry.block_numbers)} "
+            f"partitions, has {len(text)} bytes; at most {limits.NODE_BYTES_MAX} can be written: "
+            "say IN PARTITION, a part of them at a time"
+        )
+    return text
+
+
+def allocate_numbers(
+    replica: Replica, partitions: Sequence[str] | None
+) -> dict[str, str] | None:
+    """A number in each partition that there is, or just in the one that is asked for. None when a
+    partition appeared meanwhile (spec §16.8 U3).
+
+    Of more partitions than one multi takes the numbers are allocated batch by batch. Each
+    batch asserts the same version of `block_numbers`, so that none of them has missed a
+    partition; all of them are within one version of `mutations`, so ids and numbers still grow
+    together. An insert into several partitions may then come before the mutation in one and
+    after it in another, which is so with the inserts of an original's, block by block, as well.
+    """
+    keeper, table = replica.keeper, replica.table
+    holder = replica.new_holder()
+    if partitions is not None and len(partitions) == 1:
+        [partition] = partitions
+        try:
+            keeper.multi(transactions.create_partition(table, replica.paths, partition))
+        except Refused as refused:
+            if refused.kind is not RefusalKind.NODE_EXISTS:
+                raise
+        return _lock(replica, [partition], holder)
+    names, stat = keeper.children_stat(table.block_numbers)
+    locks: dict[str, str] = {}
+    ops = transactions.lock_partitions(table, names, holder)
+    try:
+        for batch in [*batches(ops, bytes_max=limits.MULTI_BYTES_MAX)] or [ops]:
+            some = names[len(locks) : len(locks) + len(batch)]
+            locks.update(_lock(replica, some, holder, version=stat.version))
+    except BaseException as error:
+        release_numbers(replica, list(locks.values()))
+        if isinstance(error, Refused) and error.kind is RefusalKind.BAD_VERSION:
+            return None
+        raise
+    return locks
+
+
+def _lock(
+    replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
+) -> dict[str, str]:
+    """Whatever goes wrong, no lock stays that nobody knows of: so Unavailable, and not unknown."""
+    table = replica.table
+    strays = [Stray(table.partition(one), holder, is_parent=True) for one in partitions]
+    ops = transactions.lock_partitions(table, partitions, holder, version=version)
+    try:
+        with seen_to(replica.keeper, strays):
+            created = replica.keeper.multi(ops)
+    except OutcomeUnknown as unknown:
+        raise Unavailable(
+            f"{replica}: ZooKeeper did not answer when it was asked for block numbers ({unknown}); "
+            "nothing was changed, try again"
+        ) from unknown
+    return dict(zip(partitions, created, strict=False))
+
+
+def release_numbers(replica: Replica, locks: Sequence[str]) -> None:
+    """Now, or as soon as ZooKeeper answers; those that are gone with the entry are fine. The first
+    one first: once it is gone, an entry that was sent without an answer can't come any more.
+    """
+    give_back(replica.keeper, [Stray(lock) for lock in locks])
+
+
+def status_of_mutations(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
+    """What each one has still to do here.
+
+    Raises TableIsReadOnly when the replica can't pull its log, Conflict when it is cloned, or
+    gives up parts, again and again meanwhile.
+    """
+    return _look(replica, mutations)[1]
+
+
+def _look(
+    replica: Replica, mutations: Mutations
+) -> tuple[NotedMutations, list[MutationStatus]]:
+    """What was noted as finished, and what each mutation has still to do.
+
+    The reads are in the order that makes "done" true: numbers in flight, then the log pulled, then
+    the queue and the parts (spec §7.6, §16.8 U2). A clone in between puts the log's pointer and
+    the parts back to those of another replica; a part that is given up goes from the parts to the
+    queue, and may be seen in neither: what was noted, pulled and seen must be of one version of
+    `is_lost`, from the first read to the last.
+    """
+    keeper, memory = replica.keeper, replica.memory
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        noted = noted_mutations(keeper, replica.paths)
+        open_ids = {one for one in mutations.entries if one not in noted.finished}
+        if not open_ids:
+            return noted, [_finished(*one) for one in mutations.entries.items()]
+        committing = _in_flight(replica, mutations, open_ids)
+        pulled = pull_log(replica, afresh=True)
+        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
+        lost = keeper.exists(replica.paths.is_lost)
+        after = None if lost is None else lost.version
+        if noted.is_lost_version == pulled.is_lost_version == after:
+            queue, active = [entry for _, entry in snapshot.entries], PartSet(snapshot.parts)
+            return noted, [
+                _status(mutations, one, active, queue, committing)
+                if one in open_ids
+                else _finished(one, entry)
+                for one, entry in mutations.entries.items()
+            ]
+    raise Conflict(
+        f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while its "
+        "mutations were looked at; try again"
+    )
+
+
+def _in_flight(
+    replica: Replica, mutations: Mutations, ids: Collection[str]
+) -> dict[str, frozenset[int]]:
+    """Numbers in flight, of the partitions where one may still be smaller than the mutations'.
+
+    Numbers only grow: where none was smaller once, none ever will be (spec §7.6).
+    """
+    checked = replica.memory.checked
+    numbers = {
+        (one, partition): version
+        for one in ids
+        for partition, version in mutations.entries[one].block_numbers
+    }
+    open_ones = numbers.keys() - checked.of(numbers)
+    partitions = sorted({partition for _, partition in open_ones})
+    committing = committing_blocks(replica.keeper, replica.table, partitions)
+    passed = [
+        (one, partition)
+        for one, partition in open_ones
+        if min(committing[partition], default=math.inf) >= numbers[one, partition]
+    ]
+    checked.learn(dict.fromkeys(passed), most=2 * len(numbers) + FINISHED_KNOWN_MAX)
+    return committing
+
+
+def status_by_pointer(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
+    """Of a replica that can't pull its log now: just what it has noted as finished."""
+    finished = noted_mutations(replica.keeper, replica.paths).finished
+    away = f"{replica} is not active"
+    return [
+        _finished(one, entry)
+        if one in finished
+        else MutationStatus(one, entry, is_done=False, parts_to_do=(), waits_for=away)
+        for one, entry in mutations.entries.items()
+    ]
+
+
+def _finished(mutation_id: str, entry: MutationEntry) -> MutationStatus:
+    return MutationStatus(mutation_id, entry, is_done=True, parts_to_do=(), waits_for="")
+
+
+def _status(
+    mutations: Mutations,
+    mutation_id: str,
+    active: PartSet,
+    queue: Sequence[LogEntry],
+    committing: Mapping[str, frozenset[int]],
+) -> MutationStatus:
+    entry = mutations.entries[mutation_id]
+    todo = tuple(mutations.parts_to_do(mutation_id, active, queue))
+    blocked = mutations.blocked_by(mutation_id, committing)
+    waits_for = ""
+    if todo:
+        waits_for = f"{len(todo)} parts are to be mutated, for instance {todo[0]}"
+    elif blocked is not None:
+        waits_for = f"block {blocked[1]} of partition {blocked[0]} is still being inserted"
+    return MutationStatus(mutation_id, entry, not waits_for, todo, waits_for)
+
+
+def finalize_mutations(replica: Replica, mutations: Mutations) -> tuple[str, ...]:
+    """Note which mutations this replica has finished; the ids that are new.
+
+    Once noted, "finished" is no more looked into, so it must stay true: that it was found out on
+    what the replica still is, is asserted in the same multi. Nobody else's note is taken back.
+    """
+    noted, statuses = _look(replica, mutations)
+    done = {one.mutation_id for one in statuses if one.is_done}
+    finished = noted.finished.with_done(mutations.entries, done)
+    if finished == noted.finished:
+        return ()
+    try:
+        replica.keeper.multi(transactions.note_finished(replica.paths, finished, noted))
+    except Refused:
+        return ()  # another process noted something first, or parts came back: next time
+    return tuple(one for one in mutations.entries if one in done and one not in noted.finished)
+
+
+def wait_for_mutation(
+    replica: Replica,
+    mutation_id: str,
+    names: Sequence[str],
+    *,
+    timeout_s: float,
+    inactive_timeout_s: float,
+    waker: Waker,
+    why_stuck: Callable[[], str] = lambda: "",
+) -> None:
+    """Wait until the replicas `names` have finished it (spec §7.7), whether or not they have
+    finished those before it. Raises Unfinished, also when `why_stuck` says that waiting is in
+    vain, or UnknownMutation when it was killed meanwhile.
+    """
+    keeper, start = replica.keeper, replica.clock.monotonic_s()
+    behind: list[str] = []
+    for name in names:
+        paths = replica.table.replica(name)
+        while True:
+            if keeper.exists(replica.table.mutation(mutation_id), waker.wake) is None:
+                raise UnknownMutation(
+                    f"mutation {mutation_id} of {replica} was killed or removed while it was "
+                    "waited for"
+                )
+            if _has_finished(replica, name, mutation_id, waker):
+                break
+            waited = replica.clock.monotonic_s() - start
+            inactive = keeper.exists(paths.is_active) is None
+            if waited >= timeout_s or (inactive and waited >= inactive_timeout_s):
+                behind.append(name)
+                break
+            if reason := why_stuck():
+                raise Unfinished(
+                    f"mutation {mutation_id} of {replica} does not get on: {reason}. It is tried "
+                    "again until it works, or is killed with KILL MUTATION"
+                )
+            waker.wait_s(WAIT_SLICE_S)
+    if behind:
+        raise Unfinished(
+            f"mutation {mutation_id} of {replica} goes on, but these replicas have not finished it "
+            f"yet: {', '.join(behind)}. system.mutations says what they wait for"
+        )
+
+
+def _has_finished(replica: Replica, name: str, mutation_id: str, waker: Waker) -> bool:
+    """Whether the replica `name` has; nobody waits for one that was dropped."""
+    keeper, paths = replica.keeper, replica.table.replica(name)
+    for path in (paths.mutation_pointer, paths.finished_mutations):
+        keeper.exists(path, waker.wake)
+    try:
+        return mutation_id in noted_mutations(keeper, paths).finished
+    except ReplicaRetired:
+        if keeper.exists(paths.host) is not None:
+            raise
+        return True
+
+
+def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:
+    """No more part is mutated by it, on any replica (spec §7.8); what it was. Replicas stop what
+    they are at, see `kill_hold`.
+
+    Raises UnknownMutation, TableIsReadOnly.
+    """
+    path = replica.table.mutation(mutation_id)
+    [read] = replica.keeper.get_many([path])
+    if read is None:
+        raise _unknown(replica, mutation_id)
+    try:
+        replica.keeper.multi([Check(replica.paths.is_active), *transactions.remove_node(path)])
+    except Refused as refused:
+        if refused.path == path:
+            raise _unknown(replica, mutation_id) from refused
+        raise TableIsReadOnly(
+            f"{replica} is not active, so it kills no mutations; start its server with `rmt serve`"
+        ) from refused
+    return MutationEntry.decode(read[0])
+
+
+def _unknown(replica: Replica, mutation_id: str) -> UnknownMutation:
+    return UnknownMutation(
+        f"{replica} has no mutation {mutation_id}; system.mutations lists them"
+    )
+
+
+def clean_mutations(replica: Replica) -> tuple[str, ...]:
+    """Remove mutations that every replica has passed, but the newest ones (spec §7.9)."""
+    keeper, table = replica.keeper, replica.table
+    names, replicas = keeper.children_stat(table.replicas)
+    try:
+        finished = {
+            name: noted_mutations(keeper, table.replica(name)).finished for name in names
+        }
+    except ReplicaRetired:
+        return ()  # one was dropped since they were listed: next time
+    goes = finished_mutations(
+        keeper.children(table.mutations),
+        finished,
+        keep=replica.settings.finished_mutations_to_keep,
+    ).remove
+    removed: list[str] = []
+    for start in range(0, len(goes), limits.CLEAN_UP_OPS_PER_MULTI_MAX):
+        batch = goes[start : start + limits.CLEAN_UP_OPS_PER_MULTI_MAX]
+        try:
+            keeper.multi(transactions.remove_mutations(table, batch, replicas.version))
+        except Refused:
+            break  # another replica cleans, or one was added: next time
+        removed += batch
+    return tuple(removed)

@@ -1,0 +1,441 @@
+"""Forget what nobody needs any more (spec §10): old parts, log entries, ids, staged directories.
+
+`plan` decides and can be shown; `carry_out` does it. Two replicas may do it at once: a node that
+is gone already was removed by the other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import MissingPart, UserError
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.retention import (
+    IdRetention,
+    LogTrim,
+    OldPart,
+    PartRetention,
+    ReplicaLogFacts,
+    outdated_ids,
+    outdated_parts,
+    trim_log,
+)
+from rmt_pipeline.replica.mutations.mutations import clean_mutations
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Op, Refused
+from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts
+
+INSERTS_SHOWN_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUpPlan:
+    """What would be removed, what stays, and why. `leftovers` are directories that nobody promises
+    any more and that a part here covers: their removal was interrupted. `unexpected` ones are not
+    covered: they are set aside, never removed.
+    """
+
+    parts: PartRetention
+    leftovers: tuple[PartName, ...]
+    unexpected: tuple[PartName, ...]
+    log: LogTrim
+    blocks: IdRetention
+    inserts: IdRetention
+    inserts_in_part: tuple[tuple[str, InsertRecord], ...]
+    """They stay, however old: whoever says them again finds what is in."""
+    attempts: tuple[str, ...]
+    """Queue nodes that failed before they were finished: nobody asks why any more."""
+    replicas_version: int
+    covering: Mapping[PartName, PartName]
+    """By each part that is to be removed, the one that made it old."""
+    is_lost_version: int
+    """Of this replica before its parts were looked at: it changes when one is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """What was removed. `pinned`: parts that readers held; they go next time."""
+
+    parts: tuple[PartName, ...] = ()
+    pinned: tuple[PartName, ...] = ()
+    detached: tuple[str, ...] = ()
+    log_entries: int = 0
+    marked_lost: tuple[str, ...] = ()
+    block_ids: int = 0
+    insert_ids: int = 0
+    inserts_in_part: tuple[tuple[str, InsertRecord], ...] = ()
+    attempts: int = 0
+    mutations: int = 0
+    directories: tuple[str, ...] = ()
+    kept: tuple[PartName, ...] = ()
+    """Old parts that are not old any more: what covered them was given up since."""
+    stopped_because: str = ""
+
+    def words(self) -> str:
+        counts = {
+            "old parts": len(self.parts),
+            "log entries": self.log_entries,
+            "block ids": self.block_ids,
+            "insert records": self.insert_ids,
+            "notes of failures": self.attempts,
+            "finished mutations": self.mutations,
+            "staging directories": len(self.directories),
+        }
+        removed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        words = f"removed {removed}" if removed else "nothing to remove"
+        if self.marked_lost:
+            words += f"; marked as lost: {', '.join(self.marked_lost)}"
+        if self.detached:
+            words += f"; set aside: {', '.join(self.detached)}"
+        if self.pinned:
+            words += f"; {len(self.pinned)} old parts are being read and stay"
+        if self.kept:
+            words += (
+                f"; {len(self.kept)} old parts stay: a part of this replica was given up, or the "
+                "replica was marked lost, since they were looked at"
+            )
+        for insert_id, record in self.inserts_in_part[:INSERTS_SHOWN_MAX]:
+            words += (
+                f"; insert {insert_id}, begun on {record.replica}, is in part: {record.rows_in} of "
+                f"{record.rows} rows. Insert the same rows again"
+            )
+        if len(self.inserts_in_part) > INSERTS_SHOWN_MAX:
+            words += (
+                f"; {len(self.inserts_in_part) - INSERTS_SHOWN_MAX} more inserts are in part"
+            )
+        return f"{words}; {self.stopped_because}" if self.stopped_because else words
+
+
+def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
+    """`hysteresis` is drawn by the caller from retention.HYSTERESIS."""
+    keeper, settings = replica.keeper, replica.settings
+    lost, is_lost = keeper.get(replica.paths.is_lost)
+    names, replicas = keeper.children_stat(replica.table.replicas)
+    entries = [sequence_number(name) for name in keeper.children(replica.table.log)]
+    facts = [_log_facts(replica, name) for name in names]
+    log = trim_log(
+        entries,
+        facts,
+        keep_min=settings.min_replicated_logs_to_keep,
+        keep_max=settings.max_replicated_logs_to_keep,
+        hysteresis=hysteresis,
+        recovering_pointers=_recovering_pointers(replica, facts),
+    )
+    window = settings.replicated_deduplication_window
+    seconds = settings.replicated_deduplication_window_seconds
+    parts = PartRetention((), ())
+    covering: dict[PartName, PartName] = {}
+    leftovers: tuple[PartName, ...] = ()
+    unexpected: tuple[PartName, ...] = ()
+    if lost != b"1":  # else it is going to be cloned, and the clone decides what stays
+        parts, covering = _old_parts(replica)
+        leftovers, unexpected = _unpromised(replica)
+    whole, in_part = _inserts(replica)
+    return CleanUpPlan(
+        parts=parts,
+        leftovers=leftovers,
+        unexpected=unexpected,
+        log=log,
+        blocks=outdated_ids(
+            _created(replica, replica.table.blocks), window=window, window_seconds=seconds
+        ),
+        inserts=outdated_ids(whole, window=window, window_seconds=seconds),
+        inserts_in_part=in_part,
+        attempts=_finished_attempts(replica),
+        replicas_version=replicas.version,
+        covering=covering,
+        is_lost_version=is_lost.version,
+    )
+
+
+def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
+    """Idempotent; may die anywhere. Raises what ends the session."""
+    # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
+    lost, entries, stopped = _trim(replica, plan)
+    block_ids = _remove_nodes(replica, map(replica.table.block, plan.blocks.remove))
+    insert_ids = _remove_inserts(replica, plan.inserts.remove)
+    attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
+    mutations = len(clean_mutations(replica))
+    removed, pinned, kept = _remove_parts(replica, plan)
+    detached, full = _set_aside(replica, plan.unexpected)
+    return CleanedUp(
+        parts=removed,
+        pinned=pinned,
+        detached=detached,
+        log_entries=entries,
+        marked_lost=lost,
+        block_ids=block_ids,
+        insert_ids=insert_ids,
+        inserts_in_part=plan.inserts_in_part,
+        attempts=attempts,
+        mutations=mutations,
+        directories=tuple(
+            replica.store.sweep(
+                keep=(),
+                older_than_s=replica.settings.temporary_directories_lifetime,
+                now_s=replica.clock.now_s(),
+            )
+        ),
+        kept=kept,
+        stopped_because="; ".join(filter(None, [stopped, *full])),
+    )
+
+
+def _set_aside(
+    replica: Replica, unexpected: Iterable[PartName]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The new names; and what could not be set aside, in words: the next one can."""
+    detached: list[str] = []
+    words: list[str] = []
+    for part in unexpected:
+        try:
+            name = replica.store.detach_if(part, "unexpected", partial(is_idle, replica, part))
+        except (UserError, MissingPart) as error:
+            words.append(f"{part} could not be set aside: {error}")
+            continue
+        if name is not None:
+            detached.append(name)
+    return tuple(detached), words
+
+
+# --- facts ---
+
+
+def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName]]:
+    """Covered parts, and since when: the node of the part that covers them is that old. And by
+    which part each of them is covered.
+    """
+    names = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
+    active = PartSet(names)
+    covered = [(part, active.containing(part)) for part in names if part not in active]
+    covering = sorted({cover for _, cover in covered if cover is not None})
+    stats = replica.keeper.exists_many([replica.paths.part(part) for part in covering])
+    now_ms = int(replica.clock.now_s() * 1000)
+    since_ms = {
+        part: stat.created_ms for part, stat in zip(covering, stats, strict=True) if stat
+    }
+    old = [
+        OldPart(
+            part,
+            cover,
+            max(0.0, (now_ms - since_ms[cover]) / 1000),
+            readers=int(replica.store.is_pinned(part)),
+        )
+        for part, cover in covered
+        if cover is not None and cover in since_ms
+    ]
+    settings = replica.settings
+    retention = outdated_parts(
+        old,
+        lifetime_s=settings.old_parts_lifetime,
+        limit=settings.simultaneous_parts_removal_limit,
+    )
+    going = frozenset(retention.remove)
+    return retention, {
+        part: cover for part, cover in covered if part in going and cover is not None
+    }
+
+
+def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
+    """Directories that ZooKeeper does not know and nobody is working on: covered, not covered."""
+    disk = look_at_disk(replica)
+    promised = PartSet(disk.promised.intersection(disk.on_disk))
+    settled = [part for part in disk.unexpected if part not in disk.in_flight]
+    covered = tuple(part for part in settled if promised.containing(part) is not None)
+    return covered, tuple(part for part in settled if part not in covered)
+
+
+def _log_facts(replica: Replica, name: str) -> ReplicaLogFacts:
+    paths = replica.table.replica(name)
+    host, pointer, lost, active = replica.keeper.get_many(
+        [paths.host, paths.log_pointer, paths.is_lost, paths.is_active]
+    )
+    return ReplicaLogFacts(
+        name=name,
+        is_active=active is not None,
+        is_lost=None if lost is None else lost[0] == b"1",
+        log_pointer=int(pointer[0]) if pointer is not None and pointer[0] else 0,
+        host_version=host[1].version if host is not None else -1,
+    )
+
+
+def _recovering_pointers(replica: Replica, facts: Iterable[ReplicaLogFacts]) -> dict[str, int]:
+    """Read once more: the pointer of a replica that clones moves backwards (spec §16.7 C3)."""
+    names = [one.name for one in facts if one.is_active and one.is_lost]
+    reads = replica.keeper.get_many([replica.table.replica(name).log_pointer for name in names])
+    return {
+        name: int(read[0]) if read is not None and read[0] else 0
+        for name, read in zip(names, reads, strict=True)
+    }
+
+
+def _created(replica: Replica, parent: str) -> dict[str, int]:
+    names = replica.keeper.children(parent)
+    stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
+    return {
+        name: stat.created_ms
+        for name, stat in zip(names, stats, strict=True)
+        if stat is not None
+    }
+
+
+def _inserts(
+    replica: Replica,
+) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...]]:
+    """When the records of whole inserts were written last; and those that are in part. Only a
+    record with batches below it may be in part.
+
+    One that was in part for a week is as old as any other from the moment when it was whole: who
+    completed it may have got no answer, and says it again.
+    """
+    parent = replica.table.inserts
+    names = replica.keeper.children(parent)
+    stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
+    found = {name: stat for name, stat in zip(names, stats, strict=True) if stat is not None}
+    large = [name for name, stat in found.items() if stat.children_count]
+    reads = replica.keeper.get_many([f"{parent}/{name}" for name in large])
+    records = {
+        name: InsertRecord.decode(read[0])
+        for name, read in zip(large, reads, strict=True)
+        if read is not None
+    }
+    in_part = {name: record for name, record in records.items() if not record.is_whole}
+    whole = {name: stat.modified_ms for name, stat in found.items() if name not in in_part}
+    return whole, tuple(in_part.items())
+
+
+def _finished_attempts(replica: Replica) -> tuple[str, ...]:
+    """The attempts first, then the queue: a node that is not in it then never will be again."""
+    attempts, queue = replica.paths.attempts, replica.paths.queue
+    noted = replica.keeper.children(attempts)
+    waiting = frozenset(replica.keeper.children(queue)) if noted else frozenset()
+    return tuple(node for node in noted if node not in waiting)
+
+
+# --- effects ---
+
+
+def _remove_parts(
+    replica: Replica, plan: CleanUpPlan
+) -> tuple[tuple[PartName, ...], tuple[PartName, ...], tuple[PartName, ...]]:
+    """ZooKeeper first: if we die after it, a covered directory that nobody promised is left, which
+    the next clean-up removes. The other way round ZooKeeper would promise what is not there
+    (spec §10.5, §16.7 C9). What readers hold keeps its directory until they let go.
+
+    Answers what went, what is pinned, and what stays promised.
+    """
+    forgotten, kept = _forget(replica, plan)
+    going = [*forgotten, *plan.leftovers]
+    stay = replica.store.remove_all(going, lambda held: _covered_and_idle(replica, held))
+    pinned = tuple(part for part in stay if replica.store.is_pinned(part))
+    stayed = frozenset(stay)
+    return tuple(part for part in going if part not in stayed), pinned, kept
+
+
+def _forget(
+    replica: Replica, plan: CleanUpPlan
+) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
+    """No longer promise what the plan found covered; and what has to stay after all.
+
+    1. The plan is made: C covers A and B. 2. C is found broken; its node goes, a fetch is queued.
+    3. The plan is carried out: A and B were all that this replica had. So each removal asserts
+    that no part was given up since (that changes `is_lost`), and that the very part is there.
+    """
+    parts = plan.parts.remove
+    multis = [
+        transactions.forget_covered(
+            replica.paths, part, plan.covering[part], is_lost_version=plan.is_lost_version
+        )
+        for part in parts
+    ]
+    forgotten: list[PartName] = []
+    kept: list[PartName] = []
+    for part, refused in zip(parts, _pipelined(replica, multis), strict=True):
+        gone = refused is None or refused.path == replica.paths.part(part)
+        (forgotten if gone else kept).append(part)
+    return tuple(forgotten), tuple(kept)
+
+
+def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
+    """Of directories that nobody else can take now: those that are not promised, that nobody is
+    about to promise, and that a promised part covers.
+
+    Nobody knew them when the plan was made. Since then somebody may have claimed an entry that
+    makes the part, found the directory as good as what it made, and promised it.
+    """
+    view = claims_and_parts(replica.keeper, replica.paths)
+    promised = PartSet(view.parts)
+    return [
+        part for part in parts if view.is_free(part) and promised.containing(part) is not None
+    ]
+
+
+def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, str]:
+    """Mark who stays behind as lost, then remove entries, asserting that nobody came back."""
+    if plan.log.all_would_be_lost or not plan.log.remove:
+        return (), 0, ""
+    hosts = dict(plan.log.check_hosts)
+    marked: list[str] = []
+    removed = 0
+    try:
+        for name in plan.log.mark_lost:
+            paths = replica.table.replica(name)
+            replica.keeper.multi(transactions.mark_lost(paths, hosts[name]))
+            marked.append(name)
+        for start in range(0, len(plan.log.remove), limits.CLEAN_UP_OPS_PER_MULTI_MAX):
+            batch = plan.log.remove[start : start + limits.CLEAN_UP_OPS_PER_MULTI_MAX]
+            replica.keeper.multi(
+                transactions.trim_log(
+                    replica.table,
+                    [log_entry_name(number) for number in batch],
+                    hosts=plan.log.check_hosts,
+                    replicas_version=plan.replicas_version,
+                )
+            )
+            removed += len(batch)
+    except Refused as refused:
+        return tuple(marked), removed, f"trimming the log stopped: {refused}"
+    return tuple(marked), removed, ""
+
+
+def _remove_inserts(replica: Replica, insert_ids: Sequence[str]) -> int:
+    """As they are now: one that somebody goes on with stays."""
+    keeper, table = replica.keeper, replica.table
+    multis = []
+    for insert_id, read in zip(
+        insert_ids,
+        keeper.get_many([table.insert(insert_id) for insert_id in insert_ids]),
+        strict=True,
+    ):
+        if read is None:
+            continue
+        record = InsertRecord.decode(read[0])
+        if record.is_whole:
+            version = read[1].version
+            multis.append(transactions.remove_insert(table, insert_id, record.batches, version))
+    return len(multis) - sum(one is not None for one in _pipelined(replica, multis))
+
+
+def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:
+    """An id that somebody else removed is gone all the same."""
+    todo = list(paths)
+    _pipelined(replica, [transactions.remove_node(path) for path in todo])
+    return len(todo)
+
+
+def _pipelined(replica: Replica, multis: Sequence[Sequence[Op]]) -> list[Refused | None]:
+    """Each by itself; which were refused. Raises what is no answer."""
+    refusals: list[Refused | None] = []
+    for start in range(0, len(multis), limits.MULTI_OPS_MAX):
+        batch = multis[start : start + limits.MULTI_OPS_MAX]
+        for result in replica.keeper.multi_many(batch):
+            if isinstance(result, Exception) and not isinstance(result, Refused):
+                raise result
+            refusals.append(result if isinstance(result, Refused) else None)
+    return refusals

@@ -1,0 +1,563 @@
+"""Work a replica's queue: decide, claim, run, publish.
+
+    Executor.look ──► claimed batches ──carry_out──► parts
+                          each beside the others
+
+A look never waits for work. So what is large holds up nothing that is small: while it runs, others
+are looked for, claimed and carried out. Any number of processes may do this for one replica at
+once: claims keep them apart (design §4).
+"""
+
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Literal
+
+from rmt_pipeline.compute.merge.job import Merger
+from rmt_pipeline.compute.mutate.job import Mutator
+from rmt_pipeline.exchange.peers import Peers
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    NoReplicaHasPart,
+    ReplicaRetired,
+    RmtError,
+    TableIsReadOnly,
+)
+from rmt_pipeline.protocol.log.entry import (
+    MERGE_REGULAR,
+    AttachPart,
+    GetPart,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    kind_name,
+    result_of,
+    sources_of,
+    virtual_parts,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.facts import Facts, slots_of
+from rmt_pipeline.protocol.queue.view import Plan, QueueView
+from rmt_pipeline.replica.accounting import Accounts
+from rmt_pipeline.replica.alter.apply import alters_first, unfinished_alters
+from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
+from rmt_pipeline.replica.claims import Holder
+from rmt_pipeline.replica.fetch import PartSource, find_sources
+from rmt_pipeline.replica.finish import finish_entries
+from rmt_pipeline.replica.missing import why_missing
+from rmt_pipeline.replica.publish import PartDiffers, Published, publish
+from rmt_pipeline.replica.publish_batch import Ready, publish_batch
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import is_here
+from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
+from rmt_pipeline.replica.work.mutate import MutateHere, fetch_or_mutate, mutate_here
+from rmt_pipeline.replica.work.single_merge import merges_awaited
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import in_a_thread
+from rmt_pipeline.zookeeper.keeper import Watch
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+
+Pool = Literal["fetch", "merge"]
+POOLS: tuple[Pool, ...] = ("fetch", "merge")
+UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # of a source that is not here: taken for large
+WAITING_SHOWN_MAX = 20
+CLONES_TOGETHER_MAX = 128  # a large part may come after them, and take long
+
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """One queue entry carried out, or tried in vain (`error`). Times in seconds.
+
+    `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
+    was made of here. `differs`: what was made is not what another replica has published.
+    """
+
+    part: PartName
+    kind: str
+    rows: int = 0
+    size_bytes: int = 0
+    rows_in: int = 0
+    bytes_in: int = 0
+    sources: tuple[PartName, ...] = ()
+    source_replica: str = ""
+    lag_s: float = 0.0
+    seconds: float = 0.0
+    error: str = ""
+    differs: bool = False
+    bug: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet."""
+
+    done: tuple[PartDone, ...] = ()
+    finished_without_work: int = 0
+    waiting: tuple[tuple[str, str], ...] = ()
+    next_retry_s: float | None = None
+
+    @property
+    def did_something(self) -> bool:
+        return bool(self.done) or self.finished_without_work > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """An entry that is going to run: fetched from a source, or made here."""
+
+    node: str
+    entry: LogEntry
+    how: PartSource | MergeHere | MutateHere
+
+    @property
+    def part(self) -> PartName:
+        return self.how.part
+
+    @property
+    def produces(self) -> tuple[PartName, ...]:
+        """What its claim names."""
+        return tuple(dict.fromkeys([*virtual_parts(self.entry), self.part]))
+
+
+@dataclass(slots=True)
+class Batch:
+    """Claimed entries that are carried out together: all are fetched, or merged, or mutated.
+
+    `left` are those whose claims `holder` still holds. Only whoever carries the batch out changes
+    it.
+    """
+
+    tasks: tuple[_Task, ...]
+    holder: Holder
+    left: dict[str, _Task] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = {task.node: task for task in self.tasks}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at the queue did by itself, and what it claimed: to be carried out."""
+
+    step: Step
+    batches: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What work needs besides the replica: who to fetch from, who merges, who mutates; and how to
+    begin something beside the loop that looks: a thread, in a simulated world a task.
+    """
+
+    peers: Peers
+    merger: Merger
+    mutator: Mutator
+    spawn: Callable[[Callable[[], None]], object] = in_a_thread
+
+
+class Executor:
+    """One pool of one replica in one process; remembers only when failures may be retried."""
+
+    def __init__(self, replica: Replica, tools: Tools, pool: Pool) -> None:
+        self._replica = replica
+        self._tools = tools
+        self._pool: Pool = pool
+        self._backoff = Backoff()
+
+    def step(self, watch: Watch | None) -> Step:
+        """Look once, and carry out what was claimed, one batch after the other: for who waits for
+        it. What broke as nobody expected is raised at the end.
+        """
+        look = self.look(watch)
+        done = list(look.step.done)
+        for number, batch in enumerate(look.batches):
+            try:
+                done += self.carry_out(batch)
+            except BaseException:
+                for later in look.batches[number + 1 :]:
+                    self.give_back(later)
+                raise
+        for one in done:
+            if one.bug is not None:
+                raise one.bug
+        now_s = self._replica.clock.monotonic_s()
+        return replace(look.step, done=tuple(done), next_retry_s=self._backoff.next_s(now_s))
+
+    def look(self, watch: Watch | None, elsewhere: Collection[PartName] = ()) -> Look:
+        """Choose and claim what may run now. The watch fires when the queue changes.
+
+        `elsewhere` are parts that are being made still for a session that is over: they are left
+        alone until they are whole, and then published, not made again. What ends the session or
+        makes the replica read-only is raised; then nothing is claimed.
+        """
+        replica, clock = self._replica, self._replica.clock
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries, watch)
+        if snapshot.is_lost:
+            raise TableIsReadOnly(
+                f"{replica} is lost and is cloning another replica; its server finishes that"
+            )
+        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+        self._backoff.keep_only(frozenset(view.entries))
+        self._backoff.notice_kills(replica, view.entries)
+        facts = self._facts(view)
+        plan = plan_of_pool(view, facts, self._pool)
+        finish_entries(replica, [node for node, _ in plan.done])
+        now_s = clock.monotonic_s()
+        ready = [
+            (node, entry)
+            for node, entry in plan.run
+            if pool_of(entry) == self._pool and not self._backoff.waits(node, now_s)
+        ]
+        altered, ready, awaiting = alters_first(replica, ready, self._backoff)
+        awaiting |= {
+            node: f"{result_of(entry)} was begun in a session that is over; it is being finished"
+            for node, entry in ready
+            if result_of(entry) in elsewhere
+        }
+        ready = [one for one in ready if one[0] not in awaiting]
+        failed: list[PartDone] = []
+        tasks = list(self._tasks(view, ready[: limits.ENTRIES_PER_CLAIM_MAX], failed))
+        waiting = [
+            (node, reason)
+            for node, reason in (*awaiting.items(), *plan.wait)
+            if pool_of(view.entries[node]) == self._pool
+        ]
+        step = Step(
+            done=tuple(failed),
+            finished_without_work=len(plan.done) + altered,
+            waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
+            next_retry_s=self._backoff.next_s(clock.monotonic_s()),
+        )
+        holder = Holder.new(replica)
+        look = Look(
+            step, tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
+        )
+        # Last of all: what is raised after it would leave claims behind.
+        if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
+            return Look(step)
+        return look
+
+    @staticmethod
+    def give_back(batch: Batch) -> None:
+        """What is left of a batch is not carried out here."""
+        batch.holder.give_back(batch.left)
+        batch.left.clear()
+
+    def _facts(self, view: QueueView) -> Facts:
+        """What this process knows beside ZooKeeper: sizes of the parts that queued merges want."""
+        sources = {
+            source
+            for entry in view.entries.values()
+            if isinstance(entry, MergeParts | MutatePart)
+            for source in sources_of(entry)
+            if source in view.current
+        }
+        claimed = [view.entries[node] for node in view.claims if node in view.entries]
+        sizes = {
+            source: self._replica.store.manifest(source).bytes_on_disk
+            for source in sources
+            if is_here(self._replica, source)
+        }
+        return Facts(
+            fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in claimed),
+            fetches_max=limits.FETCHES_MAX,
+            merges_busy=sum(slots_of(entry, sizes) for entry in claimed),
+            merges_max=limits.MERGES_MAX,
+            ttl_merges_busy=sum(
+                isinstance(entry, MergeParts) and entry.merge_type != MERGE_REGULAR
+                for entry in claimed
+            ),
+            ttl_merges_max=self._replica.settings.max_number_of_merges_with_ttl_in_pool,
+            size_limits=self._replica.size_limits(),
+            sizes=sizes,
+            merges_elsewhere=self._awaited(view),
+            unfinished_alters=unfinished_alters(self._replica, view.entries),
+        )
+
+    def _awaited(self, view: QueueView) -> dict[PartName, str]:
+        unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
+        return merges_awaited(self._replica, unclaimed) if self._pool == "merge" else {}
+
+    # --- what to do, and taking it ---
+
+    def _tasks(
+        self,
+        view: QueueView,
+        ready: Sequence[tuple[str, LogEntry]],
+        done: list[PartDone],
+    ) -> Iterator[_Task]:
+        """How each entry is carried out. Entries that can't be are in `done`, with the reason.
+
+        A part that is fetched because it covers the wanted one may overlap what others of these
+        entries want. Of those that overlap the first is taken; at the next step the rest is done.
+        """
+        wanted: list[tuple[str, LogEntry]] = []
+        taken: list[PartName] = []
+        for node, entry in ready:
+            here = self._here(view, entry)
+            if isinstance(here, FetchResult):
+                wanted.append((node, entry))
+            else:
+                taken.append(here.part)
+                yield _Task(node, entry, here)
+        parts = [(_result(entry), entry.source_replica) for _, entry in wanted]
+        sources = find_sources(self._replica, parts) if parts else {}
+        missing = why_missing(
+            self._replica,
+            (
+                _result(entry)
+                for _, entry in wanted
+                if not isinstance(sources[_result(entry)], PartSource)
+            ),
+        )
+        covers = False
+        for node, entry in wanted:
+            source = sources[_result(entry)]
+            if not isinstance(source, PartSource):
+                if (part := _result(entry)) in missing:
+                    source = NoReplicaHasPart(f"{source}: {missing[part]}")
+                done.append(self._failed(node, entry, source))
+                continue
+            if source.part != _result(entry):
+                covers = True
+                if view.may_take_actual_part(source.part, node) is not None:
+                    continue  # tried again at the next step
+            if covers and any(not source.part.disjoint(other) for other in taken):
+                continue
+            taken.append(source.part)
+            yield _Task(node, entry, source)
+
+    def _here(self, view: QueueView, entry: LogEntry) -> MergeHere | MutateHere | FetchResult:
+        if isinstance(entry, MutatePart):
+            return fetch_or_mutate(self._replica, view, entry)
+        return fetch_or_merge(self._replica, view, entry)
+
+    def _groups(
+        self, tasks: Sequence[_Task], sizes: Mapping[PartName, int]
+    ) -> Iterator[tuple[_Task, ...]]:
+        """What is carried out together, small before large. Fetches run side by side anyhow; small
+        merges, and small mutations, share a job. A large one is alone, so that nothing waits for
+        it; and one that failed before, so that nothing fails with it.
+        """
+        fetches: list[_Task] = []
+        alone: list[tuple[int, _Task]] = []
+        together: dict[type, list[_Task]] = {MergeHere: [], MutateHere: []}
+        for task in tasks:
+            if isinstance(task.how, PartSource):
+                fetches.append(task)
+                continue
+            size = sum(sizes.get(source, UNKNOWN_BYTES) for source in sources_of(task.entry))
+            if size > limits.SMALL_MERGE_BYTES or self._backoff.has_failed(task.node):
+                alone.append((size, task))
+            else:
+                together[type(task.how)].append(task)
+        alone.sort(key=itemgetter(0))
+        groups = [fetches, *together.values(), *([task] for _, task in alone)]
+        yield from (tuple(group) for group in groups if group)
+
+    # --- doing it ---
+
+    def carry_out(self, batch: Batch) -> Generator[PartDone, None, None]:
+        """What became of each entry of a batch, as it is done.
+
+        Failures of single entries are among the results, whatever broke; what ends the session is
+        raised. However it ends, no claim of the batch is held afterwards.
+        """
+        try:
+            yield from self._results(batch)
+        except ReplicaRetired:
+            raise
+        except Exception as error:  # noqa: BLE001  told to people and to whoever called us
+            for task in tuple(batch.left.values()):
+                yield self._failed_task(batch, task, error)
+        finally:
+            self.give_back(batch)
+
+    def _results(self, batch: Batch) -> Iterator[PartDone]:
+        started_s = self._replica.clock.monotonic_s()
+        kinds = {type(task.how) for task in batch.tasks}
+        assert len(kinds) == 1, f"a batch is of one kind, not of {kinds}"
+        hows = [task.how for task in batch.tasks]
+        if fetches := [how for how in hows if isinstance(how, PartSource)]:
+            yield from self._fetched(batch, fetches, started_s)
+        elif merges := [how for how in hows if isinstance(how, MergeHere)]:
+            with closing(merge_here(self._replica, self._tools.merger, merges)) as results:
+                yield from self._made(batch, results, started_s)
+        elif mutations := [how for how in hows if isinstance(how, MutateHere)]:
+            with closing(mutate_here(self._replica, self._tools.mutator, mutations)) as results:
+                yield from self._made(batch, results, started_s)
+
+    def _fetched(
+        self, batch: Batch, sources: Sequence[PartSource], started_s: float
+    ) -> Iterator[PartDone]:
+        replica, clock = self._replica, self._replica.clock
+        tasks = {
+            task.how.request: task for task in batch.tasks if isinstance(task.how, PartSource)
+        }
+        requests = [source.request for source in sources]
+        for request, outcome in self._tools.peers.fetch(requests, replica.store):
+            seconds = clock.monotonic_s() - started_s
+            yield self._arrived(batch, tasks[request], outcome, seconds)
+
+    def _made(
+        self,
+        batch: Batch,
+        results: Iterable[tuple[PartName, StagedPart | RmtError]],
+        started_s: float,
+    ) -> Iterator[PartDone]:
+        """Parts that only got another name are published together, others one by one."""
+        clock = self._replica.clock
+        tasks = {task.part: task for task in batch.tasks}
+        clones: list[Ready] = []
+
+        def named() -> Iterator[PartDone]:
+            for one, published in publish_batch(self._replica, clones) if clones else ():
+                seconds = clock.monotonic_s() - started_s
+                yield self._told(batch, tasks[one.part], published, seconds)
+            clones.clear()
+
+        accounts = Accounts(self._replica)
+        for part, made in results:
+            outcome = self._checked(accounts, tasks[part], made)
+            if isinstance(outcome, StagedPart) and outcome.is_clone:
+                clones.append(Ready(tasks[part].node, part, outcome))
+            else:
+                seconds = clock.monotonic_s() - started_s
+                yield self._arrived(batch, tasks[part], outcome, seconds)
+            if len(clones) == CLONES_TOGETHER_MAX:
+                yield from named()
+        yield from named()
+
+    @staticmethod
+    def _checked(
+        accounts: Accounts, task: _Task, made: StagedPart | RmtError
+    ) -> StagedPart | RmtError:
+        """What was made; or why it may not be published: then it stays there, to be looked at."""
+        if isinstance(made, StagedPart):
+            try:
+                accounts.require(task.entry, made.manifest)
+            except ReplicaRetired:
+                raise
+            except RmtError as error:
+                return error
+        return made
+
+    def _arrived(
+        self, batch: Batch, task: _Task, outcome: StagedPart | RmtError, seconds: float
+    ) -> PartDone:
+        """Publish what was fetched or made; or give the entry back with the reason."""
+        if isinstance(outcome, RmtError):
+            return self._failed_task(batch, task, outcome)
+        try:
+            published = self._publish(task, outcome)
+        except ReplicaRetired:
+            raise
+        except Exception as error:  # noqa: BLE001  of this part alone
+            return self._told(batch, task, error, seconds)
+        return self._told(batch, task, published, seconds)
+
+    def _told(
+        self, batch: Batch, task: _Task, published: Published | Exception, seconds: float
+    ) -> PartDone:
+        """What became of a task; what could not be published is given back."""
+        if isinstance(published, PartDiffers):
+            self._replica.memory.fetch_instead.learn({task.part: None})
+            return replace(self._failed_task(batch, task, published), differs=True)
+        if isinstance(published, Exception):
+            return self._failed_task(batch, task, published)
+        if not published.is_claimed:  # it went with the entry
+            del batch.left[task.node]
+        rows_in, bytes_in = self._taken_in(task)
+        return PartDone(
+            part=published.part,
+            kind="FETCH" if isinstance(task.how, PartSource) else kind_name(task.entry),
+            rows=published.rows,
+            size_bytes=published.size_bytes,
+            rows_in=rows_in,
+            bytes_in=bytes_in,
+            sources=sources_of(task.entry),
+            source_replica=task.how.replica if isinstance(task.how, PartSource) else "",
+            lag_s=self._replica.clock.now_s() - task.entry.create_time,
+            seconds=seconds,
+        )
+
+    def _taken_in(self, task: _Task) -> tuple[int, int]:
+        """Rows and bytes of what a part was made of; nothing of a part that was fetched."""
+        if isinstance(task.how, PartSource):
+            return 0, 0
+        store = self._replica.store
+        found = [store.manifest(part) for part in sources_of(task.entry) if store.has(part)]
+        return sum(one.rows for one in found), sum(one.bytes_on_disk for one in found)
+
+    def _publish(self, task: _Task, staged: StagedPart) -> Published:
+        replica = self._replica
+        if not isinstance(task.how, PartSource):
+            return publish(replica, task.node, task.part, staged)
+        expected = task.how.header
+        difference = None if expected is None else staged.manifest.header().difference(expected)
+        if difference is not None:
+            replica.store.discard(staged)
+            raise Corruption(
+                f"{replica}: {task.part} arrived from {task.how.replica} with another {difference} "
+                "than ZooKeeper has for it"
+            )
+        return publish(replica, task.node, task.part, staged, is_theirs=expected is not None)
+
+    def _failed_task(self, batch: Batch, task: _Task, error: Exception) -> PartDone:
+        failed = self._failed(task.node, task.entry, error, batch.holder)
+        del batch.left[task.node]
+        return failed
+
+    def _failed(
+        self, node: str, entry: LogEntry, error: Exception, holder: Holder | None = None
+    ) -> PartDone:
+        """The wait begins before the claim is given back: whoever looks next sees both."""
+        tries = self._backoff.failed(
+            node, self._replica.clock.monotonic_s(), longest_wait_s(self._replica, entry)
+        )
+        is_bug = not isinstance(error, RmtError | OSError)
+        reason = f"unexpected {error!r}" if is_bug else str(error)
+        try:
+            record_failure(self._replica, node, tries, reason, holder=holder)
+        except ReplicaRetired:
+            if is_bug:  # what broke matters more than that nobody can be told in ZooKeeper
+                raise error from None
+            raise
+        return PartDone(
+            part=_result(entry),
+            kind=kind_name(entry),
+            error=reason,
+            bug=error if is_bug else None,
+        )
+
+
+def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:
+    """The plan for workers of this pool; what others can run is in it too.
+
+    Merges wait for fetches that come before them, but no fetch for a merge that has not begun:
+    the merge may lack the very part that is to be fetched again.
+    """
+    merges = [node for node, entry in view.entries.items() if pool_of(entry) == "merge"]
+    skip = frozenset(merges) if pool == "fetch" else frozenset()
+    return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip)
+
+
+def pool_of(entry: LogEntry) -> Pool:
+    """Merges and mutations compute; everything else is quick (spec §4.10)."""
+    return "merge" if isinstance(entry, MergeParts | MutatePart) else "fetch"
+
+
+def _result(entry: LogEntry) -> PartName:
+    part = result_of(entry)
+    assert part is not None
+    return part

@@ -1,0 +1,165 @@
+"""A MUTATE_PART entry: made here from its source, or its result fetched from who has it (§5.7)."""
+
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from rmt_pipeline.compute.merge.job import SourcePart
+from rmt_pipeline.compute.mutate.job import (
+    MutateDone,
+    MutateFailure,
+    MutateJob,
+    MutateOutcome,
+    Mutator,
+    Untouched,
+)
+from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, RmtError
+from rmt_pipeline.protocol.log.entry import MutatePart
+from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.mutations.mutations import load_mutations
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import check_part, is_here, suspect
+from rmt_pipeline.replica.work.merge import DISK_RESERVED_FACTOR, FetchResult, somebody_has
+from rmt_pipeline.store.staging import StagedPart, Staging
+
+
+@dataclass(frozen=True, slots=True)
+class MutateHere:
+    entry: MutatePart
+
+    @property
+    def part(self) -> PartName:
+        return self.entry.result
+
+
+def fetch_or_mutate(
+    replica: Replica, view: QueueView, entry: MutatePart
+) -> MutateHere | FetchResult:
+    """The original's order of questions, as for merges (spec §5.7 `prepare`)."""
+    settings = replica.settings
+    if entry.result in replica.memory.fetch_instead:
+        return FetchResult("our own result differed from another replica's")
+    if entry.source not in view.current or not is_here(replica, entry.source):
+        return FetchResult(f"source {entry.source} is not here")
+    age_s = replica.clock.now_s() - entry.create_time
+    if age_s >= settings.prefer_fetch_merged_part_time_threshold:
+        size = replica.store.manifest(entry.source).bytes_on_disk
+        large = size >= settings.prefer_fetch_merged_part_size_threshold
+        if large and somebody_has(replica, entry.result):
+            return FetchResult("it is old and large, and another replica has it already")
+    return MutateHere(entry)
+
+
+def mutate_here(
+    replica: Replica, mutator: Mutator, tasks: Sequence[MutateHere]
+) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
+    """Mutate parts as one job; each result staged and whole, or the error that stopped it.
+
+    The sources are pinned meanwhile. A result that did not get published is thrown away by the
+    caller; staging directories of a process that dies are swept.
+    """
+    mutations = load_mutations(replica)
+    stagings: dict[str, Staging] = {}
+    jobs = []
+    with ExitStack() as held:
+        try:
+            for task in tasks:
+                try:
+                    held.enter_context(replica.store.pin([task.entry.source]))
+                    job, staging = _prepare(replica, mutations, task.entry)
+                except RmtError as error:  # the others can be made all the same
+                    yield task.part, error
+                    suspect(replica, error)
+                    continue
+                jobs.append(job)
+                stagings[job.result] = staging
+            kills = replica.memory.kills
+            held.enter_context(kills.watching(replica.keeper, replica.table, jobs))
+            for outcome in mutator.mutate(jobs) if jobs else ():
+                staging = stagings.pop(outcome.job.result)
+                kills.ended(outcome.job)
+                yield PartName.parse(outcome.job.result), _staged(replica, outcome, staging)
+                if isinstance(outcome, MutateFailure) and outcome.part:
+                    check_part(replica, PartName.parse(outcome.part))
+        except RmtError as error:  # nobody to compute: none of the rest is done
+            for result, staging in stagings.items():
+                staging.abandon()
+                yield PartName.parse(result), error
+            stagings.clear()
+        finally:
+            for staging in stagings.values():
+                staging.abandon()
+
+
+def _staged(
+    replica: Replica, outcome: MutateOutcome, staging: Staging
+) -> StagedPart | RmtError:
+    try:
+        match outcome:
+            case MutateDone(job) if (killed := _killed(replica, job)) is not None:
+                staging.abandon()
+                return killed
+            case MutateDone():
+                return staging.seal(outcome.manifest)
+            case Untouched(job):
+                source = PartName.parse(job.source.name)
+                return replica.store.clone_into(staging, source, job.unchanged())
+            case MutateFailure():
+                staging.abandon()
+                return outcome.error
+    except (
+        Corruption
+    ) as error:  # of this one: its directory was swept, or its source lost a file
+        suspect(replica, error)
+        return error
+
+
+def _killed(replica: Replica, job: MutateJob) -> Conflict | None:
+    """A kill takes hold of every part that is not published yet, also of one that is just made:
+    the next try does what is left to do.
+    """
+    nodes = [replica.table.mutation(one) for one in job.mutations]
+    stats = replica.keeper.exists_many(nodes)
+    gone = [one for one, stat in zip(job.mutations, stats, strict=True) if stat is None]
+    if not gone:
+        return None
+    return Conflict(
+        f"{replica}: mutation {', '.join(gone)} was killed while {job.source.name} was mutated; "
+        "what was made is thrown away"
+    )
+
+
+def _prepare(
+    replica: Replica, mutations: Mutations, entry: MutatePart
+) -> tuple[MutateJob, Staging]:
+    """Raises DiskFull, MissingPart, Corruption.
+
+    A mutation that was killed since the entry was written is not among those that are carried
+    out. Another replica may have been faster than the kill: then its part differs from ours,
+    and is fetched (spec §5.7, §7.8).
+    """
+    store = replica.store
+    source = SourcePart(
+        str(entry.source), store.directory(entry.source), store.manifest(entry.source)
+    )
+    needed = int(DISK_RESERVED_FACTOR * source.manifest.bytes_on_disk)
+    free = store.disk.free_bytes()
+    if free < needed:
+        raise DiskFull(
+            f"{replica}: mutating {entry.source} needs {needed} bytes beside it, {free} are free; "
+            "free some space, the mutation is tried again"
+        )
+    found = mutations.between(entry.source, entry.result.data_version)
+    staging = store.begin("mutate", str(entry.result))
+    job = MutateJob(
+        result=str(entry.result),
+        source=source,
+        staging=staging.local_path(""),
+        definition=replica.definition,
+        commands=tuple(mutation.commands for _, mutation in found),
+        mutations=tuple(mutation_id for mutation_id, _ in found),
+        create_time_s=entry.create_time,
+    )
+    return job, staging

@@ -1,0 +1,414 @@
+"""Work one pool of one replica: pull, have it carried out, linger on the watch (design §6).
+
+The same loop for Dagster's runs (which linger some seconds), `rmt worker` and `rmt serve --work`
+(which never end by themselves). The loop looks, claims, assigns and tells what was done; what takes
+long is done beside it, by its hands. So nothing waits for what is large but what needs it.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    OutcomeUnknown,
+    ReplicaDropped,
+    ReplicaRetired,
+    RmtError,
+    Unavailable,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.duty import MutationDuty
+from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import suspect
+from rmt_pipeline.replica.work.execute import Batch, Executor, Look, PartDone, Pool, Step, Tools
+from rmt_pipeline.system import Clock, Waker
+from rmt_pipeline.zookeeper.keeper import Keeper
+
+BATCHES_MAX = 64  # at once, of one pool; slots are a closer limit unless batches are tiny
+WAIT_MAX_S = 1.0  # between looks at `should_stop`; a watch that was missed costs at most this
+TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
+TROUBLE_WAIT_MAX_S = 8.0
+MERGE_LOOK_EVERY_S = 0.2  # a busy log wakes the merge pool at most this often
+
+
+Stop = Literal["", "idle", "deadline", "asked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Entries that were carried out, or failed, since the last flush."""
+
+    table: str
+    replica: str
+    pool: Pool
+    parts: tuple[PartDone, ...]
+
+
+@dataclass(slots=True)
+class WorkSummary:
+    """What one call of `work` did, and the reasons of what still waited when it ended."""
+
+    parts: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    failures: int = 0
+    differed: int = 0
+    """Results that were not what another replica had published; theirs were fetched."""
+    assigned: int = 0
+    finished_without_work: int = 0
+    stopped: Stop = ""
+    waiting: tuple[tuple[str, str], ...] = field(default=())
+
+    def looked(self, step: Step) -> None:
+        self.finished_without_work += step.finished_without_work
+        self.waiting = step.waiting
+
+    def add(self, parts: Collection[PartDone]) -> None:
+        for done in parts:
+            if done.error:
+                self.failures += 1
+                self.differed += done.differs
+                continue
+            self.parts += 1
+            self.rows += done.rows
+            self.size_bytes += done.size_bytes
+
+
+class Hands:
+    """Batches that are carried out beside the loop, each in what `spawn` begins. Thread-safe."""
+
+    def __init__(self, tools: Tools, waker: Waker) -> None:
+        """The waker is woken whenever an entry is done: others may be possible now."""
+        self._spawn = tools.spawn
+        self._waker = waker
+        self._lock = threading.Lock()
+        self._running: list[Batch] = []
+        self._done: list[PartDone] = []
+        self._broke: Exception | None = None
+
+    @property
+    def count(self) -> int:
+        """Batches that are being carried out."""
+        with self._lock:
+            return len(self._running)
+
+    @property
+    def are_busy(self) -> bool:
+        return self.count > 0
+
+    @property
+    def have_done(self) -> bool:
+        """Something that was not taken yet."""
+        with self._lock:
+            return bool(self._done)
+
+    def begin(self, executor: Executor, batch: Batch) -> None:
+        with self._lock:
+            self._running.append(batch)
+        try:
+            self._spawn(lambda: self._run(executor, batch))
+        except BaseException:
+            with self._lock:
+                self._running.remove(batch)
+            executor.give_back(batch)
+            raise
+
+    def taken(self) -> tuple[PartDone, ...]:
+        """What was done since this was asked last. Raises what broke outside of any entry."""
+        with self._lock:
+            done, self._done = self._done, []
+            broke, self._broke = self._broke, None
+        if broke is not None:
+            raise broke
+        return tuple(done)
+
+    def made_elsewhere(self, keeper: Keeper) -> frozenset[PartName]:
+        """What is still being made by batches that were claimed in another session. That one is
+        over, so the entries are free; what is made will be found when they are taken again.
+        """
+        with self._lock:
+            others = [one for one in self._running if one.holder.replica.keeper is not keeper]
+        return frozenset(task.part for batch in others for task in list(batch.left.values()))
+
+    def _run(self, executor: Executor, batch: Batch) -> None:
+        try:
+            with closing(executor.carry_out(batch)) as results:
+                for done in results:
+                    with self._lock:
+                        self._done.append(done)
+                    self._waker.wake()
+        except RmtError:
+            pass  # the session is over, or nobody answers; the loop finds out by itself
+        except Exception as error:  # noqa: BLE001  raised in the loop
+            with self._lock:
+                self._broke = error
+        finally:
+            with self._lock:
+                self._running.remove(batch)
+            self._waker.wake()
+
+
+class Worker:
+    """One pool of one replica, bound to its session. `turn` is one look at the queue."""
+
+    def __init__(self, replica: Replica, tools: Tools, pool: Pool, *, select: bool) -> None:
+        """With `select`, the merge pool also proposes merges and pieces of mutations (a leader's
+        duty, spec §6.1), and notes which mutations are finished.
+        """
+        self.replica = replica
+        self.pool = pool
+        self.executor = Executor(replica, tools, pool)
+        self._select = select
+        self._mutations = MutationDuty(replica)
+        self._select_next_s = 0.0
+        self._select_sleep_s = replica.settings.merge_selecting_sleep_ms / 1000
+
+    def turn(
+        self, waker: Waker, *, progress: bool = False, elsewhere: Collection[PartName] = ()
+    ) -> tuple[Look, list[Assigned]]:
+        """The fetch pool pulls the log; the merge pool follows the queue that this fills.
+
+        `progress`: something was done since the last turn. What was claimed is in the look, for the
+        caller to have it carried out; if this raises, nothing is claimed. A part that can't be read
+        stops nobody: it is fetched again, and the next turn goes on without it.
+        """
+        look = Look(Step())
+        try:
+            if self.pool == "fetch":
+                pull_log(self.replica, waker.wake)
+                return self.executor.look(None, elsewhere), []
+            look = self.executor.look(waker.wake, elsewhere)
+            return look, self._propose(waker, look, progress=progress)
+        except BaseException as error:
+            for batch in look.batches:
+                self.executor.give_back(batch)
+            if not isinstance(error, Corruption):
+                raise
+            problem = suspect(self.replica, error)
+            if problem is None or error.part is None:
+                raise
+            return Look(Step(done=(PartDone(error.part, "CHECK_PART", error=problem),))), []
+
+    def _propose(self, waker: Waker, look: Look, *, progress: bool) -> list[Assigned]:
+        if not self._select:
+            return []
+        did_something = progress or look.step.did_something
+        assigned = self._mutations.turn(waker.wake, progress=did_something)
+        if not assigned and not look.step.did_something:
+            assigned = self._assign()
+        return assigned
+
+    def _assign(self) -> list[Assigned]:
+        """At most every `merge_selecting_sleep_ms`, slower and slower while nothing is found."""
+        settings, now = self.replica.settings, self.replica.clock.monotonic_s()
+        if now < self._select_next_s:
+            return []
+        outcome = select_and_assign(self.replica, aggressive=False)
+        shortest_s = settings.merge_selecting_sleep_ms / 1000
+        if isinstance(outcome, Assigned):
+            self._select_sleep_s = shortest_s
+            self._select_next_s = now
+            return [outcome]
+        if not outcome.changed:
+            slower_s = self._select_sleep_s * settings.merge_selecting_sleep_slowdown_factor
+            self._select_sleep_s = min(slower_s, settings.max_merge_selecting_sleep_ms / 1000)
+        self._select_next_s = now + self._select_sleep_s
+        return []
+
+    def idle_s(self, step: Step) -> float:
+        """How long nothing is to be done unless a watch fires."""
+        waits = [WAIT_MAX_S]
+        if step.next_retry_s is not None:
+            waits.append(step.next_retry_s)
+        if self._select:
+            now = self.replica.clock.monotonic_s()
+            waits += [self._select_next_s - now, self._mutations.next_s(now)]
+        return max(0.0, min(waits))
+
+
+def work(
+    replica: Callable[[], Replica],
+    tools: Tools,
+    pool: Pool,
+    *,
+    waker: Waker,
+    linger_s: float | None,
+    max_s: float | None = None,
+    select: bool = False,
+    on_flush: Callable[[Flush], None],
+    should_stop: Callable[[], bool],
+) -> WorkSummary:
+    """Work until idle for `linger_s` seconds (None: for ever), at most `max_s` seconds, and until
+    what was begun by then is done.
+
+    `replica` gives one with a living session: when a session ends, the next one is asked for.
+    Raises ZooKeeperUnreachable when there is none to be had, ReplicaDropped.
+    """
+    loop = _Loop(replica, tools, pool, waker, select=select, on_flush=on_flush)
+    clock = replica().clock
+    started_s = clock.monotonic_s()
+    loop.busy_s = started_s
+    try:
+        while not loop.summary.stopped:
+            now_s = clock.monotonic_s()
+            idle_s = loop.idle_s(now_s)
+            loop.summary.stopped = _why_stop(
+                should_stop(), now_s - started_s, max_s, idle_s, linger_s
+            )
+            if not loop.summary.stopped:
+                loop.turn(None if linger_s is None else max(linger_s - idle_s, 0.0))
+    except Exception:
+        loop.finish()
+        raise
+    loop.finish()
+    return loop.summary
+
+
+class _Loop:
+    """Looks, has done what it finds, and waits for more."""
+
+    def __init__(
+        self,
+        replica: Callable[[], Replica],
+        tools: Tools,
+        pool: Pool,
+        waker: Waker,
+        *,
+        select: bool,
+        on_flush: Callable[[Flush], None],
+    ) -> None:
+        self.summary = WorkSummary()
+        self.busy_s = 0.0
+        """When there was something to do last."""
+        self._replica = replica
+        self._tools = tools
+        self._pool: Pool = pool
+        self._waker = waker
+        self._select = select
+        self._on_flush = on_flush
+        self._hands = Hands(tools, waker)
+        self._worker: Worker | None = None
+        self._trouble_s = 0.0
+
+    def idle_s(self, now_s: float) -> float:
+        """For how long there was nothing to do; what hands are at is something."""
+        if self._hands.are_busy or self._hands.have_done:
+            self.busy_s = now_s
+        return now_s - self.busy_s
+
+    def turn(self, linger_left_s: float | None) -> None:
+        living = self._replica()
+        if self._worker is None or self._worker.replica is not living:
+            self._worker = Worker(living, self._tools, self._pool, select=self._select)
+        worker, clock = self._worker, living.clock
+        began_s = clock.monotonic_s()
+        progress = self._flush(self._hands.taken())
+        if self._hands.count >= BATCHES_MAX:
+            self.busy_s = began_s
+            self._waker.wait_s(WAIT_MAX_S)
+            return
+        try:
+            look, assigned = worker.turn(
+                self._waker,
+                progress=progress,
+                elsewhere=self._hands.made_elsewhere(living.keeper),
+            )
+        except (ReplicaRetired, Unavailable, OutcomeUnknown) as error:
+            if isinstance(error, ReplicaDropped) and self._is_dropped(living):
+                raise
+            # Nothing is held: what had no answer either is settled by the session itself, or is
+            # found when we look again.
+            self._pause(error)
+            return
+        self._trouble_s = 0.0
+        self._begin(worker, look)
+        self.summary.looked(look.step)
+        self.summary.assigned += len(assigned)
+        found = bool(look.batches) or look.step.did_something or bool(assigned)
+        self._flush(look.step.done)
+        now_s = clock.monotonic_s()
+        if found or progress or self._hands.are_busy:
+            self.busy_s = now_s
+        if not found:
+            self._wait(worker, look.step, linger_left_s)
+        elif (
+            self._hands.are_busy
+        ):  # half of our time is enough: the next look finds more at once
+            clock.sleep_s(min(now_s - began_s, WAIT_MAX_S))
+
+    def _let_hands_work(self, clock: Clock, longest_s: float) -> None:
+        """Looking half of our time is enough: the next look finds more at once. What wakes us
+        meanwhile is found by that look.
+        """
+        until_s = clock.monotonic_s() + longest_s
+        while self._hands.are_busy and (left_s := until_s - clock.monotonic_s()) > 0:
+            self._waker.wait_s(left_s)
+
+    def _begin(self, worker: Worker, look: Look) -> None:
+        for number, batch in enumerate(look.batches):
+            try:
+                self._hands.begin(worker.executor, batch)
+            except BaseException:
+                for later in look.batches[number + 1 :]:
+                    worker.executor.give_back(later)
+                raise
+
+    def _wait(self, worker: Worker, step: Step, linger_left_s: float | None) -> None:
+        longest_s = WAIT_MAX_S if linger_left_s is None else linger_left_s
+        self._waker.wait_s(min(worker.idle_s(step), longest_s))
+        if self._pool == "merge" and not self._hands.have_done:
+            worker.replica.clock.sleep_s(MERGE_LOOK_EVERY_S)
+
+    def finish(self) -> None:
+        """Wait for what was begun, and tell what became of it. Raises what broke, at the end."""
+        broke: Exception | None = None
+        is_over = False
+        while not is_over:
+            is_over = not self._hands.are_busy
+            try:
+                self._flush(self._hands.taken())
+            except Exception as error:  # noqa: BLE001  raised below
+                broke = broke or error
+            if not is_over:
+                self._waker.wait_s(WAIT_MAX_S)
+        if broke is not None:
+            raise broke
+
+    def _flush(self, parts: tuple[PartDone, ...]) -> bool:
+        self.summary.add(parts)
+        if parts and self._worker is not None:
+            living = self._worker.replica
+            self._on_flush(Flush(living.definition.full_name, living.name, self._pool, parts))
+        return bool(parts)
+
+    @staticmethod
+    def _is_dropped(living: Replica) -> bool:
+        """A session may see the tree as it was before the replica was made."""
+        try:
+            living.keeper.sync(living.table.root)
+            return living.keeper.exists(living.paths.queue) is None
+        except RmtError:
+            return False  # ask again later
+
+    def _pause(self, error: RmtError) -> None:
+        """Longer and longer while it goes on; a session that has ended is followed by another one
+        at once, the first time.
+        """
+        if self._trouble_s or not isinstance(error, ReplicaRetired):
+            self._waker.wait_s(max(self._trouble_s, TROUBLE_WAIT_S))
+        self._trouble_s = min(max(2 * self._trouble_s, TROUBLE_WAIT_S), TROUBLE_WAIT_MAX_S)
+
+
+def _why_stop(
+    asked: bool, worked_s: float, max_s: float | None, idle_s: float, linger_s: float | None
+) -> Stop:
+    if asked:
+        return "asked"
+    if max_s is not None and worked_s >= max_s:
+        return "deadline"
+    return "idle" if linger_s is not None and idle_s >= linger_s else ""

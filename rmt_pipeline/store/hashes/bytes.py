@@ -1,0 +1,111 @@
+"""Hashes of byte strings of any length, without a Python step per string."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmt_pipeline.store.hashes.lanes import KEYS, LANES, Words, mix
+
+Offsets = NDArray[np.int64]
+
+_WORD = 8
+_HEAD_WORDS = 8  # words per string that are taken one by one over all strings of a slice
+_SLICE_BYTES = 1 << 20
+_TAIL_MASKS = np.array([(1 << (8 * kept)) - 1 for kept in range(_WORD + 1)], dtype=np.uint64)
+
+
+def hash_bytes(data: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
+    """Hashes of `data[offsets[i]:offsets[i + 1]]` into `out`, shape (2, number of strings)."""
+    count = len(offsets) - 1
+    low = 0
+    while low < count:
+        limit = int(offsets[low]) + _SLICE_BYTES
+        high = min(count, int(np.searchsorted(offsets, limit, side="right")) - 1)
+        if high <= low:
+            high = low + 1
+            _one_long(data[offsets[low] : offsets[high]], out[:, low:high])
+        else:
+            first, last = int(offsets[low]), int(offsets[high])
+            # The copy has room behind it, so that a word may be read at every byte.
+            padded = np.zeros(last - first + _WORD, dtype=np.uint8)
+            padded[: last - first] = data[first:last]
+            _many(padded, offsets[low : high + 1] - first, out[:, low:high])
+        low = high
+
+
+def _many(padded: NDArray[np.uint8], offsets: Offsets, out: Words) -> None:
+    words_at = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded.data, strides=(1,))
+    starts = offsets[:-1]
+    lengths = np.diff(offsets)
+    out.fill(0)
+    longest = int(lengths.max(initial=0))
+    shortest = int(lengths.min(initial=0))
+    for place in range(min(-(-longest // _WORD), _HEAD_WORDS)):
+        done = place * _WORD
+        if shortest >= done + _WORD:
+            _add_words(words_at[starts + done], place, out, slice(None))
+        else:
+            rows = np.flatnonzero(lengths > done)
+            kept = np.minimum(lengths[rows] - done, _WORD)
+            words = words_at[starts[rows] + done] & _TAIL_MASKS[kept]
+            _add_words(words, place, out, slice(None) if len(rows) == len(lengths) else rows)
+    if longest > _HEAD_WORDS * _WORD:
+        rows = np.flatnonzero(lengths > _HEAD_WORDS * _WORD)
+        _add_rest(words_at, starts[rows], lengths[rows], rows, out)
+    _finish(lengths, out)
+
+
+def _add_words(words: Words, place: int, out: Words, rows: slice | NDArray[np.int64]) -> None:
+    """The word at `place` of each of `rows`."""
+    mixed, scratch = np.empty_like(words), np.empty_like(words)
+    for lane in LANES:
+        key = np.uint64(((place + 1) * int(KEYS["word"][lane])) & (2**64 - 1))
+        np.add(words, key, out=mixed)
+        mix(mixed, scratch, lane)
+        out[lane, rows] += mixed
+
+
+def _add_rest(
+    words_at: Words, starts: Offsets, lengths: Offsets, rows: NDArray[np.int64], out: Words
+) -> None:
+    """All words behind the head of long strings, laid out one string after the other."""
+    counts = -(-lengths // _WORD) - _HEAD_WORDS
+    ends = np.cumsum(counts)
+    firsts = ends - counts
+    number = np.arange(int(ends[-1]))
+    places = number - np.repeat(firsts, counts) + _HEAD_WORDS
+    words = words_at[np.repeat(starts, counts) + places * _WORD]
+    words[ends - 1] &= _TAIL_MASKS[(lengths - 1) % _WORD + 1]
+    mixed, scratch = np.empty_like(words), np.empty_like(words)
+    for lane in LANES:
+        np.multiply((places + 1).astype(np.uint64), KEYS["word"][lane], out=mixed)
+        np.add(mixed, words, out=mixed)
+        mix(mixed, scratch, lane)
+        out[lane, rows] += np.add.reduceat(mixed, firsts)
+
+
+def _one_long(data: NDArray[np.uint8], out: Words) -> None:
+    """One string of more than a slice, in pieces."""
+    out.fill(0)
+    for start in range(0, len(data), _SLICE_BYTES):
+        piece = data[start : start + _SLICE_BYTES]
+        padded = np.zeros(-(-len(piece) // _WORD) * _WORD, dtype=np.uint8)
+        padded[: len(piece)] = piece
+        words = padded.view("<u8")
+        first_place = np.uint64(start // _WORD + 1)
+        places = np.arange(len(words), dtype=np.uint64) + first_place
+        scratch = np.empty_like(words)
+        for lane in LANES:
+            mixed = places * KEYS["word"][lane]
+            np.add(mixed, words, out=mixed)
+            mix(mixed, scratch, lane)
+            out[lane] += np.add.reduce(mixed)
+    _finish(np.array([len(data)]), out)
+
+
+def _finish(lengths: NDArray[np.int64], out: Words) -> None:
+    scratch = np.empty_like(out[0])
+    for lane in LANES:
+        np.multiply(lengths.astype(np.uint64), KEYS["length"][lane], out=scratch)
+        out[lane] += scratch
+        out[lane] += KEYS["bytes"][lane]
+        mix(out[lane], scratch, lane)

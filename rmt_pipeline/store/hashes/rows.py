@@ -1,0 +1,216 @@
+"""Hashes of rows by their logical content: to prove that replicas, merges and retries agree.
+
+* `row_hash`: the sum over all rows. Order does not count, sums of parts add up, a plain merge
+  conserves it. Within a row a value counts together with its column's name.
+* `column_hashes`: for each column the sum over its values, without the name.
+* `content_hash`: the rows in their order, for the ids of blocks.
+
+All are numbers of 128 bits. They find accidents, not adversaries: whoever chooses values freely
+can construct equal sums. What is hashed exactly: `lanes` and `values`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rmt_pipeline.store.hashes.bytes import hash_bytes
+from rmt_pipeline.store.hashes.lanes import (
+    KEYS,
+    LANES,
+    MASK_128,
+    Words,
+    mix,
+    ramp,
+    slices,
+    sums_128,
+)
+from rmt_pipeline.store.hashes.values import HashedValues, lanes_of, values_of
+
+_ONE = np.uint64(1)
+_WHOLE = np.zeros(1, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class RowHashes:
+    """What `hash_table` found. Adds up: `a + b` is for the rows of `a` and then those of `b`.
+
+    For `content_hash` to add up too, `b` must have been hashed with `start_position=a.rows`.
+    """
+
+    rows: int
+    row_hash: int
+    column_hashes: Mapping[str, int] = field(hash=False)
+    content_hash: int
+
+    def __add__(self, other: "RowHashes") -> "RowHashes":
+        assert self.column_hashes.keys() == other.column_hashes.keys()
+        return RowHashes(
+            self.rows + other.rows,
+            (self.row_hash + other.row_hash) & MASK_128,
+            {
+                name: (value + other.column_hashes[name]) & MASK_128
+                for name, value in self.column_hashes.items()
+            },
+            (self.content_hash + other.content_hash) & MASK_128,
+        )
+
+
+def hash_table(table: pa.Table | pa.RecordBatch, *, start_position: int = 0) -> RowHashes:
+    """The hashes of a table whose first row is row `start_position` of its part.
+
+    Needs about 2 MB beside the table, and 16 bytes per distinct value of dictionary columns.
+    Raises UnknownType for a column whose type has no hash.
+    """
+    return hash_groups(table, [0], start_position=start_position)[0]
+
+
+def hash_groups(
+    table: pa.Table | pa.RecordBatch, starts: Sequence[int], *, start_position: int = 0
+) -> list[RowHashes]:
+    """The hashes of consecutive groups of rows, each as of a table of its own.
+
+    `starts` are the rows at which the groups begin, ascending from 0. For many small groups this
+    is far faster than a call for each.
+    """
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    names = table.column_names
+    assert len(set(names)) == len(names), f"a column appears twice in {names}"
+    assert starts[0] == 0, "rows in front of the first group"
+    totals = _Totals(names, starts)
+    offset = 0
+    # Batches cut all columns alike, wherever their own chunks end.
+    for batch in table.to_batches():
+        columns = [values_of(column) for column in batch.columns]
+        for start, stop in slices(0, len(batch)):
+            groups = _Groups.between(starts, offset + start, offset + stop)
+            rows, sums = _rows(names, columns, (start, stop), groups.cuts)
+            totals.add(totals.columns, groups, sums)
+            totals.add({"": totals.rows}, groups, {"": sums_128(rows, groups.cuts)})
+            scratch = np.empty_like(rows[0])
+            for lane in LANES:
+                rows[lane] += groups.places(start_position, KEYS["position"][lane])
+                mix(rows[lane], scratch, lane)
+            totals.add({"": totals.content}, groups, {"": sums_128(rows, groups.cuts)})
+        offset += len(batch)
+    return totals.hashes(table.num_rows)
+
+
+class _Totals:
+    """What was added up so far, group by group."""
+
+    def __init__(self, names: Sequence[str], starts: Sequence[int]) -> None:
+        self._starts = starts
+        self.rows = [0] * len(starts)
+        self.content = [0] * len(starts)
+        self.columns = {name: [0] * len(starts) for name in names}
+
+    @staticmethod
+    def add(
+        totals: Mapping[str, list[int]], groups: "_Groups", sums: Mapping[str, list[int]]
+    ) -> None:
+        for name, values in sums.items():
+            total = totals[name]
+            for group, value in enumerate(values, groups.first):
+                total[group] = (total[group] + value) & MASK_128
+
+    def hashes(self, rows: int) -> list[RowHashes]:
+        ends = [*self._starts[1:], rows]
+        return [
+            RowHashes(
+                end - start,
+                self.rows[group],
+                {name: totals[group] for name, totals in self.columns.items()},
+                self.content[group],
+            )
+            for group, (start, end) in enumerate(zip(self._starts, ends, strict=True))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The groups in the rows `row..end` of a table: number of the first, where each begins here."""
+
+    first: int
+    cuts: NDArray[np.int64]
+    row: int
+    end: int
+    first_start: int
+    """The row at which the first of them begins, perhaps before `row`."""
+
+    @classmethod
+    def between(cls, starts: Sequence[int], row: int, end: int) -> "_Groups":
+        first = bisect_right(starts, row) - 1
+        inside = starts[first : bisect_left(starts, end)]
+        cuts = np.maximum(np.asarray(inside, dtype=np.int64) - row, 0)
+        return cls(first, cuts, row, end, starts[first])
+
+    def places(self, start_position: int, step: np.uint64) -> Words:
+        """`(position + 1) * step` for each row's position in its group."""
+        count = self.end - self.row
+        if len(self.cuts) == 1:
+            return ramp(start_position + self.row - self.first_start + 1, count, step)
+        begins = self.cuts + self.row
+        begins[0] = self.first_start
+        lengths = np.diff(self.cuts, append=count)
+        places = np.arange(self.row, self.end) - np.repeat(begins, lengths)
+        return (places + (start_position + 1)).astype(np.uint64) * step
+
+
+def hash_values(array: pa.Array | pa.ChunkedArray) -> list[int]:
+    """The 128-bit hash of each value."""
+    if isinstance(array, pa.ChunkedArray):
+        return [value for chunk in array.chunks for value in hash_values(chunk)]
+    return lanes_to_ints(lanes_of(array))
+
+
+def hash_each_row(table: pa.Table | pa.RecordBatch) -> list[int]:
+    """The 128-bit hash of each row; their sum is `row_hash`."""
+    hashes: list[int] = []
+    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+    for batch in batches:
+        columns = [values_of(column) for column in batch.columns]
+        for start, stop in slices(0, len(batch)):
+            rows, _ = _rows(batch.schema.names, columns, (start, stop), _WHOLE)
+            hashes += lanes_to_ints(rows)
+    return hashes
+
+
+def lanes_to_ints(lanes: Words) -> list[int]:
+    return [low | (high << 64) for low, high in zip(*lanes.tolist(), strict=True)]
+
+
+def _rows(
+    names: Sequence[str],
+    columns: Sequence[HashedValues],
+    bounds: tuple[int, int],
+    cuts: NDArray[np.int64],
+) -> tuple[Words, dict[str, list[int]]]:
+    """The hashes of the rows in `bounds`, shape (2, rows), and each column's sums by group."""
+    start, stop = bounds
+    rows = np.zeros((2, stop - start), dtype=np.uint64)
+    one = np.empty_like(rows)
+    sums = {}
+    for name, values in zip(names, columns, strict=True):
+        values.fill(start, stop, one)
+        sums[name] = sums_128(one, cuts)
+        factors = _name_factors(name)
+        for lane in LANES:
+            np.multiply(one[lane], factors[lane], out=one[lane])
+            np.add(rows[lane], one[lane], out=rows[lane])
+    for lane in LANES:
+        mix(rows[lane], one[0], lane)
+    return rows, sums
+
+
+@lru_cache(maxsize=10_000)
+def _name_factors(name: str) -> tuple[np.uint64, np.uint64]:
+    encoded = np.frombuffer(name.encode(), np.uint8)
+    lanes = np.empty((2, 1), dtype=np.uint64)
+    hash_bytes(encoded, np.array([0, len(encoded)]), lanes)
+    return lanes[0, 0] | _ONE, lanes[1, 0] | _ONE

@@ -1,0 +1,236 @@
+"""The house: folders by noun, arrows that never come back, one meaning per name."""
+
+import ast
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from tests.tidy import tree
+
+STARTUP = "start-up"
+"""The word that a comment beside an import inside a function has, or the module's docstring."""
+
+MAPS = ("docs/architecture.md", "docs/where.md")
+
+FAMILY_MIN = 3
+"""So many modules with the same first word, in one folder, are a folder."""
+
+SAME_NAME = {
+    "Done": "an entry of a queue, and a statement",
+    "activate": "an action, and the multi that it sends",
+    "alter_table": "a statement, read and carried out",
+    "attach_table": "a statement, read and carried out",
+    "build_definitions": "each code location has one",
+    "cast": "the form of CAST, and what it becomes",
+    "conform": "an insert's data, and an expression's result, brought to a column's type",
+    "create_mutation": "an action, and the multi that it sends",
+    "create_replica": "an action, and the multi that it sends",
+    "create_table": "a statement, read and carried out, and the multi that it sends",
+    "explain_merges": "a command is called as what it runs or shows",
+    "insert": "a statement, read and carried out",
+    "main": "what a program begins with",
+    "merges": "a command is called as what it runs or shows",
+    "optimize": "a statement, read and carried out",
+    "serve": "a command is called as what it runs or shows",
+    "setting": "what a setting is, and one as it is written",
+    "settings": "as a statement writes them, and the table of all of them",
+    "sync_replica": "a statement, read and carried out",
+    "trim_log": "an action, and the multi that it sends",
+    "unescape": "of znodes, and of literals",
+    "unquote": "of znodes, and of names",
+    "zookeeper": "a command is called as what it runs or shows",
+}
+"""Public names that may be defined more than once, and why."""
+
+
+EXCUSED = {
+    (
+        "rmt_pipeline.protocol.errors",
+        "rmt_pipeline.protocol.parts.name",
+    ): "an error names its part",
+    (
+        "rmt_pipeline.zookeeper.keeper",
+        "rmt_pipeline.zookeeper.strays",
+    ): "a keeper has its strays",
+}
+"""Arrows that close a circle and stand under TYPE_CHECKING, and why they may."""
+
+CIRCLED: tuple[str, ...] = ()
+"""Rooms with circles inside, and between their folders: fewer each time."""
+
+SPELLED: tuple[str, ...] = ()
+"""Families that are still prefixes: fewer each time."""
+
+
+def modules() -> dict[str, Path]:
+    return {tree.dotted(file): file for file in tree.modules(*tree.PACKAGES)}
+
+
+def arrows() -> dict[str, set[str]]:
+    """Which module imports which, also inside functions."""
+    known = modules()
+    return {
+        module: {name for name in tree.imported_names(file) if name in known} - {module}
+        for module, file in known.items()
+    }
+
+
+def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """One circle of the graph, if there is one."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def room(module: str) -> str:
+    """The folder of a module. One that stands beside folders is a room by itself."""
+    folder = modules()[module].parent
+    beside = any(one.parent != folder and folder in one.parents for one in modules().values())
+    return module if beside else ".".join(folder.parts)
+
+
+def straight() -> dict[str, set[str]]:
+    """The arrows but for those that are excused."""
+    return {
+        module: {
+            name
+            for name in names
+            if (module, name) not in EXCUSED and not (_is_circled(module) and _is_circled(name))
+        }
+        for module, names in arrows().items()
+    }
+
+
+def _is_circled(module: str) -> bool:
+    return ".".join(module.split(".")[:2]) in CIRCLED
+
+
+def test_no_module_needs_itself() -> None:
+    assert circle(straight()) == []
+
+
+def test_every_excuse_is_needed() -> None:
+    graph = arrows()
+    assert [arrow for arrow in EXCUSED if arrow[1] not in graph.get(arrow[0], ())] == []
+
+
+def test_no_folder_needs_itself() -> None:
+    rooms = {module: room(module) for module in modules()}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for module, names in straight().items():
+        graph[rooms[module]] |= {rooms[name] for name in names} - {rooms[module]}
+    assert circle(graph) == []
+
+
+def _imports_in_functions(file: Path) -> Iterator[int]:
+    for node in ast.walk(tree.syntax(file)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Import | ast.ImportFrom):
+                    yield inner.lineno
+
+
+def _comments(file: Path) -> dict[int, str]:
+    with tokenize.open(tree.ROOT / file) as source:
+        tokens = list(tokenize.generate_tokens(source.readline))
+    return {one.start[0]: one.string for one in tokens if one.type == tokenize.COMMENT}
+
+
+def test_an_import_inside_a_function_is_for_start_up_time_and_says_so() -> None:
+    """Else it hides a circle, or is a habit."""
+    silent = []
+    for file in modules().values():
+        if STARTUP in (ast.get_docstring(tree.syntax(file)) or ""):
+            continue
+        comments = _comments(file)
+        silent += [
+            f"{file}:{line}"
+            for line in sorted(set(_imports_in_functions(file)))
+            if STARTUP not in comments.get(line, "") + comments.get(line - 1, "")
+        ]
+    assert silent == []
+
+
+def _is_type_name(name: str) -> bool:
+    return name[0].isupper() and not name.isupper()
+
+
+def _public_names(file: Path) -> Iterator[str]:
+    """Classes, functions and named types of a module's top level."""
+    for node in tree.syntax(file).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) if _is_type_name(name):
+                yield name
+
+
+def test_every_public_name_is_defined_once() -> None:
+    """One word, one meaning, in the whole project; what may not be so has its reason."""
+    found = Counter(
+        name
+        for file in modules().values()
+        for name in set(_public_names(file))
+        if not name.startswith("_")
+    )
+    twice = {name for name, count in found.items() if count > 1}
+    assert sorted(twice - SAME_NAME.keys()) == []
+    assert sorted(SAME_NAME.keys() - twice) == []
+
+
+def test_no_family_is_spelled_as_a_prefix() -> None:
+    families: dict[tuple[Path, str], set[str]] = defaultdict(set)
+    for file in modules().values():
+        families[file.parent, file.stem.partition("_")[0]].add(file.stem)
+    spelled = {
+        f"{folder}/{word}_*": sorted(names)
+        for (folder, word), names in families.items()
+        if len(names) >= FAMILY_MIN and word
+    }
+    assert sorted(spelled) == sorted(SPELLED)
+
+
+def test_the_map_has_every_folder() -> None:
+    """docs/architecture.md says of each folder what is in it and what may not come in."""
+    text = tree.text("docs/architecture.md")
+    folders = set()
+    for file in modules().values():
+        top, *inside = file.parent.parts
+        folders.add("/".join([*(inside if top == "rmt_pipeline" else [top, *inside]), ""]))
+    assert sorted(one for one in folders - {""} if f"`{one}`" not in text) == []
+
+
+def _place(path: str) -> Path:
+    inside = Path("rmt_pipeline") / path
+    return inside if (tree.ROOT / inside).exists() else Path(path)
+
+
+def test_every_path_that_the_maps_name_exists() -> None:
+    named = {
+        path
+        for text in map(tree.text, MAPS)
+        for path in re.findall(r"`([\w/.-]+(?:\.(?:py|md|txt|json)|/))`", text)
+    }
+    assert len(named) > 100
+    assert sorted(path for path in named if not (tree.ROOT / _place(path)).exists()) == []
+
+
+def test_every_function_that_the_walks_name_is_where_they_say() -> None:
+    named = re.findall(r"`([\w.]+)`\s+\(`([\w/]+\.py)`\)", tree.text("docs/architecture.md"))
+    assert len(named) > 20
+    wrong = [
+        f"{name} in {path}"
+        for name, path in named
+        if name.rpartition(".")[2]
+        not in {
+            node.name
+            for node in ast.walk(tree.syntax(_place(path)))
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+    ]
+    assert wrong == []

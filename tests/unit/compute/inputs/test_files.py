@@ -1,0 +1,281 @@
+"""Text files: every bad line is found and named, every way of reading agrees."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmt_pipeline.compute.inputs import csv as input_csv
+from rmt_pipeline.compute.inputs import json as input_json
+from rmt_pipeline.compute.inputs import tsv as input_tsv
+from rmt_pipeline.compute.inputs.conform import CsvFile, JsonLinesFile, TsvFile, file_of_format
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    IncorrectData,
+    UnknownColumn,
+    UnknownFormat,
+    UserError,
+)
+from rmt_pipeline.protocol.table import Column
+from tests.support.insert_data import CSV, JSON, ROWS, TABLE, TSV, csv_file, rows_of
+
+BAD_CSV = {
+    "id,price\n1,2\n\n3\n": "in.csv line 4: 1 values, but there are 2 columns \\(id, price\\)",
+    "id,price\n1,2,3\n": "in.csv line 2: 3 values",
+    'id,name\n1,"a\nb"\n300,x\n': "in.csv line 4, column id: '300' does not fit UInt8",
+    'id,name\n1,"open\n2,x\n': "in.csv: a quote is not closed, in the record after line 1",
+    "id,id\n1,2\n": "its header has 'id' twice",
+    "": "it has no header line",
+    b"id,name\n1,\xff\n": r"in.csv line 2, column name: b'\\xff' is not UTF-8",
+    b"\x1f\x8b": "in.csv",
+}
+
+
+@pytest.mark.parametrize("text", BAD_CSV)
+def test_a_bad_line_of_csv_is_named(tmp_path: Path, text: str | bytes) -> None:
+    with pytest.raises((BadValue, IncorrectData, UnknownColumn), match=BAD_CSV[text]):
+        rows_of(CsvFile(csv_file(tmp_path, text)))
+
+
+def test_lines_are_counted_with_all_that_is_no_row(tmp_path: Path) -> None:
+    text = '# made by hand\nid,name\n\n1,"two\nlines"\r\n\n300,x\n'
+    with pytest.raises(BadValue, match=r"in\.csv line 7, column id: '300'"):
+        rows_of(CsvFile(csv_file(tmp_path, text)), input_format_csv_skip_first_lines=1)
+    with pytest.raises(BadValue, match=r"in\.csv line 2, column id: '300'"):
+        rows_of(CsvFile(csv_file(tmp_path, "1\n300\n"), header=False), given=["id"])
+
+
+def test_csv_settings(tmp_path: Path) -> None:
+    file = CsvFile(csv_file(tmp_path, 'id;name\n1;none\n2;"none"\n'))
+    found = rows_of(file, format_csv_delimiter=";", format_csv_null_representation="none")
+    assert [row["name"] for row in found] == [None, "none"]
+
+
+def test_an_empty_csv_without_header_has_no_rows(tmp_path: Path) -> None:
+    assert rows_of(CsvFile(csv_file(tmp_path, ""), header=False)) == []
+
+
+def test_a_quote_within_an_unquoted_value_is_no_error(tmp_path: Path) -> None:
+    assert rows_of(CsvFile(csv_file(tmp_path, 'name\n5" disk\n')))[0]["name"] == '5" disk'
+
+
+def test_bytes_may_stand_in_a_fixed_string(tmp_path: Path) -> None:
+    columns = (Column("code", "FixedString(2)"),)
+    found = rows_of(CsvFile(csv_file(tmp_path, b"code\n\xff\xfe\nab\n")), columns)
+    assert [row["code"] for row in found] == [b"\xff\xfe", b"ab"]
+
+
+BAD_JSON = {
+    '{"id":1}\n\n{"id":300}\n': "in.jsonl line 3, column id: 300",
+    '{"id":1}\n{"id":\n': "in.jsonl line 2 is not JSON",
+    "[1]\n": "in.jsonl line 1 is not an object",
+    '{"id":1} {"id":2}\n': "in.jsonl line 1 is not JSON",
+    '{"id":1,"id":2}\n': "line 1 is not JSON: the key 'id' is there twice",
+    '{"id":"x"}\n': "line 1, column id: 'x' is not an integer",
+    '{"day":"2013-02-30"}\n': "line 1, column day: there is no day",
+    b'{"name":"\xff"}\n': "line 1 is not JSON",
+    "[" * 100_000 + "\n": "line 1 is not JSON",
+}
+
+
+@pytest.mark.parametrize("text", BAD_JSON)
+def test_a_bad_line_of_json_is_named(tmp_path: Path, text: str | bytes) -> None:
+    with pytest.raises(BadValue, match=BAD_JSON[text]):
+        rows_of(JsonLinesFile(csv_file(tmp_path, text, "in.jsonl")))
+
+
+def test_json_takes_what_its_types_may_mean(tmp_path: Path) -> None:
+    columns = (
+        Column("n", "Int128"),
+        Column("m", "Map(String, UInt8)"),
+        Column("t", "Tuple(a Int8, b Array(Nullable(Int8)))"),
+        Column("d", "Decimal(30, 10)"),
+        Column("u", "UInt64"),
+    )
+    line = (
+        '{"n":170141183460469231731687303715884105727,"m":{"x":1},"t":{"a":1,"b":[null]},'
+        '"d":12345678901234567.0123456789,"u":"18446744073709551615"}\n'
+    )
+    (row,) = rows_of(JsonLinesFile(csv_file(tmp_path, line, "in.jsonl")), columns)
+    assert row["m"] == [("x", 1)]
+    assert row["t"] == {"a": 1, "b": [None]}
+    assert str(row["d"]) == "12345678901234567.0123456789"
+    assert row["u"] == 2**64 - 1
+
+
+JSON_VALUES = st.one_of(
+    st.none(), st.integers(-5, 300), st.floats(0, 9).map(lambda each: round(each, 2)),
+    st.sampled_from(["", "1", "x", "2013-07-01", True]),
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["id", "day", "name", "price"]), JSON_VALUES),
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_both_ways_to_read_json_agree(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], strict: bool
+) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    file = JsonLinesFile(csv_file(tmp_path_factory.mktemp("json"), text, "in.jsonl"))
+
+    def outcome() -> Any:
+        try:
+            return rows_of(file, input_format_null_as_default=not strict)
+        except BadValue as error:
+            return str(error)
+
+    found = outcome()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(input_json, "_fast", lambda *_: None)
+        assert found == outcome()
+
+
+def test_ordinary_json_is_read_by_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        pytest.fail("it was read by Python")
+
+    monkeypatch.setattr(input_json, "_slow", refuse)
+    assert rows_of(JsonLinesFile(csv_file(tmp_path, JSON, "in.jsonl"))) == ROWS
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 40])
+def test_blocks_of_a_file_do_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    monkeypatch.setattr(input_json, "BLOCK_BYTES", block_bytes)
+    lines = csv_file(tmp_path, JSON + '{"id":300}\n', "in.jsonl")
+    with pytest.raises(BadValue, match="line 4, column id"):
+        rows_of(JsonLinesFile(lines))
+    assert rows_of(JsonLinesFile(csv_file(tmp_path, JSON, "in.jsonl"))) == ROWS
+
+
+def test_csv_is_read_in_blocks_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_csv, "BLOCK_BYTES", 64)
+    text = "id\n" + "7\n" * 500 + "300\n"
+    with pytest.raises(BadValue, match="line 502, column id"):
+        rows_of(CsvFile(csv_file(tmp_path, text)))
+    huge = CsvFile(csv_file(tmp_path, "name\n" + "x" * 1000 + "\n"))
+    with pytest.raises(IncorrectData, match="block"):
+        rows_of(huge)
+
+
+# Tab-separated
+
+
+def test_tab_separated_files_give_the_same_rows(tmp_path: Path) -> None:
+    assert rows_of(TsvFile(csv_file(tmp_path, TSV, "in.tsv"))) == ROWS
+    with_names = csv_file(tmp_path, "id\tday\tname\tprice\n" + TSV, "named.tsv")
+    assert rows_of(TsvFile(with_names, header=True)) == ROWS
+
+
+ESCAPED = [
+    (r"tab\there", "tab\there"),
+    (r"back\\slash", "back\\slash"),
+    (r"\\N", "\\N"),
+    ('"quoted"', '"quoted"'),
+    ("", ""),
+    (r"caf\xc3\xa9", "café"),
+]
+
+
+@pytest.mark.parametrize(("written", "meant"), ESCAPED)
+def test_tsv_escapes(tmp_path: Path, written: str, meant: str) -> None:
+    columns = (Column("x", "Nullable(String)"),)
+    assert rows_of(TsvFile(csv_file(tmp_path, written + "\n")), columns) == [{"x": meant}]
+
+
+def test_tsv_takes_any_bytes_for_a_fixed_string_only(tmp_path: Path) -> None:
+    file = TsvFile(csv_file(tmp_path, b"\xff\\n\n"))
+    assert rows_of(file, (Column("x", "FixedString(2)"),)) == [{"x": b"\xff\n"}]
+    with pytest.raises(BadValue, match=r"line 1, column x: .*not UTF-8"):
+        rows_of(file, (Column("x", "String"),))
+
+
+BAD_TSV = {
+    "1\ta\n2\n": r"in\.csv line 2: 1 values, but there are 2 columns \(id, name\)",
+    "1\ta\n\n2\tb\n": r"in\.csv line 2: 1 values",
+    "1\ta\n2\tb\tc\n": r"in\.csv line 2: 3 values",
+    "1\ta\n300\tb\n": r"in\.csv line 2, column id: '300'",
+    "1\ta\n\\N\tb\n": r"in\.csv line 2, column id: NULL",
+    "1\ta\n\tb\n": r"in\.csv line 2, column id: '' is not an integer",
+}
+
+
+@pytest.mark.parametrize("text", BAD_TSV)
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+def test_a_bad_line_of_tsv_is_named(
+    tmp_path: Path, text: str, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_tsv, "BLOCK_BYTES", block_bytes)
+    file = TsvFile(csv_file(tmp_path, text))
+    with pytest.raises(BadValue, match=BAD_TSV[text]):
+        rows_of(file, given=["id", "name"], keys=["id"])
+
+
+def test_a_bad_header_of_tsv_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IncorrectData, match="no header line"):
+        rows_of(TsvFile(csv_file(tmp_path, ""), header=True))
+    with pytest.raises(IncorrectData, match="'id' twice"):
+        rows_of(TsvFile(csv_file(tmp_path, "id\tid\n"), header=True))
+    with pytest.raises(UnknownColumn, match=r"in\.csv line 2: .*'idd'"):
+        rows_of(TsvFile(csv_file(tmp_path, "idd\n1\n"), header=True))
+    assert rows_of(TsvFile(csv_file(tmp_path, ""))) == []
+
+
+# Formats by their names, and data within a statement
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("CSV", CSV.partition("\n")[2]),
+        ("CSVWithNames", CSV),
+        ("TabSeparated", TSV),
+        ("TSVWithNames", "id\tday\tname\tprice\n" + TSV),
+        ("JSONEachRow", JSON),
+    ],
+)
+def test_data_within_a_statement(name: str, content: str) -> None:
+    file = file_of_format(name, "the rows of the statement", content=content.encode())
+    assert rows_of(file) == ROWS
+    broken = file_of_format(name, "the rows", content=content.encode() + b"300")
+    with pytest.raises(BadValue, match=r"the rows line \d"):
+        rows_of(broken)
+
+
+def test_parquet_within_a_statement() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(TABLE, sink)
+    file = file_of_format("Parquet", "the rows", content=sink.getvalue().to_pybytes())
+    assert rows_of(file) == ROWS
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UnknownFormat, match=r"XML is no format .* JSONEachRow"):
+        file_of_format("XML", "x")
+
+
+def test_a_compression_may_be_named(tmp_path: Path) -> None:
+    packed = csv_file(tmp_path, gzip.compress(CSV.encode()), "data")
+    assert rows_of(CsvFile(packed, compression="gzip")) == ROWS
+    plain = csv_file(tmp_path, CSV, "odd.gz")
+    assert rows_of(CsvFile(plain, compression="none")) == ROWS
+    with pytest.raises(UserError, match="xz is no compression; there are gz"):
+        rows_of(CsvFile(packed, compression="xz"))
+    with pytest.raises(IncorrectData, match=r"odd\.gz can't be read"):
+        rows_of(CsvFile(plain))

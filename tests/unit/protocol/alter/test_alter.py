@@ -1,0 +1,216 @@
+"""What ALTER makes of a definition, and what it refuses (spec §8.1)."""
+
+import pytest
+
+from rmt_pipeline.protocol.alter.definition import Altered
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.table import ColumnChange, TableDefinition
+from rmt_pipeline.syntax.mutation import parse_commands
+from tests.unit.protocol.alter.altering import TABLE, alter, engine, names
+
+
+def shown(table: TableDefinition) -> list[str]:
+    return [
+        " ".join(filter(None, (one.name, one.type, one.default_kind, one.default)))
+        for one in table.columns
+    ]
+
+
+def test_columns_are_added_where_they_are_asked_for() -> None:
+    altered = alter(
+        "ADD COLUMN f String FIRST, ADD COLUMN c Int32 DEFAULT a * 2 AFTER a, ADD COLUMN z Date"
+    )
+    assert names(altered) == ["f", "a", "c", "b", "k", "m", "al", "n", "z"]
+    assert shown(altered.definition)[2] == "c Int32 DEFAULT a * 2"
+    assert altered.mutation == ()
+    assert altered.changes == ()
+    assert altered.definition.metadata_version == 4
+
+
+def test_a_default_without_a_type_gives_the_column_its_type() -> None:
+    assert shown(alter("ADD COLUMN c DEFAULT a * 2").definition)[-1] == "c Int64 DEFAULT a * 2"
+
+
+def test_a_name_that_goes_is_remembered_with_the_version_it_went_with() -> None:
+    altered = alter("DROP COLUMN n, RENAME COLUMN k2 TO n", order_by=("a",))
+    changes = (ColumnChange(4, "n"), ColumnChange(4, "k2", "n"))
+    assert altered.changes == changes
+    assert altered.definition.history == (ColumnChange(2, "old"), *changes)
+    assert list(map(str, altered.mutation)) == ["DROP COLUMN n", "RENAME COLUMN k2 TO n"]
+
+
+def test_what_is_computed_from_a_renamed_column_follows() -> None:
+    altered = alter(
+        "ADD COLUMN l Array(String) DEFAULT arrayMap(b -> concat(b, 'q'), [b]), RENAME COLUMN b TO"
+        " `b c`, RENAME COLUMN m TO mm"
+    )
+    assert shown(altered.definition) == [
+        *("a Int64", "b c String DEFAULT 'x'", "k String", "mm Int64 MATERIALIZED a + 1"),
+        *("al String ALIAS `b c`", "n Nullable(Int32)"),
+        "l Array(String) DEFAULT arrayMap(b -> concat(b, 'q'), [`b c`])",
+    ]
+
+
+def test_what_was_dropped_can_be_added_again_in_one_alter() -> None:
+    altered = alter("DROP COLUMN n, ADD COLUMN n Int8")
+    assert shown(altered.definition)[-1] == "n Int8"
+    assert altered.changes == (ColumnChange(4, "n"),)
+
+
+def test_another_type_is_a_mutation_and_another_default_is_none() -> None:
+    altered = alter("MODIFY COLUMN n Int64 DEFAULT 7 COMMENT 'seven'")
+    assert shown(altered.definition)[-1] == "n Int64 DEFAULT 7"
+    assert altered.definition.columns[-1].comment == "seven"
+    assert list(map(str, altered.mutation)) == ["MODIFY COLUMN n Int64"]
+    assert alter("MODIFY COLUMN n DEFAULT 7").mutation == ()
+    assert shown(alter("MODIFY COLUMN b REMOVE DEFAULT", drop="al").definition)[1] == "b String"
+
+
+def test_a_modified_column_moves_where_it_is_asked_to() -> None:
+    assert names(alter("MODIFY COLUMN n FIRST")) == ["n", "a", "b", "k", "m", "al"]
+    assert names(alter("MODIFY COLUMN n Int64 AFTER a"))[:2] == ["a", "n"]
+
+
+def test_a_cleared_column_stays_and_its_values_go() -> None:
+    altered = alter("CLEAR COLUMN n IN PARTITION 'x'")
+    assert names(altered) == names(alter("MODIFY COLUMN n DEFAULT 1"))
+    [command] = altered.mutation
+    assert str(command).startswith("CLEAR COLUMN n IN PARTITION ID '")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MODIFY SETTING old_parts_lifetime = 33",
+        "COMMENT COLUMN n 'hey', MODIFY COMMENT 'table'",
+        "MODIFY COLUMN n COMMENT 'hey'",
+    ],
+)
+def test_settings_and_comments_are_each_replicas_own(text: str) -> None:
+    """Spec §8.1: they are not replicated."""
+    altered = alter(text)
+    assert altered.is_local
+    assert altered.definition != TABLE
+    assert altered.definition.metadata_version == TABLE.metadata_version
+
+
+def test_settings_are_set_and_reset() -> None:
+    altered = alter("MODIFY SETTING old_parts_lifetime = 33, parts_to_throw_insert = 5")
+    assert dict(altered.definition.settings) == {
+        "old_parts_lifetime": "33",
+        "parts_to_throw_insert": "5",
+    }
+    reset = alter("RESET SETTING old_parts_lifetime, merge_selecting_sleep_ms")
+    assert reset.definition.settings == ()
+
+
+def test_if_exists_and_if_not_exists_change_nothing_then() -> None:
+    altered = alter(
+        "DROP COLUMN IF EXISTS zz, ADD COLUMN IF NOT EXISTS n Int8, CLEAR COLUMN IF EXISTS zz,"
+        " RENAME COLUMN IF EXISTS zz TO z, MODIFY COLUMN IF EXISTS zz Int8"
+    )
+    assert altered.changes_nothing(TABLE)
+
+
+def test_what_replicas_have_to_do_says_no_if_exists() -> None:
+    altered = alter("DROP COLUMN IF EXISTS n, CLEAR COLUMN IF EXISTS m")
+    texts = list(map(str, altered.mutation))
+    assert texts == ["DROP COLUMN n", "CLEAR COLUMN m"]
+    assert [str(parse_commands(text)[0]) for text in texts] == texts
+
+
+def test_the_sorting_key_grows_by_a_new_column_and_the_primary_key_stays() -> None:
+    altered = alter("ADD COLUMN o Int32, MODIFY ORDER BY (a, o)")
+    assert altered.definition.order_by == ("a", "o")
+    assert altered.definition.primary_key == ("a",)
+    assert altered.mutation == ()
+    assert alter("MODIFY ORDER BY a").changes_nothing(TABLE)
+
+
+def test_a_ttl_is_kept_in_its_canonical_text() -> None:
+    altered = alter("ADD COLUMN d Date, MODIFY TTL d + INTERVAL 1 DAY, ADD COLUMN e Date")
+    assert altered.definition.ttl == "d + toIntervalDay(1)"
+    assert names(altered)[-2:] == ["d", "e"]
+    assert alter("REMOVE TTL").definition.ttl == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("ADD COLUMN n Int32", "DUPLICATE_COLUMN", "has a column n already"),
+        ("DROP COLUMN zz", "NOT_FOUND_COLUMN_IN_BLOCK", "has no column zz; it has a, b"),
+        ("DROP COLUMN bb", "NOT_FOUND_COLUMN_IN_BLOCK", "did you mean b"),
+        ("DROP COLUMN a", "ALTER_OF_COLUMN_IS_FORBIDDEN", "a is in the sorting key"),
+        ("DROP COLUMN k", "ALTER_OF_COLUMN_IS_FORBIDDEN", "k is in the partition key"),
+        ("CLEAR COLUMN a", "ALTER_OF_COLUMN_IS_FORBIDDEN", "a is in the sorting key"),
+        ("RENAME COLUMN a TO a2", "ALTER_OF_COLUMN_IS_FORBIDDEN", "a is in the sorting key"),
+        ("MODIFY COLUMN a Int32", "ALTER_OF_COLUMN_IS_FORBIDDEN", "MODIFY Int64 to Int32 of"),
+        ("DROP COLUMN b", "ILLEGAL_COLUMN", "column al is ALIAS b"),
+        ("CLEAR COLUMN b", "ILLEGAL_COLUMN", "DROP or MODIFY al first"),
+        ("CLEAR COLUMN al", "ILLEGAL_COLUMN", "it is ALIAS"),
+        ("CLEAR COLUMN n IN PARTITION ID 'a/b'", "INVALID_PARTITION_VALUE", "'a/b' can't be"),
+        ("MODIFY COLUMN n ALIAS a", "ILLEGAL_COLUMN", "can't become ALIAS"),
+        ("RENAME COLUMN n TO b", "DUPLICATE_COLUMN", "a column of that name already"),
+        ("RENAME COLUMN zz TO n2", "NOT_FOUND_COLUMN_IN_BLOCK", "no column zz"),
+        ("MODIFY COLUMN zz Int32", "NOT_FOUND_COLUMN_IN_BLOCK", "no column zz"),
+        ("ADD COLUMN x Int8 AFTER zz", "NOT_FOUND_COLUMN_IN_BLOCK", "AFTER zz"),
+        ("ADD COLUMN x NoType", "UNKNOWN_TYPE", "NoType"),
+        ("ADD COLUMN x Int8 DEFAULT zz", "UNKNOWN_IDENTIFIER", "zz"),
+        ("ADD COLUMN x Int8 DEFAULT 'abc'", "BAD_ARGUMENTS", "can't become that"),
+        ("MODIFY COLUMN b Int32", "BAD_ARGUMENTS", "MODIFY its default with its type"),
+        ("MODIFY COLUMN n REMOVE DEFAULT", "BAD_ARGUMENTS", "has no DEFAULT to remove"),
+        ("MODIFY COLUMN n REMOVE COMMENT", "BAD_ARGUMENTS", "has no COMMENT to remove"),
+        ("MODIFY ORDER BY (a, n)", "BAD_ARGUMENTS", "only a column that the same ALTER adds"),
+        ("MODIFY ORDER BY n", "BAD_ARGUMENTS", "does not begin with the present one"),
+        (
+            "ADD COLUMN o Int8 DEFAULT 5, MODIFY ORDER BY (a, o)",
+            "BAD_ARGUMENTS",
+            "the new column o, which is DEFAULT 5",
+        ),
+        (
+            "ADD COLUMN o Nullable(Int8), MODIFY ORDER BY (a, o)",
+            "ILLEGAL_COLUMN",
+            "a key is not Nullable",
+        ),
+        ("MODIFY SETTING foo = 1", "UNKNOWN_SETTING", "foo"),
+        ("MODIFY SETTING old_parts_lifetime = x", "BAD_ARGUMENTS", "'x' is not a value"),
+        ("MODIFY SETTING index_granularity = 1", "READONLY_SETTING", "index_granularity"),
+        ("RESET SETTING nonsense", "UNKNOWN_SETTING", "nonsense"),
+        ("RESET SETTING index_granularity", "READONLY_SETTING", "index_granularity"),
+        ("ADD COLUMN d String TTL a + 1", "BAD_TTL_EXPRESSION", "TTL"),
+        ("MODIFY COLUMN a TTL toDate(k) + INTERVAL 1 DAY", "ILLEGAL_COLUMN", "no TTL"),
+    ],
+)
+def test_what_contradicts_the_table_is_refused(text: str, code: str, message: str) -> None:
+    """P35."""
+    with pytest.raises(RmtError) as raised:
+        alter(text)
+    assert message in str(raised.value)
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize("column", ["ver", "del", "sign", "sum"])
+def test_columns_that_the_engine_works_with_stay(column: str) -> None:
+    """P35."""
+    for verb in ("DROP COLUMN {}", "RENAME COLUMN {} TO x", "MODIFY COLUMN {} Int64"):
+        with pytest.raises(RmtError, match="says where or how rows are kept"):
+            alter(verb.format(column), table=engine())
+
+
+def test_a_column_that_ttl_uses_stays() -> None:
+    table = alter("ADD COLUMN d Date, MODIFY TTL d + INTERVAL 1 DAY").definition
+    with pytest.raises(RmtError, match="d"):
+        alter("DROP COLUMN d", table=table)
+
+
+def test_the_last_stored_column_stays() -> None:
+    table = TableDefinition("default", "t", TABLE.columns[-1:], TABLE.engine, ())
+    with pytest.raises(RmtError, match="no column left"):
+        alter("DROP COLUMN n", table=table)
+
+
+def test_an_altered_table_is_what_the_next_command_sees() -> None:
+    altered: Altered = alter(
+        "ADD COLUMN x Int8, ADD COLUMN y DEFAULT x + 1, RENAME COLUMN n TO x2"
+    )
+    assert names(altered)[-3:] == ["x2", "x", "y"]

@@ -1,0 +1,220 @@
+"""Parts that were written before an ALTER: read, merged and mutated as the table is now."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.compute.merge.job import MergeDone, MergeJob, SourcePart
+from rmt_pipeline.compute.mutate.job import MutateDone, MutateJob, MutateOutcome, Untouched
+from rmt_pipeline.compute.read.convert import try_conversions
+from rmt_pipeline.compute.read.parts import dataset_of
+from rmt_pipeline.protocol.errors import BadValue
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
+from rmt_pipeline.store.manifest import PartColumn
+from rmt_pipeline.syntax.query import parse_query
+from rmt_pipeline.system import SystemClock
+from rmt_pipeline.translate.connection import open_connection
+from rmt_pipeline.translate.select.query import translate_query
+from tests.support.merging import CREATED_S, sorted_table, write_part
+from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, Parts, altered, part_of
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> SourcePart:
+    return part_of(tmp_path, "all_0_0_0", ROWS)
+
+
+def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def mutate(
+    source: SourcePart, table: TableDefinition, staging: Path, *texts: str
+) -> MutateOutcome:
+    staging.mkdir()
+    job = MutateJob("all_0_0_0_5", source, str(staging), table, texts, ("0",), CREATED_S)
+    [outcome] = LocalMutator(SystemClock()).mutate([job])
+    return outcome
+
+
+def written(outcome: MergeDone | MutateDone) -> list[tuple[Any, ...]]:
+    directory = Path(outcome.job.staging)
+    files = [pq.ParquetFile(directory / file.name).read() for file in outcome.manifest.files]
+    return tuples(pa.concat_tables(files))
+
+
+@pytest.mark.parametrize("case", NOW)
+def test_a_dataset_has_the_columns_of_now(case: str, old: SourcePart) -> None:
+    """P33."""
+    store = Parts(old)
+    assert tuples(dataset_of(store, store.all, NOW[case]).to_table()) == EXPECTED[case]
+
+
+@pytest.mark.parametrize("case", NOW)
+def test_a_query_sees_the_columns_of_now(case: str, old: SourcePart) -> None:
+    """P33."""
+    files = [f"{old.directory}/{file.name}" for file in old.manifest.files]
+    relation = relation_over([TableFiles(old.manifest.columns, files, 1)], NOW[case])
+    translated = translate_query(
+        parse_query("SELECT * FROM t ORDER BY id"), lambda *_: relation
+    )
+    with open_connection(directories=[Path(old.directory)]) as connection:
+        found = connection.sql(translated.sql).to_arrow_table()
+    assert tuples(found) == EXPECTED[case]
+
+
+@pytest.mark.parametrize("case", NOW)
+def test_a_mutation_rewrites_the_part_with_the_columns_of_now(
+    case: str, old: SourcePart, tmp_path: Path
+) -> None:
+    """P31."""
+    outcome = mutate(old, NOW[case], tmp_path / "staging", "DROP COLUMN zz")
+    assert isinstance(outcome, MutateDone)
+    assert written(outcome) == EXPECTED[case]
+    names = [(column.name, column.type) for column in NOW[case].columns]
+    assert list(map(tuple, outcome.manifest.columns)) == names
+    assert outcome.manifest.metadata_version == 5
+
+
+@pytest.mark.parametrize("case", NOW)
+def test_parts_of_several_versions_merge(case: str, old: SourcePart, tmp_path: Path) -> None:
+    """P33."""
+    outcome = mutate(old, NOW[case], tmp_path / "new", "DROP COLUMN zz")
+    assert isinstance(outcome, MutateDone)
+    new = SourcePart("all_1_1_0", outcome.job.staging, outcome.manifest)
+    staging = tmp_path / "merged"
+    staging.mkdir()
+    job = MergeJob("all_0_1_1", (old, new), str(staging), NOW[case], CREATED_S)
+    [merged] = LocalMerger(SystemClock()).merge([job])
+    assert isinstance(merged, MergeDone), merged
+    assert written(merged) == [row for row in EXPECTED[case] for _ in range(2)]
+
+
+def test_integers_do_not_wrap_when_their_type_changes(tmp_path: Path) -> None:
+    """P35."""
+    part = part_of(tmp_path, "all_4_4_0", [{"id": 1, "a": "", "b": n} for n in (5, None, 300)])
+    files = [f"{part.directory}/{file.name}" for file in part.manifest.files]
+
+    def attempt(kind: str) -> None:
+        table = altered(BEFORE.columns[1], Column("b", kind))
+        try_conversions(part.name, part.manifest, files, table, ["b"])
+
+    attempt("Nullable(Int16)")
+    with pytest.raises(BadValue, match=r"b has the value 300, .* it would become 44"):
+        attempt("Nullable(UInt8)")
+
+
+def test_parts_without_a_new_column_of_the_sorting_key_merge_in_its_order(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    columns = (*BEFORE.columns[1:], Column("o", "Int32"))
+    now = replace(altered(*columns), order_by=("id", "o"), primary_key=("id",))
+    rows = [{"id": number, "a": "new", "b": None, "o": 2 - number} for number in (1, 2, 3)]
+    new = write_part(tmp_path, "all_1_1_0", sorted_table(rows, now))
+    kinds = tuple(PartColumn(column.name, column.type) for column in now.columns)
+    new = replace(new, manifest=replace(new.manifest, columns=kinds, metadata_version=5))
+    staging = tmp_path / "merged"
+    staging.mkdir()
+    job = MergeJob("all_0_1_1", (old, new), str(staging), now, CREATED_S)
+    [merged] = LocalMerger(SystemClock()).merge([job])
+    assert isinstance(merged, MergeDone), merged
+    found = [(row[0], row[1], row[3]) for row in written(merged)]
+    assert found == [
+        *((1, "10", 0), (1, "new", 1), (2, "-20", 0), (2, "new", 0)),
+        *((3, "new", -1), (3, "30", 0)),
+    ]
+
+
+def test_a_part_that_is_as_the_table_is_now_is_not_rewritten(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    now = replace(BEFORE, metadata_version=5)
+    assert isinstance(mutate(old, now, tmp_path / "s", "MODIFY COLUMN a String"), Untouched)
+
+
+def test_a_mutation_names_columns_as_they_are_now(old: SourcePart, tmp_path: Path) -> None:
+    outcome = mutate(
+        old,
+        NOW["another name and type"],
+        tmp_path / "staging",
+        "RENAME COLUMN b TO z",
+        "UPDATE a = concat(a, toString(z)) WHERE z > 8, DELETE WHERE id = 1",
+    )
+    assert isinstance(outcome, MutateDone)
+    assert written(outcome) == [(2, None, "-20", -1), (3, 9, "309", 9)]
+
+
+def test_a_condition_on_a_column_that_the_part_lacks_is_on_its_default(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    now = NOW["a column more"]
+    assert isinstance(mutate(old, now, tmp_path / "a", "DELETE WHERE c > 0"), Untouched)
+    outcome = mutate(old, now, tmp_path / "b", "UPDATE c = 5 WHERE c = 0 AND id > 1")
+    assert isinstance(outcome, MutateDone)
+    assert [row[3] for row in written(outcome)] == [0, 5, 5]
+
+
+def test_a_condition_on_a_column_that_is_computed_from_others(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    now = NOW["defaults in a chain"]
+    assert isinstance(mutate(old, now, tmp_path / "a", "DELETE WHERE y > 77"), Untouched)
+    outcome = mutate(old, now, tmp_path / "b", "DELETE WHERE y = 50 AND id < 3")
+    assert isinstance(outcome, MutateDone)
+    assert [row[0] for row in written(outcome)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"), [("", ["", "", ""]), ("toString(id)", ["1", "2", "3"])]
+)
+def test_a_cleared_column_has_its_default(
+    default: str, expected: list[str], old: SourcePart, tmp_path: Path
+) -> None:
+    column = Column("a", "String", "DEFAULT" if default else "", default)
+    now = altered(column, BEFORE.columns[2])
+    outcome = mutate(old, now, tmp_path / "s", "CLEAR COLUMN a IN PARTITION ID 'all'")
+    assert isinstance(outcome, MutateDone)
+    assert written(outcome) == [
+        (row["id"], a, row["b"]) for row, a in zip(ROWS, expected, strict=True)
+    ]
+
+
+def test_a_column_is_cleared_in_the_partition_that_was_named(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    text = "CLEAR COLUMN a IN PARTITION ID 'other'"
+    assert isinstance(mutate(old, BEFORE, tmp_path / "s", text), Untouched)
+
+
+def test_a_cleared_column_that_was_dropped_since_takes_no_row_with_it(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    outcome = mutate(old, NOW["a column less"], tmp_path / "s", "CLEAR COLUMN b, DROP COLUMN b")
+    assert isinstance(outcome, MutateDone)
+    assert written(outcome) == EXPECTED["a column less"]
+
+
+def test_a_type_that_a_value_can_not_become_names_part_column_and_value(
+    tmp_path: Path,
+) -> None:
+    """P35."""
+    rows = [*ROWS[:2], {"id": 3, "a": "3 o'clock", "b": None}]
+    part = part_of(tmp_path, "all_4_4_0", rows)
+    files = [f"{part.directory}/{file.name}" for file in part.manifest.files]
+
+    def attempt(column: Column) -> None:
+        try_conversions(part.name, part.manifest, files, altered(column), [column.name])
+
+    attempt(Column("a", "LowCardinality(String)"))
+    attempt(Column("b", "Nullable(Int64)"))
+    with pytest.raises(BadValue, match=r"all_4_4_0: column a has the value \"3 o'clock\""):
+        attempt(Column("a", "Int64"))
+    with pytest.raises(BadValue, match="all_4_4_0: column b has the value None"):
+        attempt(Column("b", "Int64"))

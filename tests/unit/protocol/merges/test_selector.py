@@ -1,0 +1,163 @@
+"""Which merge is worth it (spec §6.6)."""
+
+import random
+import time
+from dataclasses import replace
+from math import isclose
+
+from rmt_pipeline.protocol.merges.selector import (
+    FIXED_COST_BYTES,
+    GIB,
+    MIB,
+    MergeablePart,
+    SelectorSettings,
+    explain_run,
+    select_merge,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+
+SETTINGS = SelectorSettings()
+DAY_S = 86_400
+
+
+def run(sizes: list[int], age_s: int = 0, partition: str = "all") -> list[MergeablePart]:
+    return [
+        MergeablePart(PartName(partition, number, number, 0), size, age_s)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def chosen(
+    sizes: list[int],
+    settings: SelectorSettings = SETTINGS,
+    bytes_max: int = 0,
+    age_s: int = 0,
+) -> list[int] | None:
+    """The block numbers of the selected parts."""
+    found = select_merge([run(sizes, age_s)], settings, bytes_max)
+    return None if found is None else [one.part.block_min for one in found.parts]
+
+
+def test_a_few_young_parts_are_left_alone() -> None:
+    """P18. Four equal parts are 4 times the largest: less than the base of 5."""
+    assert chosen([MIB] * 4) is None
+    assert chosen([MIB] * 5) == [0, 1, 2, 3, 4]
+
+
+def test_old_parts_are_merged_sooner() -> None:
+    """P18. Small ones within an hour; large ones take a month."""
+    assert chosen([MIB // 2] * 2, age_s=3599) is None
+    assert chosen([MIB // 2] * 2, age_s=3600) == [0, 1]
+    assert chosen([100 * GIB] * 2, age_s=3600) is None
+    assert chosen([100 * GIB] * 2, age_s=30 * DAY_S) == [0, 1]
+
+
+def test_many_parts_are_merged_sooner() -> None:
+    """P18. In a partition of more than 50 parts twice the largest is enough."""
+    large_and_small = [400 * MIB, 200 * MIB, 200 * MIB] * 20
+    assert chosen(large_and_small) is not None
+    assert chosen(large_and_small[:3]) is None
+
+
+def test_a_large_part_is_not_rewritten_for_the_sake_of_small_ones() -> None:
+    """P18."""
+    assert chosen([10 * GIB, MIB, MIB, MIB, MIB, MIB]) == [1, 2, 3, 4, 5]
+
+
+def test_the_cheapest_range_per_part_saved_wins() -> None:
+    """P18. Over all runs."""
+    cheap = run([MIB] * 6, partition="b")
+    found = select_merge([run([8 * MIB] * 6), cheap, run([4 * MIB] * 6)], SETTINGS, 0)
+    assert found is not None
+    assert found.parts == tuple(cheap)
+    assert found.size_bytes == 6 * MIB
+    assert isclose(found.score, (6 * MIB + 6 * FIXED_COST_BYTES) / 4.1)
+
+
+def test_no_more_parts_and_bytes_than_allowed() -> None:
+    """P18."""
+    assert chosen([MIB] * 20, SelectorSettings(parts_max=7)) == list(range(7))
+    assert chosen([GIB] * 20, bytes_max=6 * GIB) == list(range(6))
+    assert chosen([GIB] * 20, bytes_max=GIB) is None
+
+
+def test_no_fewer_parts_than_allowed() -> None:
+    assert chosen([MIB] * 5, SelectorSettings(parts_min=6)) is None
+    assert chosen([MIB] * 6, SelectorSettings(parts_min=6)) == list(range(6))
+
+
+def test_optimize_takes_less_balanced_ranges() -> None:
+    """P18. Base 1: any two parts."""
+    assert chosen([10 * GIB, MIB], SelectorSettings(base=1)) == [0, 1]
+
+
+def test_parts_that_are_old_enough_are_merged_whatever_their_sizes() -> None:
+    forced = SelectorSettings(force_age_s=60, trim_small_right=False)
+    assert chosen([10 * GIB, MIB], forced, age_s=60) == [0, 1]
+    assert chosen([10 * GIB, MIB], forced, age_s=59) is None
+    whole = SelectorSettings(force_age_s=60, force_whole_partition=True)
+    assert chosen([10 * GIB, 9 * GIB, MIB], whole, age_s=60) == [0, 1]
+    pairs = replace(forced, parts_max=2)
+    assert chosen([10 * GIB, 9 * GIB, MIB], pairs, age_s=60) == [1, 2]
+    assert chosen([10 * GIB, 9 * GIB, MIB], replace(whole, parts_max=2), age_s=60) is None
+
+
+def test_a_result_as_large_as_its_left_neighbour_is_preferred() -> None:
+    """P18. The two will merge well. The bonus is at most a quarter."""
+    sizes = [50 * MIB, *[10 * MIB] * 5, 10**12, *[10 * MIB] * 5]
+    assert chosen(sizes) == [1, 2, 3, 4, 5]
+    turned = [10**12, *[10 * MIB] * 5, 50 * MIB, *[10 * MIB] * 5]
+    assert chosen(turned) == [7, 8, 9, 10, 11]
+    slightly = [66 * MIB, *[10 * MIB] * 5]
+    bonus = explain_run(run(slightly), SETTINGS, 0, 100)
+    scores = {one.parts[0].part.block_min: one.score for one in bonus if len(one.parts) == 5}
+    assert 0.75 < scores[1] / ((50 * MIB + 5 * FIXED_COST_BYTES) / 3.1) < 1
+
+
+def test_tiny_parts_at_the_right_end_are_left_for_later() -> None:
+    """P18. They count for the score, not for the merge."""
+    sizes = [*[100 * MIB] * 6, MIB, MIB]
+    assert chosen(sizes) == [0, 1, 2, 3, 4, 5]
+    assert chosen(sizes, SelectorSettings(trim_small_right=False)) == list(range(8))
+
+
+def test_only_the_first_parts_of_a_long_run_are_looked_at() -> None:
+    sizes = [*[10**12 * 3**number for number in range(4)], *[MIB] * 5]
+    assert chosen(sizes, SelectorSettings(window=4)) is None
+    assert chosen(sizes, SelectorSettings(window=5)) == [4, 5, 6, 7, 8]
+
+
+def test_empty_parts_and_empty_runs_are_no_trouble() -> None:
+    assert chosen([0] * 6) == list(range(6))
+    assert chosen([MIB, 0, 0, 0, 0, 0, 0]) == [0, 1]
+    assert chosen([]) is None
+    assert chosen([MIB]) is None
+    assert select_merge([], SETTINGS, 0) is None
+
+
+def test_every_range_that_is_not_taken_has_its_reason() -> None:
+    """P18."""
+    found = explain_run(run([10 * GIB, MIB, MIB]), SETTINGS, 5 * GIB, 10)
+    assert [len(one.parts) for one in found] == [2, 3, 2]
+    reasons = [one.refusal.reason for one in found if one.refusal]
+    assert reasons[0].startswith("unbalanced: all parts together are 2.00 times the largest")
+    assert reasons[1].endswith("bytes are more than the 5368709120 allowed now")
+    few = explain_run(run([MIB] * 2), SelectorSettings(parts_min=3), 0, 10)
+    assert "fewer than min_parts_to_merge_at_once" in (
+        few[0].refusal.reason if few[0].refusal else ""
+    )
+
+
+def test_ten_thousand_parts_are_searched_in_a_moment() -> None:
+    """P18. Measured in milliseconds; the bound here only notices another growth."""
+    drawn = random.Random(1)
+    shapes = {
+        "equal": [MIB] * 10_000,
+        "random": [drawn.randrange(GIB) for _ in range(10_000)],
+        "falling": [int(1.001 ** (10_000 - number) * 1000) for number in range(10_000)],
+    }
+    for name, sizes in shapes.items():
+        parts = run(sizes)
+        started = time.process_time()
+        assert select_merge([parts], SETTINGS, 150 * GIB) is not None
+        assert time.process_time() - started < 2, name

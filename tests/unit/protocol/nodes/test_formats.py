@@ -1,0 +1,221 @@
+"""Texts of the other nodes (spec §0.4.4 to §0.4.8), and ours."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.nodes.formats import (
+    AddedParts,
+    MutationEntry,
+    PartHeader,
+    QuorumEntry,
+    ReplicaAddress,
+)
+from rmt_pipeline.protocol.nodes.records import Attempts, Claim, InsertBatch, InsertRecord
+from tests.support.protocol import TIME_S, part, parts
+
+ADDRESS = ReplicaAddress("r1.example", 9009, 9000, "d\tb", "t'", "https")
+QUORUM = QuorumEntry(part("a_5_5_0"), 2, ("r1", "r\t2"))
+ADDED = AddedParts.of(parts("b_1_1_0 a_5_5_0"))
+HEADER = PartHeader(b"c" * 16, 200, b"a" * 16, b"u" * 16, b"r" * 16, 3)
+MUTATION = MutationEntry(TIME_S, "r1", (("a", 7), ("b", 2)), "DELETE WHERE x = 'a\nb'", 4)
+CLAIM = Claim("r1 fetch\t7", tuple(parts("a_0_1_1 a_0_9_999999999_999999999")))
+ATTEMPTS = Attempts(3, "no route\nto r2", TIME_S, "a_0_0_0 is busy")
+PARTITIONS = (("a", 5, "0" * 32), ("b", 7, "f" * 32))
+RECORD = InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 13, "a" * 32, 13)
+BEGUN = InsertRecord(TIME_S, "r1", "", (), 2, 40, "a" * 32, 13, batches=1)
+BATCH = InsertBatch(PARTITIONS)
+
+GOLDEN = [
+    (
+        ADDRESS,
+        (
+            b"host: r1.example\nport: 9009\ntcp_port: 9000\ndatabase: d\\tb\ntable: t\\'\n"
+            b"scheme: https\n"
+        ),
+    ),
+    (
+        QUORUM,
+        (
+            b"version: 1\npart_name: a_5_5_0\nrequired_number_of_replicas: 2\n"
+            b"actual_number_of_replicas: 2\nreplicas:\nr1\nr\\t2\n"
+        ),
+    ),
+    (ADDED, b"version: 2\nparts count: 2\na\ta_5_5_0\nb\tb_1_1_0\n"),
+    (
+        HEADER,
+        b"part header format version: 1\n"
+        + b"c" * 16
+        + b"\xc8\x01\x03"
+        + b"a" * 16
+        + b"u" * 16
+        + b"r" * 16,
+    ),
+    (
+        MUTATION,
+        (
+            b"format version: 1\ncreate time: 2026-11-20 14:19:47\nsource replica: r1\n"
+            b"block numbers count: 2\na\t7\nb\t2\ncommands: DELETE WHERE x = \\'a\\nb\\'\n"
+            b"alter version: 4"
+        ),
+    ),
+    (
+        CLAIM,
+        (
+            b"claim format version: 1\nworker: r1 fetch\\t7\nparts: 2\na_0_1_1\n"
+            b"a_0_9_999999999_999999999\n"
+        ),
+    ),
+    (
+        ATTEMPTS,
+        (
+            b"attempts format version: 1\ntries: 3\nlast exception: no route\\nto r2\n"
+            b"last attempt: 2026-11-20 14:19:47\npostpone reason: a_0_0_0 is busy\n"
+        ),
+    ),
+    (
+        RECORD,
+        (
+            b"insert format version: 2\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+            b"blocks: 2\nrows: 13\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
+            b"batches: 0\npartitions: 2\n"
+            b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+        ),
+    ),
+    (
+        BATCH,
+        (
+            b"insert batch format version: 1\npartitions: 2\n"
+            b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+        ),
+    ),
+    (
+        BEGUN,
+        (
+            b"insert format version: 2\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
+            b"blocks: 2\nrows: 40\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
+            b"batches: 1\npartitions: 0\n"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), GOLDEN)
+def test_texts_never_change(value, text: bytes) -> None:
+    """P4. Other versions of this program read them."""
+    assert value.encode() == text
+    assert type(value).decode(text) == value
+
+
+@pytest.mark.parametrize(
+    ("decode", "text", "old", "new"),
+    [
+        (ReplicaAddress.decode, GOLDEN[0][1], b"9009", b"65536"),
+        (ReplicaAddress.decode, GOLDEN[0][1], b"https", b"ftp"),
+        (ReplicaAddress.decode, GOLDEN[0][1], b"https\n", b"https\n\n"),
+        (QuorumEntry.decode, GOLDEN[1][1], b"version: 1", b"version: 2"),
+        (QuorumEntry.decode, GOLDEN[1][1], b"r1\n", b""),
+        (QuorumEntry.decode, GOLDEN[1][1], b"a_5_5_0", b"a_5"),
+        (AddedParts.decode, GOLDEN[2][1], b"count: 2", b"count: 3"),
+        (AddedParts.decode, GOLDEN[2][1], b"count: 2", b"count: 1"),
+        (AddedParts.decode, GOLDEN[2][1], b"a\ta_", b"x\ta_"),
+        (PartHeader.decode, GOLDEN[3][1], b"version: 1", b"version: 2"),
+        (PartHeader.decode, GOLDEN[3][1], b"rrrr", b"rrr"),
+        (PartHeader.decode, GOLDEN[3][1], b"rrrr", b"rrrrr"),
+        (PartHeader.decode, GOLDEN[3][1], b"\xc8\x01", b"\xff" * 9 + b"\x01"),
+        (MutationEntry.decode, GOLDEN[4][1], b"count: 2", b"count: 1"),
+        (MutationEntry.decode, GOLDEN[4][1], b"b\t2", b"a\t2"),
+        (MutationEntry.decode, GOLDEN[4][1], b"b\t2", b"b\t-2"),
+        (MutationEntry.decode, GOLDEN[4][1], b"\\nb\\'\n", b"\nb\\'\n"),
+        (MutationEntry.decode, GOLDEN[4][1], b"version: 4", b"version: x"),
+        (Claim.decode, GOLDEN[5][1], b"claim format version: 1", b"claim format version: 2"),
+        (Claim.decode, GOLDEN[5][1], b"parts: 2", b"parts: 2147483647"),
+        (Attempts.decode, GOLDEN[6][1], b"tries: 3", b"tries: -3"),
+        (Attempts.decode, GOLDEN[6][1], b"2026-11", b"2026-13"),
+        (InsertRecord.decode, GOLDEN[7][1], b"partitions: 2", b"partitions: 1"),
+        (InsertRecord.decode, GOLDEN[7][1], b"ffffffff\n", b"fffffff\n"),
+        (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"a\t4"),
+        (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"b7"),
+        (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"\t7"),
+        (InsertRecord.decode, GOLDEN[7][1], b"rows in: 13", b"rows in: 14"),
+        (InsertRecord.decode, GOLDEN[7][1], b"row hash: a", b"row hash: A"),
+        (InsertRecord.decode, GOLDEN[7][1], b"version: 2", b"version: 3"),
+        (InsertBatch.decode, GOLDEN[8][1], b"partitions: 2", b"partitions: 3"),
+        (InsertBatch.decode, GOLDEN[8][1], b"b\t7", b"a\t4"),
+    ],
+)
+def test_other_texts_are_corrupt(
+    decode: Callable[[bytes], object], text: bytes, old: bytes, new: bytes
+) -> None:
+    """P4."""
+    assert old in text
+    with pytest.raises(Corruption):
+        decode(text.replace(old, new, 1))
+
+
+def test_an_address_without_a_scheme_is_of_http() -> None:
+    text = GOLDEN[0][1].replace(b"scheme: https\n", b"")
+    assert ReplicaAddress.decode(text).scheme == "http"
+
+
+def test_the_last_quorum_part_of_a_partition_takes_the_earlier_ones_place() -> None:
+    added = AddedParts.of([*ADDED.parts, part("a_6_6_0")])
+    assert len(added.parts) == len(ADDED.parts)
+    assert added.in_partition("a") == part("a_6_6_0")
+    assert AddedParts().in_partition("a") is None
+
+
+def test_old_forms_of_the_last_quorum_parts() -> None:
+    """P4. An empty node, and version 1: a name."""
+    assert AddedParts.decode(b"") == AddedParts()
+    assert AddedParts.decode(b"a_5_5_0") == AddedParts((part("a_5_5_0"),))
+    with pytest.raises(Corruption):
+        AddedParts.decode(b"version: 3\n")
+
+
+def test_part_headers_are_compared_by_columns_files_rows_and_order() -> None:
+    """P25. The files' own bytes may differ: two writers store the same rows in two ways."""
+    other = PartHeader(b"c" * 16, 200, b"A" * 16, b"u" * 16, b"r" * 16, 3)
+    assert HEADER.difference(other) is None
+    columns = PartHeader(b"C" * 16, 200, b"a" * 16, b"u" * 16, b"r" * 16, 3)
+    assert HEADER.difference(columns) == "their columns differ"
+    files = PartHeader(b"c" * 16, 201, b"a" * 16, b"u" * 16, b"r" * 16, 3)
+    assert HEADER.difference(files) == "203 files here and 204 there"
+    rows = PartHeader(b"c" * 16, 200, b"a" * 16, b"u" * 16, b"R" * 16, 3)
+    assert "their rows differ" in (HEADER.difference(rows) or "")
+    order = PartHeader(b"c" * 16, 200, b"a" * 16, b"U" * 16, b"r" * 16, 3)
+    assert "another order" in (HEADER.difference(order) or "")
+
+
+def test_a_mutation_concerns_the_partitions_that_it_names() -> None:
+    assert MUTATION.version_in("a") == 7
+    assert MUTATION.version_in("c") is None
+
+
+def test_a_drop_takes_its_partitions_out_of_an_insert() -> None:
+    """P6. A retry then brings back just those. It is as whole as it was."""
+    left = RECORD.without({"a", "z"})
+    assert left.partition_ids() == ("b",)
+    assert left.is_whole
+    assert InsertRecord.decode(left.encode()) == left
+    assert BATCH.without({"b"}).partition_ids() == ("a",)
+
+
+def test_an_insert_is_whole_when_all_its_rows_are_in() -> None:
+    """P37."""
+    assert RECORD.is_whole
+    assert not BEGUN.is_whole
+
+
+def test_a_record_of_the_first_format_is_of_a_whole_insert() -> None:
+    """P4. It had no sums of the rows as they were given."""
+    text = (
+        b"insert format version: 1\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+        b"blocks: 2\npartitions: 2\n"
+        b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+    )
+    record = InsertRecord.decode(text)
+    assert record == InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 12, "", 12)
+    assert record.is_whole
+    assert InsertRecord.decode(record.encode()) == record

@@ -1,0 +1,321 @@
+"""Each rule of the queue, its reason in words, and that it lets everything else through."""
+
+import pytest
+
+from rmt_pipeline.protocol.log.entry import AttachPart, GetPart
+from rmt_pipeline.protocol.merges.size_limits import GIB, MIB, SizeLimits
+from rmt_pipeline.protocol.queue.facts import Done, Facts, Run, Wait
+from rmt_pipeline.protocol.queue.view import QueueView
+from tests.support.protocol import (
+    TIME_S,
+    alter,
+    drop,
+    drop_part,
+    get,
+    merge,
+    mutate,
+    node,
+    part,
+    queue,
+    replace,
+)
+
+
+def reason(view: QueueView, number: int, facts: Facts | None = None) -> str | None:
+    """Why the entry waits; None when it may run."""
+    decision = view.decide(node(number), facts or Facts())
+    match decision:
+        case Run():
+            return None
+        case Wait():
+            return decision.reason
+        case Done():
+            return f"done by {decision.covered_by}"
+
+
+ONE_OF_EACH = [
+    (get("1_1_0"), ""),
+    (AttachPart(part("1_1_0"), "0" * 32, create_time=TIME_S, source_replica="r1"), ""),
+    (merge("0_0_0 1_1_0"), "0_0_0 1_1_0"),
+    (mutate("0_0_0", "0_0_0_5"), "0_0_0"),
+    (drop(5), "0_0_0"),
+    (drop_part("0_0_0"), "0_0_0"),
+    (replace(4, "5_5_0"), "0_0_0"),
+    (replace(0, "5_5_0"), "0_0_0"),
+    (alter(1), ""),
+]
+
+
+@pytest.mark.parametrize(("entry", "here"), ONE_OF_EACH)
+def test_an_entry_alone_in_the_queue_runs(entry, here: str) -> None:
+    """P12."""
+    assert reason(queue(entry, here=here), 0) is None
+
+
+@pytest.mark.parametrize(("entry", "here"), ONE_OF_EACH)
+def test_an_entry_that_is_claimed_waits_for_its_worker(entry, here: str) -> None:
+    """P10."""
+    view = queue(entry, here=here, claims={0: ""})
+    assert reason(view, 0) == "it is being executed by worker of 0"
+
+
+@pytest.mark.parametrize(
+    "entry", [get("1_1_0"), merge("0_0_0 1_1_0 2_2_0"), mutate("1_1_0", "1_1_0_5")]
+)
+def test_an_entry_whose_part_or_a_larger_one_is_here_is_done(entry) -> None:
+    """P9. A restarted worker finds nothing left to do, and nobody does anything twice."""
+    assert reason(queue(entry, here="0_3_9_7"), 0) == "done by all_0_3_9_7"
+
+
+def test_done_goes_before_every_switch() -> None:
+    facts = Facts(fetches_blocked=True, merges_blocked=True)
+    assert reason(queue(get("1_1_0"), here="1_1_0"), 0, facts) == "done by all_1_1_0"
+
+
+# --- rule 1 ----------------------------------------------------------------------------------
+
+
+def test_the_same_part_is_not_produced_twice() -> None:
+    """P10."""
+    view = queue(get("1_1_0"), get("1_1_0"), claims={0: "1_1_0"})
+    assert reason(view, 1) == "another entry, queue-0000000000, is producing all_1_1_0"
+
+
+@pytest.mark.parametrize("running", ["0_3_1", "1_1_0_5", "0_1_1"])
+def test_overlapping_parts_are_not_produced_at_once(running: str) -> None:
+    """P10. Larger, smaller, or the same blocks in another version (spec §16.3 Q5)."""
+    view = queue(get("9_9_0"), merge("1_1_0 2_2_0"), claims={0: running})
+    assert reason(view, 1) == (
+        f"queue-0000000000 is producing all_{running}, which overlaps all_1_2_1"
+    )
+
+
+def test_a_drop_starts_over_work_that_it_covers() -> None:
+    """P14. That work will not be able to publish."""
+    assert reason(queue(get("1_1_0"), drop(5), claims={0: "1_1_0"}), 1) is None
+    assert reason(queue(get("1_1_0"), replace(4, "5_5_0"), claims={0: "1_1_0"}), 1) is None
+
+
+def test_a_replacement_waits_for_work_on_its_new_parts() -> None:
+    view = queue(get("9_9_0"), replace(4, "5_5_0"), claims={0: "5_6_1"})
+    assert "producing all_5_6_1, which overlaps all_5_5_0" in (reason(view, 1) or "")
+
+
+# --- rules 2, 3 and 9 ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "entry", [get("1_1_0"), merge("0_0_0 1_1_0"), mutate("1_1_0", "1_1_0_5")]
+)
+def test_nothing_is_produced_before_a_drop_of_a_part_that_it_touches(entry) -> None:
+    """P14, spec §16.5 D4. Whichever comes first in the queue."""
+    words = "which drops part all_1_1_0, must run before"
+    assert words in (reason(queue(entry, drop_part("1_1_0"), here="0_0_0"), 0) or "")
+    assert words in (reason(queue(drop_part("1_1_0"), entry, here="0_0_0"), 1) or "")
+    assert reason(queue(entry, drop_part("7_7_0"), here="0_0_0"), 0) is None
+
+
+def test_a_replacement_and_a_drop_of_its_new_part_go_in_queue_order() -> None:
+    """P12, P14. In the original's rules the two would wait for each other."""
+    first = queue(replace(4, "5_5_0"), drop_part("5_5_0"))
+    assert reason(first, 0) is None
+    assert reason(first, 1) == (
+        "queue-0000000000 has to bring all_5_5_0 before it can be dropped"
+    )
+    second = queue(drop_part("5_5_0"), replace(0, "5_6_1"))
+    assert reason(second, 0) is None
+    assert "which drops part all_5_5_0, must run before all_5_6_1" in (reason(second, 1) or "")
+
+
+@pytest.mark.parametrize("dropping", [drop(5), replace(4, "6_6_0")])
+def test_nothing_is_fetched_that_a_queued_drop_will_take_away(dropping) -> None:
+    """P14."""
+    view = queue(get("1_1_0"), merge("1_1_0 2_2_0"), get("6_6_0"), dropping)
+    name = "all_0_4_999999999_999999999"
+    assert reason(view, 0) == f"all_1_1_0 is going to be dropped by the queued drop of {name}"
+    assert reason(view, 1) == f"all_1_2_1 is going to be dropped by the queued drop of {name}"
+    assert reason(view, 2) is None
+    assert reason(view, 3) is None
+
+
+# --- rule 4 ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (Facts(fetches_blocked=True), "fetches are stopped on this replica"),
+        (Facts(fetches_busy=8, fetches_max=8), "all 8 slots for fetches are taken"),
+        (Facts(fetches_throttled=True), "the bandwidth for fetches is used up for now"),
+    ],
+)
+def test_fetches_wait_for_their_turn(facts: Facts, words: str) -> None:
+    view = queue(*(entry for entry, _ in ONE_OF_EACH[:3]), here="0_0_0")
+    assert reason(view, 0, facts) == words
+    assert reason(view, 1, facts) == words
+    assert reason(view, 2, facts) is None
+
+
+def test_a_fetch_instead_of_a_broken_part_waits_until_that_is_away() -> None:
+    facts = Facts(broken_parts=frozenset({part("1_1_0")}))
+    own = GetPart(part("1_1_0"), create_time=TIME_S, source_replica="")
+    assert reason(queue(own), 0, facts) == "the broken copy of all_1_1_0 is not cleaned up yet"
+    assert reason(queue(get("1_1_0")), 0, facts) is None
+    assert reason(queue(own), 0) is None
+
+
+# --- rule 5 ----------------------------------------------------------------------------------
+
+MERGE = merge("0_0_0 1_1_0")
+MUTATION = mutate("0_0_0", "0_0_0_5")
+HERE = "0_0_0 1_1_0"
+
+
+@pytest.mark.parametrize("entry", [MERGE, MUTATION])
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (Facts(merges_blocked=True), "merges and mutations are stopped on this replica"),
+        (
+            Facts(merges_busy=4, merges_max=4),
+            "all 4 slots for merges and mutations are taken",
+        ),
+    ],
+)
+def test_merges_and_mutations_wait_for_their_turn(entry, facts: Facts, words: str) -> None:
+    assert reason(queue(entry, here=HERE), 0, facts) == words
+    assert reason(queue(get("1_1_0")), 0, facts) is None
+
+
+@pytest.mark.parametrize("entry", [merge("0_0_0 1_1_0"), mutate("1_1_0", "1_1_0_5")])
+def test_a_source_that_is_being_produced_is_waited_for(entry) -> None:
+    """P11. A source that is simply missing is not: then the result is fetched."""
+    # The worker of 9 fetches 1_1_0; its entry was removed from the queue meanwhile.
+    view = queue(entry, here="0_0_0", claims={9: "1_1_0"})
+    words = "queue-0000000009 is producing all_1_1_0, which overlaps all_"
+    assert (reason(view, 0) or "").startswith(words)
+    assert reason(queue(entry), 0) is None
+
+
+def test_a_merge_leaves_the_field_to_the_replica_that_was_chosen_for_it() -> None:
+    facts = Facts(merges_elsewhere={part("0_1_1"): "r2"})
+    assert reason(queue(MERGE, here=HERE), 0, facts) == (
+        "replica r2 was chosen to merge all_0_1_1; waiting to fetch it"
+    )
+
+
+def test_ttl_merges_have_their_own_slots() -> None:
+    ttl = merge("0_0_0 1_1_0", merge_type=2)
+    busy = Facts(ttl_merges_busy=2, ttl_merges_max=2)
+    assert reason(queue(ttl, here=HERE), 0, busy) == "all 2 slots for TTL merges are taken"
+    stopped = Facts(ttl_merges_blocked=True)
+    assert reason(queue(ttl, here=HERE), 0, stopped) == (
+        "TTL merges are stopped on this replica"
+    )
+    assert reason(queue(MERGE, here=HERE), 0, stopped) is None
+    assert reason(queue(ttl, here=HERE), 0) is None
+
+
+def test_large_merges_wait_while_the_pool_is_busy() -> None:
+    """P19."""
+    sizes = {part("0_0_0"): GIB, part("1_1_0"): GIB}
+    busy = Facts(merges_busy=31, merges_max=32, sizes=sizes)
+    words = reason(queue(MERGE, here=HERE), 0, busy) or ""
+    assert words.startswith("its sources have 2147483648 bytes, and with 31 of 32 slots taken")
+    small = Facts(merges_busy=31, merges_max=32, sizes={part("0_0_0"): MIB})
+    assert reason(queue(MERGE, here=HERE), 0, small) is None
+
+
+def test_an_idle_pool_runs_merges_of_any_size() -> None:
+    """P19. OPTIMIZE FINAL may have asked for one."""
+    facts = Facts(sizes={part("0_0_0"): 1000 * GIB})
+    assert reason(queue(MERGE, here=HERE), 0, facts) is None
+
+
+def test_a_mutation_that_failed_waits_longer_and_longer() -> None:
+    facts = Facts(failed_mutations_wait_s={part("0_0_0"): 30})
+    assert reason(queue(MUTATION, here=HERE), 0, facts) == (
+        "mutating all_0_0_0 failed lately; the next try is in 30 s"
+    )
+
+
+def test_a_mutation_needs_free_slots_and_disk() -> None:
+    """P19."""
+    busy = Facts(merges_busy=13, merges_max=32)
+    assert "at most 0 may start" in (reason(queue(MUTATION, here=HERE), 0, busy) or "")
+    full = Facts(size_limits=SizeLimits(disk_free_bytes=100), sizes={part("0_0_0"): 91})
+    assert "at most 90 may start" in (reason(queue(MUTATION, here=HERE), 0, full) or "")
+
+
+def test_mutations_of_small_parts_share_a_slot_and_others_do_not() -> None:
+    """P19."""
+    entries = [mutate(f"{n}_{n}_0", f"{n}_{n}_0_700") for n in range(600)]
+    here = " ".join(f"{n}_{n}_0" for n in range(600))
+    small = {part(f"{n}_{n}_0"): MIB for n in range(600)}
+    view = queue(*entries, here=here)
+    assert len(view.runnable(Facts(sizes=small), 600)) == 600
+    large = dict.fromkeys(small, MIB + 1)
+    assert len(view.runnable(Facts(sizes=large), 600)) == 13, "20 of 32 slots are to be free"
+    assert len(view.runnable(Facts(), 600)) == 13, "parts whose size is not known are not small"
+
+
+# --- rules 6 and 7 ---------------------------------------------------------------------------
+
+
+def test_alters_go_one_after_another() -> None:
+    """P17."""
+    view = queue(alter(2), alter(3))
+    assert reason(view, 0) is None
+    assert reason(view, 1) == (
+        "queue-0000000000, which alters metadata to version 2, comes first"
+    )
+
+
+def test_an_alter_waits_for_the_data_of_the_one_before() -> None:
+    """P17, spec §16.8 U8."""
+    facts = Facts(unfinished_alters=frozenset({2, 9}))
+    assert reason(queue(alter(3)), 0, facts) == (
+        "the mutation of ALTER 2 is not finished on this replica"
+    )
+    assert reason(queue(alter(2)), 0, facts) is None
+
+
+def test_an_alter_of_data_waits_for_mutations_that_were_decided_before_it() -> None:
+    """P34: their commands name the columns as they were."""
+    before = mutate("0_0_0", "0_0_0_5")
+    view = queue(before, alter(3, have_mutation=True), here="0_0_0")
+    assert reason(view, 1) == (
+        "queue-0000000000, which mutates all_0_0_0, was decided for the columns before"
+    )
+    assert reason(queue(before, alter(3), here="0_0_0"), 1) is None
+    assert reason(queue(alter(3, have_mutation=True), before, here="0_0_0"), 0) is None
+    mine = mutate("0_0_0", "0_0_0_5", 2)
+    assert reason(queue(mine, alter(3, have_mutation=True), here="0_0_0"), 1) is None
+
+
+def test_an_alters_mutation_waits_for_its_metadata() -> None:
+    """P17."""
+    view = queue(alter(2), mutate("0_0_0", "0_0_0_5", 2), MUTATION, here="0_0_0")
+    assert reason(view, 1) == (
+        "queue-0000000000, which alters metadata to version 2, comes first"
+    )
+    assert reason(view, 2) is None
+    assert reason(queue(alter(3), mutate("0_0_0", "0_0_0_5", 2), here="0_0_0"), 1) is None
+
+
+# --- rule 8 ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("second", [drop(9), replace(8, "9_9_0"), drop_part("3_3_0")])
+def test_drops_that_overlap_run_one_by_one(second) -> None:
+    """P14."""
+    view = queue(drop(5), second, claims={0: "0_4_999999999_999999999"})
+    assert "all_0_4_999999999_999999999, which overlaps" in (reason(view, 1) or "")
+
+
+def test_drops_of_other_blocks_run_at_once() -> None:
+    view = queue(
+        drop(5), drop(5, "b"), drop_part("7_7_0"), claims={0: "0_4_999999999_999999999"}
+    )
+    assert reason(view, 1) is None
+    assert reason(view, 2) is None

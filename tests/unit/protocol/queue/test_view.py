@@ -1,0 +1,341 @@
+"""The queue as a value: its sets, plans, changes, and what a drop takes away."""
+
+import time
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.merges.size_limits import SizeLimits
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.index import PartIndex
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.facts import Facts
+from rmt_pipeline.protocol.queue.view import Plan, QueueView
+from rmt_pipeline.protocol.refusal import Refusal
+from tests.support.protocol import (
+    TIME_S,
+    alter,
+    drop,
+    drop_part,
+    get,
+    merge,
+    mutate,
+    node,
+    part,
+    part_set,
+    parts,
+    queue,
+    replace,
+)
+
+FULL = "0_4_999999999_999999999"
+
+
+def test_virtual_parts_are_parts_and_promises() -> None:
+    """P8."""
+    view = queue(get("3_3_0"), merge("0_0_0 1_1_0"), here="0_0_0 1_1_0 b_0_0_0")
+    assert view.current == part_set("0_0_0 1_1_0 b_0_0_0")
+    assert view.virtual == part_set("0_1_1 3_3_0 b_0_0_0")
+    view.check()
+
+
+def test_a_range_that_is_dropping_covers_its_blocks_until_it_is_done() -> None:
+    """P8, spec §16.4 M6."""
+    view = queue(drop(5), get("7_7_0"), here="0_0_0 1_3_1 5_5_0")
+    assert view.virtual == part_set(f"{FULL} 5_5_0 7_7_0")
+    replaced = queue(replace(4, "5_5_0 6_6_0"), here="0_0_0")
+    assert replaced.virtual == part_set(f"{FULL} 5_5_0 6_6_0")
+
+
+def test_a_part_that_will_be_dropped_is_not_virtual() -> None:
+    """P8. But one that comes later in the queue is."""
+    view = queue(drop_part("1_1_0"), merge("0_0_0 2_2_0"), here="0_0_0 1_1_0 2_2_0")
+    assert view.virtual == part_set("0_2_1")
+    assert queue(drop_part("1_1_0"), here="0_0_0 1_1_0").virtual == part_set("0_0_0")
+
+
+def test_promises_that_overlap_are_corrupt() -> None:
+    """P8."""
+    with pytest.raises(Corruption, match=r"what the queue will do \(merge .*\), overlaps"):
+        queue(merge("1_1_0 2_2_0"), here="0_1_1")
+    with pytest.raises(Corruption, match="overlap"):
+        queue(here="0_1_1 1_2_1")
+
+
+def test_drops_are_tried_first_and_the_rest_in_queue_order() -> None:
+    """P14."""
+    view = queue(
+        get("6_6_0"), drop_part("5_5_0"), alter(1), drop(5), replace(0, "9_9_0"), here="5_5_0"
+    )
+    assert view.order() == [node(number) for number in (1, 3, 0, 2, 4)]
+
+
+def test_a_plan_takes_what_can_be_taken_together() -> None:
+    """P11. The merge needs 2_2_0, which is fetched in the same claim, so it is not in it."""
+    view = queue(
+        get("2_2_0"),
+        get("2_2_0"),
+        merge("1_1_0 2_2_0"),
+        get("0_0_0"),
+        merge("b_0_0_0 b_1_1_0"),
+        here="0_0_0 1_1_0 b_0_0_0 b_1_1_0",
+    )
+    plan = view.plan(Facts(), 100)
+    assert [name for name, _ in plan.run] == [node(0), node(4)]
+    assert plan.done == ((node(3), part("0_0_0")),)
+    assert plan.wait == (
+        (node(1), "another entry, queue-0000000000, is producing all_2_2_0"),
+        (node(2), "queue-0000000000 is producing all_2_2_0, which overlaps all_1_2_1"),
+    )
+
+
+def test_a_plan_fills_the_slots_and_no_more() -> None:
+    """P11."""
+    gets = [get(f"{number}_{number}_0") for number in range(6)]
+    merges = [merge(f"b_{n}_{n}_0 b_{n + 1}_{n + 1}_0", merge_type=2) for n in (0, 2, 4)]
+    mutations = [mutate(f"c_{n}_{n}_0", f"c_{n}_{n}_0_9") for n in range(3)]
+    view = queue(*gets, *merges, *mutations)
+    facts = Facts(
+        fetches_busy=6,
+        fetches_max=8,
+        merges_max=3,
+        ttl_merges_busy=1,
+        size_limits=SizeLimits(mutate_above_free=1),
+    )
+    taken = [entry for _, entry in view.runnable(facts, 100)]
+    assert taken == [*gets[:2], merges[0], mutations[0], mutations[1]]
+
+
+def test_a_plan_stops_at_the_limit_but_finds_what_is_done() -> None:
+    view = queue(get("1_1_0"), get("2_2_0"), get("0_0_0"), alter(1), here="0_0_0")
+    assert view.plan(Facts(), 1) == Plan(
+        run=((node(0), get("1_1_0")),),
+        done=((node(2), part("0_0_0")),),
+        wait=(
+            (node(1), "1 other entries were taken first"),
+            (node(3), "1 other entries were taken first"),
+        ),
+    )
+
+
+def test_nothing_waits_for_what_is_left_to_others() -> None:
+    """P12. A merge that lacks a source must not hold back the fetch of that source."""
+    view = queue(merge("1_1_0 2_2_0"), get("1_1_0"), here="2_2_0")
+    assert [name for name, _ in view.plan(Facts(), 100).run] == [node(0)]
+    plan = view.plan(Facts(), 100, skip={node(0)})
+    assert (plan.run, plan.wait) == (((node(1), get("1_1_0")),), ())
+
+
+def test_drops_of_one_range_are_not_taken_together() -> None:
+    """P11, P14."""
+    view = queue(drop(5), replace(6, "7_7_0"), drop(5, "b"))
+    assert [name for name, _ in view.runnable(Facts(), 100)] == [node(0), node(2)]
+
+
+# --- changes ---------------------------------------------------------------------------------
+
+
+def test_an_entry_that_is_done_moves_to_the_parts() -> None:
+    """P8, P9."""
+    before = queue(get("0_0_0"), get("1_1_0"), claims={0: "0_0_0"})
+    after = before.with_changes(removed_nodes=[node(0)], added_parts=parts("0_0_0"), claims={})
+    assert after.current == part_set("0_0_0")
+    assert after.virtual == part_set("0_0_0 1_1_0")
+    assert list(after.entries) == [node(1)]
+    assert after.future == {}
+    after.check()
+    assert before.current == part_set("")
+    assert list(before.entries) == [node(0), node(1)]
+    before.check()
+
+
+def test_entries_that_arrive_are_promises() -> None:
+    """P8."""
+    before = queue(get("0_0_0"), claims={0: "0_0_0"}, here="1_1_0")
+    after = before.with_changes(
+        added_entries=[(node(1), merge("0_0_0 1_1_0")), (node(2), alter(4))]
+    )
+    assert after.virtual == part_set("0_1_1")
+    assert list(after.claims) == [node(0)]
+    after.check()
+
+
+def test_a_promise_that_is_withdrawn_uncovers_what_it_covered() -> None:
+    """P8. A broken part's merge was removed from the queue; its sources count again."""
+    before = queue(get("0_0_0"), get("1_1_0"), merge("0_0_0 1_1_0"))
+    after = before.with_changes(removed_nodes=[node(2), "queue-0000000077"])
+    assert after.virtual == part_set("0_0_0 1_1_0")
+    after.check()
+
+
+def test_a_finished_drop_uncovers_its_blocks() -> None:
+    """P8."""
+    before = queue(get("1_1_0"), drop(5), here="0_0_0 7_7_0")
+    after = before.with_changes(removed_nodes=[node(0), node(1)], removed_parts=parts("0_0_0"))
+    assert after.virtual == after.current == part_set("7_7_0")
+    after.check()
+
+
+def test_a_part_that_comes_before_its_queued_drop_is_not_virtual() -> None:
+    """P8."""
+    before = queue(get("1_1_0"), drop_part("1_1_0"))
+    after = before.with_changes(removed_nodes=[node(0)], added_parts=parts("1_1_0"))
+    assert after.current == part_set("1_1_0")
+    assert after.virtual == part_set("")
+    after.check()
+    done = after.with_changes(removed_nodes=[node(1)], removed_parts=parts("1_1_0"))
+    assert done.virtual == done.current == part_set("")
+    done.check()
+
+
+def test_covered_parts_are_cleaned_up_without_a_trace() -> None:
+    """P8."""
+    before = queue(here="0_0_0 1_1_0 0_1_1")
+    assert before.names("all") == frozenset(parts("0_0_0 1_1_0 0_1_1"))
+    after = before.with_changes(removed_parts=parts("0_0_0 1_1_0 9_9_0"))
+    assert after.current == after.virtual == part_set("0_1_1")
+    assert after.names("all") == frozenset(parts("0_1_1"))
+    assert after.names("b") == frozenset()
+    after.check()
+
+
+def test_a_part_that_turned_out_broken_uncovers_its_sources() -> None:
+    """P8."""
+    before = queue(here="0_0_0 1_1_0 0_1_1")
+    after = before.with_changes(
+        removed_parts=parts("0_1_1"),
+        added_parts=parts("2_2_0"),
+        added_entries=[(node(4), get("0_1_1"))],
+        removed_nodes=[],
+    )
+    assert after.current == part_set("0_0_0 1_1_0 2_2_0")
+    assert after.virtual == part_set("0_1_1 2_2_0")
+    after.check()
+
+
+def test_what_others_wait_for_is_kept_up_to_date() -> None:
+    before = queue(get("5_5_0"), here="0_0_0")
+    after = before.with_changes(
+        added_entries=[
+            (node(1), drop_part("5_5_0")),
+            (node(2), alter(3)),
+            (node(3), replace(0, "8_8_0")),
+            (node(4), mutate("0_0_0", "0_0_0_9", 3)),
+            (node(5), drop_part("8_8_0")),
+        ]
+    )
+    after.check()
+    assert [name for name, _ in after.runnable(Facts(), 9)] == [node(1), node(2), node(3)]
+
+
+# --- fetching a larger part, removing entries -------------------------------------------------
+
+
+def test_a_larger_part_may_be_fetched_when_the_queue_knows_it() -> None:
+    """P16."""
+    view = queue(get("1_1_0"), merge("1_1_0 2_2_0"), here="2_2_0", claims={0: "1_1_0"})
+    assert view.may_take_actual_part(part("1_2_1"), node(0)) is None
+    unknown = view.may_take_actual_part(part("0_5_2"), node(0))
+    assert isinstance(unknown, Refusal)
+    assert "is not pulled yet" in unknown.reason
+
+
+def test_a_larger_part_is_not_fetched_beside_work_that_it_overlaps() -> None:
+    """P16, spec §16.3 Q5."""
+    view = queue(
+        get("1_1_0"),
+        merge("0_0_0 1_1_0 2_2_0"),
+        merge("0_2_1 3_3_0"),
+        claims={0: "1_1_0", 1: "0_2_1"},
+    )
+    assert view.may_take_actual_part(part("0_3_2"), node(0)) == Refusal(
+        "queue-0000000001 is producing all_0_2_1, which overlaps all_0_3_2"
+    )
+
+
+def test_a_larger_part_is_not_fetched_over_a_queued_drop_of_a_part() -> None:
+    """P16."""
+    view = queue(get("1_1_0"), drop_part("2_2_0"), merge("1_1_0 3_3_0"), claims={0: "1_1_0"})
+    refusal = view.may_take_actual_part(part("1_3_1"), node(0))
+    assert refusal == Refusal(
+        "queue-0000000001, which drops part all_2_2_0, must run before all_1_3_1"
+    )
+
+
+def test_a_drop_takes_the_entries_inside_its_range_with_it() -> None:
+    """P14, spec §4.11, §16.5 D1."""
+    view = queue(
+        get("1_1_0"),
+        merge("0_0_0 1_1_0"),
+        mutate("2_2_0", "2_2_0_9"),
+        drop(3),
+        replace(1, "2_2_0 3_3_0"),
+        drop(5),
+        get("7_7_0"),
+        get("b_0_0_0"),
+        alter(2),
+    )
+    removed = [name for name, _ in view.entries_removed_by(part(FULL), node(5))]
+    assert removed == [node(number) for number in (0, 1, 2, 4)]
+    without = [name for name, _ in view.entries_removed_by(part(FULL))]
+    assert without == [node(number) for number in (0, 1, 2)]
+
+
+def test_a_replacement_goes_as_a_whole_or_not_at_all() -> None:
+    """P14."""
+    outside = queue(replace(0, "6_6_0"), drop(5))
+    assert outside.entries_removed_by(part(FULL), node(1)) == []
+    empty = queue(replace(1, ""), drop(5))
+    assert empty.entries_removed_by(part(FULL), node(1)) == []
+    torn = queue(replace(0, "4_4_0 6_6_0"), drop(5))
+    with pytest.raises(Corruption, match="inside that range and other parts outside"):
+        torn.entries_removed_by(part(FULL), node(1))
+
+
+def test_names_that_overlap_are_all_found() -> None:
+    index = PartIndex()
+    index.add(part("1_1_0"), "a")
+    index.add(part(FULL), "b")
+    index.add(part("1_1_0"), "c")
+    index.add(part("1_1_0"), "a")
+    index.add(part("0_1_1"), "d")
+    twin = index.copy()
+    twin.add(part("9_9_0"), "e")
+    assert sorted((str(name), owner) for name, owner in index.overlapping(part("1_1_0"))) == [
+        ("all_0_1_1", "d"),
+        (f"all_{FULL}", "b"),
+        ("all_1_1_0", "a"),
+        ("all_1_1_0", "c"),
+    ]
+    assert index.nodes_of(part("1_1_0")) == ("a", "c")
+    assert not index.overlaps(part("9_9_0"))
+    assert twin.overlaps(part("9_9_0"))
+
+
+def test_ten_thousand_entries_are_no_problem() -> None:
+    """Building, planning and changing are linear: ten times the time here is another growth."""
+    entries = [
+        (node(n), GetPart(PartName("all", n, n, 0), create_time=TIME_S, source_replica="r"))
+        for n in range(10_000)
+    ]
+    here = [PartName("b", n, n, 0) for n in range(10_000)]
+    started = time.process_time()
+    view = QueueView(entries, {}, here)
+    built = time.process_time()
+    taken = view.runnable(Facts(fetches_max=10**9), 10**9)
+    planned = time.process_time()
+    for number in range(100):
+        view = view.with_changes(
+            removed_nodes=[node(number)],
+            added_parts=[PartName("all", number, number, 0)],
+            claims={
+                node(number + 1): Claim("w", (PartName("all", number + 1, number + 1, 0),))
+            },
+        )
+    changed = time.process_time()
+    assert len(taken) == 10_000
+    assert len(view.entries) == 9_900
+    assert built - started < 10
+    assert planned - built < 10
+    assert changed - planned < 10

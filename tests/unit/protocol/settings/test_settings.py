@@ -1,0 +1,102 @@
+"""Settings (spec §15)."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import UnknownSetting
+from rmt_pipeline.protocol.settings.query import (
+    QUERY_SETTINGS,
+    QuerySettings,
+    parse_query_setting,
+)
+from rmt_pipeline.protocol.settings.setting import BadSetting
+from rmt_pipeline.protocol.settings.table import (
+    TABLE_SETTINGS,
+    TableSettings,
+    parse_table_setting,
+)
+
+
+def test_defaults_are_those_of_the_original() -> None:
+    """P28. A few that people rely on; 24.x."""
+    table, query = TableSettings(), QuerySettings()
+    assert table.parts_to_throw_insert == 3000
+    assert table.replicated_deduplication_window == 1000
+    assert table.max_bytes_to_merge_at_max_space_in_pool == 150 * 1024**3
+    assert table.old_parts_lifetime == 480
+    assert query.max_insert_block_size == 1_048_545
+    assert query.insert_deduplicate
+    assert query.alter_sync == 1
+
+
+def test_every_setting_has_a_type_a_default_and_a_meaning() -> None:
+    """P28."""
+    for settings in (TABLE_SETTINGS, QUERY_SETTINGS):
+        for name, one in settings.items():
+            assert one.name == name
+            assert len(one.description) > 10
+            assert one.parse(one.default_text) == one.default
+
+
+def test_values_are_read_as_their_type() -> None:
+    settings = TableSettings.of(
+        {
+            "old_parts_lifetime": "1",
+            "max_bytes_to_merge_at_max_space_in_pool": "10Gi",
+            "max_replicated_fetches_network_bandwidth": "5M",
+            "ttl_only_drop_parts": "false",
+            "merge_selector_base": "2.5",
+            "replicated_can_become_leader": True,
+        }
+    )
+    assert settings.old_parts_lifetime == 1
+    assert settings.max_bytes_to_merge_at_max_space_in_pool == 10 * 1024**3
+    assert settings.max_replicated_fetches_network_bandwidth == 5_000_000
+    assert settings.ttl_only_drop_parts is False
+    assert settings.merge_selector_base == 2.5
+    assert settings.replicated_can_become_leader is True
+
+
+def test_an_old_name_still_works() -> None:
+    assert QuerySettings.of({"replication_alter_partitions_sync": "2"}).alter_sync == 2
+
+
+def test_a_negative_number_only_where_it_means_something() -> None:
+    name = "replication_wait_for_inactive_replica_timeout"
+    assert parse_query_setting(name, "-1") == -1
+    with pytest.raises(BadSetting, match="'-1' is not a value for the setting alter_sync"):
+        parse_query_setting("alter_sync", "-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dry_run", "maybe"),
+        ("max_threads", "many"),
+        ("max_threads", "1Q"),
+        ("max_threads", str(2**64)),
+        ("format_csv_delimiter", "::"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_an_error(name: str, text: str) -> None:
+    """P28."""
+    with pytest.raises(BadSetting, match=name):
+        parse_query_setting(name, text)
+
+
+def test_a_float_is_plain_decimal() -> None:
+    with pytest.raises(BadSetting):
+        parse_table_setting("merge_selector_base", "nan")
+    assert parse_table_setting("merge_selector_base", "3") == 3.0
+
+
+def test_an_unknown_name_names_the_nearest() -> None:
+    """P28."""
+    with pytest.raises(UnknownSetting, match="did you mean insert_deduplicate"):
+        parse_query_setting("insert_deduplicat", "1")
+    with pytest.raises(UnknownSetting, match="there is no table setting"):
+        parse_table_setting("qqqqqqqq", "1")
+
+
+def test_a_string_is_taken_as_it_is() -> None:
+    assert parse_query_setting("insert_deduplication_token", " t ") == " t "
+    assert parse_query_setting("format_csv_delimiter", ";") == ";"

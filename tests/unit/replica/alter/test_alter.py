@@ -1,0 +1,339 @@
+"""ALTER on replicas in this process, step by step (spec §8)."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.alter.commands import (
+    AddColumn,
+    AlterCommand,
+    DropColumn,
+    ModifyColumn,
+    ModifySettings,
+    RenameColumn,
+)
+from rmt_pipeline.protocol.alter.definition import ColumnNotFound
+from rmt_pipeline.protocol.errors import (
+    DiskFull,
+    MetadataMismatch,
+    TableIsReadOnly,
+    UserError,
+)
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
+from rmt_pipeline.replica.alter.request import CannotAssignAlter, request_alter
+from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.life.start import start
+from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Delete
+from tests.support.local_replicas import Replicas
+
+NO_WAIT = QuerySettings(alter_sync=0)
+ADDED = AddColumn(Column("x", "Int64", "DEFAULT", "n * 2"))
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    with Replicas(tmp_path) as made:
+        for name in ("r1", "r2"):
+            made[name].update_definition = in_memory(made[name])
+        yield made
+
+
+def in_memory(
+    replica: Replica,
+) -> Callable[[Callable[[TableDefinition], TableDefinition]], TableDefinition]:
+    def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        replica.definition = change(replica.definition)
+        return replica.definition
+
+    return update
+
+
+class Waiting:
+    """A waker: while somebody waits, time passes and `work` is done."""
+
+    def __init__(self, replicas: Replicas, work: Callable[[], object] = lambda: None) -> None:
+        self._clock = replicas.clock
+        self._work = work
+
+    def wake(self) -> None:
+        raise AssertionError("nobody watches here")
+
+    def wait_s(self, timeout_s: float) -> bool:
+        self._clock.sleep_s(timeout_s)
+        self._work()
+        return False
+
+
+def alter(
+    replicas: Replicas,
+    name: str,
+    *commands: AlterCommand,
+    work: Callable[[], object] = lambda: None,
+) -> None:
+    request_alter(
+        lambda: replicas[name], lambda _: commands, NO_WAIT, lambda: Waiting(replicas, work)
+    )
+
+
+def take_up(replicas: Replicas, *names: str) -> None:
+    for name in names:
+        replicas.step(name, "fetch")
+
+
+def rows(replicas: Replicas, name: str) -> list[tuple[int, ...]]:
+    found = replicas.table(name).dataset().to_table().to_pylist()
+    return sorted(tuple(row.values()) for row in found)
+
+
+def begin(replica: Replica) -> None:
+    """The server starts over: its `is_active` is gone."""
+    replica.keeper.multi([Delete(replica.paths.is_active)])
+    address = ReplicaAddress("host", 9009, 9000, "default", "t")
+    start(replica, identity=replica.name, incarnation="2", address=address)
+
+
+def test_a_replica_reads_as_before_until_it_takes_the_alter_up(replicas):
+    """P34."""
+    replicas.insert("r1", 1, 2)
+    take_up(replicas, "r2")
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1")
+    assert rows(replicas, "r1") == [(1, 2), (2, 4)]
+    assert rows(replicas, "r2") == [(1,), (2,)]
+    take_up(replicas, "r2")
+    assert rows(replicas, "r2") == [(1, 2), (2, 4)]
+    assert replicas["r2"].definition == replace(
+        replicas["r1"].definition, engine=replicas["r2"].definition.engine
+    )
+
+
+def test_a_worker_with_an_old_definition_waits_with_parts_of_a_newer_one(replicas):
+    """Spec §16.8 U9: what it would make of them would lack a column."""
+    replicas.insert("r1", 1)
+    old = replace(replicas["r1"])
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1")
+    replicas.insert("r1", 2)
+    assigned = optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    assert isinstance(assigned, Assigned)
+    new, replicas._replicas["r1"] = replicas["r1"], old  # another process of the same host
+    step = replicas.step("r1")
+    assert step.done == ()
+    [(_, reason)] = step.waiting
+    assert reason == (
+        "a source was written with ALTER 1, and this worker knows the table as of 0"
+    )
+    replicas._replicas["r1"] = new
+    [done] = replicas.step("r1").done
+    assert done.rows == 2
+    assert rows(replicas, "r1") == [(1, 2), (2, 4)]
+
+
+def test_of_two_alters_at_once_the_second_is_decided_on_what_the_first_made(replicas):
+    """P34, spec §16.8 U8."""
+    asked: list[TableDefinition] = []
+
+    def commands(definition: TableDefinition) -> list[AlterCommand]:
+        asked.append(definition)
+        if len(asked) == 1:  # another replica's comes in between
+            alter(replicas, "r2", AddColumn(Column("x", "Int8")))
+        return [AddColumn(Column("y", "Int8"))]
+
+    request_alter(
+        lambda: replicas["r1"],
+        commands,
+        NO_WAIT,
+        lambda: Waiting(replicas, lambda: take_up(replicas, "r1")),
+    )
+    take_up(replicas, "r1", "r2", "r2")
+    assert asked[0].metadata_version == 0
+    assert asked[-1].metadata_version == 1
+    for name in ("r1", "r2"):
+        definition = replicas[name].definition
+        assert [column.name for column in definition.columns] == ["n", "x", "y"]
+        assert definition.metadata_version == 2
+
+
+def test_what_another_alter_made_impossible_is_refused(replicas):
+    """P35."""
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    alter(replicas, "r2", DropColumn("x"))
+    with pytest.raises(ColumnNotFound, match="no column x"):
+        alter(replicas, "r1", DropColumn("x"), work=lambda: take_up(replicas, "r1"))
+
+
+def test_a_replica_that_is_behind_says_so_and_changes_nothing(replicas):
+    """P34."""
+    alter(replicas, "r2", ADDED)
+    with pytest.raises(CannotAssignAlter, match="has applied ALTER 0 of 1"):
+        alter(replicas, "r1", AddColumn(Column("y", "Int8")))
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    assert keeper.exists(table.metadata).version == 1
+    assert keeper.children(table.alters) == ["0000000001"]
+
+
+def test_a_replica_that_is_not_active_takes_no_alter(replicas):
+    replica = replicas["r1"]
+    replica.keeper.multi([Delete(replica.paths.is_active)])
+    with pytest.raises(TableIsReadOnly, match="takes no ALTER"):
+        alter(replicas, "r1", ADDED)
+
+
+def test_the_next_alter_waits_for_the_data_of_the_one_before(replicas):
+    """P17, spec §8.3."""
+    replicas.insert("r1", 1)
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    alter(replicas, "r1", RenameColumn("x", "y"))
+    take_up(replicas, "r1")
+    alter(replicas, "r1", AddColumn(Column("z", "Int8")))
+    step = replicas.step("r1", "fetch")
+    assert step.finished_without_work == 0
+    [(_, reason)] = step.waiting
+    assert reason == "the mutation of ALTER 2 is not finished on this replica"
+
+
+def test_a_replica_whose_definition_is_of_an_older_day_takes_up_the_newer_one(replicas):
+    """A catalog from a backup: ZooKeeper knows what the replica has applied."""
+    before = replicas["r1"].definition
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1")
+    alter(replicas, "r1", RenameColumn("x", "y"))
+    take_up(replicas, "r1")
+    after = replicas["r1"].definition
+    assert after.history == (ColumnChange(2, "x", "y"),)
+    replicas["r1"].definition = before
+    begin(replicas["r1"])
+    assert replicas["r1"].definition == after
+
+
+def test_whoever_died_between_the_disk_and_zookeeper_is_repeated(replicas):
+    """P34."""
+    alter(replicas, "r2", ADDED)
+    take_up(replicas, "r2")
+    mine = replicas["r1"].definition.engine
+    replicas["r1"].definition = replace(replicas["r2"].definition, engine=mine)
+    begin(replicas["r1"])
+    take_up(replicas, "r1")
+    [read] = replicas["r1"].keeper.get_many([replicas["r1"].paths.metadata_version])
+    assert read[0] == b"1"
+
+
+@pytest.mark.parametrize("error", [DiskFull("no space"), KeyboardInterrupt()])
+def test_an_alter_is_not_applied_before_it_is_on_the_disk(replicas, error):
+    """P34. Whoever dies or fails at the disk leaves the entry behind: without it nobody would
+    take the new definition up, and every part that was written with it would wait for ever.
+    """
+    alter(replicas, "r1", ADDED)
+    one = replicas["r1"]
+    right = one.update_definition
+
+    def fails(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        raise error
+
+    one.update_definition = fails
+    with contextlib.suppress(KeyboardInterrupt):
+        take_up(replicas, "r1")
+    assert one.definition.metadata_version == 0
+    [read] = one.keeper.get_many([one.paths.metadata_version])
+    assert read[0] == b"0"
+    one.update_definition = right
+    replicas.clock.passed_s += 60.0  # longer than it is left alone after a failure
+    take_up(replicas, "r1")
+    assert one.definition.metadata_version == 1
+
+
+def test_a_definition_that_no_alter_made_does_not_start(replicas):
+    """P27."""
+    columns = (*replicas["r1"].definition.columns, Column("x", "Int8"))
+    known = replace(replicas["r1"].definition, columns=columns, metadata_version=1)
+    replicas["r1"].definition = known
+    with pytest.raises(MetadataMismatch, match="2 columns here, 1 there"):
+        begin(replicas["r1"])
+
+
+def test_a_comment_alone_is_written_nowhere_but_here(replicas):
+    alter(replicas, "r1", ModifyColumn("n", comment="the number"))
+    assert replicas["r1"].definition.columns[0].comment == "the number"
+    assert replicas["r1"].keeper.children(replicas["r1"].table.log) == []
+    begin(replicas["r1"])
+
+
+def test_columns_of_an_unfinished_mutation_keep_their_names(replicas):
+    """P35: other types are fine, when the mutation can be carried out with them."""
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    replicas.insert("r1", 1)
+    create_mutation(replicas["r1"], "UPDATE x = 5 WHERE x * n = 2")
+    for command in (DropColumn("x"), RenameColumn("x", "y"), ModifyColumn("x", type="Date")):
+        with pytest.raises(UserError, match="x is used by the mutation 0000000000"):
+            alter(replicas, "r1", command)
+    alter(replicas, "r1", ModifyColumn("x", type="Int32"))
+    alter(replicas, "r1", AddColumn(Column("y", "Int8")), work=lambda: take_up(replicas, "r1"))
+
+
+def test_an_alter_waits_a_little_for_a_mutation_to_end(replicas):
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    replicas.insert("r1", 1)
+    create_mutation(replicas["r1"], "UPDATE x = 5 WHERE n = 1")
+
+    def work() -> None:
+        assign_mutations(replicas["r1"])
+        replicas.step("r1")
+
+    alter(replicas, "r1", RenameColumn("x", "y"), work=work)
+    take_up(replicas, "r1")
+    assert rows(replicas, "r1") == [(1, 5)]
+    assert replicas["r1"].definition.columns[-1].name == "y"
+
+
+def test_what_is_a_replicas_own_may_stand_beside_what_is_not(replicas):
+    own = ModifySettings((("old_parts_lifetime", "7"),))
+    alter(replicas, "r1", own, ADDED)
+    take_up(replicas, "r1", "r2")
+    assert replicas["r1"].definition.settings == (("old_parts_lifetime", "7"),)
+    assert replicas["r2"].definition.settings == ()
+    for name in ("r1", "r2"):
+        assert replicas[name].definition.metadata_version == 1
+
+
+def test_a_table_of_before_there_was_alter_gets_a_place_for_its_records(replicas):
+    replica = replicas["r1"]
+    replica.keeper.multi([Delete(replica.table.alters)])
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    assert replica.keeper.children(replica.table.alters) == ["0000000001"]
+    assert replicas["r2"].definition.metadata_version == 1
+
+
+def test_a_table_with_records_of_alters_can_be_dropped(replicas):
+    alter(replicas, "r1", ADDED)
+    for name in ("r1", "r2"):
+        replica = replicas[name]
+        drop_replica(replica.keeper, replica.table, name)
+    assert replicas["r1"].keeper.exists(replicas["r1"].table.root) is None
+
+
+def test_who_does_not_wait_is_told_nothing_of_what_happens_later(replicas: Replicas) -> None:
+    """The ALTER is in the log; that its replica is read-only from then on changes nothing."""
+
+    def living() -> Replica:
+        replica = replicas["r1"]
+        if replica.keeper.children(replica.table.log):
+            raise TableIsReadOnly("the session ended just after the ALTER")
+        return replica
+
+    submitted = request_alter(living, lambda _: [ADDED], NO_WAIT, lambda: Waiting(replicas))
+    assert submitted is not None
+    assert replicas["r2"].keeper.exists(submitted.log_entry) is not None

@@ -1,0 +1,87 @@
+"""Back-pressure by active and outdated parts."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import TooManyParts
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.throttle import throttle_insert
+from tests.support.local_replicas import Replicas
+
+
+@pytest.fixture
+def replicas(tmp_path):
+    """One replica with three active parts."""
+    with Replicas(tmp_path, ["r1"]) as opened:
+        for value in range(3):
+            opened.insert("r1", value)
+        opened.clock.slept.clear()
+        yield opened
+
+
+def throttle(replicas: Replicas, **query: int) -> list[float]:
+    """How long an insert was slowed down."""
+    replicas.clock.passed_s += 10  # what was counted before is old
+    replicas.clock.slept.clear()
+    throttle_insert(replicas["r1"], QuerySettings.of(query))
+    return replicas.clock.slept
+
+
+def merge(replicas: Replicas) -> None:
+    """The parts become outdated, three of them."""
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    [done] = replicas.step("r1").done
+    assert done.error == ""
+
+
+def test_few_parts_slow_nobody_down(replicas):
+    assert throttle(replicas) == []
+
+
+@pytest.mark.parametrize(
+    ("delay", "throw", "seconds"), [(3, 13, 0.1), (3, 4, 1.0), (2, 6, 0.5), (3, 1000, 0.01)]
+)
+def test_from_the_limit_on_inserts_are_slower_and_slower(replicas, delay, throw, seconds):
+    replicas.set(parts_to_delay_insert=delay, parts_to_throw_insert=throw)
+    assert throttle(replicas) == [pytest.approx(seconds)]
+
+
+def test_then_they_fail_and_the_error_says_what_to_do(replicas):
+    replicas.set(parts_to_throw_insert=3)
+    with pytest.raises(
+        TooManyParts, match=r"partition all .* has 3 active parts, parts_to_throw"
+    ):
+        throttle(replicas)
+    assert throttle(replicas, parts_to_throw_insert=4) == []
+
+
+def test_large_parts_may_be_any_number(replicas):
+    size = replicas["r1"].store.manifest(replicas["r1"].store.parts()[0]).bytes_on_disk
+    replicas.set(parts_to_throw_insert=3, max_avg_part_size_for_too_many_parts=size - 1)
+    assert throttle(replicas) == []
+    for limit in (size, 0):
+        replicas.set(parts_to_throw_insert=3, max_avg_part_size_for_too_many_parts=limit)
+        with pytest.raises(TooManyParts):
+            throttle(replicas)
+
+
+def test_the_whole_table_has_a_limit_of_its_own(replicas):
+    replicas.set(max_parts_in_total=3, max_avg_part_size_for_too_many_parts=1)
+    with pytest.raises(TooManyParts, match="max_parts_in_total is 3"):
+        throttle(replicas)
+
+
+def test_outdated_parts_count_by_themselves(replicas):
+    replicas.set(inactive_parts_to_throw_insert=3, inactive_parts_to_delay_insert=3)
+    assert throttle(replicas) == []
+    merge(replicas)
+    with pytest.raises(
+        TooManyParts, match="has 3 outdated parts, inactive_parts_to_throw_insert"
+    ):
+        throttle(replicas)
+    replicas.set(inactive_parts_to_throw_insert=4, inactive_parts_to_delay_insert=2)
+    assert throttle(replicas) == [pytest.approx(1.0)]
+    replicas.set(inactive_parts_to_delay_insert=3)
+    assert throttle(replicas) == [pytest.approx(1.0)]
+    replicas.set()
+    assert throttle(replicas) == []

@@ -1,0 +1,50 @@
+"""Broken parts at start: a few are set aside and fetched again; many are somebody's business."""
+
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.replica.upkeep.check import TooManyUnexpectedParts, recover_parts
+from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_replicas import Replicas
+
+
+@pytest.fixture
+def replicas(tmp_path):
+    """One replica with three parts, two of which have lost their manifest's text."""
+    with Replicas(tmp_path, ["r1"]) as opened:
+        for value in range(3):
+            part = opened.insert("r1", value)
+            if value:
+                (Path(opened.stores["r1"].directory(part)) / "part.json").write_text("{}")
+        opened.clock.passed_s += 1000  # nobody is writing them now
+        yield opened
+
+
+def test_a_few_are_set_aside_and_queued_for_a_fetch(replicas):
+    recovered = recover_parts(replicas["r1"])
+    assert sorted(map(str, recovered.refetched)) == ["all_1_1_0", "all_2_2_0"]
+    assert replicas.stores["r1"].detached() == [
+        "broken-on-start_all_1_1_0",
+        "broken-on-start_all_2_2_0",
+    ]
+    assert replicas.parts("r1") == ["all_0_0_0"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "limit", "words"),
+    [
+        ("max_suspicious_broken_parts", 1, "2 parts are broken, for instance all_1_1_0"),
+        ("max_suspicious_broken_parts_bytes", 100, r"2 parts of \d{3} bytes are broken"),
+    ],
+)
+def test_too_many_are_left_alone_until_somebody_decides(replicas, setting, limit, words):
+    replicas.set(**{setting: limit})
+    replica = replicas["r1"]
+    with pytest.raises(TooManyUnexpectedParts, match=f"{words}.*{setting} is {limit}"):
+        recover_parts(replica)
+    assert replicas.stores["r1"].detached() == []
+    assert len(replicas.parts("r1")) == 3
+
+    replica.keeper.multi([Create(f"{replica.paths.flags}/force_restore_data")])
+    assert len(recover_parts(replica).refetched) == 2

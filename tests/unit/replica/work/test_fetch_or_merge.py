@@ -1,0 +1,95 @@
+"""When a merge's result is fetched instead of made (spec §5.3)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import (
+    Assigned,
+    assign_merge,
+    merge_view,
+    optimize_partition,
+)
+from tests.support.local_replicas import Replicas
+
+RESULT = PartName.parse("all_0_1_1")
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """Two parts on both replicas."""
+    with Replicas(tmp_path) as opened:
+        for value in (1, 2):
+            opened.insert("r1", value)
+        opened.step("r2", "fetch")
+        yield opened
+
+
+def assign(replicas: Replicas) -> None:
+    outcome = optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    assert isinstance(outcome, Assigned)
+
+
+def kinds(replicas: Replicas, name: str) -> list[tuple[str, str]]:
+    """What became of the replica's merge entries: kind, and what is wrong."""
+    return [(done.kind, done.error) for done in replicas.step(name).done]
+
+
+def test_usually_everybody_merges(replicas):
+    assign(replicas)
+    assert kinds(replicas, "r1") == kinds(replicas, "r2") == [("MERGE_PARTS", "")]
+
+
+def test_a_replica_that_always_fetches_waits_for_one_that_merges(replicas):
+    assign(replicas)
+    replicas.set(always_fetch_merged_part=1)
+    [(_, error)] = kinds(replicas, "r2")
+    assert f"no active replica of /tables/t has {RESULT}" in error
+    replicas.set()
+    assert kinds(replicas, "r1") == [("MERGE_PARTS", "")]
+    replicas.set(always_fetch_merged_part=1)
+    assert kinds(replicas, "r2") == [("FETCH", "")]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "limit_bytes", "r1_has_it", "expected"),
+    [
+        (100, 1, True, "FETCH"),
+        (99, 1, True, "MERGE_PARTS"),
+        (100, 1 << 30, True, "MERGE_PARTS"),
+        (100, 1, False, "MERGE_PARTS"),
+    ],
+)
+def test_what_is_old_and_large_is_fetched_if_somebody_has_it(
+    replicas, age_s, limit_bytes, r1_has_it, expected
+):
+    replicas.set(
+        prefer_fetch_merged_part_time_threshold=100,
+        prefer_fetch_merged_part_size_threshold=limit_bytes,
+    )
+    assign(replicas)
+    if r1_has_it:
+        replicas.step("r1")
+    replicas.clock.passed_s += age_s
+    assert kinds(replicas, "r2") == [(expected, "")]
+
+
+def test_who_assigned_a_recompression_does_it_first(replicas):
+    replica = replicas["r1"]
+    view = merge_view(replica)
+    sources = view.active.in_partition("all")
+    assert isinstance(assign_merge(replica, view, sources, merge_type=3), Assigned)
+    [(_, error)] = kinds(replicas, "r2")
+    assert "no active replica" in error
+    assert kinds(replicas, "r1") == [("MERGE_PARTS", "")]
+    assert kinds(replicas, "r2") == [("FETCH", "")]
+
+
+def test_after_a_while_everybody_recompresses(replicas):
+    replica = replicas["r1"]
+    view = merge_view(replica)
+    sources = view.active.in_partition("all")
+    assert isinstance(assign_merge(replica, view, sources, merge_type=3), Assigned)
+    replicas.clock.passed_s += replica.settings.try_fetch_recompressed_part_timeout + 1
+    assert kinds(replicas, "r2") == [("MERGE_PARTS", "")]
