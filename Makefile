@@ -9,7 +9,9 @@ SEEDS  ?= 1000
 SAMPLE ?= 0
 FIRST  ?= 1
 MINUTES ?= 10
-LANES  := tidy unit property contract crash simulation zookeeper spark dagster golden
+# Lanes within one process run on all cores at once; those that start servers, one test after another.
+INSIDE := tidy unit property contract crash simulation
+LANES  := $(INSIDE) zookeeper spark dagster golden
 
 export DAGSTER_DISABLE_TELEMETRY := yes
 
@@ -46,7 +48,8 @@ dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 	$(BIN)/rmt up
 
 test: lint ## everything that must hold before a change lands
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%)
+	$(BIN)/python -m pytest $(filter-out $(INSIDE:%=tests/%),$(LANES:%=tests/%))
 
 $(LANES:%=test-%): test-%: $(READY)
 	$(BIN)/python -m pytest tests/$*
