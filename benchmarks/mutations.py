@@ -252,7 +252,7 @@ def assigning(_root: Path, _pool: ProcessPoolExecutor) -> None:
         create_mutation(table.replica, "DELETE WHERE id = -1")
         keeper = Counting(table.replica.keeper)
         replica = replace(table.replica, keeper=keeper, memory=Memory())  # type: ignore[arg-type]
-        queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+        queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
         keeper.operations = keeper.packets = 0
         started_s = time.perf_counter()
         assigned = assign_mutations(replica)

@@ -9,7 +9,7 @@ each part in its range must be in one of its sources, whether it is promised her
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol.alter.history import is_current
@@ -25,7 +25,7 @@ from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.zookeeper.snapshot import active_parts, queued_entries
+from rmt_pipeline.zookeeper.snapshot import queued_entries
 
 LISTED_VALID_S = 1.0
 """A listing serves for the results of a batch that come within that time of it: a mutation of ten
@@ -77,14 +77,35 @@ def require_covered_now(
     replica: Replica, result: PartName, sources: Sequence[PartName]
 ) -> None:
     """As `require_covered`, of what the replica has and has queued at this moment."""
-    require_covered(replica, result, sources, _there(replica))
+    require_covered(replica, result, sources, _There.now(replica).of(result.partition))
 
 
-def _there(replica: Replica) -> list[PartName]:
-    """The queue first: an entry goes from there to the parts, so nothing is in neither."""
-    queued = queued_entries(replica.keeper, replica.paths, replica.memory.entries)
-    parts = [part for part in map(result_of, queued) if part is not None]
-    return sorted([*parts, *active_parts(replica.keeper, replica.paths)])
+@dataclass(slots=True)
+class _There:
+    """What a replica has queued and has, listed anew whatever others have listed before. `names`
+    are sorted; only those of the partitions that are asked for are parsed.
+    """
+
+    queued: Sequence[PartName]
+    names: Sequence[str]
+    _found: dict[str, list[PartName]] = field(default_factory=dict)
+
+    @classmethod
+    def now(cls, replica: Replica) -> "_There":
+        """The queue first: an entry goes from there to the parts, so nothing is in neither."""
+        queued = queued_entries(replica.keeper, replica.paths, replica.memory.queue)
+        parts = [part for part in map(result_of, queued) if part is not None]
+        return cls(parts, replica.keeper.children(replica.paths.parts))
+
+    def of(self, partition: str) -> list[PartName]:
+        if partition not in self._found:
+            first = bisect_left(self.names, f"{partition}_")
+            named = takewhile(
+                lambda name: name.startswith(f"{partition}_"), islice(self.names, first, None)
+            )
+            queued = (part for part in self.queued if part.partition == partition)
+            self._found[partition] = sorted([*queued, *map(PartName.parse, named)])
+        return self._found[partition]
 
 
 @dataclass(slots=True)
@@ -92,7 +113,7 @@ class Accounts:
     """Of one batch: what there is beside its parts, listed not too long ago."""
 
     replica: Replica
-    _there: list[PartName] = field(default_factory=list)
+    _there: _There = field(default_factory=lambda: _There((), ()))
     _listed_s: float | None = None
 
     def require(self, entry: LogEntry, made: Manifest) -> None:
@@ -101,8 +122,9 @@ class Accounts:
             return
         now_s = self.replica.clock.monotonic_s()
         if self._listed_s is None or now_s - self._listed_s > LISTED_VALID_S:
-            self._there, self._listed_s = _there(self.replica), now_s
-        require_covered(self.replica, entry.result, sources_of(entry), self._there)
+            self._there, self._listed_s = _There.now(self.replica), now_s
+        there = self._there.of(entry.result.partition)
+        require_covered(self.replica, entry.result, sources_of(entry), there)
         if isinstance(entry, MergeParts) and _is_plain(self.replica, entry, made):
             self._require_conserved(entry, made)
 

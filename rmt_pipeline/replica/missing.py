@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.snapshot import KnownEntries, living_replicas, queued_entries
+from rmt_pipeline.zookeeper.snapshot import KnownQueue, living_replicas, queued_entries
 
 LOOKED_AT_MAX = 100
 
@@ -64,7 +64,7 @@ def _queued(replica: Replica, names: Iterable[str]) -> list[LogEntry]:
     found: list[LogEntry] = []
     for name in names:
         with suppress(ReplicaRetired, Corruption):
-            known = KnownEntries()
+            known = KnownQueue()
             found += queued_entries(replica.keeper, replica.table.replica(name), known)
     return found
 

@@ -125,7 +125,7 @@ def _copy(replica: Replica, pointer: Pointer, entries: Sequence[bytes], end: int
     grown = replica.memory.pull_batch * 2
     replica.memory.pull_batch = min(grown, limits.LOG_ENTRIES_PER_PULL_MAX)
     nodes = [last_name(path) for path in created if path]
-    replica.memory.entries.learn(
+    replica.memory.queue.entries.learn(
         {node: decode(data) for node, data in zip(nodes, entries, strict=True)}
     )
     return True

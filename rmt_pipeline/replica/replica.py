@@ -14,7 +14,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Keeper
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
-from rmt_pipeline.zookeeper.snapshot import KnownEntries
+from rmt_pipeline.zookeeper.snapshot import KnownQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,18 @@ class Memory:
 
     All loops of a process share it, so any field may be another one at any moment. A field is
     an immutable value, which is replaced as a whole and looked at once by whoever decides, or
-    an object with a lock of its own (`Hints`, `Kills`); nothing else. Below each one stands
-    why it is safe to act on it when it is old.
+    an object with a lock of its own (`Hints`, `Kills`), or made of such; nothing else. Below each
+    one stands why it is safe to act on it when it is old.
     """
 
     partitions: Hints[str, None] = field(default_factory=Hints)
     """Partitions whose node in `block_numbers` was seen. Without it an allocation is refused."""
     not_lost_version: int | None = None
     """The version of `is_lost` when it was seen to be "0". Inserts check that it still has it."""
-    entries: KnownEntries = field(default_factory=KnownEntries)
-    """Queue entries by node: true for ever."""
+    queue: KnownQueue = field(default_factory=KnownQueue)
+    """Queue entries by node: true for ever. And the parts as they were listed last, which whoever
+    looks takes for what there is only if the stat that he reads says so.
+    """
     pointer: Pointer | None = None
     """Our log pointer as we left it. A pull that copies something with an outdated one is refused;
     whoever has to know that nothing is left to copy does not look here (`pull_log`, `afresh`).

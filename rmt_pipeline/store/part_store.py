@@ -268,6 +268,14 @@ class PartStore:
                 self._cache.popitem(last=False)  # the one that was not asked for the longest
         return manifest
 
+    def manifest_read(self, part: PartName) -> Manifest | None:
+        """As it was when this process read it last, if it did and remembers: the disk is not asked.
+        Good enough to choose by; whoever works with the part asks for `manifest`.
+        """
+        with self._cache_lock:
+            cached = self._cache.get(part)
+        return None if cached is None else cached[1]
+
     def parts(self) -> list[PartName]:
         """Every part on disk, sorted, announced or not."""
         found = (PartName.try_parse(name) for name in self._disk.list(self._root))

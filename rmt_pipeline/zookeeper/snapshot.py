@@ -5,7 +5,7 @@ are sent one after another in one session see states that follow one another, al
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
@@ -13,12 +13,38 @@ from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.zookeeper.keeper import Keeper, Watch
+from rmt_pipeline.zookeeper.keeper import Keeper, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
 
 KnownEntries = Hints[str, LogEntry]
 """Queue entries read before. A queue node never changes and its name is never used again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The children of `parts` as they were when that node had this stat."""
+
+    created_zxid: int
+    children_version: int
+    holdings: Holdings
+
+    def is_still(self, stat: Stat) -> bool:
+        """The node is the same one and none of its children came or went: each of them counts."""
+        found = stat.created_zxid, stat.children_version
+        return found == (self.created_zxid, self.children_version)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownQueue:
+    """What was read of a replica's queue and parts before, to save reads. `parts`: by their path,
+    as they were listed last.
+    """
+
+    entries: KnownEntries = field(default_factory=KnownEntries)
+    parts: Hints[str, Listed] = field(default_factory=Hints)
+
 
 FINISHED_KNOWN_MAX = 100  # beyond twice what is queued
 
@@ -29,21 +55,22 @@ class QueueSnapshot:
 
     entries: tuple[tuple[str, LogEntry], ...]
     claims: Mapping[str, Claim]
-    parts: tuple[PartName, ...]
+    parts: Holdings
     executing_version: int
     is_lost: bool
     is_lost_version: int
 
 
 def queue_snapshot(
-    keeper: Keeper, replica: ReplicaPaths, known: KnownEntries, watch: Watch | None = None
+    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None = None
 ) -> QueueSnapshot:
     """The queue first, then the claims, then the parts. The watch is for changes of the queue.
 
     An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
     twice, which is harmless, but never not at all: an entry missing from the queue was finished
-    before the parts were read. The version of `executing` is read before the claims: if somebody
-    claims in between, our own claim is refused, and we read again.
+    before the parts were read. So was one that was listed and is gone when it is read itself: all
+    entries are read before the parts as well. The version of `executing` is read before the claims:
+    if somebody claims in between, our own claim is refused, and we read again.
 
     A claim that was listed and is gone when it is read may have been finished after the parts were
     listed: its part would be missing and its entry look free. It counts as claimed still.
@@ -55,21 +82,14 @@ def queue_snapshot(
     if lost is None or executing is None:
         raise gone(replica)
     if watch is None:
-        names, claimed, parts = keeper.children_many(
-            [replica.queue, replica.executing, replica.parts]
-        )
+        names, claimed = keeper.children_many([replica.queue, replica.executing])
     else:
         names = keeper.children(replica.queue, watch)
-        claimed, parts = keeper.children_many([replica.executing, replica.parts])
-    if names is None or claimed is None or parts is None:
+        [claimed] = keeper.children_many([replica.executing])
+    if names is None or claimed is None:
         raise gone(replica)
-    entries = _entries(keeper, replica, names, known)
-    if len(entries) < len(names):
-        # An entry that was listed and is gone when it is read may have been finished after the
-        # parts were listed: without this it would be seen in neither.
-        [parts] = keeper.children_many([replica.parts])
-        if parts is None:
-            raise gone(replica)
+    entries = _entries(keeper, replica, names, known.entries)
+    parts = parts_now(keeper, replica, known)
     claims = keeper.get_many([replica.claim(node) for node in claimed])
     return QueueSnapshot(
         entries=tuple(entries.items()),
@@ -78,11 +98,37 @@ def queue_snapshot(
             for node, read in zip(claimed, claims, strict=True)
             if read is not None or node in entries
         },
-        parts=tuple(PartName.parse(name) for name in parts),
+        parts=parts,
         executing_version=executing[1].version,
         is_lost=lost[0] == b"1",
         is_lost_version=lost[1].version,
     )
+
+
+def parts_now(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
+    """Every part that the replica promises, covered ones included.
+
+    The listing that is known is still true if the stat that we read is the one it was made at: the
+    node counts every child that comes or goes, and is known from one of its name that was made anew
+    by who created it. So it is what a listing in place of our read would have given, however long
+    ago, and in whichever session, it was made. Otherwise it is listed, which is a later read: what
+    the caller had to read before it was read before it.
+    """
+    listed = known.parts.of([replica.parts]).get(replica.parts)
+    if listed is not None:
+        stat = keeper.exists(replica.parts)
+        if stat is None:
+            raise gone(replica)
+        if listed.is_still(stat):
+            return listed.holdings
+    try:
+        names, stat = keeper.children_stat(replica.parts)
+    except Refused as refused:
+        raise gone(replica) from refused
+    before = Holdings.of(()) if listed is None else listed.holdings
+    found = Listed(stat.created_zxid, stat.children_version, before.renamed(names))
+    known.parts.learn({replica.parts: found})
+    return found.holdings
 
 
 def _just_ended(entry: LogEntry) -> Claim:
@@ -120,13 +166,13 @@ def _entries(
 
 
 def queued_entries(
-    keeper: Keeper, replica: ReplicaPaths, known: KnownEntries
+    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue
 ) -> tuple[LogEntry, ...]:
     """What a replica, also another one, has queued. Raises ReplicaDropped."""
     [names] = keeper.children_many([replica.queue])
     if names is None:
         raise gone(replica)
-    return tuple(_entries(keeper, replica, names, known).values())
+    return tuple(_entries(keeper, replica, names, known.entries).values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,16 +225,16 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{REPLICA}/mutations/mutations.py",
         "        committing = _in_flight(replica, mutations, open_ids)\n"
         "        pulled = pull_log(replica, afresh=True)\n"
-        "        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)\n",
+        "        snapshot = queue_snapshot(keeper, replica.paths, memory.queue)\n",
         "        pulled = pull_log(replica, afresh=True)\n"
-        "        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)\n"
+        "        snapshot = queue_snapshot(keeper, replica.paths, memory.queue)\n"
         "        committing = _in_flight(replica, mutations, open_ids)\n",
         "tests/simulation/test_scenarios_merges.py",
     ),
     LineMutant(
         "mutations: a look that a clone cut in two",
         f"{REPLICA}/mutations/mutations.py",
-        "        if noted.is_lost_version == pulled.is_lost_version == snapshot.is_lost_version:\n",
+        "        if noted.is_lost_version == pulled.is_lost_version == after:\n",
         "        if memory:\n",
         NOTED,
     ),
@@ -402,7 +402,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "accounting: nor before it is published",
         "rmt_pipeline/replica/accounting.py",
-        "        require_covered(self.replica, entry.result, sources_of(entry), self._there)\n",
+        "        require_covered(self.replica, entry.result, sources_of(entry), there)\n",
         "",
         ACCOUNTING,
     ),

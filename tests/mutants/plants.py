@@ -120,6 +120,10 @@ def entries_are_shared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(snapshot, "_entries", wrong)
 
 
+def parts_listed_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(snapshot.Listed, "is_still", lambda self, stat: True)
+
+
 # --- insert ---
 
 

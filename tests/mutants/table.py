@@ -46,6 +46,8 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=3,
         first_by="merges_read_all_that_they_cover",
     ),
+    # looking
+    Mutant("looks: parts are listed only once", plants.parts_listed_once),
     # insert
     Mutant(
         "insert: no block id in the commit",

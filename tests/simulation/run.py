@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.zookeeper import snapshot
+from rmt_pipeline.zookeeper.paths import ReplicaPaths
+from rmt_pipeline.zookeeper.snapshot import KnownQueue
 from tests.simulation.checkers import (
     CHECKERS,
     Finished,
@@ -150,10 +154,31 @@ def failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
 
 @contextmanager
 def forgetful() -> Iterator[None]:
-    """The queues of these worlds are short: what is finished is forgotten at once."""
+    """The queues of these worlds are short: what is finished is forgotten at once. And whoever
+    looks at the parts asserts that he would find the same if he read and built it anew.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot, "FINISHED_KNOWN_MAX", 0)
+        patch.setattr(snapshot, "parts_now", _compared(snapshot.parts_now))
         yield
+
+
+def _compared(right: Callable[..., Holdings]) -> Callable[..., Holdings]:
+    def compared(keeper: Any, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
+        remembered = known.parts.of([replica.parts]).get(replica.parts)
+        holdings = right(keeper, replica, known)
+        if remembered is not None and holdings is remembered.holdings:
+            there = keeper.node_seen(replica.parts)
+            assert there is not None
+            assert {str(part) for part in holdings} == there.children, (
+                f"{replica.parts} was listed before and is not the same any more"
+            )
+        afresh = Holdings.of(holdings)
+        assert holdings.of_partition == afresh.of_partition
+        assert holdings.current == afresh.current
+        return holdings
+
+    return compared
 
 
 def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:

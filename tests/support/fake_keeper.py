@@ -370,6 +370,10 @@ class FakeKeeper:
                 results.append(error)
         return results
 
+    def node_seen(self, path: str) -> Node | None:
+        """As it was at the last read, without reading."""
+        return self._zookeeper.node_at(path, self.seen)
+
     def sync(self, path: str) -> None:
         del path
         self._require_session()

@@ -7,6 +7,7 @@ from typing import TypeVar
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired
 from rmt_pipeline.zookeeper.keeper import Op, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.strays import Strays
+from tests.support.fake_keeper import Node
 from tests.support.schedule import Kind
 from tests.support.world import Process
 
@@ -85,6 +86,10 @@ class SimKeeper:
                 broken = broken or isinstance(error, OutcomeUnknown)
                 results.append(error)
         return results
+
+    def node_seen(self, path: str) -> Node | None:
+        """For assertions: as this session saw it last. No request, and nothing happens."""
+        return self._session.node_seen(path)
 
     def close(self) -> None:
         if self._process.is_alive:

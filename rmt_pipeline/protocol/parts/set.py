@@ -1,7 +1,7 @@
 """A set of parts in which bigger ones swallow those that they make obsolete (spec §1.5)."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,16 +39,23 @@ class PartSet:
     their first block are sorted by their last one too, and all members that overlap a given
     range of blocks are neighbours: every question is two binary searches.
 
-    Not frozen: a queue's view of thousands of parts is brought up to date in place.
+    Not frozen: a queue's view of thousands of parts is brought up to date in place. A copy shares
+    the partitions with its original until either changes one; so it costs as much as there are
+    partitions, not parts.
     """
 
-    __slots__ = ("_firsts", "_members", "_size")
+    __slots__ = ("_firsts", "_members", "_own", "_size")
 
     def __init__(self, parts: Iterable[PartName] = ()) -> None:
         """Takes the maximal ones of `parts`. Raises Corruption when two of them intersect."""
         self._members: dict[str, list[PartName]] = {}
         self._firsts: dict[str, list[int]] = {}  # block_min of each member, for bisect
+        self._own: set[str] = set()  # partitions whose lists nobody shares
         self._size = 0
+        self.extend(parts)
+
+    def extend(self, parts: Iterable[PartName]) -> None:
+        """Add each of `parts`. Raises Corruption when one of them intersects a member."""
         for part in sorted(parts, key=_outermost_first):
             outcome = self.add(part)
             if isinstance(outcome, Intersects):
@@ -58,16 +65,17 @@ class PartSet:
                 )
 
     def add(self, part: PartName) -> Added | HasCovering | Intersects:
-        members = self._members.setdefault(part.partition, [])
-        firsts = self._firsts.setdefault(part.partition, [])
-        low, high = _overlap(members, firsts, part)
-        overlapping = members[low:high]
+        low, high = _overlap(
+            self._members.get(part.partition, ()), self._firsts.get(part.partition, ()), part
+        )
+        overlapping = self._members[part.partition][low:high] if low < high else []
         for member in overlapping:
             if member.contains(part):
                 return HasCovering(member)
         for member in overlapping:
             if not part.contains(member):
                 return Intersects(member)
+        members, firsts = self._owned(part.partition)
         members[low:high] = [part]
         firsts[low:high] = [part.block_min]
         self._size += 1 - len(overlapping)
@@ -98,9 +106,10 @@ class PartSet:
         """Take out exactly `part`. False when it is not a member."""
         if part not in self:
             return False
-        index = bisect_left(self._firsts[part.partition], part.block_min)
-        del self._members[part.partition][index]
-        del self._firsts[part.partition][index]
+        members, firsts = self._owned(part.partition)
+        index = bisect_left(firsts, part.block_min)
+        del members[index]
+        del firsts[index]
         self._size -= 1
         return True
 
@@ -117,9 +126,9 @@ class PartSet:
         """
         fresh = PartSet(parts)
         self._size += len(fresh) - len(self._members.get(partition, ()))
-        self._members[partition] = fresh._members.get(partition, [])
-        self._firsts[partition] = fresh._firsts.get(partition, [])
-        assert len(fresh) == len(self._members[partition]), f"not all are of {partition}"
+        assert len(fresh) == len(fresh.in_partition(partition)), f"not all are of {partition}"
+        self._members[partition], self._firsts[partition] = fresh._owned(partition)
+        self._own.add(partition)
 
     def in_partition(self, partition: str) -> list[PartName]:
         """The members of one partition, in order of their blocks."""
@@ -131,12 +140,18 @@ class PartSet:
 
     def copy(self) -> "PartSet":
         twin = PartSet()
-        twin._members = {
-            partition: list(members) for partition, members in self._members.items()
-        }
-        twin._firsts = {partition: list(firsts) for partition, firsts in self._firsts.items()}
+        twin._members, twin._firsts = dict(self._members), dict(self._firsts)
         twin._size = self._size
+        self._own = set()
         return twin
+
+    def _owned(self, partition: str) -> tuple[list[PartName], list[int]]:
+        """The partition's lists, to be changed."""
+        if partition not in self._own:
+            self._members[partition] = list(self._members.get(partition, ()))
+            self._firsts[partition] = list(self._firsts.get(partition, ()))
+            self._own.add(partition)
+        return self._members[partition], self._firsts[partition]
 
     def check(self) -> None:
         """Assert the invariant."""
@@ -179,7 +194,9 @@ def _outermost_first(part: PartName) -> tuple[str, int, int, int, int]:
     return part.partition, part.block_min, -part.block_max, -part.level, -part.mutation
 
 
-def _overlap(members: list[PartName], firsts: list[int], part: PartName) -> tuple[int, int]:
+def _overlap(
+    members: Sequence[PartName], firsts: Sequence[int], part: PartName
+) -> tuple[int, int]:
     """The slice of `members` that have a block in common with `part`."""
     low = bisect_right(firsts, part.block_min)
     if low and members[low - 1].block_max >= part.block_min:

@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.log.entry import (
     virtual_parts,
 )
 from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.holdings import Holdings, by_partition
 from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
@@ -65,8 +66,9 @@ class QueueState:
         """Raises Corruption when parts or promises overlap in a way that no history gives."""
         self.entries: dict[str, LogEntry] = dict(entries)
         assert list(self.entries) == sorted(self.entries), "entries come in queue order"
-        self._names = _by_partition(parts)
-        self.current = PartSet(part for names in self._names.values() for part in names)
+        holdings = parts if isinstance(parts, Holdings) else Holdings.of(parts)
+        self._names = dict(holdings.of_partition)
+        self.current = holdings.current  # shared; only a copy is changed, see `copy`
         self.virtual = self.current.copy()
         for entry in self.entries.values():
             _promise(self.virtual, entry)
@@ -146,7 +148,7 @@ class QueueState:
 
     def _remove_parts(self, parts: Iterable[PartName]) -> set[str]:
         dirty = set()
-        for partition, removed in _by_partition(parts).items():
+        for partition, removed in by_partition(parts).items():
             self._names[partition] = self.names(partition) - removed
             if any(part in self.current for part in removed):
                 dirty.add(partition)  # else covered ones were cleaned up: no set notices
@@ -154,7 +156,7 @@ class QueueState:
 
     def _add_parts(self, parts: Iterable[PartName], dirty: set[str]) -> set[str]:
         also_dirty = set()
-        for partition, added in _by_partition(parts).items():
+        for partition, added in by_partition(parts).items():
             self._names[partition] = self.names(partition) | added
             if partition in dirty:
                 continue
@@ -210,13 +212,6 @@ class QueueState:
             for other, node in self.future.overlapping(part):
                 apart = part.is_drop_range or other.is_drop_range or nodes == (node,)
                 assert apart, f"{nodes} and {node} produce {part} and {other} at once"
-
-
-def _by_partition(parts: Iterable[PartName]) -> dict[str, frozenset[PartName]]:
-    found: dict[str, list[PartName]] = {}
-    for part in parts:
-        found.setdefault(part.partition, []).append(part)
-    return {partition: frozenset(names) for partition, names in found.items()}
 
 
 def _others_wait_for(entry: LogEntry) -> bool:

@@ -27,6 +27,7 @@ from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_here
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, queue_snapshot
@@ -84,15 +85,15 @@ def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> Mer
        its numbers until its entry is there.
     """
     keeper, memory = replica.keeper, replica.memory
-    before = queue_snapshot(keeper, replica.paths, memory.entries)
+    before = queue_snapshot(keeper, replica.paths, memory.queue)
     if partitions is None:
-        partitions = sorted({part.partition for part in before.parts})
+        partitions = before.parts.partitions()
     prev_virtual = view_of(before).virtual
     quorum, *_ = keeper.get_many([replica.table.quorum_status])
     committing = committing_blocks(keeper, replica.table, list(partitions))
     mutations = load_mutations(replica)
     pulled = pull_log(replica, afresh=True)
-    after = queue_snapshot(keeper, replica.paths, memory.entries)
+    after = queue_snapshot(keeper, replica.paths, memory.queue)
     virtual = view_of(after).virtual
     entries = [entry for _, entry in after.entries]
     predicate = MergePredicate(
@@ -105,7 +106,7 @@ def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> Mer
     )
     return MergeView(
         predicate,
-        PartSet(after.parts),
+        after.parts.current,
         mutations,
         sum(isinstance(entry, MergeParts) for entry in entries),
         sum(isinstance(entry, MutatePart) for entry in entries),
@@ -228,19 +229,40 @@ def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothi
     bytes_max = replica.size_limits().merge_bytes_max(
         used=0 if aggressive else view.queued, slots=settings.max_replicated_merges_in_queue
     )
-    runs = [
-        [mergeable(replica, part) for part in run]
-        for run in mergeable_runs(view.predicate, view.active).runs
-        if all(is_here(replica, part) for part in run)
-    ]
-    due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
-    if due is not None:
-        sources = [one.part for one in due.parts]
-        return assign_merge(replica, view, sources, merge_type=due.merge_type)
-    selected = select_merge(runs, selector_settings(replica, aggressive=aggressive), bytes_max)
-    if selected is None:
-        return Nothing(f"no range of the {len(view.active)} active parts is worth merging now")
-    return assign_merge(replica, view, [part.part for part in selected.parts])
+    runs = _runs(replica, view)
+    while True:
+        due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
+        best = due or select_merge(
+            runs, selector_settings(replica, aggressive=aggressive), bytes_max
+        )
+        if best is None:
+            return Nothing(
+                f"no range of the {len(view.active)} active parts is worth merging now"
+            )
+        sources = [one.part for one in best.parts]
+        if all(is_here(replica, part) for part in sources):
+            merge_type = MERGE_REGULAR if due is None else due.merge_type
+            return assign_merge(replica, view, sources, merge_type=merge_type)
+        # Nothing of its run, then: what is not here is fetched again first.
+        runs = [run for run in runs if all(one.part not in sources for one in run)]
+
+
+def _runs(replica: Replica, view: MergeView) -> list[list[MergeablePart]]:
+    """What may be merged, to choose from, as it is known: the disk is asked about parts that this
+    process has not read yet, and about those that are chosen.
+    """
+    store, now_s = replica.store, int(replica.clock.now_s())
+    found = []
+    for run in mergeable_runs(view.predicate, view.active).runs:
+        read = [(part, store.manifest_read(part)) for part in run]
+        if all(manifest is not None or is_here(replica, part) for part, manifest in read):
+            found.append(
+                [
+                    _mergeable(part, manifest or store.manifest(part), now_s)
+                    for part, manifest in read
+                ]
+            )
+    return found
 
 
 def choose_ttl_merge(
@@ -282,9 +304,11 @@ def selector_settings(replica: Replica, *, aggressive: bool = False) -> Selector
 
 def mergeable(replica: Replica, part: PartName) -> MergeablePart:
     """Raises MissingPart when its bytes are not here: then its sizes are not known either."""
-    manifest = replica.store.manifest(part)
-    age_s = max(0, int(replica.clock.now_s()) - manifest.created_s)
-    return MergeablePart(part, manifest.bytes_on_disk, age_s)
+    return _mergeable(part, replica.store.manifest(part), int(replica.clock.now_s()))
+
+
+def _mergeable(part: PartName, manifest: Manifest, now_s: int) -> MergeablePart:
+    return MergeablePart(part, manifest.bytes_on_disk, max(0, now_s - manifest.created_s))
 
 
 def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
@@ -301,6 +325,6 @@ def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
 
 
 def ttl_part(replica: Replica, part: PartName) -> TtlPart:
-    """Raises MissingPart when its bytes are not here."""
-    manifest = replica.store.manifest(part)
+    """Raises MissingPart when its bytes are not here, and were not when they were read last."""
+    manifest = replica.store.manifest_read(part) or replica.store.manifest(part)
     return TtlPart(part, manifest.bytes_on_disk, manifest.ttl, has_rows=manifest.rows > 0)

@@ -84,7 +84,7 @@ def _look(replica: Replica) -> _View:
     quorum, *_ = keeper.get_many([replica.table.quorum_status])
     mutations = load_mutations(replica)
     pulled = pull_log(replica, afresh=True)
-    snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
+    snapshot = queue_snapshot(keeper, replica.paths, memory.queue)
     entries = {
         node: entry
         for node, entry in snapshot.entries
@@ -94,7 +94,7 @@ def _look(replica: Replica) -> _View:
     tried = set(keeper.children(replica.paths.attempts)) if entries else set()
     mutating = {node for node, entry in entries.items() if isinstance(entry, MutatePart)}
     return _View(
-        active=PartSet(snapshot.parts),
+        active=snapshot.parts.current,
         virtual=view_of(snapshot).virtual,
         mutations=mutations,
         quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,

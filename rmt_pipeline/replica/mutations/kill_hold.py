@@ -10,7 +10,7 @@ from rmt_pipeline.protocol.log.entry import LogEntry, MutatePart
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.snapshot import KnownEntries, living_replicas, queued_entries
+from rmt_pipeline.zookeeper.snapshot import KnownQueue, living_replicas, queued_entries
 
 LOOK_EVERY_S = 0.2
 
@@ -41,7 +41,7 @@ def wait_for_hold(
     clock, start_s = replica.clock, replica.clock.monotonic_s()
     living = living_replicas(replica.keeper, replica.table)
     away = tuple(name for name, active in sorted(living.items()) if not active)
-    known = {name: KnownEntries() for name, active in sorted(living.items()) if active}
+    known = {name: KnownQueue() for name, active in sorted(living.items()) if active}
     after_s: dict[str, float] = {}
     while True:
         for name in [name for name in known if name not in after_s]:

@@ -302,11 +302,11 @@ def _look(
             return noted, [_finished(*one) for one in mutations.entries.items()]
         committing = _in_flight(replica, mutations, open_ids)
         pulled = pull_log(replica, afresh=True)
-        snapshot = queue_snapshot(keeper, replica.paths, memory.entries)
+        snapshot = queue_snapshot(keeper, replica.paths, memory.queue)
         lost = keeper.exists(replica.paths.is_lost)
         after = None if lost is None else lost.version
         if noted.is_lost_version == pulled.is_lost_version == after:
-            queue, active = [entry for _, entry in snapshot.entries], PartSet(snapshot.parts)
+            queue, active = [entry for _, entry in snapshot.entries], snapshot.parts.current
             return noted, [
                 _status(mutations, one, active, queue, committing)
                 if one in open_ids

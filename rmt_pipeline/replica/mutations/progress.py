@@ -7,7 +7,6 @@ from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.log.entry import MutatePart
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.mutations.request import MutationReport, mutation_reports
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
@@ -77,8 +76,8 @@ def mutation_progress(replica: Replica) -> list[MutationProgress]:
     finished = [MutationProgress(one) for one in reversed(reports) if one.status.is_done]
     if not unfinished:
         return finished
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
-    active = list(PartSet(snapshot.parts))
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    active = list(snapshot.parts.current)
     running = [
         entry.source
         for node, entry in snapshot.entries

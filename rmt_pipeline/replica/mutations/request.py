@@ -251,7 +251,7 @@ def mutation_reports(replica: Replica) -> list[MutationReport]:
 
 def _failures(replica: Replica, mutations: Mutations) -> dict[str, PartFailure]:
     """By mutation: the queued part of it that failed last."""
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     queued = [
         (node, entry) for node, entry in snapshot.entries if isinstance(entry, MutatePart)
     ]

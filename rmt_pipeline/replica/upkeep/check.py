@@ -68,7 +68,7 @@ def look_at_disk(replica: Replica) -> DiskView:
     replica.keeper.sync(replica.table.root)
     partitions = sorted({part.partition for part in listed})
     locks = committing_blocks(replica.keeper, replica.table, partitions)
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     claimed = {part for claim in snapshot.claims.values() for part in claim.parts}
     promised = frozenset(snapshot.parts)
     # What was published and promised since the disk was listed is not missing: it is there now.

@@ -201,7 +201,7 @@ class Executor:
         makes the replica read-only is raised; then nothing is claimed.
         """
         replica, clock = self._replica, self._replica.clock
-        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries, watch)
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, watch)
         if snapshot.is_lost:
             raise TableIsReadOnly(
                 f"{replica} is lost and is cloning another replica; its server finishes that"

@@ -52,7 +52,7 @@ def queue_status(replica: Replica, watch: Watch | None = None) -> QueueStatus:
     Sizes of parts and free slots are left to the worker that claims. Raises TableIsReadOnly while
     the replica is being cloned, ReplicaRetired when it was dropped.
     """
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries, watch)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, watch)
     if snapshot.is_lost:
         raise TableIsReadOnly(
             f"{replica} is lost and is cloning another replica; its server finishes that"

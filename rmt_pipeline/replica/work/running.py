@@ -60,7 +60,7 @@ def running_merges(replica: Replica) -> list[RunningMerge]:
     An entry whose result is fetched instead of made is none, nor one whose worker has died: its
     claim goes with its session. Raises ReplicaRetired.
     """
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     entries = dict(snapshot.entries)
     claimed = [
         (node, entry)

@@ -282,7 +282,7 @@ def _unless_dropped(replica: Replica) -> Iterator[None]:
 
 
 def _snapshot(replica: Replica) -> QueueSnapshot:
-    return queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    return queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
 
 
 def _tables(scope: SystemScope) -> list[Table]:

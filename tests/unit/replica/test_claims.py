@@ -306,7 +306,7 @@ def test_a_failure_without_an_answer_takes_no_claim_of_another_away(replicas):
     def multi(ops: Sequence[Op]) -> list[str]:
         answer = real(ops)
         if not taken and any(map(gives_back, ops)):
-            snapshot = queue_snapshot(other.keeper, other.paths, other.memory.entries)
+            snapshot = queue_snapshot(other.keeper, other.paths, other.memory.queue)
             taken.append(Holder.new(other))
             assert taken[0].take(snapshot, {node: () for node, _ in snapshot.entries})
             raise OutcomeUnknown("no answer")

@@ -105,7 +105,7 @@ def test_a_result_that_can_only_be_made_of_a_lost_part_names_that_part(replicas)
 def postponed(replicas: Replicas, name: str) -> dict[str, str]:
     """By the part that an entry is to make: why it waits, in system.replication_queue."""
     replica = replicas[name]
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.entries)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     columns = [column for column, _ in REPLICATION_QUEUE]
     rows = [dict(zip(columns, row, strict=True)) for row in _queue_rows(replica, snapshot)]
     return {str(row["new_part_name"]): str(row["postpone_reason"]) for row in rows}

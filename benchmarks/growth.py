@@ -1,0 +1,122 @@
+"""What looks and decisions cost a replica that has many parts and little to do.
+
+    python -m benchmarks.growth [--parts 100 1000 10000] [--each 20] [--profile assign]
+
+In this process, over a ZooKeeper in memory: only our own work is measured, no network. All parts
+are copies of one, `--each` to a partition. Milliseconds of processor time, the least of some rounds:
+
+* view: read the queue, find out what may be done;
+* view, +1: the same after one part more was announced;
+* look, look, +1: of an executor that finds nothing to do, likewise;
+* assign: choose the merge that is most worth it, and write it to the log. Each time another one.
+"""
+
+import argparse
+import cProfile
+import pstats
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.view import Facts
+from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign, view_of
+from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from tests.support.local_replicas import Replicas
+
+ROUNDS = 3
+SHOWN = 25
+
+
+class Grown:
+    """A replica with many parts, each of one row."""
+
+    def __init__(self, replicas: Replicas, parts: int, partitions: int) -> None:
+        self._replica = replicas["r1"]
+        self._source = replicas.insert("r1", 1)
+        self._header, _ = self._replica.keeper.get(self._replica.paths.part(self._source))
+        self._executor = replicas.executor("r1", "merge")
+        self._partitions = partitions
+        self._announced = 0
+        table = self._replica.table
+        self._replica.keeper.multi(
+            [Create(table.partition(f"p{number:04}")) for number in range(partitions)]
+        )
+        for _ in range(parts):
+            self.announce()
+        replicas.step("r1")
+
+    def announce(self) -> None:
+        """Another part, as if it had been inserted and its log entry was carried out."""
+        block, partition = divmod(self._announced, self._partitions)
+        part = PartName(f"p{partition:04}", block, block, 0)
+        self._announced += 1
+        store = self._replica.store
+        Path(store.directory(part)).symlink_to(store.directory(self._source))
+        self._replica.keeper.multi([Create(self._replica.paths.part(part), self._header)])
+
+    def view(self) -> None:
+        replica = self._replica
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        view_of(snapshot).plan(Facts(), 1)
+
+    def look(self) -> None:
+        look = self._executor.look(None)
+        assert not look.batches
+        assert not look.step.did_something
+
+    def assign(self) -> None:
+        outcome = select_and_assign(self._replica, aggressive=False)
+        assert isinstance(outcome, Assigned), outcome
+
+
+def _ms(action: Callable[[], None], before: Callable[[], None] | None = None) -> float:
+    """The first round is not counted: it reads what the others know."""
+    found = []
+    for _ in range(ROUNDS + 1):
+        if before is not None:
+            before()
+        start = time.process_time()
+        action()
+        found.append((time.process_time() - start) * 1000)
+    return min(found[1:])
+
+
+def _measured(grown: Grown) -> dict[str, float]:
+    return {
+        "view": _ms(grown.view),
+        "view, +1": _ms(grown.view, grown.announce),
+        "look": _ms(grown.look),
+        "look, +1": _ms(grown.look, grown.announce),
+        "assign": _ms(grown.assign),
+    }
+
+
+def _profile(action: Callable[[], None]) -> None:
+    action()
+    with cProfile.Profile() as profile:
+        for _ in range(ROUNDS):
+            action()
+    pstats.Stats(profile).sort_stats("tottime").print_stats(SHOWN)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", type=int, nargs="+", default=[100, 1_000, 10_000])
+    parser.add_argument("--each", type=int, default=20)
+    parser.add_argument("--profile", choices=["view", "look", "assign"])
+    options = parser.parse_args()
+    for count in options.parts:
+        with tempfile.TemporaryDirectory() as place, Replicas(Path(place)) as replicas:
+            grown = Grown(replicas, count, max(1, count // options.each))
+            if options.profile:
+                _profile(getattr(grown, options.profile))
+                continue
+            for what, cost in _measured(grown).items():
+                print(f"{count:>8} parts  {what:<9} {cost:10.2f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The parts that a replica has at one moment, made from those that it had at another one."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+
+
+class Holdings:
+    """Every part that a replica promises, covered ones too. A value: it never changes, so threads
+    may share it, and what was found out about it once serves all looks that see the same parts.
+
+    `renamed` gives the next moment's: names that are in both are not parsed again, and partitions
+    in which nothing changed are shared.
+    """
+
+    def __init__(
+        self,
+        by_name: Mapping[str, PartName],
+        of_partition: Mapping[str, frozenset[PartName]],
+        before: tuple[PartSet, frozenset[str], Sequence[PartName]] | None = None,
+    ) -> None:
+        """See `of`. `before`: maximal parts of another moment, the partitions that have lost one of
+        them since, and what came.
+        """
+        self._by_name = by_name
+        self._before = before
+        self.of_partition = of_partition
+
+    @classmethod
+    def of(cls, parts: Iterable[PartName]) -> "Holdings":
+        by_name = {str(part): part for part in parts}
+        return cls(by_name, by_partition(by_name.values()))
+
+    def renamed(self, names: Iterable[str]) -> "Holdings":
+        """With exactly these names. Raises Corruption for one that is no part's."""
+        mine = self._by_name
+        by_name = {name: mine.get(name) or PartName.parse(name) for name in names}
+        added = [by_name[name] for name in by_name.keys() - mine.keys()]
+        removed = [mine[name] for name in mine.keys() - by_name.keys()]
+        if not added and not removed:
+            return self
+        gone, come = by_partition(removed), by_partition(added)
+        of_partition = dict(self.of_partition)
+        for partition in gone.keys() | come.keys():
+            kept = self.names(partition) - gone.get(partition, frozenset())
+            of_partition[partition] = kept | come.get(partition, frozenset())
+            if not of_partition[partition]:
+                del of_partition[partition]
+        current: PartSet | None = self.__dict__.get("current")
+        if current is None:  # nobody has asked for it, or it can't be told
+            return Holdings(by_name, of_partition)
+        # Without a part that something larger covers nothing changes; without another one, those
+        # that it covered may be the maximal ones again.
+        lost = frozenset(part.partition for part in removed if part in current)
+        return Holdings(by_name, of_partition, (current, lost, added))
+
+    @cached_property
+    def current(self) -> PartSet:
+        """The maximal ones. Not to be changed: take a copy. Raises Corruption when two of them
+        overlap and neither contains the other. Threads that ask for it at once find the same.
+        """
+        if self._before is None:
+            return PartSet(self)
+        before, lost, added = self._before
+        parts = before.copy()
+        for partition in lost:
+            parts.replace_partition(partition, self.names(partition))
+        parts.extend(part for part in added if part.partition not in lost)
+        return parts
+
+    def names(self, partition: str) -> frozenset[PartName]:
+        """Those of one partition."""
+        return self.of_partition.get(partition, frozenset())
+
+    def partitions(self) -> list[str]:
+        """The partitions that have parts, sorted."""
+        return sorted(self.of_partition)
+
+    def __contains__(self, part: object) -> bool:
+        return isinstance(part, PartName) and part in self.names(part.partition)
+
+    def __iter__(self) -> Iterator[PartName]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __repr__(self) -> str:
+        return f"Holdings({' '.join(self._by_name)})"
+
+
+def by_partition(parts: Iterable[PartName]) -> dict[str, frozenset[PartName]]:
+    found: defaultdict[str, list[PartName]] = defaultdict(list)
+    for part in parts:
+        found[part.partition].append(part)
+    return {partition: frozenset(names) for partition, names in found.items()}

@@ -1,0 +1,75 @@
+"""The parts of one moment, made from those of another one, are what a full build gives."""
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from tests.support.strategies import History, close_names, histories
+
+CAN_T_BE_TOLD = "two of them overlap"
+
+
+def maximal(holdings: Holdings) -> list[PartName] | str:
+    try:
+        holdings.current.check()
+        return list(holdings.current)
+    except Corruption:
+        return CAN_T_BE_TOLD
+
+
+def same(one: Holdings, other: Holdings) -> None:
+    assert set(one) == set(other)
+    assert len(one) == len(other)
+    assert one.of_partition == other.of_partition
+    assert one.partitions() == other.partitions()
+    assert maximal(one) == maximal(other)
+
+
+def follow(moments: list[tuple[list[PartName], bool]]) -> None:
+    """At some moments nobody asks which parts are the maximal ones."""
+    holdings = Holdings.of(())
+    seen: list[tuple[Holdings, list[PartName]]] = []
+    for parts, is_asked in moments:
+        holdings = holdings.renamed(map(str, parts))
+        if is_asked:
+            same(holdings, Holdings.of(parts))
+        seen.append((holdings, parts))
+    for before, parts in seen:  # whatever came later
+        same(before, Holdings.of(parts))
+
+
+@given(st.lists(st.tuples(st.lists(close_names(), max_size=6), st.booleans()), max_size=6))
+@settings(max_examples=500)
+def test_any_parts_after_any_others(moments: list[tuple[list[PartName], bool]]) -> None:
+    follow(moments)
+
+
+@given(st.data(), histories())
+@settings(max_examples=300)
+def test_any_parts_of_a_history_come_and_go(data: st.DataObject, history: History) -> None:
+    assume(history.names)
+    some = st.lists(st.sampled_from(history.names), unique=True)
+    follow(data.draw(st.lists(st.tuples(some, st.booleans()), max_size=8)))
+
+
+@given(st.lists(close_names(), max_size=8), st.lists(close_names(), max_size=8), st.booleans())
+def test_a_copy_and_its_original_do_not_see_what_the_other_one_gets(
+    names: list[PartName], more: list[PartName], change_original: bool
+) -> None:
+    held = PartSet()
+    for part in names:
+        held.add(part)
+    twin, before = held.copy(), list(held)
+    changed, kept = (held, twin) if change_original else (twin, held)
+    for number, part in enumerate(more):
+        changed.add(part)
+        if number % 3 == 0:
+            changed.remove_covered(part)
+        if number % 5 == 0:
+            changed.replace_partition(part.partition, [part])
+        changed.check()
+        kept.check()
+        assert list(kept) == before

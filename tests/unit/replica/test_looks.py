@@ -1,0 +1,110 @@
+"""A look reads what may have changed, and is as right as one that reads everything."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmt_pipeline.protocol.errors import ReplicaDropped
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Stat
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, queue_snapshot
+from tests.support.local_replicas import Replicas
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    with Replicas(tmp_path) as opened:
+        opened.insert("r1", 1)
+        opened.insert("r1", 2)
+        yield opened
+
+
+class Spying:
+    """A keeper that tells how often names were listed, and lets something happen before a read."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self.listed: list[str] = []
+        self.before_get: dict[str, Callable[[], object]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._keeper, name)
+
+    def children_stat(self, path: str) -> tuple[list[str], Stat]:
+        self.listed.append(path)
+        return self._keeper.children_stat(path)
+
+    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        for path in paths:
+            self.before_get.pop(path, lambda: None)()
+        return self._keeper.get_many(paths)
+
+
+def look(replica: Replica, keeper: Any = None) -> QueueSnapshot:
+    return queue_snapshot(keeper or replica.keeper, replica.paths, replica.memory.queue)
+
+
+def test_parts_are_listed_again_only_if_some_came_or_went(replicas: Replicas) -> None:
+    replica = replicas["r1"]
+    spying = Spying(replica.keeper)
+    first = look(replica, spying)
+    del spying.listed[:]
+    again = look(replica, spying)
+    assert spying.listed == []
+    assert again.parts is first.parts
+    part = replicas.insert("r1", 3)
+    changed = look(replica, spying)
+    assert spying.listed == [replica.paths.parts]
+    assert set(changed.parts) - set(first.parts) == {part}
+    assert part not in first.parts
+    assert changed.parts.current is not first.parts.current
+
+
+def test_one_that_came_and_one_that_went_are_as_many_as_before(replicas: Replicas) -> None:
+    replica = replicas["r1"]
+    [one, other] = look(replica).parts
+    made = PartName(one.partition, 7, 7, 0)
+    replica.keeper.multi([Delete(replica.paths.part(one)), Create(replica.paths.part(made))])
+    assert set(look(replica).parts) == {other, made}
+    replica.keeper.multi([Delete(replica.paths.part(made)), Create(replica.paths.part(made))])
+    assert set(parts_now(replica.keeper, replica.paths, replica.memory.queue)) == {other, made}
+
+
+def test_what_becomes_a_part_during_a_look_is_in_the_queue_or_among_the_parts(
+    replicas: Replicas,
+) -> None:
+    """1. The queue is listed. 2. Its entry is carried out. 3. It is gone when it is to be read, and
+    its part, which was not there at the look before, must be seen.
+    """
+    replica = replicas["r2"]
+    look(replica)
+    replicas.step("r2", "fetch")
+    part = replicas.insert("r1", 3)
+    replicas.step("r2", "merge")  # pulls
+    assert part not in look(replica).parts
+    [node] = replica.keeper.children(replica.paths.queue)
+    replica.memory.queue.entries.forget([node])
+    spying = Spying(replica.keeper)
+    spying.before_get[replica.paths.queue_entry(node)] = lambda: replicas.step("r2", "fetch")
+    seen = look(replica, spying)
+    assert spying.before_get == {}
+    assert seen.entries == ()
+    assert part in seen.parts
+
+
+def test_a_replica_that_was_made_anew_has_none_of_its_old_parts(replicas: Replicas) -> None:
+    """As many came and went as before: the node tells that it is another one."""
+    replica = replicas["r1"]
+    parts = replica.paths.parts
+    before = look(replica).parts
+    names = sorted(map(str, before))
+    keeper = replica.keeper
+    keeper.multi([*(Delete(f"{parts}/{name}") for name in names), Delete(parts)])
+    with pytest.raises(ReplicaDropped):
+        look(replica)
+    others = [PartName("all", block, block, 0) for block in range(50, 50 + len(names))]
+    keeper.multi([Create(parts), *(Create(replica.paths.part(one)) for one in others)])
+    assert set(look(replica).parts) == set(others)
