@@ -50,11 +50,19 @@ def test_no_file_knows_the_machine_it_was_written_on() -> None:
     assert found == []
 
 
+def lanes() -> list[str]:
+    """Of the Makefile: those within one process, and the others."""
+    text = tree.text("Makefile")
+    inside = re.search(r"^INSIDE\s*:= (.*)$", text, re.MULTILINE)
+    every = re.search(r"^LANES\s*:= (.*)$", text, re.MULTILINE)
+    assert inside is not None
+    assert every is not None
+    return every[1].replace("$(INSIDE)", inside[1]).split()
+
+
 def test_every_make_command_that_the_texts_name_exists() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", tree.text("Makefile"), re.MULTILINE))
-    lanes = re.search(r"^LANES\s*:= (.*)$", tree.text("Makefile"), re.MULTILINE)
-    assert lanes is not None
-    targets |= {f"test-{lane}" for lane in lanes[1].split()}
+    targets |= {f"test-{lane}" for lane in lanes()}
     named = {
         name
         for file in tree.files()
@@ -66,14 +74,12 @@ def test_every_make_command_that_the_texts_name_exists() -> None:
 
 
 def test_every_lane_of_the_makefile_has_tests_and_every_test_a_lane() -> None:
-    lanes = re.search(r"^LANES\s*:= (.*)$", tree.text("Makefile"), re.MULTILINE)
-    assert lanes is not None
     directories = {
         file.parts[1]
         for file in tree.modules("tests")
         if len(file.parts) > 2 and file.name.startswith("test_")
     }
-    assert set(lanes[1].split()) == directories
+    assert set(lanes()) == directories
 
 
 def test_the_lock_holds_every_dependency_in_the_range_that_is_declared() -> None:
