@@ -61,7 +61,7 @@ APPLIED = """\
             )
         )
     except Refused as refused:
-        if refused.kind is not Kind.NO_NODE:
+        if refused.kind is not RefusalKind.NO_NODE:
             raise  # else another worker of this replica was faster
 """
 
@@ -353,8 +353,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "check: a part that was fetched meanwhile is given up",
         "rmt_pipeline/replica/upkeep/check.py",
-        "            if refused.kind is Kind.BAD_VERSION:\n                continue\n",
-        "            if refused.kind is Kind.BAD_VERSION:\n                return problem\n",
+        "            if refused.kind is RefusalKind.BAD_VERSION:\n                continue\n",
+        "            if refused.kind is RefusalKind.BAD_VERSION:\n                return problem\n",
         BAD_PARTS,
     ),
     LineMutant(
@@ -409,8 +409,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "accounting: sums in ZooKeeper are not compared",
         "rmt_pipeline/replica/accounting.py",
-        "        if made.row_hash != expected:\n",
-        "        if made.row_hash < 0:\n",
+        "        if made.row_hash != expected and not self._differs(entry.result, made):\n",
+        "        if made.row_hash < 0 and not self._differs(entry.result, made):\n",
         ACCOUNTING,
     ),
     LineMutant(
