@@ -74,6 +74,9 @@ def _start(command: list[str]) -> int:
             signal.SIGXFSZ,
         ):  # Python ignores the last two
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(
+            signal.SIG_SETMASK, ()
+        )  # a library of the owner's may block some
         _die_with(guardian)
         os.execvp(command[0], command)  # noqa: S606  the command is the owner's
     except OSError as problem:

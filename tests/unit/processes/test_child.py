@@ -161,6 +161,17 @@ def test_signals_that_python_ignores_are_as_a_command_expects_them() -> None:
         assert child.output.read() == b"y\n141\n"
 
 
+def test_signals_that_the_owner_blocks_are_not_blocked_for_the_command() -> None:
+    """ClickHouse in the process, for instance, blocks SIGPIPE."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPIPE])
+    try:
+        pipes = "yes | head -n 1; echo ${PIPESTATUS[0]}"
+        with Child(["bash", "-c", pipes], output=subprocess.PIPE) as child:
+            assert child.output.read() == b"y\n141\n"
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_a_command_that_does_not_exist_says_so() -> None:
     with Child(["/nowhere/at-all"], output=subprocess.PIPE) as child:
         assert b"/nowhere/at-all does not run: No such file" in child.output.read()
