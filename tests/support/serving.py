@@ -83,6 +83,9 @@ def insert(table: Table, *blocks: bytes) -> list[str]:
     return names
 
 
+ANSWER_S = 10.0  # who has not answered by then is asked again
+
+
 class Served:
     """A server that runs in a thread while the block does; its error is raised at the end."""
 
@@ -146,7 +149,7 @@ class Served:
 
 def _json(url: str) -> dict[str, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=LIMIT_S) as response:
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
         with error:

@@ -291,7 +291,9 @@ def test_many_entries_are_written_in_few_multis(table, monkeypatch):
     assigned = assign_mutations(replica)
     assert isinstance(assigned, list)
     assert len(assigned) == 7
-    assert [count for count in keeper.multis if count > 2][-3:] == [5, 5, 3]
+    checks = 3  # the replica is active, was not cloned, and nobody assigned anything meanwhile
+    written = [count - checks for count in keeper.multis if count > checks]
+    assert written[-3:] == [3, 3, 1]
     assert len({one.log_entry for one in assigned}) == 7
     assert queued(replica) == [str(one.result) for one in assigned]
 

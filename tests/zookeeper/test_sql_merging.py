@@ -152,7 +152,7 @@ def test_rows_and_values_expire_on_every_replica(sessions):
     [definition] = ask(r1, "SHOW CREATE TABLE t")
     assert f"\\nTTL {TTL}" in definition
     assert "TTL d + toIntervalYear(1)" in definition
-    root = r1.server.catalog.definition("default", "t").engine.zookeeper_path
+    root = r1.context.server.catalog.definition("default", "t").engine.zookeeper_path
     node = f"SELECT value FROM system.zookeeper WHERE path = '{root}' AND name = 'metadata'"
     [metadata] = ask(r1, node)
     assert f"\\nttl: {TTL}\\n" in metadata

@@ -99,7 +99,7 @@ def _columns_of(definition: TableDefinition) -> Iterator[tuple[object, ...]]:
         _names_in(definition.partition_by),
         _names_in(definition.order_by),
         _names_in(definition.order_by if primary_key is None else primary_key),
-        _names_in((definition.sample_by,)),
+        _names_in((definition.sample_by,) if definition.sample_by else ()),
     ]
     for position, column in enumerate(definition.columns, 1):
         yield (

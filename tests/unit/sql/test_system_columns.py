@@ -1,0 +1,16 @@
+"""system.columns and system.tables of a table as simple as can be: no keys but one, no TTL."""
+
+from tests.support.local_session import create, local_session, rows
+
+CREATE = "CREATE TABLE t (n UInt8, v String) ENGINE = ReplicatedMergeTree('/t', '{replica}') "
+
+
+def test_a_table_without_partitions_and_sample_is_described(tmp_path):
+    with local_session(tmp_path) as session:
+        create(session, CREATE + "ORDER BY n")
+        keys = "is_in_partition_key, is_in_sorting_key, is_in_primary_key, is_in_sampling_key"
+        query = f"SELECT name, {keys} FROM system.columns WHERE table = 't' ORDER BY position"
+        assert rows(session, query) == [("n", 0, 1, 1, 0), ("v", 0, 0, 0, 0)]
+        keys = "partition_key, sorting_key, primary_key, sampling_key"
+        query = f"SELECT {keys} FROM system.tables WHERE name = 't'"
+        assert rows(session, query) == [("", "n", "n", "")]
