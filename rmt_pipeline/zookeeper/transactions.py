@@ -300,13 +300,15 @@ def refetch_part(
     Until the fetch has come, parts that it covered are read again, and a mutation that it had
     seen they may not have seen: which mutations are finished is to be found out anew.
     """
-    ops = [
+    ops: list[Op] = [
         SetData(replica.is_lost, is_lost, is_lost_version),
         SetData(replica.mutation_pointer, b"", noted.pointer_version),
         Delete(replica.part(part)),
         Create(replica.queue_prefix, entry, sequence=True),
     ]
-    return [*ops, Delete(replica.finished_mutations)] if noted.finished.beyond else ops
+    if noted.finished.beyond:
+        ops.append(Delete(replica.finished_mutations))
+    return ops
 
 
 def forget_covered(
