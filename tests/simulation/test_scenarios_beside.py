@@ -218,3 +218,20 @@ def test_what_a_worker_has_made_that_died_is_published_by_the_next_one() -> None
         assert "a_0_1_1" in scene.parts("r1")
         assert scene.rows("r1") == ["x", "y"]
         assert scene.on_disk("r1") == ["a_0_0_0", "a_0_1_1", "a_1_1_0"]
+
+
+@pytest.mark.parametrize("lost", ["a_0_0_0", "a_0_0_0/data-00000.parquet"])
+def test_what_a_peer_s_disk_has_lost_is_healed_there_and_holds_up_no_other_fetch(lost):
+    """The peer finds it when it is asked; who asked gets it elsewhere."""
+    with Scene(hosts=3) as scene:
+        scene.boot()
+        scene.insert("r1", "x")
+        scene.work("r3")
+        scene.insert("r1", "y")
+        scene.cluster.sites["r1"].host.disk.lose(lost)
+        scene.pull("r2")
+        scene.step("r2", "fetch")
+        assert scene.parts("r2") == ["a_1_1_0"]
+        scene.let(lambda: scene.parts("r1") == ["a_1_1_0"])
+        scene.work("r2", "r1", "r3")
+        assert [scene.rows(name) for name in ("r1", "r2", "r3")] == [["x", "y"]] * 3

@@ -1,6 +1,8 @@
 """Fetching parts from simulated hosts: answered while the peer's server lives, or broken off."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import (
@@ -17,6 +19,8 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from tests.support.schedule import Kind
 from tests.support.world import Process
+
+T = TypeVar("T")
 
 Report = Callable[[str, PartName], None]
 Serving = Callable[[str], PartStore | None]
@@ -60,16 +64,19 @@ class FakePeers:
             with theirs.pin([part]):
                 world.take_time(self._process)
                 return self._copy(request, theirs, store)
-        except MissingPart as error:
+        except MissingPart as error:  # removed a moment ago; or promised, and gone
+            self._report(request.endpoint, part)
             raise NoReplicaHasPart(f"{part}: {error}") from error
 
     def _copy(self, request: FetchRequest, theirs: PartStore, store: PartStore) -> StagedPart:
         part = request.part
-        manifest = theirs.manifest(part)
+        manifest = self._read(request, lambda: theirs.manifest(part))
         staging = store.begin("fetch", str(part))
         try:
             for file in manifest.files:
-                data = self._receive(request, b"".join(theirs.file_chunks(part, file.name)))
+                read = partial(theirs.file_chunks, part, file.name)
+                data = self._read(request, lambda read=read: b"".join(read()))
+                self._receive(request)
                 staging.write(file.name, data)
                 _require_hash(file, data)
             return staging.seal(manifest)
@@ -81,15 +88,26 @@ class FakePeers:
             staging.abandon()
             raise
 
-    def _receive(self, request: FetchRequest, data: bytes) -> bytes:
-        """The bytes, if the peer still lives when they have arrived."""
+    def _read(self, request: FetchRequest, read: Callable[[], T]) -> T:
+        """What the peer's disk can't read is the peer's trouble: it has the part checked, refuses
+        this request, and answers the next one.
+        """
+        try:
+            return read()
+        except OSError as error:
+            self._report(request.endpoint, request.part)
+            raise Unavailable(
+                f"{request.address.host} can't read {request.part}: {error}"
+            ) from error
 
-        def arrive() -> bytes:
-            self._connect(request)
-            return data
-
-        return self._process.world.effect(
-            self._process, Kind.PEER, "receive", str(request.part), arrive
+    def _receive(self, request: FetchRequest) -> None:
+        """The bytes have arrived, if the peer still lives."""
+        self._process.world.effect(
+            self._process,
+            Kind.PEER,
+            "receive",
+            str(request.part),
+            lambda: self._connect(request),
         )
 
     def _connect(self, request: FetchRequest) -> PartStore:
