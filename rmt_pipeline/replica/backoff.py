@@ -19,6 +19,8 @@ RETRY_MAX_S = 60.0
 class _Failure:
     tries: int
     not_before_s: float
+    peers: frozenset[str] = frozenset()
+    """At which it failed since all that have the part were tried last."""
 
 
 @dataclass(slots=True)
@@ -33,13 +35,31 @@ class Backoff:
     """Ids that were there when mutations had failed, at the last look."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
-    def failed(self, node: str, now_s: float, longest_s: float = RETRY_MAX_S) -> int:
-        """Remember one more failure; how many there were."""
+    def failed(
+        self, node: str, now_s: float, longest_s: float = RETRY_MAX_S, *, peer: str = ""
+    ) -> int:
+        """Remember one more failure, of a fetch at this peer; how many there were."""
         with self._lock:
-            tries = self.failures[node].tries + 1 if node in self.failures else 1
+            before = self.failures.get(node, _Failure(0, now_s))
+            tries = before.tries + 1
             delay_s = min(RETRY_FIRST_S * 2 ** min(tries - 1, 20), longest_s)
-            self.failures[node] = _Failure(tries, now_s + delay_s)
+            # Who is asked again is so because nobody else is left: the others get their turn, too.
+            others = frozenset() if peer in before.peers else before.peers
+            peers = others | {peer} if peer else before.peers
+            self.failures[node] = _Failure(tries, now_s + delay_s, peers)
         return tries
+
+    def peers_failed(self, node: str) -> frozenset[str]:
+        """Who is asked for its part only when nobody else has it."""
+        with self._lock:
+            failure = self.failures.get(node)
+        return failure.peers if failure is not None else frozenset()
+
+    def forgive(self, node: str) -> None:
+        """What the others have may not be taken: who can't send the wanted part is asked again."""
+        with self._lock:
+            if node in self.failures:
+                self.failures[node].peers = frozenset()
 
     def has_failed(self, node: str) -> bool:
         """Also when it is not waiting any more."""

@@ -1,7 +1,8 @@
 """Find who has a part, or a part that contains it, and get it (spec §5.2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import NoReplicaHasPart
@@ -12,6 +13,9 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ADDRESS_VALID_S = 1.0
+
+Failed = Mapping[PartName, Collection[str]]
+"""By part: the replicas at which its fetch has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +29,34 @@ class PartSource:
 
 
 def find_sources(
-    replica: Replica, wanted: Sequence[tuple[PartName, str]]
+    replica: Replica,
+    wanted: Sequence[tuple[PartName, str]],
+    failed: Failed = MappingProxyType({}),
 ) -> dict[PartName, PartSource | NoReplicaHasPart]:
     """A source for each (part, replica that first had it).
 
     The replica that wrote the log entry is asked first: usually it is right, and one pipelined
     read answers for a whole batch. Then every active one is asked for just these parts, as who
     clones another must. Only for what nobody has under its own name all that they have is listed.
+
+    A replica may promise a part and not be able to send it: we can't reach it, or its disk fails.
+    Then whoever else has the part, or one that contains it, is asked first.
     """
-    hints = {part: name for part, name in wanted if name and name != replica.name}
+    hints = {
+        part: name
+        for part, name in wanted
+        if name and name != replica.name and name not in failed.get(part, ())
+    }
     found: dict[PartName, PartSource | NoReplicaHasPart] = dict(_read_hints(replica, hints))
     parts = [part for part, _ in wanted if part not in found]
     if parts:
         living = living_replicas(replica.keeper, replica.table)
         names = [name for name, active in living.items() if active and name != replica.name]
-        found |= _read_exact(replica, names, parts)
+        found |= _read_exact(replica, names, parts, failed)
         parts = [part for part in parts if part not in found]
-        found |= _search(replica, living, names, parts) if parts else {}
-    return found
+        found |= _search(replica, living, names, parts, failed) if parts else {}
+    nowhere_else = [(part, "") for part in failed if not isinstance(found[part], PartSource)]
+    return found | (find_sources(replica, nowhere_else) if nowhere_else else {})
 
 
 def _read_hints(replica: Replica, hints: Mapping[PartName, str]) -> dict[PartName, PartSource]:
@@ -80,12 +94,17 @@ def _addresses(replica: Replica, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def _read_exact(
-    replica: Replica, names: Sequence[str], parts: Sequence[PartName]
+    replica: Replica, names: Sequence[str], parts: Sequence[PartName], failed: Failed
 ) -> dict[PartName, PartSource]:
     """Parts that one of these replicas has under this very name."""
     peers = [replica.table.replica(name) for name in names]
     hosts = replica.keeper.get_many([peer.host for peer in peers])
-    asked = [(part, number) for part in parts for number in range(len(peers))]
+    asked = [
+        (part, number)
+        for part in parts
+        for number, name in enumerate(names)
+        if name not in failed.get(part, ())
+    ]
     reads = replica.keeper.get_many([peers[number].part(part) for part, number in asked])
     found: dict[PartName, PartSource] = {}
     for (part, number), header in zip(asked, reads, strict=True):
@@ -100,6 +119,7 @@ def _search(
     living: Mapping[str, bool],
     names: Sequence[str],
     parts: Sequence[PartName],
+    failed: Failed,
 ) -> dict[PartName, PartSource | NoReplicaHasPart]:
     """The largest part that contains each, on any active replica (spec §5.2.1)."""
     keeper, table = replica.keeper, replica.table
@@ -112,10 +132,12 @@ def _search(
     for part in parts:
         best: tuple[PartName, str] | None = None
         for name, theirs in active:
+            if name in failed.get(part, ()):
+                continue
             candidate = theirs.containing(best[0] if best else part)
             if candidate is not None and (best is None or candidate != best[0]):
                 best = (candidate, name)
-        sources = {} if best is None else _read_exact(replica, [best[1]], [best[0]])
+        sources = {} if best is None else _read_exact(replica, [best[1]], [best[0]], failed)
         for source in sources.values():
             found[part] = source
         if part not in found:  # nobody, or it was merged away since it was listed

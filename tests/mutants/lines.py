@@ -37,6 +37,7 @@ MERGES = "tests/unit/protocol/merges tests/property/test_merges.py"
 ACCOUNTING = "tests/unit/replica/test_accounting.py"
 CLAIMS = "tests/unit/replica/test_claims.py"
 BESIDE = "tests/simulation/test_scenarios_beside.py"
+FETCH = "tests/unit/replica/work/test_fetch_sources.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 CLONE = "tests/unit/replica/test_clone.py"
 ON_DISK = "tests/unit/replica/test_look_at_disk.py"
@@ -412,6 +413,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        if made.row_hash != expected and not self._differs(entry.result, made):\n",
         "        if made.row_hash < 0 and not self._differs(entry.result, made):\n",
         ACCOUNTING,
+    ),
+    LineMutant(
+        "fetch: who could not send a part is asked again and again",
+        "rmt_pipeline/replica/work/execute.py",
+        "            peer=peer,\n",
+        "",
+        FETCH,
+    ),
+    LineMutant(
+        "fetch: when all have failed the first is asked for ever",
+        "rmt_pipeline/replica/backoff.py",
+        "frozenset() if peer in before.peers else before.peers",
+        "before.peers",
+        FETCH,
+    ),
+    LineMutant(
+        "fetch: what others have may not be taken, and nobody is asked",
+        "rmt_pipeline/replica/work/execute.py",
+        "                    self._backoff.forgive(node)\n",
+        "",
+        FETCH,
     ),
     LineMutant(
         "worker: what the disk can't do keeps claims",

@@ -271,7 +271,7 @@ def pointer_off_by(distance: int) -> Plant:
 
 
 def only_the_exact_part(patch: pytest.MonkeyPatch) -> None:
-    def wrong(replica: Any, living: Any, names: Any, parts: Any) -> Any:
+    def wrong(replica: Any, living: Any, names: Any, parts: Any, failed: Any) -> Any:
         return {part: fetch.NoReplicaHasPart(f"nobody has {part}") for part in parts}
 
     patch.setattr(fetch, "_search", wrong)

@@ -311,7 +311,12 @@ class Executor:
                 taken.append(here.part)
                 yield _Task(node, entry, here)
         parts = [(_result(entry), entry.source_replica) for _, entry in wanted]
-        sources = find_sources(self._replica, parts) if parts else {}
+        failed = {
+            _result(entry): peers
+            for node, entry in wanted
+            if (peers := self._backoff.peers_failed(node))
+        }
+        sources = find_sources(self._replica, parts, failed) if parts else {}
         missing = why_missing(
             self._replica,
             (
@@ -331,7 +336,8 @@ class Executor:
             if source.part != _result(entry):
                 covers = True
                 if view.may_take_actual_part(source.part, node) is not None:
-                    continue  # tried again at the next step
+                    self._backoff.forgive(node)
+                    continue  # tried again at the next step, also where it has failed
             if covers and any(not source.part.disjoint(other) for other in taken):
                 continue
             taken.append(source.part)
@@ -514,16 +520,25 @@ class Executor:
         return publish(replica, task.node, task.part, staged, is_theirs=expected is not None)
 
     def _failed_task(self, batch: Batch, task: _Task, error: Exception) -> PartDone:
-        failed = self._failed(task.node, task.entry, error, batch.holder)
+        peer = task.how.replica if isinstance(task.how, PartSource) else ""
+        failed = self._failed(task.node, task.entry, error, batch.holder, peer)
         del batch.left[task.node]
         return failed
 
     def _failed(
-        self, node: str, entry: LogEntry, error: Exception, holder: Holder | None = None
+        self,
+        node: str,
+        entry: LogEntry,
+        error: Exception,
+        holder: Holder | None = None,
+        peer: str = "",
     ) -> PartDone:
         """The wait begins before the claim is given back: whoever looks next sees both."""
         tries = self._backoff.failed(
-            node, self._replica.clock.monotonic_s(), longest_wait_s(self._replica, entry)
+            node,
+            self._replica.clock.monotonic_s(),
+            longest_wait_s(self._replica, entry),
+            peer=peer,
         )
         is_bug = not isinstance(error, RmtError | OSError)
         reason = f"unexpected {error!r}" if is_bug else str(error)

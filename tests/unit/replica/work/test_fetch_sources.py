@@ -1,0 +1,104 @@
+"""Who is asked for a part when the first that was asked could not send it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.protocol.errors import RmtError, Unavailable
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.work.execute import Executor, Tools
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.local_replicas import DirectPeers, Replicas
+
+LATER_S = 120.0  # longer than any pause between two tries
+
+
+class CutOff(DirectPeers):
+    """Some of them can't be reached from here. `asked` are all that were asked, in order."""
+
+    def __init__(self, replicas: Replicas, *away: str) -> None:
+        super().__init__(replicas.stores)
+        self.away = set(away)
+        self.asked: list[str] = []
+
+    def fetch(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+        for request in requests:
+            name = request.endpoint.rpartition("/")[2]
+            self.asked.append(name)
+            if name in self.away:
+                yield request, Unavailable(f"{name} does not answer")
+            else:
+                yield from super().fetch([request], store)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    """A part that r1 inserted and r2 has fetched; r3 has it to fetch."""
+    with Replicas(tmp_path, ("r1", "r2", "r3")) as opened:
+        opened.insert("r1", 1, 2)
+        opened.step("r2", "fetch")
+        yield opened
+
+
+def work(replicas: Replicas, peers: CutOff, *, tries: int) -> None:
+    """r3's queue, by one process."""
+    three = replicas["r3"]
+    clock = replicas.clock
+    executor = Executor(three, Tools(peers, LocalMerger(clock), LocalMutator(clock)), "fetch")
+    for _ in range(tries):
+        pull_log(three)
+        executor.step(None)
+        clock.passed_s += LATER_S
+
+
+def test_a_part_is_fetched_from_whoever_else_has_it_when_its_writer_can_t_send_it(replicas):
+    """The writer is active in ZooKeeper; only from here it can't be reached."""
+    peers = CutOff(replicas, "r1")
+    work(replicas, peers, tries=2)
+    assert peers.asked == ["r1", "r2"]
+    assert replicas.parts("r3") == ["all_0_0_0"]
+
+
+def test_a_part_that_contains_it_is_fetched_when_the_only_one_that_has_it_can_t_send_it(
+    replicas,
+):
+    """1. r1 promises the part and can't send it. 2. r2 has merged it, and cleaned up."""
+    replicas.insert("r1", 3)
+    replicas.step("r2", "fetch")
+    optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
+    replicas.step("r2", "merge")
+    two = replicas["r2"]
+    two.keeper.multi([Delete(two.paths.part(one)) for one in ("all_0_0_0", "all_1_1_0")])
+    work(replicas, CutOff(replicas, "r1"), tries=3)
+    assert replicas.parts("r3") == ["all_0_1_1"]
+
+
+def test_all_that_have_a_part_are_asked_by_turns_until_one_sends_it(replicas):
+    peers = CutOff(replicas, "r1", "r2")
+    work(replicas, peers, tries=5)
+    assert peers.asked == ["r1", "r2", "r1", "r2", "r1"]
+    peers.away.clear()
+    work(replicas, peers, tries=1)
+    assert replicas.parts("r3") == ["all_0_0_0"]
+
+
+def test_who_can_t_send_a_part_is_asked_again_when_what_others_have_may_not_be_taken(replicas):
+    """r2 has a part that contains it, of which the log says nothing yet."""
+    peers = CutOff(replicas, "r1")
+    work(replicas, peers, tries=1)
+    two = replicas["r2"]
+    parts = two.paths.part("all_0_0_0"), two.paths.part("all_0_5_1")
+    two.keeper.multi([Delete(parts[0]), Create(parts[1])])
+    peers.away.clear()
+    work(replicas, peers, tries=2)
+    assert peers.asked == ["r1", "r1"]
+    assert replicas.parts("r3") == ["all_0_0_0"]
