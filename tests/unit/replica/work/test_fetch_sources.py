@@ -49,15 +49,21 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
         yield opened
 
 
-def work(replicas: Replicas, peers: CutOff, *, tries: int) -> None:
-    """r3's queue, by one process."""
-    three = replicas["r3"]
+def process_of_r3(replicas: Replicas, peers: CutOff) -> Executor:
     clock = replicas.clock
-    executor = Executor(three, Tools(peers, LocalMerger(clock), LocalMutator(clock)), "fetch")
+    tools = Tools(peers, LocalMerger(clock), LocalMutator(clock))
+    return Executor(replicas["r3"], tools, "fetch")
+
+
+def work(
+    replicas: Replicas, peers: CutOff, *, tries: int, executor: Executor | None = None
+) -> None:
+    """r3's queue, by one process."""
+    executor = executor or process_of_r3(replicas, peers)
     for _ in range(tries):
-        pull_log(three)
+        pull_log(replicas["r3"])
         executor.step(None)
-        clock.passed_s += LATER_S
+        replicas.clock.passed_s += LATER_S
 
 
 def test_a_part_is_fetched_from_whoever_else_has_it_when_its_writer_can_t_send_it(replicas):
@@ -94,11 +100,12 @@ def test_all_that_have_a_part_are_asked_by_turns_until_one_sends_it(replicas):
 def test_who_can_t_send_a_part_is_asked_again_when_what_others_have_may_not_be_taken(replicas):
     """r2 has a part that contains it, of which the log says nothing yet."""
     peers = CutOff(replicas, "r1")
-    work(replicas, peers, tries=1)
+    executor = process_of_r3(replicas, peers)
+    work(replicas, peers, tries=1, executor=executor)
     two = replicas["r2"]
     parts = two.paths.part("all_0_0_0"), two.paths.part("all_0_5_1")
     two.keeper.multi([Delete(parts[0]), Create(parts[1])])
     peers.away.clear()
-    work(replicas, peers, tries=2)
+    work(replicas, peers, tries=2, executor=executor)
     assert peers.asked == ["r1", "r1"]
     assert replicas.parts("r3") == ["all_0_0_0"]
