@@ -284,23 +284,6 @@ def test_a_part_that_is_given_up_between_two_listings_is_still_to_be_mutated(
     assert not left
 
 
-def test_a_mutation_is_not_done_while_the_rows_from_before_it_are_read_again(replicas):
-    """P30. The mutated part is given up: until it is fetched its source is active again."""
-    replica = replicas["r1"]
-    replicas.insert("r1", 1, 2)
-    work(replicas, "r1")
-    for _ in range(2):
-        created = delete(replica, 0, "n = 1")
-    work(replicas, "r1")
-    assert finalize(replica)[-1] == created
-    made = max(map(PartName.parse, replicas.parts("r1")), key=lambda part: part.mutation)
-    Path(replica.store.files(made)[0]).write_bytes(b"no parquet")
-    assert refetch(replica, made) is not None
-    assert rows(replicas, "r1") == [1, 2]
-    assert not any(done(replica).values())
-    assert finalize(replica) == ()
-
-
 def test_what_was_found_finished_before_a_clone_is_not_noted_after_it(replicas):
     """P30. The parts that were looked at are not those of the source."""
     two = replicas["r2"]
