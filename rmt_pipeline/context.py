@@ -154,7 +154,9 @@ class ServerContext:
         return definition
 
     def _same(self, definition: TableDefinition) -> TableDefinition:
-        """As `current`. Raises UnknownTable when another table has the name by now."""
+        """As `current`. Raises UnknownTable when another table has the name by now. A definition
+        that was never in a catalog, and so has no uuid, means whichever has the name.
+        """
         version = self.catalog.version()
         name = definition.full_name
         with self._lock:
@@ -166,7 +168,7 @@ class ServerContext:
                 return definition
             with self._lock:
                 self._definitions[name] = known
-        if known[1].uuid != definition.uuid:
+        if definition.uuid and known[1].uuid != definition.uuid:
             raise UnknownTable(f"table {name} was dropped and created again: open it anew")
         return known[1]
 
