@@ -22,7 +22,7 @@ def main(config_file: str, name: str) -> None:
         served = opened.enter_context(Served(config, name))
         context = opened.enter_context(ServerContext.open(config, name, purpose="worker"))
         for table in context.tables():
-            served.until(lambda table=table: served.is_active(table.definition.name), 60)
+            served.until(lambda table=table: served.is_active(table.definition.name))
             opened.enter_context(working(context, table.definition))
         stop.wait()
 
