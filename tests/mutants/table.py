@@ -40,12 +40,6 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.entries_are_shared,
         test="test_a_part_that_another_thread_fetches_meanwhile_is_not_merged_over",
     ),
-    Mutant(
-        "threads: entries looked up in what all share, in a world",
-        upkeep.unguarded(plants.entries_are_shared),
-        seed=7,
-        first_by="merges_read_all_that_they_cover",
-    ),
     # looking
     Mutant("looks: parts are listed only once", plants.parts_listed_once),
     # insert
@@ -241,6 +235,12 @@ MUTANTS: tuple[Mutant, ...] = (
         test="test_no_merge_spans_the_number_of_a_mutation_that_is_being_written",
     ),
     Mutant("predicate: parts in between ignored", plants.predicate_without("_part_between")),
+    Mutant(
+        "predicate: parts in between ignored, without the guard",
+        upkeep.unguarded(plants.predicate_without("_part_between")),
+        seed=2,
+        first_by="merges_read_all_that_they_cover",
+    ),
     Mutant("predicate: promised parts merged again", plants.unpulled_is_merged),
     # start, clone, clean up
     Mutant(
