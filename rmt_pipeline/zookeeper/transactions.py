@@ -286,16 +286,29 @@ def publish_part(
 
 
 def refetch_part(
-    replica: ReplicaPaths, part: PartName, entry: bytes, *, is_lost_version: int, is_lost: bytes
+    replica: ReplicaPaths,
+    part: PartName,
+    entry: bytes,
+    *,
+    is_lost_version: int,
+    is_lost: bytes,
+    noted: NotedMutations,
 ) -> list[Op]:
     """Our bytes of `part` are gone or wrong: no longer promise it, and queue a fetch
     (spec §5.9.1). Setting `is_lost` to its own value invalidates who is cloning us.
+
+    Until the fetch has come, parts that it covered are read again, and a mutation that it had
+    seen they may not have seen: which mutations are finished is to be found out anew.
     """
-    return [
+    ops: list[Op] = [
         SetData(replica.is_lost, is_lost, is_lost_version),
+        SetData(replica.mutation_pointer, b"", noted.pointer_version),
         Delete(replica.part(part)),
         Create(replica.queue_prefix, entry, sequence=True),
     ]
+    if noted.finished.beyond:
+        ops.append(Delete(replica.finished_mutations))
+    return ops
 
 
 def forget_covered(

@@ -247,6 +247,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         NOTED,
     ),
     LineMutant(
+        "mutations: noted for ever, although the part was given up",
+        f"{ZOOKEEPER}/transactions.py",
+        '        SetData(replica.mutation_pointer, b"", noted.pointer_version),\n',
+        "",
+        NOTED,
+    ),
+    LineMutant(
+        "mutations: who notes does not watch the note",
+        f"{REPLICA}/assign/duty.py",
+        ".exists(self._replica.paths.mutation_pointer, self._changed)",
+        ".exists(self._replica.paths.mutation_pointer)",
+        NOTED,
+    ),
+    LineMutant(
         "mutations: the notes of others taken back",
         f"{ZOOKEEPER}/transactions.py",
         "finished.pointer.encode(), noted.pointer_version),",

@@ -35,16 +35,16 @@ class MutationDuty:
         self._newest_s = 0.0
 
     def turn(self, watch: Watch, *, progress: bool) -> list[Assigned]:
-        """Entries that were assigned. `watch` fires when there is a new mutation, or one less;
-        `progress`: the queue has changed since the last turn.
+        """Entries that were assigned. `watch` fires when there is a new mutation, or one less, or
+        what is noted as finished has changed; `progress`: the queue has changed since the last
+        turn.
         """
         now_s = self._replica.clock.monotonic_s()
-        self._list(watch, now_s)
-        due = self._is_changed or now_s >= self._look_next_s
+        is_changed = self._list(watch, now_s)
+        due = is_changed or now_s >= self._look_next_s
         waiting = self._look_next_s < math.inf
         if not self._mutations.entries or not (due or (progress and waiting)):
             return []
-        self._is_changed = False
         self._look_next_s = now_s + LOOK_EVERY_S  # also when what follows fails
         finalize_mutations(self._replica, self._mutations)
         if not self._is_anything_open():
@@ -56,23 +56,26 @@ class MutationDuty:
         """Seconds until the next turn that may do something by itself; may be infinite."""
         return max(0.0, self._look_next_s - now_s)
 
-    def _list(self, watch: Watch, now_s: float) -> None:
-        if not self._is_changed and now_s < self._list_next_s:
-            return
-        self._is_changed = False
+    def _list(self, watch: Watch, now_s: float) -> bool:
+        """Whether anything has changed since the last turn, or may have. Notes are taken back when
+        a part is given up (`refetch_part`): nothing is open then, and nobody would look.
+        """
+        is_changed, self._is_changed = self._is_changed, False
+        if not is_changed and now_s < self._list_next_s:
+            return False
         self._watch = watch
         known = self._mutations.entries.keys()
         try:
+            self._replica.keeper.exists(self._replica.paths.mutation_pointer, self._changed)
             self._mutations = load_mutations(self._replica, self._changed)
         except BaseException:
             self._is_changed = True
             raise
         self._list_next_s = now_s + LIST_EVERY_S
-        if self._mutations.entries.keys() != known:
-            self._is_changed = True
         newest = max(self._mutations.entries, default="")
         if newest > self._newest:
             self._newest, self._newest_s = newest, now_s
+        return is_changed or self._mutations.entries.keys() != known
 
     def _changed(self) -> None:
         """One and the same each time it is asked for, so that it is kept once. From any thread."""

@@ -17,7 +17,12 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
-from rmt_pipeline.zookeeper.snapshot import claims_and_parts, committing_blocks, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import (
+    claims_and_parts,
+    committing_blocks,
+    noted_mutations,
+    queue_snapshot,
+)
 
 UNANNOUNCED_S = 300.0  # a part that ZooKeeper does not know is left alone for so long
 
@@ -273,7 +278,12 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
             return None
         entry = GetPart(create_time=promise[1].created_ms // 1000, source_replica="", part=part)
         ops = transactions.refetch_part(
-            paths, part, encode(entry), is_lost_version=lost[1].version, is_lost=lost[0]
+            paths,
+            part,
+            encode(entry),
+            is_lost_version=lost[1].version,
+            is_lost=lost[0],
+            noted=noted_mutations(keeper, paths),
         )
         try:
             keeper.multi(ops)

@@ -1,5 +1,6 @@
 """Mutations on replicas in this process: which of them are done, and who is told so (spec §7.6)."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from rmt_pipeline.protocol.errors import TableIsReadOnly, TooManyMutations, Unfi
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.assign.duty import MutationDuty
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.mutations import mutations
@@ -30,6 +32,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.execute import Pool
 from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
+from rmt_pipeline.zookeeper.snapshot import noted_mutations
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import before
 
@@ -282,6 +285,57 @@ def test_a_part_that_is_given_up_between_two_listings_is_still_to_be_mutated(
     monkeypatch.setattr(replica.keeper, "children_many", listed)
     assert done(replica) == {created: False}
     assert not left
+
+
+def test_a_mutation_is_not_done_while_the_rows_from_before_it_are_read_again(replicas):
+    """P30. The mutated part is given up: until it is fetched its source is active again."""
+    replica = replicas["r1"]
+    replicas.insert("r1", 1, 2)
+    work(replicas, "r1")
+    for _ in range(2):
+        created = delete(replica, 0, "n = 1")
+    work(replicas, "r1")
+    assert finalize(replica)[-1] == created
+    made = max(map(PartName.parse, replicas.parts("r1")), key=lambda part: part.mutation)
+    Path(replica.store.files(made)[0]).write_bytes(b"no parquet")
+    assert refetch(replica, made) is not None
+    assert rows(replicas, "r1") == [1, 2]
+    assert not any(done(replica).values())
+    assert finalize(replica) == ()
+
+
+def test_what_is_taken_back_is_noted_again_when_the_part_is_back(replicas):
+    """P30. Nothing was open when the part was given up: the note that goes wakes who notes."""
+    replica = replicas["r1"]
+    replicas.insert("r1", 1, 2)
+    created = delete(replica, 0, "n = 1")
+    for name in ("r1", "r2"):
+        work(replicas, name)
+    duty, woken = MutationDuty(replica), []
+
+    def turn() -> None:
+        duty.turn(lambda: woken.append(1), progress=False)
+
+    turn()
+    assert noted(replica, created)
+    turn()  # what it noted itself woke it, and nothing is open
+    assert duty.next_s(replica.clock.monotonic_s()) == math.inf
+    woken.clear()
+    made = max(map(PartName.parse, replicas.parts("r1")), key=lambda part: part.mutation)
+    Path(replica.store.files(made)[0]).write_bytes(b"no parquet")
+    assert refetch(replica, made) is not None
+    assert woken
+    turn()
+    assert not noted(replica, created)
+    assert duty.next_s(replica.clock.monotonic_s()) < math.inf
+    while replicas.step("r1", "fetch").did_something:
+        pass
+    duty.turn(lambda: woken.append(1), progress=True)
+    assert noted(replica, created)
+
+
+def noted(replica: Replica, mutation: str) -> bool:
+    return mutation in noted_mutations(replica.keeper, replica.paths).finished
 
 
 def test_what_was_found_finished_before_a_clone_is_not_noted_after_it(replicas):
