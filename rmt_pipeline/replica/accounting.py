@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
 from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import is_current
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.log.entry import (
     LogEntry,
     MergeParts,
@@ -25,6 +26,7 @@ from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.snapshot import queued_entries
 
 LISTED_VALID_S = 1.0
@@ -73,11 +75,12 @@ def _position(part: PartName) -> tuple[str, int]:
     return part.partition, part.block_min
 
 
-def require_covered_now(
-    replica: Replica, result: PartName, sources: Sequence[PartName]
-) -> None:
+def require_covered_now(replica: Replica, decided: Sequence[MergeParts | MutatePart]) -> None:
     """As `require_covered`, of what the replica has and has queued at this moment."""
-    require_covered(replica, result, sources, _There.now(replica).of(result.partition))
+    there = _There.now(replica)
+    for entry in decided:
+        result = entry.result
+        require_covered(replica, result, sources_of(entry), there.of(result.partition))
 
 
 @dataclass(slots=True)
@@ -92,10 +95,22 @@ class _There:
 
     @classmethod
     def now(cls, replica: Replica) -> "_There":
-        """The queue first: an entry goes from there to the parts, so nothing is in neither."""
-        queued = queued_entries(replica.keeper, replica.paths, replica.memory.queue)
-        parts = [part for part in map(result_of, queued) if part is not None]
-        return cls(parts, replica.keeper.children(replica.paths.parts))
+        """The queue first: an entry goes from there to the parts, so nothing is in neither. A part
+        that is given up goes the other way, and `is_lost` has another version after it. Raises
+        Conflict when that happens again and again.
+        """
+        keeper, paths = replica.keeper, replica.paths
+        for _ in range(limits.LOOK_ROUNDS_MAX):
+            before = keeper.exists(paths.is_lost)
+            queued = queued_entries(keeper, paths, replica.memory.queue)
+            names = keeper.children(paths.parts)
+            if before == keeper.exists(paths.is_lost):
+                parts = [part for part in map(result_of, queued) if part is not None]
+                return cls(parts, names)
+        raise Conflict(
+            f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while "
+            "it was looked at what a result covers; it is tried again"
+        )
 
     def of(self, partition: str) -> list[PartName]:
         if partition not in self._found:
@@ -116,8 +131,13 @@ class Accounts:
     _there: _There = field(default_factory=lambda: _There((), ()))
     _listed_s: float | None = None
 
-    def require(self, entry: LogEntry, made: Manifest) -> None:
-        """Raises RowsDoNotAddUp unless the result of a merge or mutation may be published."""
+    def require(self, entry: LogEntry, staged: StagedPart) -> None:
+        """Raises RowsDoNotAddUp unless the result of a merge or mutation may be published.
+
+        One that covers too much stays where it is: made again it would be the same, so the next
+        try takes it. One with the wrong rows is set aside, and made again: what was wrong with it
+        may be the disk of yesterday.
+        """
         if not isinstance(entry, MergeParts | MutatePart):
             return
         now_s = self.replica.clock.monotonic_s()
@@ -125,8 +145,8 @@ class Accounts:
             self._there, self._listed_s = _There.now(self.replica), now_s
         there = self._there.of(entry.result.partition)
         require_covered(self.replica, entry.result, sources_of(entry), there)
-        if isinstance(entry, MergeParts) and _is_plain(self.replica, entry, made):
-            self._require_conserved(entry, made)
+        if isinstance(entry, MergeParts) and _is_plain(self.replica, entry, staged.manifest):
+            self._require_conserved(entry, staged)
 
     def _differs(self, result: PartName, made: Manifest) -> bool:
         """Whether another replica has published other rows: then ours are not published anyhow,
@@ -145,11 +165,11 @@ class Accounts:
             if header
         )
 
-    def _require_conserved(self, entry: MergeParts, made: Manifest) -> None:
+    def _require_conserved(self, entry: MergeParts, staged: StagedPart) -> None:
         """The sum of what ZooKeeper says of the sources, which the kernel has not seen. Sources
         that are gone from there by now, or have no header, say nothing.
         """
-        replica = self.replica
+        replica, made = self.replica, staged.manifest
         paths = [replica.paths.part(source) for source in entry.sources]
         headers = [read[0] for read in replica.keeper.get_many(paths) if read is not None]
         if len(headers) < len(paths) or not all(headers):
@@ -162,12 +182,25 @@ class Accounts:
         ) % (1 << 128)
         if made.row_hash != expected and not self._differs(entry.result, made):
             named = ", ".join(map(str, entry.sources[:NAMED_MAX]))
+            where = self._set_aside(entry.result, staged)
             raise RowsDoNotAddUp(
                 f"{replica}: the rows of {entry.result} have the hash {made.row_hash:032x}, those "
                 f"of its {len(paths)} sources ({named}) add up to {expected:032x} in ZooKeeper. "
-                "Nothing was published, and what was made is kept. This is a bug, or bytes "
-                "changed on a disk: CHECK TABLE reads them all"
+                f"Nothing was published; {where}. This is a bug, or bytes changed on a disk: "
+                "CHECK TABLE reads them all"
             )
+
+    def _set_aside(self, part: PartName, staged: StagedPart) -> str:
+        """For people to look at, and so that no other try takes it for whole. Which, in words."""
+        store = self.replica.store
+        try:
+            where = store.detach_staged(staged, part, "rows-do-not-add-up")
+        except MissingPart:
+            return "what was made is gone"
+        except UserError as error:  # there are enough of them
+            store.discard(staged)
+            return f"what was made is thrown away: {error}"
+        return f"what was made is set aside as {where}"
 
 
 def _is_plain(replica: Replica, entry: MergeParts, made: Manifest) -> bool:

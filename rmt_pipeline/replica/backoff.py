@@ -93,10 +93,17 @@ class Backoff:
             for node in [node for node in self.failures if node not in nodes]:
                 del self.failures[node]
 
-    def next_s(self, now_s: float) -> float | None:
-        """Seconds until the first of them may be tried again; None when nothing failed."""
+    def next_s(self, looked_s: float, now_s: float) -> float | None:
+        """Seconds until the first may be tried again of those that had to wait at `looked_s`. None
+        when there is none: what did not have to wait was tried then, or waits for something else,
+        and time will not tell when that has come.
+        """
         with self._lock:
-            waits = [failure.not_before_s - now_s for failure in self.failures.values()]
+            waits = [
+                failure.not_before_s - now_s
+                for failure in self.failures.values()
+                if failure.not_before_s > looked_s
+            ]
         return max(0.0, min(waits)) if waits else None
 
 

@@ -31,6 +31,7 @@ DetachReason = Literal[
     "covered-by-broken",
     "merge-not-byte-identical",
     "mutate-not-byte-identical",
+    "rows-do-not-add-up",
     "attaching",
     "deleting",
     "inactive",

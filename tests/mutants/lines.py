@@ -410,8 +410,29 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",
         "rmt_pipeline/replica/assign/merges.py",
-        "    require_covered_now(replica, entry.result, entry.sources)\n",
+        "    require_covered_now(replica, [entry])\n",
         "",
+        ACCOUNTING,
+    ),
+    LineMutant(
+        "accounting: what a mutation covers is not looked at when it is decided",
+        "rmt_pipeline/replica/assign/mutations.py",
+        "    require_covered_now(replica, entries)\n",
+        "",
+        ACCOUNTING,
+    ),
+    LineMutant(
+        "accounting: a part that is given up between two listings is in neither",
+        "rmt_pipeline/replica/accounting.py",
+        "            if before == keeper.exists(paths.is_lost):\n",
+        "            if before is not None:\n",
+        ACCOUNTING,
+    ),
+    LineMutant(
+        "accounting: what does not add up is taken again",
+        "rmt_pipeline/replica/accounting.py",
+        "            where = self._set_aside(entry.result, staged)\n",
+        '            where = "kept"\n',
         ACCOUNTING,
     ),
     LineMutant(

@@ -152,7 +152,7 @@ def assign_merge(
         deduplicate_by=deduplicate_by,
         merge_type=merge_type,
     )
-    require_covered_now(replica, entry.result, entry.sources)
+    require_covered_now(replica, [entry])
     data = encode(entry)
     ops = transactions.assign(
         replica.table,

@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.nodes.formats import QuorumEntry
 from rmt_pipeline.protocol.parts.name import PartName, mutated
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.facts import slots_of
+from rmt_pipeline.replica.accounting import require_covered_now
 from rmt_pipeline.replica.assign.merges import Assigned, Nothing, outdated, view_of
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
@@ -47,6 +48,8 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
 
     One look at the table serves for all of them: each multi asserts that the log has the version
     that the one before left it with, so nobody has assigned anything in between.
+
+    Raises RowsDoNotAddUp when one would cover rows that are not in its source.
     """
     view = _look(replica)
     room = _room(replica, view)
@@ -55,6 +58,7 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
     entries = list(_entries(replica, view, room))
     if not entries:
         return Nothing(f"no mutation is left to do for the {len(view.active)} active parts")
+    require_covered_now(replica, entries)
     assigned: list[Assigned] = []
     ops = [Create(replica.table.log_prefix, encode(entry), sequence=True) for entry in entries]
     for batch in batches(

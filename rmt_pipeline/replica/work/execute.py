@@ -178,6 +178,7 @@ class Executor:
         """Look once, and carry out what was claimed, one batch after the other: for who waits for
         it. What broke as nobody expected is raised at the end.
         """
+        looked_s = self._replica.clock.monotonic_s()
         look = self.look(watch)
         done = list(look.step.done)
         for number, batch in enumerate(look.batches):
@@ -190,8 +191,8 @@ class Executor:
         for one in done:
             if one.bug is not None:
                 raise one.bug
-        now_s = self._replica.clock.monotonic_s()
-        return replace(look.step, done=tuple(done), next_retry_s=self._backoff.next_s(now_s))
+        next_s = self._backoff.next_s(looked_s, self._replica.clock.monotonic_s())
+        return replace(look.step, done=tuple(done), next_retry_s=next_s)
 
     def look(self, watch: Watch | None, elsewhere: Collection[PartName] = ()) -> Look:
         """Choose and claim what may run now. The watch fires when the queue changes.
@@ -236,7 +237,7 @@ class Executor:
             done=tuple(failed),
             finished_without_work=len(plan.done) + altered,
             waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
-            next_retry_s=self._backoff.next_s(clock.monotonic_s()),
+            next_retry_s=self._backoff.next_s(now_s, clock.monotonic_s()),
         )
         holder = Holder.new(replica)
         look = Look(
@@ -448,10 +449,10 @@ class Executor:
     def _checked(
         accounts: Accounts, task: _Task, made: StagedPart | RmtError
     ) -> StagedPart | RmtError:
-        """What was made; or why it may not be published: then it stays there, to be looked at."""
+        """What was made; or why it may not be published."""
         if isinstance(made, StagedPart):
             try:
-                accounts.require(task.entry, made.manifest)
+                accounts.require(task.entry, made)
             except ReplicaRetired:
                 raise
             except RmtError as error:

@@ -14,10 +14,13 @@ from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica import accounting
 from rmt_pipeline.replica.accounting import RowsDoNotAddUp
+from rmt_pipeline.replica.assign import mutations
 from rmt_pipeline.replica.assign.merges import assign_merge, merge_view
 from rmt_pipeline.replica.assign.mutations import assign_mutations
-from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.upkeep.check import check_part, refetch
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas
@@ -130,6 +133,73 @@ def test_a_result_with_other_rows_than_zookeeper_has_of_its_sources_is_not_publi
     [failed] = replicas.step("r1", merger=Forgets(replicas)).done
     assert f"the hash {7:032x}, those of its 3 sources" in failed.error
     assert replicas.parts("r1") == ["all_0_0_0", "all_1_1_0", "all_2_2_0"]
+
+
+def test_what_does_not_add_up_is_set_aside_and_made_anew(replicas):
+    """A kept result is as good as a new one, except for this one."""
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    for copy in ("", "_try1"):
+        [failed] = replicas.step("r1", merger=Forgets(replicas)).done
+        aside = f"rows-do-not-add-up_all_0_2_1{copy}"
+        assert f"set aside as detached/{aside}. " in failed.error
+        assert replicas.stores["r1"].staged() == []
+        assert aside in replicas.stores["r1"].detached()
+    [made] = replicas.step("r1").done
+    assert (made.error, made.rows) == ("", 3)
+
+
+def test_no_more_than_ten_of_them_are_kept(replicas):
+    write(replicas, merge_over(FIRST, SECOND, THIRD))
+    for _ in range(11):
+        [failed] = replicas.step("r1", merger=Forgets(replicas)).done
+    assert "what was made is thrown away: " in failed.error
+    assert replicas.stores["r1"].staged() == []
+    assert len(replicas.stores["r1"].detached()) == 10
+
+
+def test_a_part_that_is_given_up_between_two_listings_is_covered_all_the_same(
+    replicas, monkeypatch
+):
+    """1. The queue is listed. 2. A part that a merge has overlooked is found broken, and goes from
+    the parts to the queue. 3. The parts are listed: it is in neither.
+    """
+    replica = replicas["r1"]
+    write(replicas, merge_over(FIRST, THIRD))
+    pull_log(replica)
+    real, left = accounting.queued_entries, [1]
+
+    def listed(keeper, paths, known):
+        found = real(keeper, paths, known)
+        if left:
+            left.pop()
+            Path(replica.store.files(SECOND)[0]).unlink()
+            assert refetch(replica, SECOND) is not None
+        return found
+
+    monkeypatch.setattr(accounting, "queued_entries", listed)
+    [failed] = replicas.step("r1").done
+    assert not left
+    assert "all_0_2_1 covers 1 parts that are in none of its 2 sources" in failed.error
+    assert replicas.parts("r1") == ["all_0_0_0", "all_2_2_0"]
+
+
+def test_a_mutation_over_a_part_that_it_does_not_read_is_not_decided(replicas, monkeypatch):
+    """By whatever bug the one who decides has overlooked it."""
+    replica = replicas["r1"]
+    replicas.table("r1").mutate("DELETE WHERE n = 1")
+    log = replica.keeper.children(replica.table.log)
+    real = mutations.queue_snapshot
+
+    def overlooked(*arguments):
+        seen = real(*arguments)
+        stray = replica.paths.part(replace(FIRST, mutation=2))
+        replica.keeper.multi([Create(stray, b"")])
+        return seen
+
+    monkeypatch.setattr(mutations, "queue_snapshot", overlooked)
+    with pytest.raises(RowsDoNotAddUp, match=r"all_0_0_0_3 covers 1 parts .*: all_0_0_0_2\."):
+        assign_mutations(replica)
+    assert replica.keeper.children(replica.table.log) == log
 
 
 def test_what_adds_up_is_published(replicas):

@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.replica.backoff import RETRY_FIRST_S, RETRY_MAX_S, Backoff, longest_wait_s
 from rmt_pipeline.zookeeper.paths import TablePaths
@@ -25,8 +27,19 @@ def test_the_pause_doubles_up_to_the_longest() -> None:
     pauses = []
     for _ in range(5):
         backoff.failed("mutate", 0.0, longest_s=0.5)
-        pauses.append(backoff.next_s(0.0))
+        pauses.append(backoff.next_s(0.0, 0.0))
     assert pauses == [0.1, 0.2, 0.4, 0.5, 0.5]
+
+
+def test_what_need_not_wait_any_more_asks_for_no_look() -> None:
+    """It may run, or runs, or waits for something else: asked at once, again and again, in vain."""
+    backoff = Backoff()
+    backoff.failed("merge", 0.0)
+    assert backoff.next_s(0.05, 0.06) == pytest.approx(0.04)
+    assert backoff.next_s(0.05, 0.5) == 0.0, "it became free after the look"
+    assert backoff.next_s(RETRY_FIRST_S, 0.2) is None
+    backoff.failed("mutate", 0.2)
+    assert backoff.next_s(0.2, 0.2) == pytest.approx(RETRY_FIRST_S)
 
 
 def test_a_mutation_pauses_as_long_as_its_setting_says_and_others_a_minute() -> None:
