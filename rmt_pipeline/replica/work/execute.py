@@ -19,6 +19,7 @@ from collections.abc import (
 )
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from typing import Literal
 
@@ -62,6 +63,7 @@ from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
 from rmt_pipeline.replica.work.mutate import MutateHere, fetch_or_mutate, mutate_here
 from rmt_pipeline.replica.work.single_merge import merges_awaited
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import in_a_thread
 from rmt_pipeline.zookeeper.keeper import Watch
@@ -407,11 +409,20 @@ class Executor:
     def _fetched(
         self, batch: Batch, sources: Sequence[PartSource], started_s: float
     ) -> Iterator[PartDone]:
+        """What an attempt has fetched whose session ended, or whose process died, is not asked for
+        again.
+        """
         replica, clock = self._replica, self._replica.clock
         tasks = {
             task.how.request: task for task in batch.tasks if isinstance(task.how, PartSource)
         }
-        requests = [source.request for source in sources]
+        by_part = {source.part: tasks[source.request] for source in sources}
+        kept = replica.store.adopt(
+            "fetch", {source.part: partial(_is_theirs, source) for source in sources}
+        )
+        for part, staged in kept.items():
+            yield self._arrived(batch, by_part[part], staged, clock.monotonic_s() - started_s)
+        requests = [source.request for source in sources if source.part not in kept]
         for request, outcome in self._tools.peers.fetch(requests, replica.store):
             seconds = clock.monotonic_s() - started_s
             yield self._arrived(batch, tasks[request], outcome, seconds)
@@ -445,17 +456,20 @@ class Executor:
                 yield from named()
         yield from named()
 
-    @staticmethod
     def _checked(
-        accounts: Accounts, task: _Task, made: StagedPart | RmtError
+        self, accounts: Accounts, task: _Task, made: StagedPart | RmtError
     ) -> StagedPart | RmtError:
-        """What was made; or why it may not be published."""
+        """What was made; or why it may not be published. Then it is kept for the next try, unless
+        it is made in no time.
+        """
         if isinstance(made, StagedPart):
             try:
                 accounts.require(task.entry, made)
             except ReplicaRetired:
                 raise
             except RmtError as error:
+                if made.is_clone:
+                    self._replica.store.discard(made)
                 return error
         return made
 
@@ -555,6 +569,12 @@ class Executor:
             error=reason,
             bug=error if is_bug else None,
         )
+
+
+def _is_theirs(source: PartSource, manifest: Manifest) -> bool:
+    """Whether this is, as far as ZooKeeper says, what that replica would send."""
+    expected = source.header
+    return expected is not None and manifest.header().difference(expected) is None
 
 
 def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from rmt_pipeline.compute.merge.job import SourcePart
 from rmt_pipeline.compute.mutate.job import (
@@ -22,6 +23,7 @@ from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part, is_here, suspect
 from rmt_pipeline.replica.work.merge import DISK_RESERVED_FACTOR, FetchResult, somebody_has
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
 
 
@@ -58,14 +60,22 @@ def mutate_here(
     """Mutate parts as one job; each result staged and whole, or the error that stopped it.
 
     The sources are pinned meanwhile. A result that did not get published is thrown away by the
-    caller; staging directories of a process that dies are swept.
+    caller. What an attempt has made whose session ended, or whose process died, is not made again;
+    what nobody wants any more is swept.
     """
     mutations = load_mutations(replica)
     stagings: dict[str, Staging] = {}
     jobs = []
+    kept = replica.store.adopt(
+        "mutate",
+        {task.part: partial(_is_made, replica, mutations, task.entry) for task in tasks},
+    )
+    yield from kept.items()
     with ExitStack() as held:
         try:
             for task in tasks:
+                if task.part in kept:
+                    continue
                 try:
                     held.enter_context(replica.store.pin([task.entry.source]))
                     job, staging = _prepare(replica, mutations, task.entry)
@@ -91,6 +101,22 @@ def mutate_here(
         finally:
             for staging in stagings.values():
                 staging.abandon()
+
+
+def _is_made(
+    replica: Replica, mutations: Mutations, entry: MutatePart, manifest: Manifest
+) -> bool:
+    """Whether this is what the entry wants: of that part, by the mutations that are there now, for
+    the table as it is now. Raises Corruption.
+    """
+    before = replica.store.manifest(entry.source).mutations
+    found = mutations.between(entry.source, entry.result.data_version)
+    return (
+        manifest.sources == (str(entry.source),)
+        and manifest.created_s == entry.create_time
+        and manifest.metadata_version == replica.definition.metadata_version
+        and manifest.mutations == tuple(dict.fromkeys([*before, *(one for one, _ in found)]))
+    )
 
 
 def _staged(
