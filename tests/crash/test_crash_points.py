@@ -6,38 +6,67 @@ Adding an effect to an action adds its crash points: nobody maintains a list.
 
 import pytest
 
+from tests.crash.everywhere import must_survive, strike_everywhere
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.simulation import run as simulation
-from tests.support.fast import remembering
+from tests.simulation.checkers import Finished
 from tests.support.schedule import Fault, Strike
-
-
-def count_of(scenario: Scenario, how: Fault) -> int:
-    """How many effects of the scenario `how` can hit."""
-    dry = Strike(how, owner=scenario.owner)
-    scenario.play(dry).world.end()
-    return dry.asked
-
-
-def must_survive(scenario: Scenario, schedule: Strike) -> None:
-    run = scenario.play(schedule)
-    try:
-        simulation.live_on(run)
-    finally:
-        run.world.end()
+from tests.support.world import Event
 
 
 @pytest.mark.parametrize("how", list(Fault), ids=lambda how: how.name.lower())
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_promise_survives_one_fault_anywhere(name: str, how: Fault) -> None:
     scenario = SCENARIOS[name]
-    with remembering():
-        for at in range(count_of(scenario, how)):
-            try:
-                must_survive(scenario, Strike(how, at=at, owner=scenario.owner))
-            except Exception as error:
-                error.add_note(f"{name}: {how}, at effect {at} of {scenario.owner}")
-                raise
+    at = strike_everywhere(scenario, how).failed_at
+    if at is None:
+        return
+    try:
+        must_survive(scenario, Strike(how, at=at, owner=scenario.owner))
+    except Exception as error:
+        error.add_note(f"{name}: {how}, at effect {at} of {scenario.owner}")
+        raise
+    pytest.fail(f"{name}: {how}, at effect {at} of {scenario.owner}, only in a fork")
+
+
+@pytest.mark.parametrize("number", [0, 2, 7])
+def test_a_fault_in_a_fork_is_the_same_fault(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails at one of the effects fails there, and the same as when it is played for it."""
+    scenario, how = SCENARIOS["insert"], Fault.KILL_AFTER
+    effects = traces(scenario, how)
+
+    def canary(finished: Finished) -> None:
+        assert told(finished.cluster.world.trace, how) != effects[number], "the canary is dead"
+
+    monkeypatch.setattr(simulation, "CHECKERS", (*simulation.CHECKERS, canary))
+    found = strike_everywhere(scenario, how)
+    assert (found.failed_at, found.survived) == (number, number)
+    with pytest.raises(AssertionError, match="the canary is dead"):
+        must_survive(scenario, Strike(how, at=number, owner=scenario.owner))
+
+
+def test_every_effect_is_struck() -> None:
+    scenario, how = SCENARIOS["insert"], Fault.KILL_AFTER
+    assert strike_everywhere(scenario, how).survived == len(traces(scenario, how)) > 10
+
+
+def traces(scenario: Scenario, how: Fault) -> list[list[Event]]:
+    """What happened up to each effect that the fault can hit, played for each."""
+    dry = Strike(how, owner=scenario.owner)
+    scenario.play(dry).world.end()
+    found = []
+    for at in range(dry.asked):
+        run = scenario.play(Strike(how, at=at, owner=scenario.owner))
+        run.world.end()
+        found.append(told(run.world.trace, how))
+    return found
+
+
+def told(trace: list[Event], how: Fault) -> list[Event]:
+    """Everything up to the fault."""
+    return trace[: 1 + next(at for at, event in enumerate(trace) if event[2] == how.value)]
 
 
 def test_a_start_fetches_what_is_missing_and_sets_aside_what_nobody_promised() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.crash.everywhere import must_survive, strike_everywhere
 from tests.crash.scenarios import SCENARIOS
-from tests.crash.test_crash_points import count_of, must_survive
 from tests.mutants import lines
 from tests.mutants.table import MUTANTS, Mutant
 from tests.simulation import run as simulation
@@ -23,7 +23,6 @@ from tests.simulation import (
     test_scenarios_threads,
 )
 from tests.simulation.watchman import Watchman
-from tests.support.fast import remembering
 from tests.support.schedule import Fault, Strike, Swarm
 
 SEEDS_MAX = 150
@@ -97,14 +96,14 @@ def _in_test(name: str) -> Notice | None:
 
 def _in_scenario(name: str) -> Notice | None:
     scenario = SCENARIOS[name]
-    with remembering():
-        for how in Fault:
-            at = -1
-            try:
-                for at in range(count_of(scenario, how)):
-                    must_survive(scenario, Strike(how, at=at, owner=scenario.owner))
-            except Exception as error:  # noqa: BLE001  whatever it is, it was noticed
-                return _notice(f"{name}, {how} {at}", error)
+    for how in Fault:
+        at: int | None = -1
+        try:
+            at = strike_everywhere(scenario, how).failed_at
+            if at is not None:
+                must_survive(scenario, Strike(how, at=at, owner=scenario.owner))
+        except Exception as error:  # noqa: BLE001  whatever it is, it was noticed
+            return _notice(f"{name}, {how} {at}", error)
     return None
 
 

@@ -67,11 +67,11 @@ class _Watcher:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        began = time.perf_counter()
+        began = time.process_time()
         self._measured.switch_context(item.nodeid)
         result = yield
         self._measured.switch_context("")
-        self.seconds[item.nodeid] = time.perf_counter() - began
+        self.seconds[item.nodeid] = time.process_time() - began
         return result
 
     def pytest_runtest_logreport(self, report: Any) -> None:

@@ -1,0 +1,77 @@
+"""A fault at every effect of a scenario, one by one, without playing its beginning again for each:
+at each effect the process forks, the fault strikes in the fork, and here everything goes on.
+"""
+
+import gc
+import os
+import warnings
+
+from tests.crash.scenarios import Scenario
+from tests.simulation import run as simulation
+from tests.support.fast import remembering
+from tests.support.schedule import Fault, Kind, Strike
+
+
+class Everywhere(Strike):
+    """Strikes at each effect that the fault can hit, until one fork has failed; never here."""
+
+    def __init__(self, how: Fault, *, owner: str) -> None:
+        super().__init__(how, owner=owner)
+        self.is_fork = False
+        self.survived = 0
+        self.failed_at: int | None = None
+
+    def fault(self, kind: Kind, owner: str) -> Fault | None:
+        number = self.asked
+        super().fault(kind, owner)
+        if self.asked == number or self.is_fork or self.failed_at is not None:
+            return None
+        child = _fork()
+        if child == 0:
+            self.is_fork = True
+            return self.how
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            self.survived += 1
+        else:
+            self.failed_at = number
+        return None
+
+
+def _fork() -> int:
+    """What a fork leaves behind goes with it: collecting it would only copy what it shares."""
+    with warnings.catch_warnings():  # threads of the test runner that have no part in this
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        gc.disable()
+    return child
+
+
+def strike_everywhere(scenario: Scenario, how: Fault) -> Everywhere:
+    """What came of it: how many forks survived, and the number of the first effect where one
+    did not. `must_survive` with a strike at this effect tells why.
+    """
+    everywhere = Everywhere(how, owner=scenario.owner)
+    code = 1
+    try:
+        with remembering():
+            run = scenario.play(everywhere)
+            if everywhere.is_fork:
+                simulation.live_on(run)
+                code = 0
+            run.world.end()
+    finally:
+        if everywhere.is_fork:
+            os._exit(code)
+    return everywhere
+
+
+def must_survive(scenario: Scenario, schedule: Strike) -> None:
+    """One fault at one place, from the beginning to the end, in this process."""
+    with remembering():
+        run = scenario.play(schedule)
+        try:
+            simulation.live_on(run)
+        finally:
+            run.world.end()
