@@ -23,7 +23,7 @@ from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.sql.system.tables import SYSTEM_TABLES
 from rmt_pipeline.syntax.nodes import Query
 from rmt_pipeline.syntax.settings import Settings
-from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, SelectStatement
+from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Answer, SelectStatement
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import conform
 from rmt_pipeline.translate.select.query import translate_query
@@ -129,12 +129,20 @@ class _Sources:
             known = ", ".join([*SYSTEM_TABLES, "numbers"])
             raise UnknownTable(f"there is no table system.{name}; there are: {known}")
         settings = {**self.session.settings, **dict(self.settings)}
-        scope = SystemScope(self.session.server, settings, self.query, SYSTEM_TABLES)
+        scope = SystemScope(self.session.server, settings, self.query, SYSTEM_TABLES, self._ask)
         rows = rows_of(table.columns, table.rows(scope))
         registered = f"system_{name}"
         self.tables[registered] = pa.Table.from_batches(rows.batches)
         columns = [Column(name, data_type) for name, data_type in table.columns]
         return Relation(f'"{registered}"', columns)
+
+    def _ask(self, query: Query) -> list[tuple[object, ...]]:
+        answer = select(self.session, SelectStatement(query, Answer(settings=self.settings)))
+        return [
+            values
+            for batch in answer.batches
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        ]
 
     def _table(self, database: str, name: str, final: bool) -> Relation:
         table = self.session.server.table(name, database)

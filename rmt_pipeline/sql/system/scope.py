@@ -12,13 +12,14 @@ from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
 class SystemScope:
     """The server, the settings that the session has set, and the query that wants the table.
 
-    `system` has all system tables by name.
+    `system` has all system tables by name. `ask` answers another query of the same session.
     """
 
     server: ServerContext
     settings: Mapping[str, str]
     query: Query
     system: Mapping[str, "SystemTable"]
+    ask: Callable[[Query], Sequence[Sequence[object]]]
 
     def mentions(self, *names: str) -> bool:
         """Whether the query may use one of these columns. A star uses all."""

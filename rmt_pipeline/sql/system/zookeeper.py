@@ -1,12 +1,32 @@
 """system.zookeeper: the nodes below the paths that the query names."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import UnknownColumn, UserError
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
-from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node, Query, walk
+from rmt_pipeline.syntax.nodes import (
+    Aliased,
+    ArrayJoin,
+    Call,
+    Derived,
+    Join,
+    Literal,
+    Name,
+    NamedTable,
+    Node,
+    Query,
+    Select,
+    SetOperation,
+    Star,
+    Subquery,
+    TableExpression,
+    WithItem,
+    names_in,
+    walk,
+)
 
 ZOOKEEPER: Columns = (
     ("name", "String"),
@@ -22,6 +42,9 @@ ZOOKEEPER: Columns = (
     ("path", "String"),
 )
 
+Ask = Callable[[Query], Sequence[Sequence[object]]]
+"""The rows that a query is answered with."""
+
 
 def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     r"""Sorted by path and name; a path that does not exist has no nodes.
@@ -29,12 +52,7 @@ def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     Bytes of a value that are no text are written as `\xNN`. Raises UserError when the query
     does not say which paths it wants: the whole tree can be very large.
     """
-    paths = paths_in(scope.query)
-    if not paths:
-        raise UserError(
-            "SELECT from system.zookeeper needs a condition path = '…' or path IN ('…', …) in"
-            " WHERE: the whole tree is not read"
-        )
+    paths = paths_wanted(scope.query, scope.ask)
     keeper = scope.server.keeper()
     for path, names in zip(paths, keeper.children_many(paths), strict=True):
         below = path.rstrip("/")
@@ -58,28 +76,166 @@ def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
             )
 
 
-def paths_in(query: Query) -> list[str]:
-    """The constants that the query compares a column `path` with, sorted."""
+def paths_wanted(query: Query, ask: Ask) -> list[str]:
+    """The paths that the conditions of the query leave, wherever it reads the table; sorted. Rows
+    that its conditions exclude may be among them: DuckDB applies all of them afterwards.
+
+    Raises UserError for a use of the table without such a condition.
+    """
     found: set[str] = set()
-    for node in walk(query):
-        match node:
-            case Call("equals", (left, right)):
-                if _is_path(left) or _is_path(right):
-                    found.update(_strings((left, right)))
-            case Call("in", (left, Call("tuple" | "array", members))) if _is_path(left):
-                found.update(_strings(members))
-            case Call("in", (left, Literal() as member)) if _is_path(left):
-                found.update(_strings((member,)))
-            case _:
-                pass
+    for use in _uses(query, (), ()):
+        paths = use.paths(ask)
+        if paths is None:
+            raise UserError(
+                "SELECT from system.zookeeper needs a condition path = '…', path IN ('…', …) or"
+                " path IN (SELECT …) in WHERE, beside other ones with AND: the whole tree is not"
+                " read"
+            )
+        found |= paths
     return sorted(found)
 
 
-def _is_path(node: Node) -> bool:
-    return isinstance(node, Name) and node.parts[-1] == "path"
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One place that reads the table: its names there, the conditions that every row of it must
+    fulfil, and what WITH and aliases say there.
+    """
+
+    names: frozenset[str]
+    conditions: tuple[Node, ...]
+    known: tuple[WithItem, ...]
+
+    def paths(self, ask: Ask) -> set[str] | None:
+        """None when no condition limits them."""
+        found = [self._limits(condition, ask) for condition in self.conditions]
+        limits = [paths for paths in found if paths is not None]
+        return set.intersection(*limits) if limits else None
+
+    def _limits(self, node: Node, ask: Ask) -> set[str] | None:
+        match node:
+            case Aliased():
+                return self._limits(node.node, ask)
+            case Call("and", sides):
+                found = [self._limits(side, ask) for side in sides]
+                limits = [paths for paths in found if paths is not None]
+                return set.intersection(*limits) if limits else None
+            case Call("or", sides):
+                found = [self._limits(side, ask) for side in sides]
+                limits = [paths for paths in found if paths is not None]
+                return set[str]().union(*limits) if len(limits) == len(sides) else None
+            case Call("equals", (left, right)) if self._is_path(left):
+                return self._value(right, ask)
+            case Call("equals", (left, right)) if self._is_path(right):
+                return self._value(left, ask)
+            case Call("in", (left, Subquery(query))) if self._is_path(left):
+                return set(_texts(row[0] for row in ask(self._within(query))))
+            case Call("in", (left, right)) if self._is_path(left):
+                return self._value(right, ask)
+            case _:
+                return None
+
+    def _is_path(self, node: Node) -> bool:
+        if not isinstance(node, Name) or node.parts[-1] != "path":
+            return False
+        return len(node.parts) == 1 or node.parts[-2] in self.names
+
+    def _value(self, node: Node, ask: Ask) -> set[str] | None:
+        """Of a constant; None when it is none."""
+        if isinstance(node, Literal):
+            return set(_texts([node.value]))
+        try:
+            [row] = ask(Select((node,), with_items=self._named_in(node)))
+        except UnknownColumn:
+            return None
+        return set(_texts(row))
+
+    def _within(self, query: Query) -> Query:
+        """The query where the names of WITH mean what they do here."""
+        return Select((Star(),), with_items=self.known, source=Derived(query))
+
+    def _named_in(self, node: Node) -> tuple[WithItem, ...]:
+        """What it needs of the known names, and of those that these need."""
+        wanted = names_in(node) | _tables_in(node)
+        needed: list[WithItem] = []
+        for item in reversed(self.known):
+            if item.name in wanted:
+                wanted |= names_in(item.value) | _tables_in(item.value)
+                needed.append(item)
+        return tuple(reversed(needed))
 
 
-def _strings(nodes: Iterable[Node]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, Literal) and isinstance(node.value, str):
-            yield node.value
+def _texts(values: Iterable[object]) -> Iterator[str]:
+    """Those of a constant, which may be a tuple or an array of them."""
+    for value in values:
+        match value:
+            case str():
+                yield value
+            case dict():
+                yield from _texts(value.values())
+            case list() | tuple():
+                yield from _texts(value)
+
+
+def _tables_in(node: Node | Query) -> set[str]:
+    return {one.table for one in walk(node) if isinstance(one, NamedTable)}
+
+
+def _uses(query: Query, outer: tuple[Node, ...], known: tuple[WithItem, ...]) -> Iterator[_Use]:
+    """Where a query reads the table. `outer` are conditions on what it gives, `known` the names
+    that are known around it.
+    """
+    if isinstance(query, SetOperation):
+        yield from _uses(query.left, outer, known)
+        yield from _uses(query.right, outer, known)
+        return
+    named = known + query.with_items + _aliases(query)
+    conditions = tuple(each for each in (query.prewhere, query.where) if each is not None)
+    if query.source is not None:
+        inherited = outer if _gives_paths(query) else ()
+        yield from _sources(query.source, (*conditions, *inherited), named)
+    rest = replace(query, source=None, with_items=())
+    for node in walk(rest):
+        if isinstance(node, Subquery):
+            yield from _uses(node.query, (), named)
+    for item in query.with_items:
+        if isinstance(item.value, Select | SetOperation):
+            yield from _uses(item.value, (), known)
+
+
+def _sources(
+    source: TableExpression, conditions: tuple[Node, ...], known: tuple[WithItem, ...]
+) -> Iterator[_Use]:
+    match source:
+        case NamedTable(_, "zookeeper"):
+            names = frozenset({source.alias or "zookeeper", "zookeeper"})
+            yield _Use(names, conditions, known)
+        case Derived():
+            yield from _uses(source.query, conditions, known)
+        case Join():
+            on = () if source.on is None else (source.on,)
+            left = on if source.kind in ("INNER", "RIGHT") else ()
+            right = on if source.kind in ("INNER", "LEFT") else ()
+            yield from _sources(source.left, (*conditions, *left), known)
+            yield from _sources(source.right, (*conditions, *right), known)
+        case ArrayJoin():
+            yield from _sources(source.left, conditions, known)
+        case _:
+            pass
+
+
+def _aliases(query: Select) -> tuple[WithItem, ...]:
+    return tuple(
+        WithItem(item.alias, item.node) for item in query.items if isinstance(item, Aliased)
+    )
+
+
+def _gives_paths(query: Select) -> bool:
+    """Whether its `path` is the table's, of every row: so a condition outside is one inside."""
+    limits = (query.limit, query.limit_by, query.offset, query.distinct_on or None)
+    renamed = any(isinstance(i, Aliased) and i.alias == "path" for i in query.items)
+    as_it_is = any(
+        isinstance(item, Star) or (isinstance(item, Name) and item.parts[-1] == "path")
+        for item in query.items
+    )
+    over = any(isinstance(node, Call) and node.over is not None for node in walk(query.items))
+    return as_it_is and not renamed and not over and all(limit is None for limit in limits)

@@ -5,9 +5,7 @@ import pytest
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query, engine_text
 from rmt_pipeline.sql.run.show import _matching
-from rmt_pipeline.sql.system.zookeeper import paths_in
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.syntax.statements.nodes import CreateTable, Pattern
 from rmt_pipeline.syntax.statements.parse import parse
 
@@ -85,20 +83,3 @@ NAMES = ["a", "ab", "a_b", "A", "a%"]
 )
 def test_names_are_chosen_by_like(pattern, found):
     assert _matching(NAMES, pattern) == found
-
-
-@pytest.mark.parametrize(
-    ("condition", "paths"),
-    [
-        ("path = '/a'", ["/a"]),
-        ("name = 'x' AND (path = '/a' OR '/b' = path)", ["/a", "/b"]),
-        ("path IN ('/b', '/a')", ["/a", "/b"]),
-        ("z.`path` == '/it\\'s'", ["/it's"]),
-        ("path LIKE '/a'", []),
-        ("path != '/a'", []),
-        ("xpath = '/a'", []),
-    ],
-)
-def test_the_paths_that_a_query_asks_zookeeper_for(condition, paths):
-    query = parse_query(f"SELECT * FROM system.zookeeper AS z WHERE {condition}")
-    assert paths_in(query) == paths
