@@ -139,6 +139,12 @@ class UnknownColumn(UserError):
     code = "UNKNOWN_IDENTIFIER"
 
 
+class NoSuchColumn(UnknownColumn):
+    """An INSERT names a column that the table does not have."""
+
+    code = "NO_SUCH_COLUMN_IN_TABLE"
+
+
 class UnknownType(UserError):
     code = "UNKNOWN_TYPE"
 
@@ -161,6 +167,12 @@ class BadValue(UserError):
     """
 
     code = "CANNOT_PARSE_TEXT"
+
+
+class UnequalArrays(BadValue):
+    """Arrays of one group of Nested have different lengths in a row."""
+
+    code = "SIZES_OF_ARRAYS_DONT_MATCH"
 
 
 class IncorrectData(UserError):

@@ -34,6 +34,12 @@ class Column:
         return self.default_kind not in ("ALIAS", "EPHEMERAL")
 
 
+def nested_group(name: str) -> str:
+    """The group of Nested that a column of this name belongs to: `n` for `n.a`, else ""."""
+    group, _, element = name.partition(".")
+    return group if element else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
     """What an ALTER did to a column's name: the one that made metadata `version` renamed

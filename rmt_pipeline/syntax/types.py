@@ -12,7 +12,13 @@ import pyarrow as pa
 from rmt_pipeline.protocol.errors import SyntaxProblem, UnknownType
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.types.aggregate_state import NoState, aggregate_type
-from rmt_pipeline.types.data_type import DATES, FLOATS, INTEGER_BITS, DataType
+from rmt_pipeline.types.data_type import (
+    DATES,
+    FLOATS,
+    INTEGER_BITS,
+    NESTED_NAMES,
+    DataType,
+)
 
 DEPTH_MAX = 32
 TEXT_CHARACTERS_MAX = 256 * 1024  # an Enum16 of thousands of names still fits
@@ -123,14 +129,14 @@ class _Reader:
                 return self._checked(
                     fixed_string_rule, DataType(family, self._numbers(family, 1, 1))
                 )
-            case "DateTime":
-                return self._time(family)
-            case "DateTime64":
+            case "DateTime" | "DateTime64":
                 return self._time(family)
             case "Enum" | "Enum8" | "Enum16":
                 return self._enum(family)
             case "Tuple":
                 return self._tuple(depth)
+            case "Nested":
+                return self._nested(depth)
             case "SimpleAggregateFunction":
                 return self._simple_aggregate(depth)
             case "AggregateFunction":
@@ -242,6 +248,12 @@ class _Reader:
             raise self.problem("two elements of the tuple have one name")
         return DataType("Tuple", elements=elements, names=tuple(names))
 
+    def _nested(self, depth: int) -> DataType:
+        element = self._tuple(depth + 1)
+        if not element.names:
+            raise self.problem("each element of Nested has a name, as in Nested(a Int8)")
+        return DataType("Array", elements=(element,), names=NESTED_NAMES)
+
     def _element_name(self) -> str | None:
         """A word is an element's name when a type follows it, as in `Tuple(a Int8)`."""
         token, following = self.c.current, self.c.ahead()
@@ -345,6 +357,7 @@ EXACT = (
     *sorted(FLOATS),
     *("String", "UUID", "IPv4", "IPv6", "FixedString", "Enum8", "Enum16"),
     *("Nullable", "LowCardinality", "Array", "Tuple", "Map", "SimpleAggregateFunction"),
+    "Nested",
     "AggregateFunction",
 )
 
@@ -384,7 +397,6 @@ DECIMAL_DIGITS = {"DECIMAL32": 9, "DECIMAL64": 18, "DECIMAL128": 38, "DECIMAL256
 
 
 _WITHOUT_REASON = {
-    "Nested": "write its columns one by one, as in `n.a Array(...)`",
     "JSON": "use String or Map(String, String)",
     "Object": "use String or Map(String, String)",
     "Dynamic": "use String",

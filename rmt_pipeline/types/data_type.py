@@ -60,6 +60,7 @@ TIMES = frozenset({"DateTime", "DateTime64"})
 WRAPPERS = frozenset(
     {"Nullable", "LowCardinality", "SimpleAggregateFunction", "AggregateFunction"}
 )
+NESTED_NAMES = ("Nested",)
 NESTED = frozenset({"Array", "Tuple", "Map"})
 
 _ARROW = {
@@ -122,7 +123,8 @@ class DataType:
     DateTime64 ("" is UTC); `values` Enum (name, number), ascending by number; `elements` what
     a wrapper or a nested type holds; `names` a named Tuple's elements, and the function of a
     SimpleAggregateFunction or AggregateFunction, whose elements are its arguments' types and, last,
-    the type of its state (`state_types`).
+    the type of its state (`state_types`). `Nested(a T, …)` is an Array of a named Tuple, and has
+    NESTED_NAMES: so it is written.
     """
 
     family: str
@@ -135,6 +137,8 @@ class DataType:
     @cached_property
     def text(self) -> str:
         """The original's own spelling: `Decimal(9, 2)`, `Enum8('a' = 1)`, `Tuple(a Int8)`."""
+        if self.is_nested:
+            return f"Nested{self.elements[0].text.removeprefix('Tuple')}"
         arguments = self._arguments()
         return f"{self.family}({', '.join(arguments)})" if arguments else self.family
 
@@ -153,6 +157,11 @@ class DataType:
         if self.zone:
             arguments.append(quote_text(self.zone))
         return arguments + [element.text for element in self.elements]
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it is `Nested(…)`: a column of it is one per element, named `n.a`."""
+        return self.family == "Array" and self.names == NESTED_NAMES
 
     @cached_property
     def plain(self) -> "DataType":

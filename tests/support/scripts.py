@@ -5,6 +5,7 @@ one thread works their queues, over a fake ZooKeeper.
 """
 
 import io
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -173,18 +174,31 @@ def statements_of(script: str) -> list[str]:
     return [piece.text for piece in split(script)]
 
 
+_REPLICATED = re.compile(r"Replicated(\w*MergeTree)\(\\?'[^']*\\?', \\?'[^']*\\?'(, )?")
+
+
+def _comparable(answer: Answer) -> tuple[str, str]:
+    """Text and code, with the engine as the plain one of its kind and the original's word for one
+    that has no arguments.
+    """
+    text = _REPLICATED.sub(r"\1(", answer.text).replace("MergeTree()", "MergeTree")
+    return text, answer.code
+
+
 def told_apart(session: Session, script: str, codes: Sequence[str] = ()) -> list[str]:
     """Where our answers to a script are not ClickHouse's, in words. Errors are equal when their
-    codes are, or when their statement contains one of `codes`, for which ours is another.
+    codes are; of a statement that contains one of `codes` when both are errors.
     """
     original_begins("script")
+    for statement in ("CREATE DATABASE IF NOT EXISTS script", "USE script"):
+        session.execute(statement)
     try:
         differences = []
         for statement in statements_of(script):
             theirs, ours = original(statement), carried_out(session, statement)
             both_fail = bool(theirs.code) and bool(ours.code)
             excused = both_fail and any(each in statement for each in codes)
-            if (theirs.text, theirs.code) != (ours.text, ours.code) and not excused:
+            if _comparable(theirs) != _comparable(ours) and not excused:
                 differences.append(
                     f"{statement.strip()}\n  original: {theirs}\n  ours:     {ours}"
                 )

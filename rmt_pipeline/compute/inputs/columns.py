@@ -12,8 +12,9 @@ from rmt_pipeline.compute.inputs.rows import ABSENT, InputRows, InputValues
 from rmt_pipeline.compute.inputs.stored_array import Misfit, stored_array, stored_list
 from rmt_pipeline.compute.inputs.stored_value import is_null
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
-from rmt_pipeline.protocol.errors import BadValue, UnknownColumn, UserError
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of, unequal
+from rmt_pipeline.protocol.errors import BadValue, UnequalArrays, UnknownColumn, UserError
+from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.data_type import DataType
 
@@ -125,7 +126,19 @@ class InsertColumns:
                 absent[name] = mask
         self._fill(found, absent, rows.count)
         stored = [found[name] for name in self.schema.names]
-        return pa.Table.from_arrays(stored, schema=self.schema)
+        table = pa.Table.from_arrays(stored, schema=self.schema)
+        self._check_lengths(table, rows)
+        return table
+
+    def _check_lengths(self, table: pa.Table, rows: InputRows) -> None:
+        found = unequal(table, tuple(self._columns.values()))
+        if found is not None:
+            one, other, row = found
+            raise UnequalArrays(
+                f"{rows.where(row)}: columns {one} and {other} of Nested {nested_group(one)} have "
+                f"arrays of {len(table.column(one)[row])} and {len(table.column(other)[row])} "
+                "elements. Nothing was inserted"
+            )
 
     def _null_is_default(self, name: str, formatted: bool) -> bool:
         """Whether NULL for a column without NULL means its default. Never in a key: a row would
@@ -167,8 +180,14 @@ class InsertColumns:
         self, found: dict[str, pa.Array], absent: dict[str, pa.Array | None], count: int
     ) -> None:
         """Put defaults where there are no values; `absent[name]` None means everywhere."""
+        given, columns = frozenset(found), tuple(self._columns.values())
         for name in [name for name in absent if name not in self._defaults]:
             kind = self._types[name]
+            sibling = sibling_of(name, given, columns)
+            if sibling is not None and absent[name] is None:
+                del absent[name]
+                found[name] = of_equal_length(found[sibling], kind)
+                continue
             default = pa.scalar(kind.default, kind.arrow)
             found[name] = _choose(absent.pop(name), pa.repeat(default, count), found.get(name))
         for name in self._defaults.in_order(absent):

@@ -1,7 +1,7 @@
 """Commands carried out on rows in memory. Knows no files."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from rmt_pipeline.compute.mutate.direct import Bounds, Condition, direct_condition
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of, unequal
+from rmt_pipeline.protocol.errors import UnequalArrays
+from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import (
     AlterColumn,
@@ -47,9 +49,12 @@ class _Step:
 
     condition: Expression
     direct: Condition | None
-    assigned: tuple[tuple[str, Expression | None], ...]
-    """None: the default of the column's type."""
-    computed: tuple[str, ...]
+    assigned: tuple[tuple[str, Expression | None], ...] = ()
+    """None: the default of the column's type, in a group of Nested as many as `lengths_of` has."""
+    lengths_of: str | None = None
+    clears: bool = False
+
+    computed: tuple[str, ...] = ()
     """MATERIALIZED columns that follow from the assigned ones."""
 
     @property
@@ -69,8 +74,9 @@ class CompiledCommands:
         self._columns = tuple(columns)
         self._defaults = DefaultExpressions(columns)
         self._steps = [
-            self._compiled(command)
+            self._compiled(command, cleared)
             for text in texts
+            for cleared in [_cleared(text, partition)]
             for command in parse_commands(text)
             if in_partition(command, partition) and self._does_something(command)
         ]
@@ -96,13 +102,14 @@ class CompiledCommands:
             return True
         return command.clears and any(one.name == command.column for one in self._columns)
 
-    def _compiled(self, command: Command) -> _Step:
+    def _compiled(self, command: Command, cleared: frozenset[str]) -> _Step:
+        """`cleared` are the columns that its ALTER clears."""
         node = _ALWAYS if isinstance(command, AlterColumn) else command.condition
         condition = self._expression(Call("if", (node, _ALWAYS, _NEVER)))
         direct = direct_condition(node, _plain_types(self._columns))
         match command:
             case DeleteRows():
-                return _Step(condition, direct, (), ())
+                return _Step(condition, direct)
             case UpdateColumns():
                 types = {column.name: column for column in self._columns}
                 assigned = tuple(
@@ -114,11 +121,13 @@ class CompiledCommands:
                     for name, _ in assigned
                     for column in affected(name, self._columns)
                 )
-                return _Step(condition, direct, assigned, tuple(computed))
+                return _Step(condition, direct, assigned, computed=tuple(computed))
             case AlterColumn():
-                return _Step(
-                    condition, direct, ((command.column, self._default_of(command.column)),), ()
-                )
+                name = command.column
+                kept = {column.name for column in self._columns} - cleared
+                sibling = sibling_of(name, kept, self._columns)
+                value = (name, self._default_of(name))
+                return _Step(condition, direct, (value,), sibling, clears=True)
 
     def _default_of(self, name: str) -> Expression | None:
         """What CLEAR COLUMN sets; None is the default of the type."""
@@ -184,15 +193,34 @@ class CompiledCommands:
         )
         for name, expression in step.assigned:
             if expression is None:
-                new[name] = _type_default(name, self._columns, chosen.num_rows)
+                new[name] = self._type_default(name, chosen, step.lengths_of)
         for name, values in new.items():
             chosen = _with_column(chosen, name, values)
         for name in step.computed:
             new[name] = self._defaults.evaluate(name, chosen)
             chosen = _with_column(chosen, name, new[name])
+        if not step.clears:
+            self._check_lengths(chosen, new)
         for name, values in new.items():
             rows = _with_column(rows, name, _replaced(rows.column(name), where, values))
         return rows
+
+    def _type_default(self, name: str, rows: pa.Table, lengths_of: str | None) -> pa.Array:
+        [kind] = [parse_type(column.type) for column in self._columns if column.name == name]
+        if lengths_of is not None:
+            lengths = rows.column(lengths_of).combine_chunks()
+            return of_equal_length(lengths, kind)
+        return pa.repeat(pa.scalar(kind.default, kind.arrow), rows.num_rows)
+
+    def _check_lengths(self, rows: pa.Table, names: Collection[str]) -> None:
+        found = unequal(rows, self._columns, names)
+        if found is not None:
+            one, other, row = found
+            lengths = [len(rows.column(name)[row]) for name in (one, other)]
+            raise UnequalArrays(
+                f"UPDATE leaves a row in which columns {one} and {other} of Nested "
+                f"{nested_group(one)} have arrays of {lengths[0]} and {lengths[1]} elements"
+            )
 
     def _decoded(self, rows: pa.Table) -> pa.Table:
         """Without dictionaries: what expressions are computed on."""
@@ -208,6 +236,14 @@ def commands_of(
     return CompiledCommands(texts, columns, partition)
 
 
+def _cleared(text: str, partition: str) -> frozenset[str]:
+    """The columns that a mutation clears in this partition."""
+    commands = (one for one in parse_commands(text) if isinstance(one, AlterColumn))
+    return frozenset(
+        one.column for one in commands if one.clears and in_partition(one, partition)
+    )
+
+
 def _where(step: _Step, rows: pa.Table) -> pa.Array:
     used = rows.select(step.condition.columns_used)
     for name in step.condition.columns_used:
@@ -220,11 +256,6 @@ def _where(step: _Step, rows: pa.Table) -> pa.Array:
         return pc.fill_null(step.direct(used), False).combine_chunks()
     [found] = evaluate([step.condition], used)
     return found.cast(pa.bool_())
-
-
-def _type_default(name: str, columns: Sequence[Column], rows: int) -> pa.Array:
-    [kind] = [parse_type(column.type) for column in columns if column.name == name]
-    return pa.repeat(pa.scalar(kind.default, kind.arrow), rows)
 
 
 @lru_cache(maxsize=100)

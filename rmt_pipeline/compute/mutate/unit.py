@@ -16,7 +16,7 @@ from rmt_pipeline.compute.rows.windows import batch_rows_for
 from rmt_pipeline.compute.rows.write import ResultWriter
 from rmt_pipeline.compute.stop import raise_if_stopped
 from rmt_pipeline.compute.units import Shape, WrittenFile
-from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
 from rmt_pipeline.system import Clock
 
@@ -155,7 +155,8 @@ def _has_computed(unit: MutateUnit, columns: Sequence[Column]) -> bool:
     if source.stored is None:
         return False
     there = {one.column for one in source.stored}
-    return any(column.default and column.name not in there for column in columns)
+    lacking = [column for column in columns if column.name not in there]
+    return any(column.default or nested_group(column.name) for column in lacking)
 
 
 def _tables(unit: MutateUnit, shape: Shape) -> Iterator[pa.Table]:

@@ -12,6 +12,7 @@ from rmt_pipeline.compute.merge.job import MergeJob, SourcePart
 from rmt_pipeline.compute.merge.plan import shape_of, units_of
 from rmt_pipeline.compute.merge.unit import run_unit
 from rmt_pipeline.compute.rows.keys import KeyColumns
+from rmt_pipeline.compute.rows.nested import with_siblings
 from rmt_pipeline.compute.units import Collapsing
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.parts.name import PartName
@@ -115,7 +116,8 @@ def columns_for_final(
     keys = KeyColumns((*definition.partition_by, *definition.order_by), columns)
     needed = {*wanted, *keys.inputs}
     needed |= {engine.version_column, engine.is_deleted_column, engine.sign_column}
-    found = tuple(column for column in columns if column.name in needed)
+    together = with_siblings(needed, columns)
+    found = tuple(column for column in columns if column.name in together)
     if engine.kind == "SummingMergeTree" or any(column.default for column in found):
         return columns
     return found or columns[:1]  # rows without a column could not be counted

@@ -10,6 +10,7 @@ import pyarrow as pa
 from rmt_pipeline.compute.rows.computed import compiled, evaluated
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.compute.rows.keys import KeyColumns
+from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of
 from rmt_pipeline.compute.units import Shape
 from rmt_pipeline.protocol.errors import BadValue, Corruption, UserError
 from rmt_pipeline.protocol.table import Column
@@ -50,7 +51,7 @@ class Conform:
         arrays = []
         for field, column in zip(self.schema, self._columns, strict=True):
             if column.name not in names:
-                arrays.append(_constant(parse_type(column.type).default, field, batch.num_rows))
+                arrays.append(self._lacking(column, field, batch))
                 continue
             array = batch.column(field.name)
             known = types.get(column.name, column.type)
@@ -67,6 +68,14 @@ class Conform:
             for computed, values in zip(self._computed, keys, strict=True):
                 table = table.append_column(computed.name, values)
         return table
+
+    def _lacking(self, column: Column, field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
+        """What the type says of rows that have no values of a column."""
+        kind = parse_type(column.type)
+        sibling = sibling_of(column.name, frozenset(batch.schema.names), self._columns)
+        if sibling is not None and pa.types.is_list(batch.schema.field(sibling).type):
+            return of_equal_length(batch.column(sibling), kind)
+        return _constant(kind.default, field, batch.num_rows)
 
     def _with_default_expressions(self, table: pa.Table, lacking: Sequence[str]) -> pa.Table:
         for name in self._defaults.in_order(

@@ -26,8 +26,13 @@ from rmt_pipeline.protocol.alter.commands import (
     RenameColumn,
     ResetSettings,
 )
-from rmt_pipeline.protocol.errors import DuplicateColumn, IllegalColumn, UserError
-from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
+from rmt_pipeline.protocol.errors import (
+    DuplicateColumn,
+    IllegalColumn,
+    NotImplementedStatement,
+    UserError,
+)
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition, nested_group
 
 READONLY_SETTINGS = frozenset({"index_granularity", "index_granularity_bytes"})
 """What a part is depends on them, so they stay as the table was created."""
@@ -163,6 +168,7 @@ class _Alter:
         self._changed(command, column, ColumnChange(self._version, command.column))
 
     def _rename(self, command: RenameColumn) -> None:
+        self._refuse_other_group(command)
         if self._may_be_gone(command.column, "RENAME", if_exists=command.if_exists):
             return
         if self._now.column(command.renamed_to) is not None:
@@ -185,6 +191,20 @@ class _Alter:
         )
         change = ColumnChange(self._version, command.column, command.renamed_to)
         self._changed(command, column, change)
+
+    def _refuse_other_group(self, command: RenameColumn) -> None:
+        """A column of Nested stays in its group, and no other one comes into it."""
+        columns, (before, after) = self._now.columns, command.names
+        if any(nested_group(one.name) == before for one in columns):
+            raise NotImplementedStatement(
+                f"RENAME COLUMN of the whole Nested {before} is not implemented, nor is it in the "
+                "original: a column of a group stays in it"
+            )
+        if nested_group(before) != nested_group(after):
+            raise UserError(
+                f"column {before} can't be renamed to {after}: a column of Nested stays in its "
+                "group, and no other one comes into it"
+            )
 
     def _changed(
         self, command: DropColumn | RenameColumn, column: Column, change: ColumnChange

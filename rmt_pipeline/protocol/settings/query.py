@@ -73,6 +73,11 @@ class QuerySettings:
     )
     dry_run: bool = setting(default=False, description="say what would happen, change nothing")
 
+    flatten_nested: bool = setting(
+        default=True,
+        description="a column Nested(a T) becomes columns `n.a Array(T)`; else it is one array",
+    )
+
     # --- formats
     format_csv_delimiter: str = setting(",", "between the values of a CSV line", "Char")
     format_csv_null_representation: str = setting("\\N", "how NULL is written in CSV")

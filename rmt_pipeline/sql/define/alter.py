@@ -12,16 +12,18 @@ from rmt_pipeline.protocol.alter.commands import (
     ModifyOrderBy,
     ModifySettings,
     ModifyTtl,
+    Place,
     RenameColumn,
     ResetSettings,
 )
 from rmt_pipeline.protocol.alter.definition import apply_alter, place_of
 from rmt_pipeline.protocol.alter.history import stored_columns
+from rmt_pipeline.protocol.errors import DuplicateColumn
 from rmt_pipeline.protocol.settings.table import find_table_setting
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column, TableDefinition, nested_group
 from rmt_pipeline.replica.alter.check import columns_used
 from rmt_pipeline.sql.define.partition import partition_id_of
-from rmt_pipeline.sql.define.table import column_of
+from rmt_pipeline.sql.define.table import column_of, flattened
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.rename import with_renamed
@@ -40,21 +42,63 @@ from rmt_pipeline.translate.ttl import column_ttl, table_ttl, ttl_text
 
 
 def alter_commands(
-    given: Sequence[AlterSyntax], definition: TableDefinition
+    given: Sequence[AlterSyntax], definition: TableDefinition, *, flatten_nested: bool = True
 ) -> list[AlterCommand]:
     """The commands for a table of this definition, in their order: each may use the columns that
-    those before it make.
+    those before it make. A command for a group of Nested is one for each of its columns.
 
     Raises a UserError that names the column, type, expression or setting that cannot be.
     """
     commands: list[AlterCommand] = []
     now = definition
     for syntax in given:
-        command = _command(syntax, now)
-        commands.append(command)
-        if isinstance(command, AddColumn | DropColumn | RenameColumn | ModifyColumn):
-            now = apply_alter(now, [command], columns_used, with_renamed).definition
+        for one in _one_by_one(syntax, now, flatten_nested=flatten_nested):
+            command = _command(one, now)
+            commands.append(command)
+            if isinstance(command, AddColumn | DropColumn | RenameColumn | ModifyColumn):
+                now = apply_alter(now, [command], columns_used, with_renamed).definition
     return commands
+
+
+def _one_by_one(
+    syntax: AlterSyntax, now: TableDefinition, *, flatten_nested: bool
+) -> list[AlterSyntax]:
+    """The command, or those for the columns of the group of Nested that it names."""
+    match syntax:
+        case AddColumnSyntax():
+            name = syntax.column.name
+            if now.column(name) is None and _group(name, now):
+                if syntax.if_not_exists:
+                    return []
+                raise DuplicateColumn(
+                    f"{now.full_name} has a group {name} of Nested already: "
+                    f"{', '.join(_group(name, now))}"
+                )
+            whole = now.column(nested_group(name))
+            if whole is not None and parse_type(whole.type).is_nested:
+                raise DuplicateColumn(
+                    f"{name} would be a column of {whole.name}, which is {whole.type} as a whole"
+                )
+            return _added(syntax) if flatten_nested else [syntax]
+        case DropColumn() | ClearColumnSyntax() if now.column(syntax.column) is None:
+            group = _group(syntax.column, now)
+            return [replace(syntax, column=name) for name in group] or [syntax]
+        case _:
+            return [syntax]
+
+
+def _group(name: str, now: TableDefinition) -> list[str]:
+    return [one.name for one in now.columns if nested_group(one.name) == name]
+
+
+def _added(syntax: AddColumnSyntax) -> list[AlterSyntax]:
+    """Each behind the one before it."""
+    found: list[AlterSyntax] = []
+    place = syntax.place
+    for column in flattened(syntax.column):
+        found.append(replace(syntax, column=column, place=place))
+        place = None if place is None else Place(column.name)
+    return found
 
 
 def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:

@@ -40,13 +40,18 @@ _CODECS = frozenset(
 )
 
 
-def define_table(table: TableName, syntax: TableSyntax, database: str) -> TableDefinition:
+def define_table(
+    table: TableName, syntax: TableSyntax, database: str, *, flatten_nested: bool = True
+) -> TableDefinition:
     """The definition, with expressions and types in canonical text and macros as they are.
 
-    `database` is the session's. Raises a UserError that names the column, type, key, engine or
+    `database` is the session's; with `flatten_nested` a column of type Nested is one per element.
+    Raises a UserError that names the column, type, key, engine or
     setting that cannot be; nothing is made.
     """
     settings = _settings(syntax.settings)
+    if flatten_nested:
+        syntax = replace(syntax, columns=_flat(syntax.columns))
     columns = _columns(syntax.columns)
     stored = [each for each in columns if each.is_stored]
     keys = keys_of(syntax, stored, TableSettings.of(dict(settings)))
@@ -79,10 +84,7 @@ def _settings(given: Settings) -> Settings:
 def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
     if not given:
         raise UserError("a table has at least one column")
-    names = [column.name for column in given]
-    twins = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twins:
-        raise DuplicateColumn(f"column {twins[0]} is declared {names.count(twins[0])} times")
+    _refuse_twins(given)
     # A default may use columns that are declared after it, but no other default's type.
     typed = tuple(
         _typed(column.name, column.type, nullable=column.nullable)
@@ -95,6 +97,34 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
     computed = [c.name for c in columns if c.default and c.default_kind != "ALIAS"]
     DefaultExpressions(columns).in_order(computed)  # raises when they wait for each other
     return columns
+
+
+def _refuse_twins(given: Sequence[ColumnSyntax]) -> None:
+    names = [column.name for column in given]
+    twins = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twins:
+        raise DuplicateColumn(f"column {twins[0]} is declared {names.count(twins[0])} times")
+
+
+def _flat(given: Sequence[ColumnSyntax]) -> tuple[ColumnSyntax, ...]:
+    _refuse_twins(given)
+    return tuple(flat for column in given for flat in flattened(column))
+
+
+def flattened(column: ColumnSyntax) -> list[ColumnSyntax]:
+    """The column, or the columns that one of type `Nested(a T, …)` stands for: `n.a Array(T)`."""
+    if column.type is None or not column.type.is_nested:
+        return [column]
+    if column.default_kind:
+        raise BadTypeOfField(
+            f"column {column.name} is {column.type}, which has no {column.default_kind}: write its "
+            f"columns one by one, as in `{column.name}.a` Array(T) {column.default_kind} …"
+        )
+    [element] = column.type.elements
+    return [
+        replace(column, name=f"{column.name}.{name}", type=DataType("Array", elements=(kind,)))
+        for name, kind in zip(element.names, element.elements, strict=True)
+    ]
 
 
 def _typed(name: str, data_type: DataType, *, nullable: bool | None) -> Column:

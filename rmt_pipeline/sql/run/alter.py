@@ -39,10 +39,13 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
     if database == SYSTEM_DATABASE:
         raise UserError(f"system.{name.name} can't be altered")
     table = session.server.table(name.name, database)
+    query = session.query_settings(statement.settings)
     request_alter(
         lambda: table.replica,
-        lambda definition: alter_commands(statement.commands, definition),
-        session.query_settings(statement.settings),
+        lambda definition: alter_commands(
+            statement.commands, definition, flatten_nested=query.flatten_nested
+        ),
+        query,
         EventWaker,
     )
     return Done()

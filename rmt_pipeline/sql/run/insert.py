@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmt_pipeline.compute.inputs.conform import conform
-from rmt_pipeline.protocol.errors import DuplicateColumn, UnknownColumn, UserError
+from rmt_pipeline.protocol.errors import DuplicateColumn, NoSuchColumn, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.result import Outcome
@@ -64,7 +64,7 @@ def _names(statement: Insert, definition: TableDefinition) -> list[str]:
     for name in statement.columns:
         if definition.column(name) is None:
             known = ", ".join(column.name for column in definition.columns)
-            raise UnknownColumn(
+            raise NoSuchColumn(
                 f"there is no column {name} in {definition.full_name}; there are: {known}"
             )
         if statement.columns.count(name) > 1:

@@ -89,7 +89,7 @@ def describe_table(session: SessionContext, statement: DescribeTable) -> Rows:
             column.default_kind,
             column.default,
             column.comment,
-            f"CODEC({column.codec})" if column.codec else "",
+            column.codec,
             column.ttl,
         )
         for column in definition.columns

@@ -1,11 +1,12 @@
 """A table of a query as a DuckDB relation over its parts' files, with exactly its columns."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
 from typing import NamedTuple
 
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
+from rmt_pipeline.compute.rows.nested import sibling_of
 from rmt_pipeline.protocol.alter.history import StoredColumn, stored_as
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
@@ -14,6 +15,7 @@ from rmt_pipeline.syntax.nodes import Name, Query, names_in
 from rmt_pipeline.syntax.special_forms import cast
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Snapshot, Table
+from rmt_pipeline.translate.base.typed import ELEMENT
 from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.functions.array import stored_default
 from rmt_pipeline.translate.select.sources import Relation
@@ -115,13 +117,33 @@ def _select(
     computed = [column for column in lacking if column.default and column.name not in unread]
     items += [_null(column) for column in stored if column.name in unread]
     items += [
-        f"{stored_default(parse_type(column.type))} AS {duckdb_name(column.name)}"
+        f"{_default(column, have, found, stored)} AS {duckdb_name(column.name)}"
         for column in lacking
         if column not in computed and column.name not in unread
     ]
     items += [duckdb_name(name) for name in virtual]
     sql = f"SELECT {', '.join(items)} FROM ({sql})"  # noqa: S608
     return f"SELECT {', '.join(map(duckdb_name, names))} FROM ({_with_computed(sql, computed, stored)})"  # noqa: S608, E501
+
+
+def _default(
+    column: Column,
+    have: Sequence[Column],
+    found: Mapping[str, StoredColumn],
+    stored: Sequence[Column],
+) -> str:
+    """What the type says of rows that have no values of a column. In a group of Nested: as many of
+    its elements as a sibling has.
+    """
+    kind = parse_type(column.type)
+    arrays = {
+        one.name for one in have if parse_type(found[one.name].type).plain.family == "Array"
+    }
+    sibling = sibling_of(column.name, arrays, stored)
+    if sibling is None:
+        return stored_default(kind)
+    default = stored_default(kind.plain.elements[0])
+    return f"list_transform({duckdb_name(sibling)}, lambda {ELEMENT}: {default})"
 
 
 def _read(column: StoredColumn) -> str:

@@ -37,7 +37,12 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
     # For start-up time.
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  loads expressions
 
-    definition = define_table(statement.table, statement.syntax, session.database)
+    definition = define_table(
+        statement.table,
+        statement.syntax,
+        session.database,
+        flatten_nested=session.query_settings().flatten_nested,
+    )
     if definition.database == SYSTEM_DATABASE:
         raise UserError("the database system holds no tables of your own: choose another")
     created = session.server.create_table(definition, if_not_exists=statement.if_not_exists)
@@ -86,7 +91,12 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
             return Done()
         server.catalog.definition(database, statement.table.name)
         raise TableAlreadyExists(f"table {database}.{statement.table.name} is attached already")
-    definition = define_table(statement.table, statement.syntax, session.database)
+    definition = define_table(
+        statement.table,
+        statement.syntax,
+        session.database,
+        flatten_nested=session.query_settings().flatten_nested,
+    )
     definition = server.expanded(definition)
     if statement.if_not_exists and server.catalog.has(definition.database, definition.name):
         return Done()

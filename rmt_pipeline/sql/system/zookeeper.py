@@ -89,7 +89,7 @@ def paths_wanted(query: Query, ask: Ask) -> list[str]:
             raise UserError(
                 "SELECT from system.zookeeper needs a condition path = '…', path IN ('…', …) or"
                 " path IN (SELECT …) in WHERE, beside other ones with AND: the whole tree is not"
-                " read"
+                " read",
             )
         found |= paths
     return sorted(found)
@@ -174,6 +174,8 @@ def _texts(values: Iterable[object]) -> Iterator[str]:
                 yield from _texts(value.values())
             case list() | tuple():
                 yield from _texts(value)
+            case _:
+                pass
 
 
 def _tables_in(node: Node | Query) -> set[str]:
@@ -203,7 +205,9 @@ def _uses(query: Query, outer: tuple[Node, ...], known: tuple[WithItem, ...]) ->
 
 
 def _sources(
-    source: TableExpression, conditions: tuple[Node, ...], known: tuple[WithItem, ...]
+    source: TableExpression,
+    conditions: tuple[Node, ...],
+    known: tuple[WithItem, ...],
 ) -> Iterator[_Use]:
     match source:
         case NamedTable(_, "zookeeper"):

@@ -124,7 +124,12 @@ def stored_default(data_type: DataType) -> str:
 
 
 def tuple_element(arguments: list[Typed]) -> Typed:
+    """Of an array of tuples: the array of their elements."""
     value, place = arguments
+    if value.plain.family == "Array" and element_of(value).family == "Tuple":
+        inside = tuple_element([from_stored(ELEMENT, element_of(value)), place])
+        elements = f"list_transform({value.sql}, lambda {ELEMENT}: {to_stored(inside)})"
+        return from_stored(elements, array_of(inside.type))
     if value.plain.family != "Tuple":
         raise TypeProblem(f"{value.type.text} is no tuple: it has no elements")
     known = place.constant.value if place.constant else None

@@ -19,7 +19,7 @@ from rmt_pipeline.syntax.nodes import (
 from rmt_pipeline.translate.base.typed import Typed
 from rmt_pipeline.translate.functions.logic import checked_pattern
 from rmt_pipeline.translate.names import unknown_column, with_elements
-from rmt_pipeline.translate.select.sources import Ambiguous, Field, From
+from rmt_pipeline.translate.select.sources import Ambiguous, Field, From, nested_column
 from rmt_pipeline.translate.select.titles import title
 
 
@@ -154,4 +154,4 @@ def find_column(parts: tuple[str, ...], fields: Sequence[Field]) -> Typed | None
             return with_elements(shown[0].value, parts[length:])
     whole = ".".join(parts)
     dotted = next((each for each in fields if each.name == whole), None)
-    return dotted.value if dotted else None
+    return dotted.value if dotted else nested_column(whole, fields)

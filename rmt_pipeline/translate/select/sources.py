@@ -4,7 +4,7 @@ Each relation gets a name of its own (`t1`, `t2`, ...), so that nothing that a u
 clash with it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from rmt_pipeline.syntax.nodes import (
     Derived,
     Join,
     Literal,
+    Name,
     NamedTable,
     Node,
     Query,
@@ -30,17 +31,19 @@ from rmt_pipeline.syntax.nodes import (
 from rmt_pipeline.syntax.special_forms import cast
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.base.typed import (
+    ELEMENT,
     UINT8,
     UINT64,
     Typed,
     TypeProblem,
     column,
     from_stored,
+    struct_sql,
     to_stored,
 )
 from rmt_pipeline.translate.functions.array import stored_default
 from rmt_pipeline.translate.select.titles import title
-from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.data_type import NESTED_NAMES, DataType
 from rmt_pipeline.types.escapes import duckdb_name
 
 MATCHED = "rmt_matched"
@@ -327,7 +330,7 @@ def _array_join(join: ArrayJoin, scope: QueryScope) -> From:
     name = scope.new_name()
     items = [f"{to_stored(each.value)} AS c{place}" for place, each in enumerate(left.fields)]
     added: list[Field] = []
-    for place, node in enumerate(join.items):
+    for place, node in enumerate(_arrays(join.items, left.fields)):
         inner = node.node if isinstance(node, Aliased) else node
         value = scope.expression(inner, left.fields)
         if value.plain.family != "Array":
@@ -337,7 +340,7 @@ def _array_join(join: ArrayJoin, scope: QueryScope) -> From:
         if join.keep_empty:
             sql = f"(CASE WHEN len({sql}) = 0 THEN [{stored_default(element)}] ELSE {sql} END)"
         items.append(f"unnest({sql}) AS j{place}")
-        added.append(Field(title(node), from_stored(f"{name}.j{place}", element)))
+        added.append(Field(_name(node, left.fields), from_stored(f"{name}.j{place}", element)))
     replaced = {each.name: each for each in added}
     fields = []
     for place, each in enumerate(left.fields):
@@ -346,6 +349,51 @@ def _array_join(join: ArrayJoin, scope: QueryScope) -> From:
         fields.append(replace(kept, value=joined.value) if joined else kept)
     fields += [replace(each, in_star=False) for each in replaced.values()]
     return From(_named(items, left.sql, name), tuple(fields))
+
+
+def _arrays(items: Iterable[Node], fields: Sequence[Field]) -> Iterator[Node]:
+    """The items, and for a group of Nested its columns: `ARRAY JOIN n AS m` gives `m.a`."""
+    for item in items:
+        node = item.node if isinstance(item, Aliased) else item
+        group = _group(".".join(node.parts), fields) if isinstance(node, Name) else {}
+        if not group or any(each.name == title(node) for each in fields):
+            yield item
+            continue
+        alias = item.alias if isinstance(item, Aliased) else title(node)
+        for element, each in group.items():
+            yield Aliased(Name((each.name,)), f"{alias}.{element}")
+
+
+def _name(item: Node, fields: Iterable[Field]) -> str:
+    """What an array that was joined is called: `n.a` is the whole name of a column."""
+    whole = ".".join(item.parts) if isinstance(item, Name) else ""
+    return whole if any(each.name == whole for each in fields) else title(item)
+
+
+def _group(name: str, fields: Iterable[Field]) -> dict[str, Field]:
+    """The arrays of a group of Nested by the names of its elements; {} when there is none."""
+    return {
+        each.name.removeprefix(f"{name}."): each
+        for each in fields
+        if each.name.startswith(f"{name}.") and each.value.plain.family == "Array"
+    }
+
+
+def nested_column(name: str, fields: Iterable[Field]) -> Typed | None:
+    """A group of Nested as the array of tuples that it means; None when there is no such group."""
+    group = _group(name, fields)
+    if not group:
+        return None
+    kinds = tuple(each.value.plain.elements[0] for each in group.values())
+    element = DataType("Tuple", elements=kinds, names=tuple(group))
+    values = [to_stored(each.value) for each in group.values()]
+    place = f"range(1, len({values[0]}) + 1)"
+    struct = struct_sql(
+        (name, f"list_extract({value}, {ELEMENT})")
+        for name, value in zip(group, values, strict=True)
+    )
+    nested = DataType("Array", elements=(element,), names=NESTED_NAMES)
+    return from_stored(f"list_transform({place}, lambda {ELEMENT}: {struct})", nested)
 
 
 ONE = Relation("(SELECT CAST(0 AS UTINYINT) AS dummy)", ())

@@ -32,9 +32,11 @@ def session(tmp_path_factory) -> Iterator[Session]:
         ("path IN (SELECT zookeeper_path || '/replicas' FROM system.replicas)", ["r1"]),
         ("path = (SELECT zookeeper_path || '/replicas' FROM system.replicas)", ["r1"]),
         (
-            "path IN (SELECT r || '/z/' || name FROM"
-            " (SELECT '/t' AS r, name FROM system.zookeeper WHERE path = '/t/z')"
-            " WHERE name = 'replicas')",
+            (
+                "path IN (SELECT r || '/z/' || name FROM"
+                " (SELECT '/t' AS r, name FROM system.zookeeper WHERE path = '/t/z')"
+                " WHERE name = 'replicas')"
+            ),
             ["r1"],
         ),
         ("(path = '/t' OR path = '/t/z/replicas') AND name LIKE 'r%'", ["r1"]),
@@ -57,11 +59,15 @@ def test_a_path_is_what_its_expression_comes_to(session, condition, names):
     "query",
     [
         "SELECT name, '/t' AS p FROM system.zookeeper WHERE path = p",
-        "SELECT name, p FROM (SELECT name, path AS p, path FROM system.zookeeper) WHERE path = '/t'",
-        "SELECT a.name, b.path FROM system.zookeeper a JOIN system.zookeeper b ON a.name = b.name"
-        " WHERE a.path = '/t' AND b.path = '/t'",
-        "SELECT a.name, b.path FROM (SELECT 'z' AS name) a LEFT JOIN system.zookeeper b"
-        " ON a.name = b.name AND b.path = '/t'",
+        "SELECT name, p FROM (SELECT *, path AS p FROM system.zookeeper) WHERE path = '/t'",
+        (
+            "SELECT a.name, b.path FROM system.zookeeper a JOIN system.zookeeper b"
+            " ON a.name = b.name WHERE a.path = '/t' AND b.path = '/t'"
+        ),
+        (
+            "SELECT a.name, b.path FROM (SELECT 'z' AS name) a LEFT JOIN system.zookeeper b"
+            " ON a.name = b.name AND b.path = '/t'"
+        ),
     ],
 )
 def test_a_condition_counts_wherever_the_table_stands(session, query):
@@ -79,10 +85,14 @@ def test_a_condition_counts_wherever_the_table_stands(session, query):
         "SELECT name FROM system.zookeeper WHERE path = name",
         "SELECT name FROM (SELECT name, 'x' AS path FROM system.zookeeper) WHERE path = '/t'",
         "SELECT path FROM (SELECT path FROM system.zookeeper LIMIT 1) WHERE path = '/t'",
-        "SELECT a.name FROM system.zookeeper a JOIN system.zookeeper b ON a.name = b.name"
-        " WHERE a.path = '/t'",
-        "SELECT name FROM system.zookeeper WHERE path = '/t' UNION ALL"
-        " SELECT name FROM system.zookeeper",
+        (
+            "SELECT a.name FROM system.zookeeper a JOIN system.zookeeper b ON a.name = b.name"
+            " WHERE a.path = '/t'"
+        ),
+        (
+            "SELECT name FROM system.zookeeper WHERE path = '/t' UNION ALL"
+            " SELECT name FROM system.zookeeper"
+        ),
     ],
 )
 def test_the_whole_tree_is_not_read(session, query):
