@@ -69,7 +69,6 @@ REFUSED = {
     "Enum8('a' = 200)": "Enum16",
     "Enum8('a' = 1, 'a' = 2)": "twice",
     "Tuple(Int8, a Int8)": "names",
-    "Nested(a Int8)": "one by one",
     "AggregateFunction(quantile, Int8)": "it has sum",
     "Int8 Int8": "after its end",
     "": "expected a type, found the end",
