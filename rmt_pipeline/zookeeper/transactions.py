@@ -442,6 +442,13 @@ def remove_node(path: str) -> list[Op]:
     return [Delete(path)]
 
 
+def remove_ids(parent: str, version: int, ops: Sequence[Op]) -> list[Op]:
+    """Removals of children of `parent`, if nobody has removed any since it had that version. Who
+    removes some gives it another one; an id that is there again was removed before.
+    """
+    return [SetData(parent, b"", version), *ops]
+
+
 def remove_insert(table: TablePaths, insert_id: str, batches: int, version: int) -> list[Op]:
     """The record of an insert, if it is still the one that was looked at."""
     return [

@@ -513,6 +513,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         CLONE,
     ),
     LineMutant(
+        "clean up: an old plan forgets what was inserted again since",
+        f"{ZOOKEEPER}/transactions.py",
+        '    return [SetData(parent, b"", version), *ops]\n',
+        "    return [*ops]\n",
+        "tests/unit/replica/test_clean_up.py",
+    ),
+    LineMutant(
         "clone: the pointer of its source is not asserted",
         "rmt_pipeline/replica/life/clone.py",
         "                    Check(source.paths.log_pointer, stat.version),\n",

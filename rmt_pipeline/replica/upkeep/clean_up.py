@@ -4,7 +4,7 @@
 is gone already was removed by the other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,7 +46,10 @@ class CleanUpPlan:
     unexpected: tuple[PartName, ...]
     log: LogTrim
     blocks: IdRetention
+    blocks_version: int
+    """Of their parent, before they were listed: it changes when some are removed."""
     inserts: IdRetention
+    inserts_version: int
     inserts_in_part: tuple[tuple[str, InsertRecord], ...]
     """They stay, however old: whoever says them again finds what is in."""
     attempts: tuple[str, ...]
@@ -136,16 +139,17 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     if lost != b"1":  # else it is going to be cloned, and the clone decides what stays
         parts, covering = _old_parts(replica)
         leftovers, unexpected = _unpromised(replica)
-    whole, in_part = _inserts(replica)
+    blocks, blocks_version = _created(replica, replica.table.blocks)
+    whole, in_part, inserts_version = _inserts(replica)
     return CleanUpPlan(
         parts=parts,
         leftovers=leftovers,
         unexpected=unexpected,
         log=log,
-        blocks=outdated_ids(
-            _created(replica, replica.table.blocks), window=window, window_seconds=seconds
-        ),
+        blocks=outdated_ids(blocks, window=window, window_seconds=seconds),
+        blocks_version=blocks_version,
         inserts=outdated_ids(whole, window=window, window_seconds=seconds),
+        inserts_version=inserts_version,
         inserts_in_part=in_part,
         attempts=_finished_attempts(replica),
         replicas_version=replicas.version,
@@ -158,8 +162,8 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Idempotent; may die anywhere. Raises what ends the session."""
     # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
     lost, entries, stopped = _trim(replica, plan)
-    block_ids = _remove_nodes(replica, map(replica.table.block, plan.blocks.remove))
-    insert_ids = _remove_inserts(replica, plan.inserts.remove)
+    block_ids = _remove_blocks(replica, plan)
+    insert_ids = _remove_inserts(replica, plan)
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
     removed, pinned, kept = _remove_parts(replica, plan)
@@ -275,27 +279,29 @@ def _recovering_pointers(replica: Replica, facts: Iterable[ReplicaLogFacts]) -> 
     }
 
 
-def _created(replica: Replica, parent: str) -> dict[str, int]:
-    names = replica.keeper.children(parent)
+def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
+    """When each of its children was created; and its version before that."""
+    names, listed = replica.keeper.children_stat(parent)
     stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
-    return {
+    created = {
         name: stat.created_ms
         for name, stat in zip(names, stats, strict=True)
         if stat is not None
     }
+    return created, listed.version
 
 
 def _inserts(
     replica: Replica,
-) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...]]:
-    """When the records of whole inserts were written last; and those that are in part. Only a
-    record with batches below it may be in part.
+) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...], int]:
+    """When the records of whole inserts were written last; those that are in part; and the version
+    of their parent before that. Only a record with batches below it may be in part.
 
     One that was in part for a week is as old as any other from the moment when it was whole: who
     completed it may have got no answer, and says it again.
     """
     parent = replica.table.inserts
-    names = replica.keeper.children(parent)
+    names, listed = replica.keeper.children_stat(parent)
     stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
     found = {name: stat for name, stat in zip(names, stats, strict=True) if stat is not None}
     large = [name for name, stat in found.items() if stat.children_count]
@@ -307,7 +313,7 @@ def _inserts(
     }
     in_part = {name: record for name, record in records.items() if not record.is_whole}
     whole = {name: stat.modified_ms for name, stat in found.items() if name not in in_part}
-    return whole, tuple(in_part.items())
+    return whole, tuple(in_part.items()), listed.version
 
 
 def _finished_attempts(replica: Replica) -> tuple[str, ...]:
@@ -404,22 +410,60 @@ def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, st
     return tuple(marked), removed, ""
 
 
-def _remove_inserts(replica: Replica, insert_ids: Sequence[str]) -> int:
+def _remove_blocks(replica: Replica, plan: CleanUpPlan) -> int:
+    paths = map(replica.table.block, plan.blocks.remove)
+    todo = [transactions.remove_node(path) for path in paths]
+    return _remove_ids(replica, replica.table.blocks, plan.blocks_version, todo)
+
+
+def _remove_inserts(replica: Replica, plan: CleanUpPlan) -> int:
     """As they are now: one that somebody goes on with stays."""
     keeper, table = replica.keeper, replica.table
-    multis = []
+    todo: list[list[Op]] = []
     for insert_id, read in zip(
-        insert_ids,
-        keeper.get_many([table.insert(insert_id) for insert_id in insert_ids]),
+        plan.inserts.remove,
+        keeper.get_many([table.insert(insert_id) for insert_id in plan.inserts.remove]),
         strict=True,
     ):
-        if read is None:
-            continue
-        record = InsertRecord.decode(read[0])
-        if record.is_whole:
+        record = None if read is None else InsertRecord.decode(read[0])
+        if read is not None and record is not None and record.is_whole:
             version = read[1].version
-            multis.append(transactions.remove_insert(table, insert_id, record.batches, version))
-    return len(multis) - sum(one is not None for one in _pipelined(replica, multis))
+            todo.append(transactions.remove_insert(table, insert_id, record.batches, version))
+    return _remove_ids(replica, table.inserts, plan.inserts_version, todo)
+
+
+def _remove_ids(
+    replica: Replica, parent: str, version: int, todo: Sequence[Sequence[Op]]
+) -> int:
+    """Ids that were old when `parent` had that version; how many went. It asserts that nobody has
+    removed any since:
+
+    1. A plan names an id. 2. Another replica's clean-up removes it. 3. The same rows are inserted
+    once more, which nobody knows by now: the id is there again, as young as can be. 4. The plan is
+    carried out: the next retry of that insert would double its rows.
+    """
+    removed = 0
+    for some in _together(todo):
+        ops = [op for one in some for op in one]
+        try:
+            replica.keeper.multi(transactions.remove_ids(parent, version, ops))
+        except Refused:
+            break  # another replica cleans up: next time
+        version += 1
+        removed += len(some)
+    return removed
+
+
+def _together(todo: Sequence[Sequence[Op]]) -> Iterator[Sequence[Sequence[Op]]]:
+    """As many as one multi shall have; but at least one."""
+    start, ops = 0, 0
+    for at, one in enumerate(todo):
+        if ops + len(one) > limits.CLEAN_UP_OPS_PER_MULTI_MAX and at > start:
+            yield todo[start:at]
+            start, ops = at, 0
+        ops += len(one)
+    if start < len(todo):
+        yield todo[start:]
 
 
 def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:

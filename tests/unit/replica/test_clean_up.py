@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
@@ -101,6 +102,47 @@ def test_a_plan_that_another_clean_up_has_carried_out_does_no_harm(replicas):
     carry_out(replicas["r1"], planned(replicas))
     assert carry_out(replicas["r1"], plan).kept == ()
     assert replicas.parts("r1") == on_disk(replicas) == [MERGED]
+
+
+def test_an_old_plan_forgets_no_insert_that_was_made_again_since(replicas):
+    """1. The plan: ids outside the window. 2. Another clean-up removes them. 3. The same rows come
+    once more. 4. The plan is carried out: their ids are the newest, and a retry relies on them.
+    """
+    replicas.set(replicated_deduplication_window="1")
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+
+    def ids() -> list[str]:
+        return keeper.children(table.blocks) + keeper.children(table.inserts)
+
+    replicas.insert("r1", 7)
+    plan = plan_clean_up(replicas["r1"])
+    assert (len(plan.blocks.remove), len(plan.inserts.remove)) == (2, 2)
+    carry_out(replicas["r2"], plan_clean_up(replicas["r2"]))
+    [kept, _] = ids()
+    replicas.clock.passed_s += 1
+    replicas.insert("r1", 0)
+    young = set(ids())
+    assert young & {*plan.blocks.remove, *plan.inserts.remove}
+    cleaned = carry_out(replicas["r1"], plan)
+    assert (cleaned.block_ids, cleaned.insert_ids) == (0, 0)
+    assert set(ids()) == young
+    result = replicas.table("r1").insert([{"n": 0}])
+    assert (result.parts, result.rows_duplicate) == ((), 1)
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert kept not in ids()
+    assert len(ids()) == 2
+
+
+def test_many_ids_go_in_several_steps(replicas, monkeypatch):
+    """Each asserts the version that the one before has left."""
+    monkeypatch.setattr(limits, "CLEAN_UP_OPS_PER_MULTI_MAX", 3)
+    for value in range(2, 10):
+        replicas.insert("r1", value)
+    replicas.set(replicated_deduplication_window="2")
+    cleaned = carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert (cleaned.block_ids, cleaned.insert_ids) == (8, 8)
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    assert (len(keeper.children(table.blocks)), len(keeper.children(table.inserts))) == (2, 2)
 
 
 def test_a_directory_that_somebody_publishes_meanwhile_stays(replicas):
