@@ -1,13 +1,55 @@
 """The resource `engine`: from a configuration file to the servers in it."""
 
-from collections.abc import Iterator
+import atexit
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 
 import dagster as dg
 from pydantic import Field
 
+from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.table import Table
+
+Standing = TypeVar("Standing")
+
+
+class _Standing:
+    """What sensors keep from tick to tick, one session for each server and configuration."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._servers: dict[str, ServerContext] = {}
+        self._things: dict[tuple[str, Callable[[ServerContext], Any]], Any] = {}
+
+    def get(self, config: Config, server: str, make: Callable[[ServerContext], Any]) -> Any:
+        with self._lock:
+            known = self._servers.get(server)
+            if known is None or known.config != config:
+                self._forget(server)
+                known = ServerContext.open(config, server, purpose="sensor")
+                self._servers[server] = known
+            if (server, make) not in self._things:
+                self._things[server, make] = make(known)
+            return self._things[server, make]
+
+    def close(self) -> None:
+        with self._lock:
+            for server in list(self._servers):
+                self._forget(server)
+
+    def _forget(self, server: str) -> None:
+        known = self._servers.pop(server, None)
+        for key in [key for key in self._things if key[0] == server]:
+            del self._things[key]
+        if known is not None:
+            known.close()
+
+
+STANDING = _Standing()
+atexit.register(STANDING.close)
 
 
 class EngineResource(dg.ConfigurableResource[None]):
@@ -27,6 +69,15 @@ class EngineResource(dg.ConfigurableResource[None]):
         """
         with ServerContext.open(self.config_path or None, name, purpose=purpose) as server:
             yield server
+
+    def standing(self, name: str, make: Callable[[ServerContext], Standing]) -> Standing:
+        """What `make` made of the server, kept with its session until this process ends or the
+        configuration changes: a sensor's next tick goes on where the last one stopped.
+
+        For one thread at a time, as a sensor's ticks are. Raises as `server`.
+        """
+        config = load_config(self.config_path or None)
+        return cast("Standing", STANDING.get(config, name, make))
 
 
 def table_named(server: ServerContext, full_name: str) -> Table:

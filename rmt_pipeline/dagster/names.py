@@ -11,7 +11,6 @@ from rmt_pipeline.replica.work.execute import Pool
 
 WORKER_TAG = "rmt/worker"
 SERVER_TAG = "rmt/server"
-TABLE_TAG = "rmt/table"
 
 _DEFAULT_DATABASE = "default."
 _NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")
@@ -50,9 +49,9 @@ def partitions_name(table: str) -> str:
     return f"{'_'.join(table_key(table))}_partition"
 
 
-def worker_tag(server: str, table: str, pool: str) -> str:
+def worker_tag(server: str, pool: Pool) -> str:
     """The value of WORKER_TAG: at most one run per value is active."""
-    return f"{server}:{'.'.join(table_key(table))}:{pool}"
+    return f"{server}:{pool}"
 
 
 def worker_job_name(server: str, pool: Pool) -> str:

@@ -1,7 +1,7 @@
 """Sensors: per server one turns log entries into workers, two propose merges and mutations.
 
 What belongs here: when to look, and what to ask Dagster for. What does not: looking
-(`watching`) and doing (`workers`).
+(`watching`), which runs live (`runs`) and doing (`workers`).
 """
 
 from collections.abc import Sequence
@@ -10,33 +10,17 @@ import dagster as dg
 
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.dagster.watching import Needed, follow_mutations, wait_for_work
-from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign
-from rmt_pipeline.table import Table
+from rmt_pipeline.dagster.runs import WorkerRuns
+from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch, joined
+from rmt_pipeline.replica.work.execute import Pool
 
-MERGES_PER_TICK_MAX = 100
 TICK_S = 5
 """Dagster's sensor loop is not faster than this, whatever a sensor asks for."""
-
-_ACTIVE = [
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def sensors_of(server: str, workers: Sequence[dg.JobDefinition]) -> list[dg.SensorDefinition]:
     """`workers`: the jobs of the server's pools."""
     return [_log_sensor(server, workers), _mutation_sensor(server), _merge_sensor(server)]
-
-
-def active_workers(instance: dg.DagsterInstance, server: str) -> set[str]:
-    """The worker tags of the server's runs that are queued or running."""
-    runs = instance.get_runs(dg.RunsFilter(tags={names.SERVER_TAG: server}, statuses=_ACTIVE))
-    return {run.tags[names.WORKER_TAG] for run in runs if names.WORKER_TAG in run.tags}
 
 
 def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDefinition:
@@ -47,30 +31,27 @@ def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDe
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Copies new entries of every table's log into its queue on server {server}, and "
-            "starts a worker for each pool that has work and no worker. Waits for ZooKeeper "
-            "for up to 40 s; when nothing is to be done, the tick says why."
+            "starts a worker for each pool that has work and no worker; ends runs whose worker "
+            "is gone. Waits for ZooKeeper for up to 40 s; when nothing is to be done, the tick "
+            "says why."
         ),
     )
     def log(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SensorResult:
-        with engine.server(server, purpose="sensor") as opened:
-            watched = wait_for_work(opened, lambda: active_workers(context.instance, server))
-        if watched.needed:
-            return dg.SensorResult([_request(server, need) for need in watched.needed])
-        return dg.SensorResult(skip_reason=watched.words())
+        runs = engine.standing(server, WorkerRuns)
+        watched = engine.standing(server, QueueWatch).wait(
+            lambda: runs.active(context.instance, end_dead=True)
+        )
+        pauses = {need.pool: runs.pause(context.instance, need.pool) for need in watched.needed}
+        requests = [_request(server, pool) for pool, pause in pauses.items() if not pause]
+        if requests:
+            return dg.SensorResult(requests)
+        return dg.SensorResult(skip_reason=joined([*pauses.values(), *watched.reasons]))
 
     return log
 
 
-def _request(server: str, need: Needed) -> dg.RunRequest:
-    job = names.worker_job_name(server, need.pool)
-    return dg.RunRequest(
-        job_name=job,
-        run_config={"ops": {f"work_{job}": {"config": {"table": need.table}}}},
-        tags={
-            names.WORKER_TAG: names.worker_tag(server, need.table, need.pool),
-            names.TABLE_TAG: need.table,
-        },
-    )
+def _request(server: str, pool: Pool) -> dg.RunRequest:
+    return dg.RunRequest(job_name=names.worker_job_name(server, pool))
 
 
 def _mutation_sensor(server: str) -> dg.SensorDefinition:
@@ -85,9 +66,9 @@ def _mutation_sensor(server: str) -> dg.SensorDefinition:
         ),
     )
     def mutations(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SkipReason:
-        with engine.server(server, purpose="sensor") as opened:
-            words = follow_mutations(opened, lambda: active_workers(context.instance, server))
-        return dg.SkipReason(words)
+        runs = engine.standing(server, WorkerRuns)
+        watch = engine.standing(server, MutationWatch)
+        return dg.SkipReason(watch.wait(lambda: runs.active(context.instance)))
 
     return mutations
 
@@ -99,35 +80,13 @@ def _merge_sensor(server: str) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Writes merges that are worth it to the log of each table of server {server}; all "
-            "replicas then carry them out. When there is none, the tick says why."
+            "replicas then carry them out. Waits for new parts for up to 40 s; when no merge is "
+            "worth it, the tick says why."
         ),
     )
     def merges(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SkipReason:
-        with engine.server(server, purpose="sensor") as opened:
-            workers = active_workers(context.instance, server)
-            words = [
-                _propose(table)
-                for table in opened.tables()
-                if names.worker_tag(server, table.definition.full_name, "merge") not in workers
-            ]
-        return dg.SkipReason("; ".join(words) or "the merge workers are active and do it")
+        runs = engine.standing(server, WorkerRuns)
+        watch = engine.standing(server, MergeWatch)
+        return dg.SkipReason(watch.wait(lambda: runs.active(context.instance)))
 
     return merges
-
-
-def _propose(table: Table) -> str:
-    """Assign until nothing more is worth it; what happened, in words."""
-    name = table.definition.full_name
-    assigned = []
-    try:
-        for _ in range(MERGES_PER_TICK_MAX):
-            outcome = select_and_assign(table.replica, aggressive=False)
-            if not isinstance(outcome, Assigned):
-                break
-            assigned.append(str(outcome.result))
-    except RmtError as error:
-        return f"{name}: {error}"
-    if assigned:
-        return f"{name}: assigned {', '.join(assigned)}"
-    assert not isinstance(outcome, Assigned)
-    return f"{name}: {outcome.reason}"

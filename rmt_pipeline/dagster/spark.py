@@ -1,5 +1,6 @@
 """The resource `spark`: the session of a run, by dagster-pyspark; where it is, rmt.toml says."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.system import RandomIds
 
 JobOutcome = TypeVar("JobOutcome")
+_MAKING = threading.Lock()
 
 
 class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspark has no types
@@ -41,7 +43,9 @@ class SparkResource(LazyPySparkResource):  # type: ignore[misc]  # dagster-pyspa
         return self._watched(SparkMutator(self._sessions(), RandomIds()).mutate(jobs))
 
     def _sessions(self) -> SparkSessions:
-        return SparkSessions(given=self.spark_session)
+        """From any thread: the tables of a run share one session."""
+        with _MAKING:
+            return SparkSessions(given=self.spark_session)
 
     def _watched(self, outcomes: Iterator[JobOutcome]) -> Iterator[JobOutcome]:
         """When Spark itself failed, the next call makes a new session: a server that was

@@ -1,36 +1,132 @@
-"""Waits on ZooKeeper for a server's tables: what its sensors do, without Dagster."""
+"""Waits on ZooKeeper for a server's tables: what its sensors do, without Dagster.
 
-from collections.abc import Callable
+A table is looked at when one of its watches fired, when something in it waits for what no watch
+tells, and now and then. So tables at rest cost nothing, however many there are, as long as the
+session lives: it outlives the tick (`engine.EngineResource.standing`).
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.replica.assign.duty import MutationDuty
+from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.execute import POOLS, Pool
 from rmt_pipeline.replica.work.outlook import QueueStatus, Waiting, queue_status
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.keeper import Watch
 
 WAIT_MAX_S = 40.0
 """Of one tick. Dagster gives up on a tick after 60 s and starts the next beside it."""
 RECHECK_S = 2.0
-"""Between looks for what no watch tells: workers that ended, tables that were created."""
+"""Between looks at what no watch tells: workers that ended, tables that were created, and tables
+in which something waits."""
+REST_S = 60.0
+"""Between looks at a table at rest: merges that are due by time, and watches that were missed."""
 PAUSE_S = 0.2
 """After a watch has fired: what comes in a burst is looked at once."""
+MERGES_PER_LOOK_MAX = 100
 REASONS_SHOWN_MAX = 10
+
+Seen = TypeVar("Seen")
+
+
+class TableLooks(Generic[Seen]):
+    """What was seen of each table of a server last, seen anew when it may have changed.
+
+    Of one thread; only the watches come from others.
+    """
+
+    def __init__(
+        self,
+        server: ServerContext,
+        waker: EventWaker,
+        look: Callable[[Table, Watch], tuple[Seen, float]],
+        only: Collection[str] = (),
+    ) -> None:
+        """`look` gives what it saw, and after how many seconds to look again although no watch
+        fired. `only` these tables, by their full names; none: all.
+        """
+        self._only = frozenset(only)
+        self.server = server
+        self._waker = waker
+        self._look = look
+        self._known: dict[str, _Known[Seen]] = {}
+
+    def seen(self, but: Collection[str] = ()) -> dict[str, Seen | RmtError]:
+        """Every table's, by its full name, but of those named. A table that can't be looked at
+        has its error and does not concern the others. Raises ZooKeeperUnreachable.
+        """
+        tables = {
+            table.definition.full_name: table
+            for table in self.server.tables()
+            if not self._only or table.definition.full_name in self._only
+        }
+        for gone in self._known.keys() - tables.keys():
+            del self._known[gone]
+        return {
+            name: self._of(name, table) for name, table in tables.items() if name not in but
+        }
+
+    def look_again(self, *names: str) -> None:
+        """What was seen of these tables, none: of all, is not to be believed any more."""
+        for name in names or list(self._known):
+            self._known[name].is_changed = True
+
+    def _of(self, name: str, table: Table) -> Seen | RmtError:
+        now_s = self.server.clock.monotonic_s()
+        known = self._known.get(name)
+        try:
+            replica = table.replica
+        except ZooKeeperUnreachable:
+            raise
+        except RmtError as error:
+            return error
+        if known is None or known.replica is not replica:
+            known = self._known[name] = _Known(replica, self._waker)
+        if not known.is_changed and now_s < known.next_s and known.seen is not None:
+            return known.seen
+        known.is_changed = False  # first: what fires from now on is about what comes later
+        try:
+            known.seen, again_s = self._look(table, known.changed)
+        except ZooKeeperUnreachable:
+            raise
+        except RmtError as error:
+            known.seen, again_s = error, RECHECK_S
+        known.next_s = now_s + again_s
+        return known.seen
+
+
+class _Known(Generic[Seen]):
+    """A table as it was seen in one session."""
+
+    def __init__(self, replica: Replica, waker: EventWaker) -> None:
+        self.replica = replica
+        self.seen: Seen | RmtError | None = None
+        self.next_s = 0.0
+        self.is_changed = True
+        self._waker = waker
+
+    def changed(self) -> None:
+        """The watch: one and the same each time, so that it is kept once. From any thread."""
+        self.is_changed = True
+        self._waker.wake()
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """A pool of a table's replica that has work and no worker."""
+    """A pool of the server that has work and no worker: in which tables, how many entries."""
 
-    table: str
     pool: Pool
-    entries: int
+    entries: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,113 +137,183 @@ class Watched:
     reasons: tuple[str, ...]
 
     def words(self) -> str:
-        shown = self.reasons[:REASONS_SHOWN_MAX]
-        more = len(self.reasons) - len(shown)
-        return "; ".join(shown) + (f"; and {more} more" if more else "")
+        return joined(self.reasons)
 
 
-def wait_for_work(
-    server: ServerContext, active: Callable[[], set[str]], *, wait_s: float = WAIT_MAX_S
-) -> Watched:
-    """Look at every table of the server until one needs a worker, at most `wait_s` seconds.
-
-    `active` gives the worker tags of the runs that are queued or running. Raises
-    ZooKeeperUnreachable.
-    """
-    waker = EventWaker()
-    until_s = server.clock.monotonic_s() + wait_s
-    while True:
-        workers = active()
-        looks = [_look(server.server.name, table, workers, waker) for table in server.tables()]
-        needed = tuple(need for look in looks for need in look.needed)
-        left_s = until_s - server.clock.monotonic_s()
-        if needed or left_s <= 0:
-            reasons = tuple(reason for look in looks for reason in look.reasons)
-            return Watched(needed, reasons or (f"server {server.server.name} has no tables",))
-        waker.wait_s(min(left_s, RECHECK_S))
-        server.clock.sleep_s(PAUSE_S)
+def joined(reasons: Collection[str]) -> str:
+    """The first of them, and how many more there are."""
+    shown = list(reasons)[:REASONS_SHOWN_MAX]
+    more = len(reasons) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-def _look(server: str, table: Table, workers: set[str], waker: EventWaker) -> Watched:
-    """One table. What is wrong with it is its reason, and does not concern the others."""
-    name = table.definition.full_name
-    idle = [pool for pool in POOLS if names.worker_tag(server, name, pool) not in workers]
-    if not idle:
-        return Watched((), (f"{name}: both workers are active",))
-    try:
+class QueueWatch:
+    """The queues of a server's tables: which pool needs a worker."""
+
+    def __init__(self, server: ServerContext, tables: Collection[str] = ()) -> None:
+        """`tables`: only these, by their full names."""
+        self.server = server
+        self._waker = EventWaker()
+        self._pulls = True
+        self._looks = TableLooks(server, self._waker, self._look, tables)
+
+    def ready(self, pool: Pool, but: Collection[str]) -> dict[str, int]:
+        """For a worker of this pool: the tables that have work for it, but of those named, and how
+        many entries. Raises ZooKeeperUnreachable.
+        """
+        self._pulls = pool == "fetch"
+        return _ready(self._looks.seen(but), pool)
+
+    def wait_s(self, timeout_s: float) -> None:
+        """Until something has changed, at most so long."""
+        if self._waker.wait_s(timeout_s):
+            self.server.clock.sleep_s(PAUSE_S)
+
+    def wait(
+        self, active: Callable[[], Mapping[Pool, str]], *, wait_s: float = WAIT_MAX_S
+    ) -> Watched:
+        """Look until a pool needs a worker, at most `wait_s` seconds.
+
+        `active` gives the run of each pool that has one. Raises ZooKeeperUnreachable.
+        """
+        clock = self.server.clock
+        until_s = clock.monotonic_s() + wait_s
+        while True:
+            watched = self.look(active())
+            left_s = until_s - clock.monotonic_s()
+            if watched.needed or left_s <= 0:
+                return watched
+            if self._waker.wait_s(min(left_s, RECHECK_S)):
+                clock.sleep_s(PAUSE_S)
+
+    def look(self, active: Mapping[Pool, str]) -> Watched:
+        pulls = "fetch" not in active  # else the worker pulls, sooner than we could
+        if pulls and not self._pulls:
+            self._looks.look_again()  # what was seen says nothing about the log
+        self._pulls = pulls
+        statuses = self._looks.seen()
+        idle = [pool for pool in POOLS if pool not in active]
+        needed = [Needed(pool, entries) for pool in idle if (entries := _ready(statuses, pool))]
+        return Watched(tuple(needed), tuple(self._reasons(statuses, active)))
+
+    def _look(self, table: Table, watch: Watch) -> tuple[QueueStatus, float]:
         replica = table.replica
-        if "fetch" in idle:  # else the active fetch worker pulls, sooner than we could
-            pull_log(replica, waker.wake)
-        seen = queue_status(replica, waker.wake)
-        if "fetch" in idle and seen.ready["fetch"] == len(seen.done):
+        if self._pulls:
+            pull_log(replica, watch)
+        status = queue_status(replica, watch)
+        if self._pulls and status.ready["fetch"] == len(status.done):
             # A server's own inserts need no worker: starting one takes longer than this.
-            finish_entries(replica, seen.done)
-            seen = seen.without_done()
-    except ZooKeeperUnreachable:
-        raise
-    except RmtError as error:
-        return Watched((), (f"{name}: {error}",))
-    needed = tuple(Needed(name, pool, seen.ready[pool]) for pool in idle if seen.ready[pool])
-    return Watched(needed, _reasons(name, idle, seen))
+            finish_entries(replica, status.done)
+            status = status.without_done()
+        is_at_rest = not status.waiting and not any(status.ready.values())
+        return status, REST_S if is_at_rest else RECHECK_S
+
+    def _reasons(
+        self, statuses: Mapping[str, QueueStatus | RmtError], active: Mapping[Pool, str]
+    ) -> list[str]:
+        reasons = [
+            f"the {pool} worker is active, run {run[:8]}" for pool, run in active.items()
+        ]
+        for name, status in statuses.items():
+            if isinstance(status, RmtError):
+                reasons.append(f"{name}: {status}")
+            else:
+                reasons += [
+                    _words(name, entry) for entry in status.waiting if entry.pool not in active
+                ]
+        if not statuses:
+            reasons.append(f"server {self.server.server.name} has no tables")
+        tables = "1 table" if len(statuses) == 1 else f"{len(statuses)} tables"
+        return reasons or [f"{tables}: the queue is empty, nothing new in the log"]
 
 
-def _reasons(name: str, idle: list[Pool], seen: QueueStatus) -> tuple[str, ...]:
-    active = [f"{name}: the {pool} worker is active" for pool in POOLS if pool not in idle]
-    waiting = [_words(name, entry) for entry in seen.waiting if entry.pool in idle]
-    return tuple(active + waiting) or (f"{name}: the queue is empty, nothing new in the log",)
+def _ready(statuses: Mapping[str, QueueStatus | RmtError], pool: Pool) -> dict[str, int]:
+    """How many entries of the pool could be worked now, by table."""
+    return {
+        name: status.ready[pool]
+        for name, status in statuses.items()
+        if isinstance(status, QueueStatus) and status.ready[pool]
+    }
 
 
 def _words(name: str, entry: Waiting) -> str:
     return f"{name}: {entry.entry} waits: {entry.reason}"
 
 
-def follow_mutations(
-    server: ServerContext, active: Callable[[], set[str]], *, wait_s: float = WAIT_MAX_S
-) -> str:
-    """Propose pieces of mutations for every table whose merge worker does not: that does it too.
+class MutationWatch:
+    """The mutations of a server's tables: proposes pieces of them while no merge worker does."""
 
-    Returns when something was proposed, at most after `wait_s` seconds: what, or what each
-    unfinished mutation waits for. Raises ZooKeeperUnreachable.
-    """
-    waker = EventWaker()
-    duties: dict[str, MutationDuty] = {}
-    until_s = server.clock.monotonic_s() + wait_s
-    while True:
-        workers = active()
-        idle = [
-            table
-            for table in server.tables()
-            if names.worker_tag(server.server.name, table.definition.full_name, "merge")
-            not in workers
-        ]
-        turns = [_mutation_turn(table, duties, waker) for table in idle]
-        left_s = until_s - server.clock.monotonic_s()
-        if left_s <= 0 or any(proposed for proposed, _ in turns):
-            words = [words for _, words in turns]
-            return "; ".join(words) or "the merge workers are active and do it"
-        waker.wait_s(min(left_s, RECHECK_S))
+    def __init__(self, server: ServerContext) -> None:
+        self.server = server
+        self._waker = EventWaker()
+        self._duties: dict[str, tuple[Replica, MutationDuty]] = {}
 
+    def wait(
+        self, active: Callable[[], Mapping[Pool, str]], *, wait_s: float = WAIT_MAX_S
+    ) -> str:
+        """Returns when something was proposed, at most after `wait_s` seconds: what, or what each
+        unfinished mutation waits for. Raises ZooKeeperUnreachable.
+        """
+        clock = self.server.clock
+        until_s = clock.monotonic_s() + wait_s
+        while True:
+            run = active().get("merge")
+            proposed = [] if run else self._propose()
+            left_s = until_s - clock.monotonic_s()
+            if proposed or left_s <= 0:
+                return joined(proposed or self._unfinished(run))
+            self._waker.wait_s(min(left_s, RECHECK_S))
 
-def _mutation_turn(
-    table: Table, duties: dict[str, MutationDuty], waker: EventWaker
-) -> tuple[bool, str]:
-    """Whether anything was proposed, and how the table's mutations stand."""
-    name = table.definition.full_name
-    try:
-        replica = table.replica
-        duty = duties.setdefault(name, MutationDuty(replica))
-        proposed = duty.turn(waker.wake, progress=True)
-        if proposed:
-            parts = ", ".join(str(one.result) for one in proposed[:REASONS_SHOWN_MAX])
-            return True, f"{name}: {len(proposed)} parts are to be mutated, into {parts}"
-        progress = mutation_progress(replica)
-    except ZooKeeperUnreachable:
-        raise
-    except RmtError as error:
-        duties.pop(name, None)  # a new session needs a new one
-        return False, f"{name}: {error}"
-    waiting = [_mutation_words(one) for one in progress if not one.is_done]
-    return False, f"{name}: {', '.join(waiting) or 'no mutation is unfinished'}"
+    def _propose(self) -> list[str]:
+        words = []
+        for table in self.server.tables():
+            name = table.definition.full_name
+            try:
+                proposed = self._duty(name, table.replica).turn(self._waker.wake, progress=True)
+            except ZooKeeperUnreachable:
+                raise
+            except RmtError:
+                continue  # it is among the words of what is unfinished
+            if proposed:
+                parts = joined([str(one.result) for one in proposed])
+                words.append(f"{name}: {len(proposed)} parts are to be mutated, into {parts}")
+        return words
+
+    def _duty(self, name: str, replica: Replica) -> MutationDuty:
+        """One for each session: its watches end with it."""
+        known = self._duties.get(name)
+        if known is None or known[0] is not replica:
+            known = self._duties[name] = replica, MutationDuty(replica)
+        return known[1]
+
+    def _unfinished(self, run: str | None) -> list[str]:
+        words = [f"the merge worker proposes, run {run[:8]}"] if run else []
+        tables = self.server.tables()
+        for table in tables:
+            if not run and self._is_at_rest(table):
+                continue
+            try:
+                progress = mutation_progress(table.replica)
+            except ZooKeeperUnreachable:
+                raise
+            except RmtError as error:
+                words.append(f"{table.definition.full_name}: {error}")
+                continue
+            words += [
+                f"{table.definition.full_name}: {_mutation_words(one)}"
+                for one in progress
+                if not one.is_done
+            ]
+        if not tables:
+            words.append(f"server {self.server.server.name} has no tables")
+        return words or ["no mutation is unfinished"]
+
+    def _is_at_rest(self, table: Table) -> bool:
+        """By what its last turn found: asking for progress costs requests."""
+        known = self._duties.get(table.definition.full_name)
+        return known is not None and math.isinf(
+            known[1].next_s(self.server.clock.monotonic_s())
+        )
 
 
 def _mutation_words(one: MutationProgress) -> str:
@@ -156,3 +322,73 @@ def _mutation_words(one: MutationProgress) -> str:
     return ": ".join(
         filter(None, (status.mutation_id, waits or one.words(), one.failure_words()))
     )
+
+
+class MergeWatch:
+    """What is worth merging in a server's tables: assigned while no merge worker does."""
+
+    def __init__(self, server: ServerContext) -> None:
+        self.server = server
+        self._waker = EventWaker()
+        self._looks = TableLooks(server, self._waker, _assign)
+
+    def wait(
+        self, active: Callable[[], Mapping[Pool, str]], *, wait_s: float = WAIT_MAX_S
+    ) -> str:
+        """Returns when merges were assigned, at most after `wait_s` seconds: which, or why none.
+        Raises ZooKeeperUnreachable.
+        """
+        clock = self.server.clock
+        until_s = clock.monotonic_s() + wait_s
+        while True:
+            run = active().get("merge")
+            words, assigned = ([_assigns(run)], []) if run else self._turn()
+            left_s = until_s - clock.monotonic_s()
+            if assigned or left_s <= 0:
+                return joined(assigned or words)
+            if self._waker.wait_s(min(left_s, RECHECK_S)):
+                clock.sleep_s(PAUSE_S)
+
+    def _turn(self) -> tuple[list[str], list[str]]:
+        """Why nothing is assigned, by table; and what was."""
+        seen = self._looks.seen()
+        assigned: list[str] = []
+        reasons: list[str] = []
+        for name, found in seen.items():
+            if isinstance(found, _Proposed) and found.results:
+                assigned.append(f"{name}: assigned {joined(found.results)}")
+                self._looks.look_again(name)
+            else:
+                reasons.append(f"{name}: {found}")
+        return reasons or [f"server {self.server.server.name} has no tables"], assigned
+
+
+def _assigns(run: str) -> str:
+    return f"the merge worker assigns them, run {run[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Proposed:
+    """Merges that were assigned, and why there are no more."""
+
+    results: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def _assign(table: Table, watch: Watch) -> tuple[_Proposed, float]:
+    """Assign until nothing more is worth it."""
+    replica = table.replica
+    replica.keeper.children(replica.table.log, watch)  # new parts are new log entries
+    results: list[str] = []
+    again_s, reason = REST_S, ""
+    for _ in range(MERGES_PER_LOOK_MAX):
+        outcome = select_and_assign(replica, aggressive=False)
+        if not isinstance(outcome, Assigned):
+            reason = outcome.reason
+            again_s = RECHECK_S if outcome.changed else REST_S
+            break
+        results.append(str(outcome.result))
+    return _Proposed(tuple(results), reason), again_s

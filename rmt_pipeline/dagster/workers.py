@@ -1,12 +1,14 @@
-"""Jobs that work a replica's queue: one run is one worker for one pool of one table's replica.
+"""Jobs that work the queues of a server: one run is one worker for one pool, for all its tables.
 
-The sensors start them; by hand they do the same from the launchpad. Two at once are harmless:
+The log sensor starts them; by hand they do the same from the launchpad. Two at once are harmless:
 claims in ZooKeeper keep them apart.
 """
 
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 import dagster as dg
@@ -16,7 +18,9 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import Recorder
+from rmt_pipeline.dagster.presence import Presence
 from rmt_pipeline.dagster.spark import SparkResource
+from rmt_pipeline.dagster.watching import QueueWatch
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
 from rmt_pipeline.replica.work.execute import PartDone, Pool, Tools
@@ -32,6 +36,11 @@ RECORD_EVERY_S = 2.0
 PRIORITY = "10"
 """Dagster launches queued runs one after the other: a backfill's many runs come after workers."""
 RANGES_SHOWN_MAX = 50
+TABLES_EXPLAINED_MAX = 20
+TABLES_MAX = 16
+"""Worked at once; the others wait until one of them has nothing more to do."""
+END_MAX_S = 180.0
+"""From the time at which a run should end until Dagster ends it: a merge may take so long."""
 
 _RANGES_SCHEMA = dg.TableSchema(
     columns=[
@@ -45,9 +54,11 @@ _RANGES_SCHEMA = dg.TableSchema(
 
 
 class WorkConfig(dg.Config):
-    """One worker: whose queue, and for how long."""
+    """One worker: for which tables, and for how long."""
 
-    table: str = Field(description="database.table")
+    tables: list[str] = Field(
+        default_factory=list, description="database.table of each; none: all of the server."
+    )
     linger_s: float = Field(
         default=LINGER_S, ge=0, description="Seconds to wait for more work before the run ends."
     )
@@ -61,7 +72,7 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
 
     @dg.op(
         name=f"work_{name}",
-        description=f"Works the {pool} entries in a queue of server {server}.",
+        description=f"Works the {pool} entries in the queues of server {server}.",
     )
     def work_pool(
         context: dg.OpExecutionContext,
@@ -70,18 +81,27 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
         spark: SparkResource,
     ) -> None:
         with engine.server(server, purpose=f"run {context.run_id[:8]}") as opened:
-            summary = _work(context, config, opened, pool, spark)
+            team = Team(context, config, opened, pool, spark)
+            for table, summary in sorted(team.work().items()):
+                context.log.info("%s: %s", table, _words(summary))
             if pool == "merge":
-                explain(context, table_named(opened, config.table))
-        context.log.info(_words(summary))
+                explain(context, [table_named(opened, table) for table in team.summaries])
+            team.raise_if_all_failed()
 
     @dg.job(
         name=name,
         executor_def=dg.in_process_executor,
-        tags={names.SERVER_TAG: server, "dagster/priority": PRIORITY},
+        tags={
+            names.SERVER_TAG: server,
+            names.WORKER_TAG: names.worker_tag(server, pool),
+            "dagster/priority": PRIORITY,
+            "dagster/max_runtime": str(int(RUN_MAX_S + END_MAX_S)),
+            "dagster/max_retries": "0",  # the log sensor asks for the next one, and says why not
+        },
         description=(
-            f"A worker for the {pool} pool of server {server}: claims entries, works them off, "
-            f"waits {LINGER_S:g} s for more, ends after {RUN_MAX_S:g} s at the latest."
+            f"A worker for the {pool} pool of server {server}, for all its tables: claims "
+            f"entries, works them off, waits {LINGER_S:g} s for more, ends after "
+            f"{RUN_MAX_S:g} s at the latest."
         ),
     )
     def job() -> None:
@@ -90,59 +110,145 @@ def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
     return job
 
 
-def _work(
-    context: dg.OpExecutionContext,
-    config: WorkConfig,
-    server: ServerContext,
-    pool: Pool,
-    spark: SparkResource,
-) -> WorkSummary:
-    """The work is done in a thread; this one writes the events, some seconds behind.
+class Team:
+    """The tables that one run works, each in a thread of its own while there is work in it.
 
-    So a part never waits for Dagster's storage. And Dagster raises its interrupt in the main
-    thread, wherever that is: here it only waits, and the worker ends after the part it is at.
+    The work is done in those threads; the main one writes the events, some seconds behind. So a
+    part never waits for Dagster's storage. And Dagster raises its interrupt in the main thread,
+    wherever that is: here it only waits, and the threads end after the parts they are at.
     """
-    table = table_named(server, config.table)
-    recorder = Recorder(context, table, server.server.name)
-    done: SimpleQueue[PartDone] = SimpleQueue()
-    stop = threading.Event()
 
-    def on_flush(flush: Flush) -> None:
-        for part in flush.parts:
-            done.put(part)
+    def __init__(
+        self,
+        context: dg.OpExecutionContext,
+        config: WorkConfig,
+        server: ServerContext,
+        pool: Pool,
+        spark: SparkResource,
+    ) -> None:
+        self.summaries: dict[str, WorkSummary] = {}
+        """What was done in each table that had work."""
+        self._failed: dict[str, BaseException] = {}
+        self._only = [table_named(server, name).definition.full_name for name in config.tables]
+        self._context = context
+        self._config = config
+        self._server = server
+        self._pool: Pool = pool
+        self._spark = spark
+        self._stop = threading.Event()
+        self._waker = EventWaker()
+        self._members: dict[str, _Member] = {}
+        self._ends_s = server.clock.monotonic_s() + config.max_s
 
-    with (
-        closing(server.peers(table.definition)) as peers,
-        ThreadPoolExecutor(1, thread_name_prefix="worker") as thread,
-    ):
-        working = thread.submit(
-            work,
-            lambda: table.replica,
-            Tools(peers, merger=spark, mutator=spark),
-            pool,
-            waker=EventWaker(),
-            linger_s=config.linger_s,
-            max_s=config.max_s,
-            select=pool == "merge",
-            on_flush=on_flush,
-            should_stop=stop.is_set,
-        )
-        try:
-            while not wait([working], RECORD_EVERY_S).done:
-                recorder.parts(_taken(done))
-        finally:
-            stop.set()
-            wait([working])
-            recorder.parts(_taken(done))
-        return working.result()
+    def raise_if_all_failed(self) -> None:
+        """One table that can't be worked does not concern the others, and is in the log."""
+        if self._failed and not self.summaries:
+            raise next(iter(self._failed.values()))
+
+    def work(self) -> dict[str, WorkSummary]:
+        """Until nothing was to be done for a while. Raises ZooKeeperUnreachable."""
+        clock = self._server.clock
+        presence = Presence(self._server, self._context.run_id)
+        queues = QueueWatch(self._server, self._only)
+        lingers_until_s = clock.monotonic_s() + self._config.linger_s
+        with ThreadPoolExecutor(TABLES_MAX, thread_name_prefix="worker") as threads:
+            try:
+                while True:
+                    presence.renew()
+                    self._record()
+                    now_s = clock.monotonic_s()
+                    if now_s < self._ends_s:
+                        but = {*self._members, *self._failed}
+                        self._begin(threads, queues.ready(self._pool, but))
+                    has_worked = self.summaries or self._failed
+                    if not self._members and (has_worked or now_s >= lingers_until_s):
+                        return self.summaries  # each of those who worked has waited for more
+                    queues.wait_s(RECORD_EVERY_S)
+            finally:
+                self._stop.set()
+                wait([member.working for member in self._members.values()])
+                self._record()
+                presence.close()
+
+    def _begin(self, threads: ThreadPoolExecutor, ready: Collection[str]) -> None:
+        for name in list(ready)[: TABLES_MAX - len(self._members)]:
+            table = table_named(self._server, name)
+            done: SimpleQueue[PartDone] = SimpleQueue()
+            recorder = Recorder(self._context, table, self._server.server.name)
+            working = threads.submit(self._work, table, done)
+            self._members[name] = _Member(working, recorder, done)
+
+    def _work(self, table: Table, done: SimpleQueue[PartDone]) -> WorkSummary:
+        def on_flush(flush: Flush) -> None:
+            for part in flush.parts:
+                done.put(part)
+
+        with closing(self._server.peers(table.definition)) as peers:
+            return work(
+                lambda: table.replica,
+                Tools(peers, merger=self._spark, mutator=self._spark),
+                self._pool,
+                waker=EventWaker(),
+                linger_s=self._config.linger_s,
+                max_s=max(0.0, self._ends_s - self._server.clock.monotonic_s()),
+                select=self._pool == "merge",
+                on_flush=on_flush,
+                should_stop=self._stop.is_set,
+            )
+
+    def _record(self) -> None:
+        """Write the events of what was done, and let those go who ended."""
+        for name, member in list(self._members.items()):
+            has_ended = member.working.done()  # asked before its last parts are taken
+            member.recorder.parts(_taken(member.done))
+            if not has_ended:
+                continue
+            del self._members[name]
+            error = member.working.exception()
+            if error is None:
+                self.summaries[name] = _both(self.summaries.get(name), member.working.result())
+            else:
+                self._failed[name] = error
+                self._context.log.error("%s can't be worked: %s", name, error)
 
 
-def explain(context: dg.OpExecutionContext, table: Table) -> None:
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One table that is being worked."""
+
+    working: Future[WorkSummary]
+    recorder: Recorder
+    done: SimpleQueue[PartDone]
+
+
+def _both(first: WorkSummary | None, second: WorkSummary) -> WorkSummary:
+    """A table that had work again later in the run."""
+    if first is None:
+        return second
+    return replace(
+        second,
+        parts=first.parts + second.parts,
+        rows=first.rows + second.rows,
+        size_bytes=first.size_bytes + second.size_bytes,
+        failures=first.failures + second.failures,
+        differed=first.differed + second.differed,
+        assigned=first.assigned + second.assigned,
+        finished_without_work=first.finished_without_work + second.finished_without_work,
+    )
+
+
+def explain(context: dg.OpExecutionContext, tables: Sequence[Table]) -> None:
     """What is worth merging now and what is not, for whoever looks at the run."""
-    try:
-        context.add_output_metadata(explained_metadata(explain_merges(table.replica)))
-    except RmtError as error:  # the work is done; it needs no explanation to count
-        context.log.warning("merges could not be explained: %s", error)
+    metadata: dict[str, str | dg.TableMetadataValue] = {}
+    for table in tables[:TABLES_EXPLAINED_MAX]:
+        name = table.definition.full_name
+        try:
+            explained = explained_metadata(explain_merges(table.replica))
+        except RmtError as error:  # the work is done; it needs no explanation to count
+            context.log.warning("%s: merges could not be explained: %s", name, error)
+            continue
+        metadata |= {f"{name}: {key}": value for key, value in explained.items()}
+    context.add_output_metadata(metadata)
 
 
 def explained_metadata(explained: Explained) -> dict[str, str | dg.TableMetadataValue]:

@@ -146,4 +146,4 @@ def test_loading_opens_no_file_and_no_connection(module: str, tmp_path: Path) ->
 def test_names_of_tables_outside_the_default_database_keep_their_database() -> None:
     assert names.parts_key("default.flights", "r1").path == ["flights", "r1_parts"]
     assert names.parts_key("sales.orders", "r1").path == ["sales", "orders", "r1_parts"]
-    assert names.worker_tag("r1", "sales.orders", "merge") == "r1:sales.orders:merge"
+    assert names.partitions_name("sales.orders") == "sales_orders_partition"

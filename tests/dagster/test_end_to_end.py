@@ -119,12 +119,16 @@ def test_sensors_replicate_and_merge_what_a_backfill_inserted(laptop: Laptop) ->
         held = report.held(table)
         assert (held.rows, held.distinct) == (ROWS, ROWS)
 
-    kinds = {
-        record["kind"]
-        for event in laptop.events(names.parts_key(TABLE, "r2"))
-        for record in [row.data for row in event["parts"].records]
-    }
-    assert {"FETCH", "MERGE_PARTS"} <= kinds
+    def kinds() -> set[object]:
+        """Of both servers: which of them merges, and which fetches the result, is open."""
+        return {
+            row.data["kind"]
+            for server in ("r1", "r2")
+            for event in laptop.events(names.parts_key(TABLE, server))
+            for row in event["parts"].records
+        }
+
+    laptop.wait("the ledger, some seconds behind", lambda: kinds() >= {"FETCH", "MERGE_PARTS"})
     partitions = {
         event["partition"] for event in laptop.events(names.partitions_key(TABLE, "r2"))
     }

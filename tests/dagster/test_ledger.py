@@ -112,7 +112,7 @@ def test_a_worker_s_run_ends_with_what_is_worth_merging(tmp_path: Path, is_there
 
         @dg.op
         def works(context: dg.OpExecutionContext) -> None:
-            workers.explain(context, replicas.table("r1"))
+            workers.explain(context, [replicas.table("r1")])
 
         @dg.job
         def job() -> None:
@@ -120,7 +120,9 @@ def test_a_worker_s_run_ends_with_what_is_worth_merging(tmp_path: Path, is_there
 
         result = job.execute_in_process()
     [output] = result.filter_events(lambda event: event.is_successful_output)
-    found = output.step_output_data.metadata.get("merge ranges")
+    found = output.step_output_data.metadata.get(
+        f"{replicas.table('r1').definition.full_name}: merge ranges"
+    )
     assert (found is not None) is is_there
     if found is not None:
         assert [record.data["parts"] for record in found.records] == ["all_0_0_0 all_1_1_0"]

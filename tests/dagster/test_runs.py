@@ -1,10 +1,11 @@
 """Assets, sensors and workers, one daemon tick at a time, against real servers."""
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
-from functools import partial
+from functools import partialmethod
 from typing import Any
 
 import dagster as dg
@@ -12,8 +13,11 @@ import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
 from examples.flights import source
-from rmt_pipeline.dagster import ledger, names, sensors
-from rmt_pipeline.dagster.watching import follow_mutations, wait_for_work
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import ledger, names, runs
+from rmt_pipeline.dagster.engine import STANDING
+from rmt_pipeline.dagster.presence import Presence, present_runs
+from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.system import SystemClock
 from tests.support.site import Site
@@ -25,6 +29,14 @@ pytestmark = [
 ]
 
 TABLE = source.TABLE.full_name
+
+
+@pytest.fixture(autouse=True)
+def ticks_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for watch in (QueueWatch, MutationWatch, MergeWatch):
+        monkeypatch.setattr(watch, "wait", partialmethod(watch.wait, wait_s=0))
+    yield
+    STANDING.close()
 
 
 @pytest.fixture
@@ -48,11 +60,8 @@ def ingest(site: Site, instance: dg.DagsterInstance, day: str, **config: Any) ->
     return {key: value.value for key, value in event.materialization.metadata.items()}
 
 
-def tick(
-    site: Site, instance: dg.DagsterInstance, name: str, monkeypatch: pytest.MonkeyPatch
-) -> dg.SensorResult:
+def tick(site: Site, instance: dg.DagsterInstance, name: str) -> dg.SensorResult:
     """What the daemon does with a log sensor, without its waiting."""
-    monkeypatch.setattr(sensors, "wait_for_work", partial(wait_for_work, wait_s=0))
     context = dg.build_sensor_context(instance=instance, resources={"engine": site.engine})
     result = site.definitions.resolve_sensor_def(name)(context)
     assert isinstance(result, dg.SensorResult)
@@ -61,8 +70,7 @@ def tick(
 
 def work(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> None:
     """Carry out a run request, without lingering."""
-    [op] = request.run_config["ops"]
-    config = {**request.run_config["ops"][op]["config"], "linger_s": 0.5}
+    op, config = f"work_{request.job_name}", {"linger_s": 0.5}
     result = site.definitions.resolve_job_def(str(request.job_name)).execute_in_process(
         instance=instance,
         run_config={"ops": {op: {"config": config}}},
@@ -76,16 +84,15 @@ def requested(result: dg.SensorResult) -> list[str]:
 
 
 def test_an_insert_on_one_server_becomes_a_fetch_run_on_the_other(
-    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    site: Site, instance: dg.DagsterInstance
 ) -> None:
     before = site.rows(site.r2)
     metadata = ingest(site, instance, "2013-03-05")
     assert metadata["outcome"] == "inserted"
 
-    result = tick(site, instance, "log_r2", monkeypatch)
+    result = tick(site, instance, "log_r2")
     assert requested(result) == ["fetch_parts_r2"]
     [request] = result.run_requests or []
-    assert request.tags[names.WORKER_TAG] == "r2:flights:fetch"
     work(site, instance, request)
 
     assert site.rows(site.r2) == before + metadata["dagster/row_count"]
@@ -97,37 +104,135 @@ def test_an_insert_on_one_server_becomes_a_fetch_run_on_the_other(
     assert instance.get_dynamic_partitions(names.partitions_name(TABLE)) == ["201303"]
 
 
-def test_a_tick_without_work_says_so(
-    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = tick(site, instance, "log_r1", monkeypatch)
+def test_a_tick_without_work_says_so(site: Site, instance: dg.DagsterInstance) -> None:
+    result = tick(site, instance, "log_r1")
     assert requested(result) == []
     assert "the queue is empty" in str(result.skip_reason)
 
 
 def test_a_server_s_own_inserts_need_no_worker(
-    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    site: Site, instance: dg.DagsterInstance
 ) -> None:
     ingest(site, instance, "2013-03-08")
-    result = tick(site, instance, "log_r1", monkeypatch)
+    result = tick(site, instance, "log_r1")
     assert requested(result) == []
     replica = site.r1.table(source.TABLE.name).replica
     assert replica.keeper.children(replica.paths.queue) == []
 
 
+def as_dagster_has_it(
+    site: Site,
+    instance: dg.DagsterInstance,
+    job: str,
+    status: dg.DagsterRunStatus = dg.DagsterRunStatus.STARTED,
+) -> dg.DagsterRun:
+    """A worker's run in Dagster's storage, without any process."""
+    definition = site.definitions.resolve_job_def(job)
+    return instance.create_run_for_job(definition, tags=definition.run_tags, status=status)
+
+
 def test_no_second_worker_is_asked_for_while_one_is_active(
-    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    site: Site, instance: dg.DagsterInstance
 ) -> None:
     ingest(site, instance, "2013-03-06")
-    instance.create_run_for_job(
-        site.definitions.resolve_job_def("fetch_parts_r2"),
-        run_config={"ops": {"work_fetch_parts_r2": {"config": {"table": TABLE}}}},
-        tags={names.SERVER_TAG: "r2", names.WORKER_TAG: "r2:flights:fetch"},
-        status=dg.DagsterRunStatus.STARTED,
-    )
-    result = tick(site, instance, "log_r2", monkeypatch)
+    run = as_dagster_has_it(site, instance, "fetch_parts_r2")
+    presence = Presence(site.r2, run.run_id)
+    presence.renew()
+    result = tick(site, instance, "log_r2")
     assert requested(result) == []
-    assert "the fetch worker is active" in str(result.skip_reason)
+    assert f"the fetch worker is active, run {run.run_id[:8]}" in str(result.skip_reason)
+    presence.close()
+
+
+def test_a_run_whose_worker_is_gone_is_ended_and_another_is_asked_for(
+    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGKILL or Ctrl-C: the run stays STARTED, and nobody works."""
+    ingest(site, instance, "2013-03-09")
+    run = as_dagster_has_it(site, instance, "fetch_parts_r2")
+    assert requested(tick(site, instance, "log_r2")) == [], "it may be about to come back"
+
+    monkeypatch.setattr(runs, "ABSENT_MAX_S", 0.0)
+    assert requested(tick(site, instance, "log_r2")) == ["fetch_parts_r2"]
+    ended = instance.get_run_by_id(run.run_id)
+    assert ended is not None
+    assert ended.status == dg.DagsterRunStatus.CANCELED
+    assert any("Its worker is gone" in entry.message for entry in instance.all_logs(run.run_id))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        dg.DagsterRunStatus.NOT_STARTED,
+        dg.DagsterRunStatus.STARTING,
+        dg.DagsterRunStatus.CANCELING,
+    ],
+)
+def test_a_run_that_does_not_begin_is_over_after_its_time(
+    site: Site,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    status: dg.DagsterRunStatus,
+) -> None:
+    run = as_dagster_has_it(site, instance, "merge_parts_r1", status)
+    judge = runs.WorkerRuns(site.r1)
+    assert judge.active(instance) == {"merge": run.run_id}
+    monkeypatch.setattr(runs, "START_MAX_S", 0.0)
+    monkeypatch.setattr(runs, "ABSENT_MAX_S", 0.0)
+    assert judge.active(instance) == {}
+    found = instance.get_run_by_id(run.run_id)
+    assert found is not None
+    assert found.status == status, "only the log sensor ends runs"
+
+
+def test_a_worker_that_fails_is_asked_for_again_after_a_growing_pause(
+    site: Site, instance: dg.DagsterInstance
+) -> None:
+    ingest(site, instance, "2013-03-10")
+    lefts = []
+    for _ in range(3):
+        failed = site.definitions.resolve_job_def("fetch_parts_r2").execute_in_process(
+            instance=instance,
+            run_config={"ops": {"work_fetch_parts_r2": {"config": {"tables": ["nowhere.t"]}}}},
+            raise_on_error=False,
+        )
+        assert not failed.success
+        result = tick(site, instance, "log_r2")
+        assert requested(result) == []
+        said = str(result.skip_reason)
+        assert "nowhere" in said, "the last error is in the tick"
+        lefts.append(int(re.findall(r"may start in (\d+) s", said)[0]))
+    assert lefts[0] <= runs.PAUSE_S
+    assert runs.PAUSE_S < lefts[1] <= 2 * runs.PAUSE_S < lefts[2] <= 4 * runs.PAUSE_S
+
+
+def test_a_worker_is_present_as_long_as_its_session(site: Site) -> None:
+    with ServerContext.open(site.config, "r1") as server:
+        presence = Presence(server, "a run")
+        presence.renew()
+        first = server.keeper()
+        assert "a run" in present_runs(site.r1.keeper(), "r1")
+        first.close()
+        assert "a run" not in present_runs(site.r1.keeper(), "r1")
+        server.close()
+        presence.renew()
+        assert "a run" in present_runs(site.r1.keeper(), "r1"), "in the next session"
+        presence.close()
+        assert "a run" not in present_runs(site.r1.keeper(), "r1")
+
+
+def test_tables_at_rest_cost_no_request(site: Site) -> None:
+    """The second look finds every table as it was: no watch has fired."""
+    watch = QueueWatch(site.r2)
+    watch.look({})
+    keeper = site.r2.keeper()
+    asked: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("get", "get_many", "children", "children_stat", "children_many", "multi"):
+            patch.setattr(keeper, name, lambda *_, name=name, **__: asked.append(name))
+        seen = watch.look({})
+    assert asked == []
+    assert "the queue is empty" in seen.words()
 
 
 def test_a_waiting_tick_ends_as_soon_as_there_is_work(
@@ -137,9 +242,10 @@ def test_a_waiting_tick_ends_as_soon_as_there_is_work(
     started_s = clock.monotonic_s()
     inserting = threading.Timer(1.0, ingest, (site, instance, "2013-03-07"))
     inserting.start()
-    watched = wait_for_work(site.r2, set, wait_s=40)
+    watched = QueueWatch(site.r2).wait(dict, wait_s=40)
     inserting.join()
-    assert [(need.table, need.pool) for need in watched.needed] == [(TABLE, "fetch")]
+    [need] = watched.needed
+    assert (need.pool, dict(need.entries)) == ("fetch", {TABLE: 1})
     assert clock.monotonic_s() - started_s < 20
 
 
@@ -158,7 +264,7 @@ def test_a_day_that_was_inserted_is_a_duplicate_wherever_and_however_it_comes_ag
 
 
 def test_the_merge_sensor_proposes_merges_and_says_which(
-    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    site: Site, instance: dg.DagsterInstance
 ) -> None:
     for day in range(10, 18):
         ingest(site, instance, f"2013-06-{day}")
@@ -166,25 +272,24 @@ def test_the_merge_sensor_proposes_merges_and_says_which(
     reason = site.definitions.resolve_sensor_def("merges_r1")(context)
     assert isinstance(reason, dg.SkipReason)
     assert "assigned 201306_0_" in str(reason.skip_message)
-    assert "merge_parts_r1" in requested(tick(site, instance, "log_r1", monkeypatch))
+    assert "merge_parts_r1" in requested(tick(site, instance, "log_r1"))
 
 
 def test_the_mutation_sensor_proposes_pieces_and_says_what_waits(
-    site: Site, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    site: Site, instance: dg.DagsterInstance
 ) -> None:
     ingest(site, instance, "2013-08-08")
     table = site.r1.table(source.TABLE.name)
     flown = table.dataset().to_table(columns=["carrier"])["carrier"].to_pylist()
     table.mutate("DELETE WHERE carrier = 'UA'", settings={"mutations_sync": 0})
 
-    monkeypatch.setattr(sensors, "follow_mutations", partial(follow_mutations, wait_s=0))
     context = dg.build_sensor_context(instance=instance, resources={"engine": site.engine})
     sensor = site.definitions.resolve_sensor_def("mutations_r1")
     proposed = sensor(context)
     assert isinstance(proposed, dg.SkipReason)
     assert "parts are to be mutated, into " in str(proposed.skip_message)
     assert "201308_0_0_0_1" in str(proposed.skip_message)
-    assert "merge_parts_r1" in requested(tick(site, instance, "log_r1", monkeypatch))
+    assert "merge_parts_r1" in requested(tick(site, instance, "log_r1"))
 
     site.work_off()
     assert site.rows(site.r2) == len(flown) - flown.count("UA")
@@ -199,7 +304,7 @@ def test_a_cancelled_worker_stops_and_its_run_is_over(
     """Dagster interrupts a run in its main thread; the worker is in another one."""
     clock = SystemClock()
     started_s = clock.monotonic_s()
-    config = {"table": TABLE, "linger_s": 60.0}
+    config = {"tables": [TABLE], "linger_s": 60.0}
     cancel = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGINT))
     cancel.start()
     with pytest.raises(DagsterExecutionInterruptedError):
@@ -219,7 +324,7 @@ def test_more_parts_than_one_event_should_hold_are_several_events(
     monkeypatch.setattr(ledger, "PARTS_PER_EVENT_MAX", 2)
     for day in range(1, 6):
         ingest(site, instance, f"2013-10-{day:02d}")
-    [request] = tick(site, instance, "log_r2", monkeypatch).run_requests or []
+    [request] = tick(site, instance, "log_r2").run_requests or []
     work(site, instance, request)
     found = instance.fetch_materializations(names.parts_key(TABLE, "r2"), limit=10).records
     counts = [

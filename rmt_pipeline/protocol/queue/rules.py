@@ -72,9 +72,14 @@ def _produced_by_another(question: Question) -> str | None:
             if part.is_drop_range and part.contains(other):
                 continue
             if other == part:
-                return f"another entry, {node}, is producing {part}"
-            return f"{node} is producing {other}, which overlaps {part}"
+                return f"another entry, {node}, {_produces(question.state, node)} {part}"
+            return f"{node} {_produces(question.state, node)} {other}, which overlaps {part}"
     return None
+
+
+def _produces(state: QueueState, node: str) -> str:
+    """Somebody has claimed it, or it comes first when somebody comes."""
+    return "is producing" if node in state.claims else "is to produce"
 
 
 def _affected_by_drop_part(question: Question) -> str | None:

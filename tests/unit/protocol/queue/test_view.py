@@ -85,8 +85,8 @@ def test_a_plan_takes_what_can_be_taken_together() -> None:
     assert [name for name, _ in plan.run] == [node(0), node(4)]
     assert plan.done == ((node(3), part("0_0_0")),)
     assert plan.wait == (
-        (node(1), "another entry, queue-0000000000, is producing all_2_2_0"),
-        (node(2), "queue-0000000000 is producing all_2_2_0, which overlaps all_1_2_1"),
+        (node(1), "another entry, queue-0000000000, is to produce all_2_2_0"),
+        (node(2), "queue-0000000000 is to produce all_2_2_0, which overlaps all_1_2_1"),
     )
 
 

@@ -1,0 +1,138 @@
+"""The runs of a server's workers, as the sensors judge them: which live, which are over, which may
+be asked for again.
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.presence import present_runs
+from rmt_pipeline.replica.work.execute import POOLS, Pool
+
+START_MAX_S = 120.0
+"""From its launch a run has so long to begin; Dagster waits three minutes itself."""
+BEGIN_MAX_S = 60.0
+"""From its start until its worker has a session, on a busy machine."""
+ABSENT_MAX_S = 15.0
+"""A worker that lost its session is back in the next one by then."""
+PAUSE_S = 5.0
+"""After a worker that failed, and twice as long after each further one."""
+PAUSE_MAX_S = 300.0
+FAILURES_LOOKED_AT = 8
+
+_ACTIVE = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_OVER = [
+    dg.DagsterRunStatus.SUCCESS,
+    dg.DagsterRunStatus.FAILURE,
+    dg.DagsterRunStatus.CANCELED,
+]
+_FAILED = (dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE)
+
+
+class WorkerRuns:
+    """Of one server. Remembers since when a run's worker is missing, so it lives as long as what
+    watches.
+    """
+
+    def __init__(self, server: ServerContext) -> None:
+        self._server = server
+        self._missing_since_s: dict[str, float] = {}
+
+    def active(
+        self, instance: dg.DagsterInstance, *, end_dead: bool = False
+    ) -> dict[Pool, str]:
+        """The run that works each pool, or is about to.
+
+        `end_dead`: runs whose worker is gone are ended. They would stay for ever, and Dagster would
+        start no other beside them. For one thread. Raises Unavailable.
+        """
+        name, now_s = self._server.server.name, self._server.clock.now_s()
+        tags = {names.worker_tag(name, pool): pool for pool in POOLS}
+        found = dg.RunsFilter(tags={names.SERVER_TAG: name}, statuses=_ACTIVE)
+        records = [
+            record
+            for record in instance.get_run_records(found)
+            if record.dagster_run.tags.get(names.WORKER_TAG) in tags
+        ]
+        present = present_runs(self._server.keeper(), name) if records else frozenset()
+        living = {}
+        for record in records:
+            run = record.dagster_run
+            if self._lives(record, present, now_s):
+                living[tags[run.tags[names.WORKER_TAG]]] = run.run_id
+            elif end_dead:
+                self._missing_since_s.pop(run.run_id, None)
+                instance.report_run_canceled(
+                    run,
+                    f"Its worker is gone: no process has it in ZooKeeper since {ABSENT_MAX_S:g} s. "
+                    "What it had claimed is free again; the log sensor starts the next worker.",
+                )
+        return living
+
+    def pause(self, instance: dg.DagsterInstance, pool: Pool) -> str:
+        """Why no further worker of this pool is to be asked for yet, after some that failed; empty
+        when one is.
+        """
+        job = names.worker_job_name(self._server.server.name, pool)
+        over = dg.RunsFilter(job_name=job, statuses=_OVER)
+        records = instance.get_run_records(over, limit=FAILURES_LOOKED_AT)
+        failed = 0
+        while failed < len(records) and _has_failed(records[failed]):
+            failed += 1
+        if not failed:
+            return ""
+        last = records[0]
+        ended_s = last.end_time or last.update_timestamp.timestamp()
+        pause_s = min(PAUSE_S * 2 ** (failed - 1), PAUSE_MAX_S)
+        left_s = ended_s + pause_s - self._server.clock.now_s()
+        if left_s <= 0:
+            return ""
+        return (
+            f"the last {failed} {pool} workers failed, run {last.dagster_run.run_id[:8]} last"
+            f"{_error(instance, last.dagster_run.run_id)}; the next may start in {left_s:.0f} s"
+        )
+
+    def _lives(self, record: dg.RunRecord, present: frozenset[str], now_s: float) -> bool:
+        """A queued run needs no process: Dagster's daemon has it, and goes on with it after a
+        restart. One that was launched has some time to begin.
+        """
+        run = record.dagster_run
+        if run.status == dg.DagsterRunStatus.QUEUED or run.run_id in present:
+            self._missing_since_s.pop(run.run_id, None)
+            return True
+        if run.status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING):
+            return now_s - record.update_timestamp.timestamp() < START_MAX_S
+        since_s = self._missing_since_s.setdefault(run.run_id, now_s)
+        is_young = record.start_time is not None and now_s - record.start_time < BEGIN_MAX_S
+        return is_young or now_s - since_s < ABSENT_MAX_S
+
+
+def _error(instance: dg.DagsterInstance, run_id: str) -> str:
+    """What the run failed with, in a line."""
+    found = instance.get_records_for_run(run_id, of_type=set(_FAILED), limit=1).records
+    words = [_message(record.event_log_entry.dagster_event) for record in found]
+    return f": {words[0]}" if words and words[0] else ""
+
+
+def _has_failed(record: dg.RunRecord) -> bool:
+    return record.dagster_run.status == dg.DagsterRunStatus.FAILURE
+
+
+def _message(event: dg.DagsterEvent | None) -> str:
+    """The innermost cause: Dagster wraps what was raised."""
+    if event is None:
+        return ""
+    error = getattr(event.event_specific_data, "error", None)
+    while error is not None and error.cause is not None:
+        error = error.cause
+    text = event.message or "" if error is None else error.message
+    lines: Sequence[str] = text.strip().splitlines()
+    return lines[0] if lines else ""
