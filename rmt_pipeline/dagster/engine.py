@@ -13,7 +13,7 @@ from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.table import Table
 
-Standing = TypeVar("Standing")
+Kept = TypeVar("Kept")
 
 
 class _Standing:
@@ -70,14 +70,14 @@ class EngineResource(dg.ConfigurableResource[None]):
         with ServerContext.open(self.config_path or None, name, purpose=purpose) as server:
             yield server
 
-    def standing(self, name: str, make: Callable[[ServerContext], Standing]) -> Standing:
+    def standing(self, name: str, make: Callable[[ServerContext], Kept]) -> Standing:
         """What `make` made of the server, kept with its session until this process ends or the
         configuration changes: a sensor's next tick goes on where the last one stopped.
 
         For one thread at a time, as a sensor's ticks are. Raises as `server`.
         """
         config = load_config(self.config_path or None)
-        return cast("Standing", STANDING.get(config, name, make))
+        return cast("Kept", STANDING.get(config, name, make))
 
 
 def table_named(server: ServerContext, full_name: str) -> Table:

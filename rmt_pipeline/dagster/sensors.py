@@ -11,7 +11,7 @@ import dagster as dg
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.runs import WorkerRuns
-from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch, joined
+from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch, few_of
 from rmt_pipeline.replica.work.execute import Pool
 
 TICK_S = 5
@@ -45,7 +45,7 @@ def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDe
         requests = [_request(server, pool) for pool, pause in pauses.items() if not pause]
         if requests:
             return dg.SensorResult(requests)
-        return dg.SensorResult(skip_reason=joined([*pauses.values(), *watched.reasons]))
+        return dg.SensorResult(skip_reason=few_of([*pauses.values(), *watched.reasons]))
 
     return log
 

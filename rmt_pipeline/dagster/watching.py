@@ -137,10 +137,10 @@ class Watched:
     reasons: tuple[str, ...]
 
     def words(self) -> str:
-        return joined(self.reasons)
+        return few_of(self.reasons)
 
 
-def joined(reasons: Collection[str]) -> str:
+def few_of(reasons: Collection[str]) -> str:
     """The first of them, and how many more there are."""
     shown = list(reasons)[:REASONS_SHOWN_MAX]
     more = len(reasons) - len(shown)
@@ -261,7 +261,7 @@ class MutationWatch:
             proposed = [] if run else self._propose()
             left_s = until_s - clock.monotonic_s()
             if proposed or left_s <= 0:
-                return joined(proposed or self._unfinished(run))
+                return few_of(proposed or self._unfinished(run))
             self._waker.wait_s(min(left_s, RECHECK_S))
 
     def _propose(self) -> list[str]:
@@ -275,7 +275,7 @@ class MutationWatch:
             except RmtError:
                 continue  # it is among the words of what is unfinished
             if proposed:
-                parts = joined([str(one.result) for one in proposed])
+                parts = few_of([str(one.result) for one in proposed])
                 words.append(f"{name}: {len(proposed)} parts are to be mutated, into {parts}")
         return words
 
@@ -345,7 +345,7 @@ class MergeWatch:
             words, assigned = ([_assigns(run)], []) if run else self._turn()
             left_s = until_s - clock.monotonic_s()
             if assigned or left_s <= 0:
-                return joined(assigned or words)
+                return few_of(assigned or words)
             if self._waker.wait_s(min(left_s, RECHECK_S)):
                 clock.sleep_s(PAUSE_S)
 
@@ -356,7 +356,7 @@ class MergeWatch:
         reasons: list[str] = []
         for name, found in seen.items():
             if isinstance(found, _Proposed) and found.results:
-                assigned.append(f"{name}: assigned {joined(found.results)}")
+                assigned.append(f"{name}: assigned {few_of(found.results)}")
                 self._looks.look_again(name)
             else:
                 reasons.append(f"{name}: {found}")
