@@ -70,7 +70,7 @@ class EngineResource(dg.ConfigurableResource[None]):
         with ServerContext.open(self.config_path or None, name, purpose=purpose) as server:
             yield server
 
-    def standing(self, name: str, make: Callable[[ServerContext], Kept]) -> Standing:
+    def standing(self, name: str, make: Callable[[ServerContext], Kept]) -> Kept:
         """What `make` made of the server, kept with its session until this process ends or the
         configuration changes: a sensor's next tick goes on where the last one stopped.
 
