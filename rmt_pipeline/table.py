@@ -10,7 +10,7 @@ What a call needs beyond this is imported when it is made, for start-up time.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ from rmt_pipeline.replica.insert.settings import require_supported
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
+from rmt_pipeline.replica.readable import absent_error, readable_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
@@ -64,6 +65,7 @@ BLOCKS_ALWAYS_TOGETHER = (
     100  # of one partition: they fit into a commit, however long their names
 )
 SNAPSHOT_ROUNDS_MAX = 20  # a part may be merged away and removed while it is being pinned
+BROKEN_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,39 +292,70 @@ class Table:
         return found
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        """The active parts, pinned: their files stay while this is open.
+    def snapshot(
+        self, settings: Mapping[str, Any] | QuerySettings | None = None
+    ) -> Iterator[Snapshot]:
+        """The active parts, pinned: their files stay while this is open, and every byte of them
+        was compared with its hash since somebody wrote to it.
 
-        Raises MissingPart when a part is promised but its bytes are not on this disk, Corruption
-        when its manifest can't be read; it is fetched again then.
+        A part that is broken or gone is fetched again, and waited for, `broken_parts_wait_ms` at
+        most. Then raises MissingPart, or Corruption, which name the part.
         """
-        for rounds_left in reversed(range(SNAPSHOT_ROUNDS_MAX)):
-            replica = self._replica()
-            names = list(PartSet(active_parts(replica.keeper, replica.paths)))
-            pin = self.store.pin(names)
-            try:
-                pin.__enter__()
-            except MissingPart as error:
-                if rounds_left == 0:
-                    raise self._suspected(error) from error
-                continue  # merged away and removed since it was listed: list again
-            try:
-                yield self._snapshot_of(names)
-            finally:
-                pin.__exit__(None, None, None)
-            return
+        query = _query_settings(settings)
+        with ExitStack() as pinned:
+            yield self._whole_snapshot(pinned, query)
 
-    def _snapshot_of(self, names: Sequence[PartName]) -> Snapshot:
-        try:
-            parts = tuple(ActivePart(name, self.store.manifest(name)) for name in names)
-            files = tuple(path for name in names for path in self.store.files(name))
-        except Corruption as error:
-            raise self._suspected(error) from error
+    def _whole_snapshot(self, pinned: ExitStack, query: QuerySettings) -> Snapshot:
+        deadline_s = self._clock.monotonic_s() + query.broken_parts_wait_ms / 1000
+        rounds_left = SNAPSHOT_ROUNDS_MAX
+        told: Corruption | None = None
+        while True:
+            pinned.close()  # what was pinned in vain
+            replica = self._replica()
+            found = readable_parts(replica)
+            try:
+                pinned.enter_context(self.store.pin(found.active))
+                snapshot = self._snapshot_of(found.active, query)
+                if not found.absent or query.skip_broken_parts:
+                    return snapshot
+                told = told or absent_error(replica, found.absent)
+            except Corruption as error:
+                if isinstance(error, MissingPart) and rounds_left:
+                    rounds_left -= 1
+                    continue  # merged away and removed since it was listed: list again
+                told = self._suspected(replica, error)
+            if self._clock.monotonic_s() >= deadline_s:
+                raise told
+            self._clock.sleep_s(BROKEN_POLL_S)
+
+    def _snapshot_of(self, names: Sequence[PartName], query: QuerySettings) -> Snapshot:
+        look = (
+            self.store.verify_changed
+            if query.check_parts_before_reading
+            else self.store.manifest
+        )
+        parts = tuple(ActivePart(name, look(name)) for name in names)
+        files = tuple(path for name in names for path in self.store.files(name))
         return Snapshot(parts, files)
 
-    def _suspected(self, error: Corruption) -> Corruption:
+    def require_whole(self, snapshot: Snapshot) -> None:
+        """Once more, after its files were read: raises Corruption when one of them was written to
+        meanwhile and is broken. What was read of it is not to be believed.
+        """
+        for part in snapshot.parts:
+            try:
+                self.store.verify_changed(part.name)
+            except Corruption as error:
+                raise self._suspected(self.replica, error) from error
+
+    def _suspected(self, replica: Replica, error: Corruption) -> Corruption:
         """What to tell who wanted to read a part that can't be read."""
-        if suspect(self.replica, error) is None:
+        try:
+            problem = suspect(replica, error)
+        except RmtError as failure:
+            told = f"{error}; it could not be given up to be fetched again: {failure}"
+            return type(error)(told, part=error.part)
+        if problem is None:
             return error
         told = f"{error}; it is fetched again from another replica: try again when it is here"
         return type(error)(told, part=error.part)
@@ -335,18 +368,22 @@ class Table:
         with self.snapshot() as snapshot:
             return list(snapshot.files)
 
-    def dataset(self) -> "pyarrow.dataset.Dataset":
-        """The active parts as a pyarrow Dataset with the table's schema."""
+    def dataset(
+        self, settings: Mapping[str, Any] | QuerySettings | None = None
+    ) -> "pyarrow.dataset.Dataset":
+        """The active parts as a pyarrow Dataset with the table's schema. Raises as `snapshot`."""
         from rmt_pipeline.compute.read.parts import dataset_of  # noqa: PLC0415
 
-        with self.snapshot() as snapshot:
+        with self.snapshot(settings) as snapshot:
             return dataset_of(self.store, snapshot.parts, self.definition)
 
-    def spark(self, session: Any) -> Any:
-        """The active parts as a DataFrame of `session`."""
+    def spark(
+        self, session: Any, settings: Mapping[str, Any] | QuerySettings | None = None
+    ) -> Any:
+        """The active parts as a DataFrame of `session`. Raises as `snapshot`."""
         from rmt_pipeline.compute.jobs.spark import read_parts  # noqa: PLC0415
 
-        with self.snapshot() as snapshot:
+        with self.snapshot(settings) as snapshot:
             return read_parts(session, self.store, snapshot.parts, self.definition)
 
     # --- upkeep ---

@@ -23,15 +23,17 @@ import fcntl
 import os
 import resource
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmt_pipeline.protocol.errors import DiskFull
 
 CHUNK_BYTES = 1 << 20
 _FSYNCS_AT_ONCE = 8
+SETTLED_NS = 50_000_000  # longer than a tick of the clock that the kernel stamps files by
 REMOVERS_MAX = 1000  # rounds of remove_tree; each is one collision with another remover
 
 
@@ -39,6 +41,15 @@ class Lock(Protocol):
     """A lock on one file. Ends with `release` (idempotent) or with the holding process."""
 
     def release(self) -> None: ...
+
+
+class FileStamp(NamedTuple):
+    """What changes when somebody writes to a file, or puts another one in its place."""
+
+    inode: int
+    size: int
+    changed_ns: int
+    """Of the inode (ctime), which no program can set."""
 
 
 class Disk(Protocol):
@@ -101,6 +112,12 @@ class Disk(Protocol):
         """When a file's bytes or a directory's names changed last; None when there is none.
 
         In seconds since the epoch.
+        """
+        ...
+
+    def stamp(self, path: str) -> FileStamp | None:
+        """None when there is no such file; when it was changed so recently that a further change
+        might not show; and on a disk that can't tell.
         """
         ...
 
@@ -264,6 +281,16 @@ class LocalDisk:
             return os.stat(self.local_path(path)).st_mtime
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def stamp(self, path: str) -> FileStamp | None:
+        now_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        try:
+            found = os.stat(self.local_path(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if now_ns - found.st_ctime_ns < SETTLED_NS:
+            return None
+        return FileStamp(found.st_ino, found.st_size, found.st_ctime_ns)
 
     def free_bytes(self) -> int:
         found = os.statvfs(self.root)

@@ -3,9 +3,11 @@
 <part name>/                          a published part
     data-00000.parquet …              its rows in key order
     part.json                         the manifest, written last
+    whole                             since when its files are known to be whole; may be missing
 tmp_<kind>_<hint>_<attempt>/          staged: not published yet, or never
 delete_tmp_<part name>/               being removed
 detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
+given_up/<part name>/                 a part that was broken or gone, until it was fetched again
 """
 
 import re
@@ -15,6 +17,8 @@ from typing import Literal, get_args
 from rmt_pipeline.protocol.parts.name import PartName
 
 MANIFEST = "part.json"
+WHOLE = "whole"
+GIVEN_UP = "given_up"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
 

@@ -161,7 +161,8 @@ def _problem(manifest: Manifest | SimpleNamespace) -> str | None:
         return f"columns are {sorted(names)}, column hashes {sorted(manifest.column_hashes)}"
     if len(set(files)) != len(files):
         return f"a file appears twice in {files}"
-    if not all(_FILE_NAME.fullmatch(name) and name != layout.MANIFEST for name in files):
+    ours = {layout.MANIFEST, layout.WHOLE}
+    if not all(_FILE_NAME.fullmatch(name) and name not in ours for name in files):
         return f"{files} are not names of data files"
     if not all(file.size >= 0 and _HASH.fullmatch(file.hash) for file in manifest.files):
         return f"size or hash of a file is wrong: {manifest.files}"

@@ -38,6 +38,7 @@ def to_parquet(table: pa.Table, *, sorted_by: Sequence[str] = (), codec: str = "
         use_dictionary=dictionary_columns(table),
         sorting_columns=_sorting_columns(table.schema, sorted_by),
         store_schema=False,
+        write_page_checksum=True,
     )
     return sink.getvalue()
 
@@ -67,7 +68,7 @@ def chunks_of(buffer: pa.Buffer) -> Iterator[bytes]:
 def from_parquet(data: bytes) -> pa.Table:
     """A whole file from memory. Raises Corruption when it is not Parquet."""
     try:
-        return pq.ParquetFile(pa.BufferReader(data)).read()
+        return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read()
     except (pa.ArrowException, OSError) as error:
         raise Corruption(f"not a readable Parquet file: {error}") from error
 
@@ -77,7 +78,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """A file in its order, `batch_rows` rows at a time. Raises Corruption naming the file."""
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             names = None if columns is None else list(columns)
             yield from file.iter_batches(batch_size=batch_rows, columns=names)
     except FileNotFoundError:
@@ -91,13 +92,25 @@ def open_dataset(
 ) -> "pyarrow.dataset.Dataset":
     """Files of parts as one pyarrow Dataset with these columns, in this order of files.
 
-    A column that a file does not have reads as NULL.
+    A column that a file does not have reads as NULL. A page that is not as it was written is an
+    OSError when it is read.
     """
     # For start-up time.
     import pyarrow.dataset as ds  # noqa: PLC0415  as slow to import as all else here together
 
     schema = pa.schema([field.with_nullable(True) for field in arrow_schema(columns)])
-    return ds.dataset(list(files), schema=schema, format="parquet")
+    return ds.dataset(list(files), schema=schema, format=dataset_format())
+
+
+def dataset_format() -> "pyarrow.dataset.ParquetFileFormat":
+    """Parquet whose pages are compared with their check sums when they are read."""
+    import pyarrow.dataset as ds  # noqa: PLC0415  start-up: see above
+
+    return ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+            page_checksum_verification=True
+        )
+    )
 
 
 def row_group_rows(rows: int, size_bytes: int) -> int:

@@ -26,12 +26,14 @@ from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.store.whole_parts import WholeParts
 from rmt_pipeline.system import IdSource
 
 MANIFESTS_CACHED_MAX = (
     100_000  # about 2 kB each; who looks at more, one after another, reads all
 )
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENOENT, errno.EISDIR)
+_WRITTEN_WHOLE: tuple[layout.StageKind, ...] = ("insert", "merge", "fetch")
 HELD_TOGETHER_MAX = 256  # locks, each a file descriptor
 
 Sure = Callable[[Sequence[PartName]], Collection[PartName]]
@@ -54,6 +56,7 @@ class PartStore:
         self._durable = durable
         self._cache: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
         self._cache_lock = threading.Lock()
+        self._whole = WholeParts(disk)
         self._make_root()
 
     @property
@@ -197,6 +200,7 @@ class PartStore:
 
     def _publish_one(self, staged: StagedPart, part: PartName) -> None:
         assert staged.manifest.partition_id == part.partition
+        self._note_whole(staged)
         try:
             self._disk.rename(self._path(staged.directory), self._path(str(part)))
         except FileNotFoundError:
@@ -213,6 +217,16 @@ class PartStore:
                     f"{staged.directory} ({staged.manifest.content_hash:032x})"
                 ) from None
             self.discard(staged)
+
+    def _note_whole(self, staged: StagedPart) -> None:
+        """Its bytes were compared with their hashes while they were written: the first who reads
+        it need not do so again. What may be links to another part's files was not.
+        """
+        name = layout.parse_staged(staged.directory)
+        if staged.is_clone or name is None or name.kind not in _WRITTEN_WHOLE:
+            return
+        directory = self._path(staged.directory)
+        self._whole.learn(directory, self._whole.note_now(directory, staged.manifest))
 
     def withdraw(
         self, part: PartName, staged: StagedPart, sure: Callable[[], bool] | None = None
@@ -360,6 +374,15 @@ class PartStore:
                 raise Corruption(f"{shown} has hash {found}, expected {file.hash}", part=part)
         return manifest
 
+    def verify_changed(self, part: PartName) -> Manifest:
+        """As `verify`; no byte is read of a part that is known to be whole."""
+        manifest, directory = self.manifest(part), self._path(str(part))
+        note = self._whole.note_now(directory, manifest)
+        if not self._whole.is_known(directory, note):
+            self.verify(part)
+            self._whole.learn(directory, note)
+        return manifest
+
     @contextlib.contextmanager
     def _reading(self, part: PartName) -> Iterator[None]:
         """What the disk can't read is as bad as what it reads wrong."""
@@ -398,6 +421,29 @@ class PartStore:
             return self._disk.size(manifest) is not None
         lock.release()
         return False
+
+    # Given up: what a reader must not go without
+
+    def give_up(self, part: PartName) -> None:
+        """Mark that the part's rows are not to be had here until it is fetched again. Idempotent.
+        Safe when this returns, also from a crash of the host.
+        """
+        self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
+        self._sync_names(layout.GIVEN_UP)
+        self._sync_names()
+
+    def given_up(self) -> list[PartName]:
+        """What is marked, sorted; also what has been fetched since."""
+        found = map(PartName.try_parse, self._disk.list(self._path(layout.GIVEN_UP)))
+        return sorted(part for part in found if part is not None)
+
+    def given_up_s(self, part: PartName) -> float | None:
+        """When it was marked, in seconds since the epoch; None when it is not."""
+        return self._disk.modified_s(self._path(layout.GIVEN_UP, str(part)))
+
+    def forget_given_up(self, part: PartName) -> None:
+        """It is here again, or nobody wants it any more."""
+        self._disk.remove_tree(self._path(layout.GIVEN_UP, str(part)))
 
     # Leaving
 

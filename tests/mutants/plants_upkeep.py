@@ -1,13 +1,12 @@
 """Planted bugs of start, clone, clean-up and mutations, and of bytes; see `plants`."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rmt_pipeline import table
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.mutations import Mutations
@@ -15,7 +14,7 @@ from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
-from rmt_pipeline.replica import accounting, claims
+from rmt_pipeline.replica import accounting, claims, readable
 from rmt_pipeline.replica.alter import apply as alter_apply
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import clone
@@ -177,7 +176,22 @@ def one_partition_per_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def covered_parts_are_read_too(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(table, "PartSet", sorted)
+    patch.setattr(readable, "PartSet", _AllParts)
+
+
+class _AllParts(list[PartName]):
+    """As a PartSet that keeps what is covered."""
+
+    def __init__(self, parts: Iterable[PartName]) -> None:
+        super().__init__(sorted(parts))
+
+    def containing(self, part: PartName) -> PartName | None:
+        return PartSet(self).containing(part)
+
+
+def given_up_without_a_mark(patch: pytest.MonkeyPatch) -> None:
+    """Until it is fetched again, readers go without its rows."""
+    patch.setattr(PartStore, "give_up", lambda self, part: None)
 
 
 # --- mutations ---

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from rmt_pipeline.store.disk import fsync_tree
+from rmt_pipeline.store.disk import FileStamp, fsync_tree
 from tests.support.fake_disk import FakeDisk, FakeLock
 from tests.support.schedule import Kind
 from tests.support.world import Process
@@ -75,6 +75,9 @@ class SimDisk:
 
     def modified_s(self, path: str) -> float | None:
         return self._disk.modified_s(path)
+
+    def stamp(self, path: str) -> FileStamp | None:
+        return self._disk.stamp(path)
 
     def free_bytes(self) -> int:
         return self._disk.free_bytes()

@@ -440,7 +440,8 @@ def read_parts(
     sources = [part.source for part in found if part.constants != ()]
     if not files and not sources:
         return session.createDataFrame([], schema)
-    frame = session.read.schema(schema).parquet(*files) if files else None
+    reader = session.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
+    frame = reader.parquet(*files) if files else None
     if sources:
         numbers = session.range(0, len(sources), 1, len(sources))
         convert = partial(converted_batches, sources, columns, to_arrow_schema(schema))

@@ -21,7 +21,7 @@ from rmt_pipeline.protocol.alter.history import is_current, stored_as, stored_co
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.store.parquet import open_dataset
+from rmt_pipeline.store.parquet import dataset_format, open_dataset
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 
@@ -115,7 +115,7 @@ def _fragments(parts: Sequence[ReadablePart], schema: pa.Schema) -> "pyarrow.dat
     """Files, and what is known of columns that they lack: as Arrow knows partitions."""
     import pyarrow.dataset as ds  # noqa: PLC0415  start-up: see above
 
-    form, disk = ds.ParquetFileFormat(), fs.LocalFileSystem()
+    form, disk = dataset_format(), fs.LocalFileSystem()
     fragments = []
     for part in parts:
         known = ds.scalar(True)

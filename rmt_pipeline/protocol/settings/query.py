@@ -51,6 +51,20 @@ class QuerySettings:
     do_not_merge_across_partitions_select_final: bool = setting(
         default=False, description="FINAL merges the rows of each partition by themselves"
     )
+    check_parts_before_reading: bool = setting(
+        default=True,
+        description="files of parts that were written to since they were last known to be whole "
+        "are compared with their hashes first",
+    )
+    broken_parts_wait_ms: int = setting(
+        10_000,
+        "how long a query waits for a broken part to be fetched again before it fails",
+        "Milliseconds",
+    )
+    skip_broken_parts: bool = setting(
+        default=False,
+        description="answer without the parts that are broken and not fetched again yet",
+    )
     max_threads: int = setting(0, "threads of one statement; 0 is the number of cores")
 
     # --- waiting

@@ -276,6 +276,8 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
         problem = _problem(look or replica.store.inspect, part)
         if problem is None:
             return None
+        # Before it is no longer promised: else a reader in between would go without its rows.
+        replica.store.give_up(part)
         entry = GetPart(create_time=promise[1].created_ms // 1000, source_replica="", part=part)
         ops = transactions.refetch_part(
             paths,

@@ -24,6 +24,7 @@ from rmt_pipeline.sql.system.tables import SYSTEM_TABLES
 from rmt_pipeline.syntax.nodes import Query
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Answer, SelectStatement
+from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import conform
 from rmt_pipeline.translate.select.query import translate_query
@@ -43,8 +44,8 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
     """The answer, not read yet.
 
     Raises what is wrong with the query: SyntaxProblem, UnknownTable, UnknownColumn,
-    UnknownFunction; MissingPart when a part's files are gone; while reading, BadValue for a value
-    that cannot be computed.
+    UnknownFunction; MissingPart or Corruption for a part that is not here again in time; while
+    reading, BadValue for a value that cannot be computed, and Corruption, also behind the last row.
     """
     settings = session.query_settings(statement.answer.settings)
     sources = _Sources(session, statement.query, statement.answer.settings)
@@ -60,13 +61,13 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
         sources.pinned.callback(connection.close)
         for name, table in sources.tables.items():
             connection.register(name, table)
-        reader = _run(connection, translated.sql, statement.text)
+        reader = _run(connection, translated.sql, statement.text, sources)
     except BaseException:
         sources.pinned.close()
         raise
     columns = tuple(ResultColumn(column.name, column.type) for column in translated.columns)
     types = [column.type for column in columns]
-    batches = _batches(reader, types, statement.text, sources.pinned)
+    batches = _batches(reader, types, statement.text, sources)
     return Rows(columns, batches, statement.answer.format)
 
 
@@ -74,24 +75,29 @@ def _spill_directory(session: SessionContext) -> Path:
     return session.server.catalog.data / "tmp"
 
 
-def _run(connection: duckdb.DuckDBPyConnection, sql: str, query: str) -> pa.RecordBatchReader:
+def _run(
+    connection: duckdb.DuckDBPyConnection, sql: str, query: str, sources: "_Sources"
+) -> pa.RecordBatchReader:
     try:
         return connection.sql(sql).to_arrow_reader(BATCH_ROWS)
     except duckdb.Error as error:
+        sources.require_whole()
         raise user_error(error, query) from error
 
 
 def _batches(
-    reader: pa.RecordBatchReader, types: list[DataType], query: str, pinned: ExitStack
+    reader: pa.RecordBatchReader, types: list[DataType], query: str, sources: "_Sources"
 ) -> Iterator[pa.RecordBatch]:
     names = [str(place) for place in range(len(types))]
-    with pinned:
+    with sources.pinned:
         while True:
             try:
                 batch = reader.read_next_batch()
             except StopIteration:
+                sources.require_whole()
                 return
             except (duckdb.Error, pa.ArrowException) as error:
+                sources.require_whole()
                 raise user_error(duckdb.Error(str(error)), query) from error
             arrays = [
                 conform(array, data_type)
@@ -110,7 +116,13 @@ class _Sources:
     pinned: ExitStack = field(default_factory=ExitStack)
     directories: list[Path] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
+    read: list[tuple[Table, Snapshot]] = field(default_factory=list)
     _known: dict[tuple[str, str, bool], Relation] = field(default_factory=dict)
+
+    def require_whole(self) -> None:
+        """Raises Corruption when files were written to while they were read, and are broken."""
+        for table, snapshot in self.read:
+            table.require_whole(snapshot)
 
     def resolve(self, database: str | None, name: str, final: bool) -> Relation:
         """Raises UnknownTable, UnknownDatabase, ZooKeeperUnreachable."""
@@ -146,9 +158,11 @@ class _Sources:
 
     def _table(self, database: str, name: str, final: bool) -> Relation:
         table = self.session.server.table(name, database)
-        snapshot = self.pinned.enter_context(table.snapshot())
-        self.directories.append(self.session.server.catalog.table_directory(table.definition))
         settings = self.session.query_settings(self.settings)
+        snapshot = self.pinned.enter_context(table.snapshot(settings))
+        if settings.check_parts_before_reading:
+            self.read.append((table, snapshot))
+        self.directories.append(self.session.server.catalog.table_directory(table.definition))
         if not (final or settings.final) or not merges_rows(table.definition):
             return table_relation(table, snapshot, self.query)
         server = self.session.server

@@ -1,0 +1,74 @@
+"""Which parts a reader reads, and which of its rows it can't have now."""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.log.entry import DropPart, DropRange, virtual_parts
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.snapshot import active_parts, queued_entries
+
+MARK_KEPT_S = 600.0  # longer than any answer of ZooKeeper to who gives a part up may take
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableParts:
+    """The active parts, sorted by name; `absent` are those that were broken or gone and are not
+    fetched again yet: an answer without their rows would be wrong.
+    """
+
+    active: tuple[PartName, ...]
+    absent: tuple[PartName, ...]
+
+
+def readable_parts(replica: Replica) -> ReadableParts:
+    """Raises ReplicaDropped.
+
+    A part that is given up is marked on this disk, then in one multi its promise goes and its fetch
+    is queued; in another the fetch ends and the promise is back. So a part that is missing from the
+    promises was marked before they were read. If the queue, which is read after the promises, does
+    not make it, then it was fetched between the two reads, and the promises, which are read once
+    more, have it; or it was dropped.
+    """
+    keeper, paths, store = replica.keeper, replica.paths, replica.store
+    active = PartSet(active_parts(keeper, paths))
+    marked = store.given_up()
+    if not marked:
+        return ReadableParts(tuple(active), ())
+    absent: list[PartName] = []
+    if any(active.containing(part) is None for part in marked):
+        queued = [
+            made
+            for entry in queued_entries(keeper, paths, replica.memory.queue)
+            if not isinstance(entry, DropRange | DropPart)
+            for made in virtual_parts(entry)
+        ]
+        active = PartSet(active_parts(keeper, paths))
+        absent = [
+            part
+            for part in marked
+            if active.containing(part) is None and any(made.contains(part) for made in queued)
+        ]
+    _forget_old_marks(replica, [part for part in marked if part not in absent])
+    return ReadableParts(tuple(active), tuple(absent))
+
+
+def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:
+    """Not at once: who has marked a part may be about to give it up."""
+    for part in settled:
+        marked_s = replica.store.given_up_s(part)
+        if marked_s is not None and replica.clock.now_s() - marked_s > MARK_KEPT_S:
+            replica.store.forget_given_up(part)
+
+
+def absent_error(replica: Replica, absent: tuple[PartName, ...]) -> MissingPart:
+    """What a reader is told who can't have all rows."""
+    first = absent[0]
+    more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
+    return MissingPart(
+        f"part {first}{more} of {replica} was broken or gone, and it is fetched again from another "
+        "replica: try again when it is here (system.replication_queue says what it waits for), "
+        "read on another server, or without its rows: SETTINGS skip_broken_parts = 1",
+        part=first,
+    )

@@ -1,0 +1,253 @@
+"""A reader never gets rows that are not what was written, whatever happens to the files."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+
+import pyarrow as pa
+import pytest
+
+from rmt_pipeline.protocol.errors import Corruption, MissingPart
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.disk import SETTLED_NS, LocalDisk
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.zookeeper.keeper import Delete
+from tests.support.fake_keeper import FakeKeeper
+from tests.support.local_replicas import Replicas, StillClock
+from tests.support.local_session import create, local_session, rows
+from tests.support.parts import CountedIds
+
+VALUES = range(200)
+AT_ONCE = {"broken_parts_wait_ms": 0}
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """One part on both replicas."""
+    with Replicas(tmp_path) as opened:
+        opened.insert("r1", *VALUES)
+        opened.step("r1", "fetch")
+        opened.step("r2", "fetch")
+        opened.clock.passed_s += 1000
+        yield opened
+
+
+def data_file(replicas: Replicas, name: str = "r2") -> Path:
+    [part] = replicas.stores[name].parts()
+    return Path(replicas.stores[name].directory(part)) / "data-00000.parquet"
+
+
+def flip(file: Path, at: int) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        [byte] = opened.read(1)
+        opened.seek(at)
+        opened.write(bytes([byte ^ 0x10]))
+
+
+def settle() -> None:
+    """Until a further change of a file shows in its time of change."""
+    sleep(2 * SETTLED_NS / 1e9)
+
+
+def read(replicas: Replicas, **settings: object) -> list[int]:
+    """What a reader on r2 gets, who does not wait."""
+    dataset = replicas.table("r2").dataset({**AT_ONCE, **settings})
+    return sorted(dataset.to_table().column("n").to_pylist())
+
+
+def positions(file: Path) -> range:
+    size = file.stat().st_size
+    return range(0, size, max(1, size // 60))
+
+
+def test_no_flipped_byte_is_answered_and_each_is_healed(replicas):
+    settle()
+    for at in positions(data_file(replicas)):
+        flip(data_file(replicas), at)
+        with pytest.raises(Corruption, match=r"0_0_0.*fetched again"):
+            read(replicas)
+        with pytest.raises(MissingPart, match=r"0_0_0.*fetched again"):
+            read(replicas)  # who comes second does not go without its rows
+        assert read(replicas, skip_broken_parts=True) == []
+        step = replicas.step("r2", "fetch")
+        assert [done.error for done in step.done] == [""], at
+        assert read(replicas) == list(VALUES)
+
+
+def test_who_waits_gets_the_answer_once_the_part_is_here(replicas, monkeypatch):
+    def sleep_s(clock: StillClock, seconds: float) -> None:
+        clock.passed_s += seconds
+        if len(naps) == 5:
+            replicas.step("r2", "fetch")
+        naps.append(seconds)
+
+    naps: list[float] = []
+    settle()
+    flip(data_file(replicas), 40)
+    monkeypatch.setattr(StillClock, "sleep_s", sleep_s)
+    assert replicas.table("r2").dataset().to_table().num_rows == len(VALUES)
+    assert len(naps) == 6
+
+
+def test_a_removed_directory_is_told_and_healed(replicas):
+    file = data_file(replicas)
+    for each in file.parent.iterdir():
+        each.unlink()
+    file.parent.rmdir()
+    for _ in range(2):
+        with pytest.raises(MissingPart, match="fetched again"):
+            read(replicas)
+    replicas.step("r2", "fetch")
+    assert read(replicas) == list(VALUES)
+
+
+def test_the_mark_is_there_before_the_promise_is_gone(replicas, monkeypatch):
+    marked = []
+    multi = FakeKeeper.multi
+
+    def look(keeper: FakeKeeper, ops):
+        marked.append(replicas.stores["r2"].given_up())
+        return multi(keeper, ops)
+
+    flip(data_file(replicas), 40)
+    monkeypatch.setattr(FakeKeeper, "multi", look)
+    with pytest.raises(Corruption):
+        read(replicas)
+    assert [str(part) for part in marked[0]] == ["all_0_0_0"]
+
+
+def test_who_reads_between_the_two_reads_of_the_promises_misses_nothing(replicas, monkeypatch):
+    """1. The promises are read: the part is given up. 2. It is fetched. 3. The queue is read."""
+    flip(data_file(replicas), 40)
+    with pytest.raises(Corruption):
+        read(replicas)
+    given_up = PartStore.given_up
+
+    def fetched_now(store: PartStore):
+        found = given_up(store)
+        monkeypatch.setattr(PartStore, "given_up", given_up)
+        replicas.step("r2", "fetch")
+        return found
+
+    monkeypatch.setattr(PartStore, "given_up", fetched_now)
+    assert read(replicas) == list(VALUES)
+
+
+def test_a_part_that_nobody_fetches_any_more_is_not_waited_for(replicas):
+    """Its partition was dropped, say."""
+    flip(data_file(replicas), 40)
+    with pytest.raises(Corruption):
+        read(replicas)
+    replica = replicas["r2"]
+    for node in replica.keeper.children(replica.paths.queue):
+        replica.keeper.multi([Delete(replica.paths.queue_entry(node))])
+    assert read(replicas) == []
+    assert replica.store.given_up() != []
+    replicas.clock.passed_s += 1e10  # the mark is old then, by any clock
+    assert read(replicas) == []
+    assert replica.store.given_up() == []
+
+
+def test_bytes_that_nobody_wrote_to_are_read_once_per_host(replicas, monkeypatch):
+    settle()
+    assert read(replicas) == list(VALUES)
+
+    def fail(*_: object) -> None:
+        pytest.fail("the bytes were hashed again")
+
+    monkeypatch.setattr(LocalDisk, "chunks", fail)
+    assert read(replicas) == list(VALUES)
+    another_process = PartStore(LocalDisk(replicas.stores["r2"].disk.root), ids=CountedIds())
+    [part] = another_process.parts()
+    another_process.verify_changed(part)
+
+
+def test_a_file_that_pretends_to_be_old_is_read_again(replicas):
+    settle()
+    assert read(replicas) == list(VALUES)
+    file = data_file(replicas)
+    before = file.stat()
+    flip(file, 40)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(Corruption):
+        read(replicas)
+
+
+def test_a_change_right_after_the_file_was_written_is_seen(replicas):
+    """A time of change of the same tick shows nothing, so no note is made of it."""
+    part = replicas.insert("r2", 1000, 1001)
+    directory = Path(replicas.stores["r2"].directory(part))
+    flip(directory / "data-00000.parquet", 40)
+    with pytest.raises(Corruption):
+        read(replicas)
+
+
+def test_what_was_read_of_a_clone_is_not_believed_of_its_files(replicas):
+    """A hard link has the bytes of its source, whether they are right or not."""
+    store = replicas.stores["r2"]
+    [part] = store.parts()
+    flip(data_file(replicas), 40)
+    settle()
+    staged = store.clone(part, "mutate", str(part))
+    target = PartName.parse(f"{part}_1")
+    store.publish(staged, target)
+    with pytest.raises(Corruption):
+        store.verify_changed(target)
+
+
+# --- SQL ---
+
+
+@pytest.fixture
+def session(tmp_path) -> Iterator[Session]:
+    """Of a server whose table no other has."""
+    with local_session(tmp_path) as opened:
+        create(
+            opened,
+            "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n",
+        )
+        opened.execute("INSERT INTO t SELECT number FROM system.numbers LIMIT 200000")
+        opened.execute("SET broken_parts_wait_ms = 0")
+        yield opened
+
+
+def file_of(session: Session) -> Path:
+    store = session.context.server.table("t").store
+    [part] = store.parts()
+    return Path(store.directory(part)) / layout.data_file(0)
+
+
+@pytest.mark.parametrize("query", ["SELECT sum(n) FROM t", "SELECT count() FROM t"])
+@pytest.mark.parametrize("at", [0.3, 0.99])
+def test_a_query_fails_and_names_part_and_remedy(session, query, at):
+    file = file_of(session)
+    flip(file, int(file.stat().st_size * at))
+    for _ in range(2):
+        with pytest.raises(Corruption, match=r"all_0_0_0.*fetched again"):
+            rows(session, query)
+    [(left,)] = rows(session, f"{query} SETTINGS skip_broken_parts = 1")
+    assert left == 0
+
+
+def test_a_byte_that_changes_while_it_is_read_is_told_at_the_end(session):
+    settle()
+    answer = session.execute("SELECT n FROM t")
+    batches = iter(answer.batches)
+    next(batches)
+    flip(file_of(session), 400)
+    with pytest.raises((Corruption, pa.ArrowException), match="all_0_0_0"):
+        list(batches)
+
+
+def test_who_does_not_want_it_is_not_kept_from_reading(session):
+    settle()
+    file = file_of(session)
+    flip(file, file.stat().st_size - 6)  # in the length of the footer: DuckDB can't read it
+    with pytest.raises(Exception, match="data-00000") as failed:
+        rows(session, "SELECT sum(n) FROM t SETTINGS check_parts_before_reading = 0")
+    assert not isinstance(failed.value, Corruption)
+    assert session.context.server.table("t").store.given_up() == []
