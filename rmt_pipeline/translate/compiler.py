@@ -114,7 +114,8 @@ class Compiler:
     `aggregates` is why aggregate functions are refused, or empty when they are allowed;
     `windows` the same of functions OVER a window.
     `inside` looks up names inside of them. `named_windows` are those of the WINDOW clause,
-    `variables` the parameters of lambdas, `bound` the parts that are known already.
+    `variables` the parameters of lambdas, `bound` the parts that are known already, `session`
+    what functions about the session answer, by their names.
     """
 
     lookup: Lookup
@@ -125,6 +126,7 @@ class Compiler:
     named_windows: Mapping[str, WindowSpec] = field(default_factory=dict)
     variables: Mapping[str, Typed] = field(default_factory=dict)
     bound: Mapping[Node, Typed] = field(default_factory=dict)
+    session: Mapping[str, str] = field(default_factory=dict)
     inside: Lookup | None = None
     inside_bound: Mapping[Node, Typed] = field(default_factory=dict)
 
@@ -202,6 +204,10 @@ class Compiler:
             raise WrongArguments(
                 f"{call.name} takes {wanted} arguments, not {count}: {canonical(call)}"
             )
+        if found.windowed and self.windows:
+            raise TypeProblem(f"{self.windows}: {canonical(call)}")
+        if found.name in self.session:
+            return literal(Literal(self.session[found.name]))
         arguments = [self.compile(each) for each in call.arguments]
         if found.name not in SEES_NULL and any(each.is_null_literal for each in arguments):
             return literal(Literal(None))
@@ -267,6 +273,7 @@ class Compiler:
             inner = replace(
                 self,
                 aggregates=reason,
+                windows="a window function inside of an aggregate function",
                 lookup=self.inside or self.lookup,
                 bound=self.inside_bound,
             )

@@ -6,16 +6,20 @@ cannot be loaded, Python variables cannot be read, and the configuration is lock
 """
 
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.types.escapes import duckdb_text
 
 MEMORY_BYTES = 512 * 1024 * 1024
 THREADS = 2
+SLEEP, SLEEP_EACH_ROW = "rmt_sleep", "rmt_sleep_each_row"
+SLEEP_MAX_S = 3  # per block of rows, as in the original
 
 _local = threading.local()
 
@@ -24,6 +28,20 @@ class OutOfMemory(UserError):
     """The query needs more memory than it may have."""
 
     code = "MEMORY_LIMIT_EXCEEDED"
+
+
+class Thrown(UserError):
+    """The query's own `throwIf`."""
+
+    code = "FUNCTION_THROW_IF_VALUE_IS_NON_ZERO"
+    MARK = "throwIf: "
+
+
+class TooSlow(UserError):
+    """The query would sleep for longer than it may."""
+
+    code = "TOO_SLOW"
+    MARK = "sleepEachRow: "
 
 
 def open_connection(
@@ -63,7 +81,28 @@ def open_connection(
     }
     for name, value in settings.items():
         connection.execute(f"SET {name} = {value}")
+    for name, function in ((SLEEP, _sleep), (SLEEP_EACH_ROW, _sleep_each_row)):
+        connection.create_function(
+            name, function, ["DOUBLE"], "UTINYINT", type="arrow", side_effects=True
+        )
     return connection
+
+
+def _sleep(seconds: pa.ChunkedArray) -> pa.Array:
+    """Once for a block of rows; they are all the same constant."""
+    time.sleep(seconds[0].as_py())
+    return pa.repeat(pa.scalar(0, pa.uint8()), len(seconds))
+
+
+def _sleep_each_row(seconds: pa.ChunkedArray) -> pa.Array:
+    whole = seconds[0].as_py() * len(seconds)
+    if whole > SLEEP_MAX_S:
+        raise TooSlow(
+            f"{TooSlow.MARK}the longest sleep is {SLEEP_MAX_S} seconds for a block of rows, not "
+            f"{whole:g} for {len(seconds)}"
+        )
+    time.sleep(whole)
+    return pa.repeat(pa.scalar(0, pa.uint8()), len(seconds))
 
 
 def thread_connection() -> duckdb.DuckDBPyConnection:
@@ -93,6 +132,10 @@ def user_error(problem: duckdb.Error, what: str) -> UserError:
     reason = str(problem).split("\nLINE ")[0].split("\n\n")[0].strip()
     for prefix in ("Invalid Input Error: ", "Conversion Error: ", "Out of Range Error: "):
         reason = reason.removeprefix(prefix)
+    for named in (Thrown, TooSlow):
+        _, mark, said = reason.partition(named.MARK)
+        if mark:
+            return named(f"{said}, in {shown}")
     if isinstance(problem, duckdb.OutOfMemoryException):
         return OutOfMemory(f"not enough memory for {shown}: {reason}")
     return BadValue(f"cannot compute {shown}: {reason}")

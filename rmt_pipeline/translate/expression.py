@@ -17,6 +17,9 @@ from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.names import unknown_column, with_elements
 from rmt_pipeline.types.data_type import DataType
 
+Session = tuple[tuple[str, str], ...]
+"""Functions about the session, and their answers."""
+
 
 @dataclass(frozen=True)
 class Expression:
@@ -54,9 +57,14 @@ def compile_expression(
 
 
 def compile_node(
-    node: Node, columns: Sequence[NamedType], *, allow_nondeterministic: bool = False
+    node: Node,
+    columns: Sequence[NamedType],
+    *,
+    allow_nondeterministic: bool = False,
+    session: Session = (),
 ) -> Expression:
-    """Checks an expression against the columns and the allow-list.
+    """Checks an expression against the columns and the allow-list. `session` is what functions
+    about it answer; nothing that is stored has one.
 
     Raises a UserError: SyntaxProblem, UnknownColumn (with close names), UnknownFunction,
     NotImplementedStatement (subqueries), or what is wrong with types and arguments. Nothing is
@@ -64,7 +72,7 @@ def compile_node(
     """
     known = tuple((each.name, each.type) for each in columns)
     try:
-        return _compiled(node, known, allow_nondeterministic)
+        return _compiled(node, known, allow_nondeterministic, session)
     except RecursionError:
         raise SyntaxProblem("an expression is nested too deeply") from None
 
@@ -73,18 +81,15 @@ def compile_node(
 def _compiled_text(
     text: str, columns: tuple[tuple[str, str], ...], allow_nondeterministic: bool
 ) -> Expression:
-    return _compiled(parse_expression(text), columns, allow_nondeterministic)
+    return _compiled(parse_expression(text), columns, allow_nondeterministic, ())
 
 
 @lru_cache(maxsize=2048)
 def _compiled(
-    node: Node, columns: tuple[tuple[str, str], ...], allow_nondeterministic: bool
-) -> Expression:
-    return _compile(node, columns, allow_nondeterministic=allow_nondeterministic)
-
-
-def _compile(
-    node: Node, columns: tuple[tuple[str, str], ...], *, allow_nondeterministic: bool
+    node: Node,
+    columns: tuple[tuple[str, str], ...],
+    allow_nondeterministic: bool,
+    session: Session,
 ) -> Expression:
     types = dict(columns)
     used: dict[str, None] = {}
@@ -97,7 +102,7 @@ def _compile(
                 return with_elements(column(name, parse_type(types[name])), rest)
         raise unknown_column(parts, types)
 
-    compiler = Compiler(lookup, nondeterministic=allow_nondeterministic)
+    compiler = Compiler(lookup, nondeterministic=allow_nondeterministic, session=dict(session))
     try:
         typed = compiler.compile(node)
     except UserError as problem:

@@ -1,6 +1,7 @@
 """ClickHouse itself (the chdb package), asked for the right answer."""
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 
 import chdb
@@ -29,6 +30,8 @@ def ask(query: str, output: str = "TSV") -> str:
     try:
         answer = connection().query(f"{query} {SETTINGS}", output)
     except Exception as problem:  # noqa: BLE001  chdb has no class of its own
+        with suppress(Exception):  # chdb answers the next query with what was left of this one
+            connection().query("SELECT 0")
         raise ClickHouseRefused(str(problem)) from None
     return answer.bytes().decode("utf-8", "surrogateescape").removesuffix("\n")
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from rmt_pipeline.protocol.settings.neutral import NEUTRAL_QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.setting import Setting, Value, find, setting, settings_of
 
 BLOCK_ROWS = 1_048_545
@@ -66,6 +67,7 @@ class QuerySettings:
         description="answer without the parts that are broken and not fetched again yet",
     )
     max_threads: int = setting(0, "threads of one statement; 0 is the number of cores")
+    max_memory_usage: int = setting(0, "bytes that a query may use before it fails; 0 is 1 GiB")
 
     # --- waiting
     alter_sync: int = setting(1, "wait for: 0 nobody, 1 this replica, 2 all, 3 the active ones")
@@ -119,7 +121,9 @@ class QuerySettings:
         values: dict[str, Any] = {}
         for name, text in given.items():
             found = find_query_setting(name)
-            values[found.name] = found.parse(text)
+            value = found.parse(text)
+            if found.name in QUERY_SETTINGS:
+                values[found.name] = value
         return cls(**values)
 
 
@@ -127,8 +131,8 @@ QUERY_SETTINGS: Mapping[str, Setting] = settings_of(QuerySettings, "query")
 
 
 def find_query_setting(name: str) -> Setting:
-    """Raises UnknownSetting with the nearest names."""
-    return find(QUERY_SETTINGS, name, ALIASES)
+    """One that works here, or a neutral one. Raises UnknownSetting with the nearest names."""
+    return NEUTRAL_QUERY_SETTINGS.get(name) or find(QUERY_SETTINGS, name, ALIASES)
 
 
 def parse_query_setting(name: str, text: str) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from rmt_pipeline.protocol.settings.neutral import NEUTRAL_TABLE_SETTINGS
 from rmt_pipeline.protocol.settings.setting import Setting, Value, find, setting, settings_of
 
 MIB = 1024**2
@@ -171,15 +172,15 @@ class TableSettings:
         values: dict[str, Any] = {
             name: find_table_setting(name).parse(text) for name, text in given.items()
         }
-        return cls(**values)
+        return cls(**{name: values[name] for name in values if name in TABLE_SETTINGS})
 
 
 TABLE_SETTINGS: Mapping[str, Setting] = settings_of(TableSettings, "table")
 
 
 def find_table_setting(name: str) -> Setting:
-    """Raises UnknownSetting with the nearest names."""
-    return find(TABLE_SETTINGS, name, {})
+    """One that works here, or a neutral one. Raises UnknownSetting with the nearest names."""
+    return NEUTRAL_TABLE_SETTINGS.get(name) or find(TABLE_SETTINGS, name, {})
 
 
 def parse_table_setting(name: str, text: str) -> Value:

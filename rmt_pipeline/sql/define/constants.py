@@ -12,7 +12,7 @@ import pyarrow as pa
 from rmt_pipeline.syntax.nodes import Literal, Node
 from rmt_pipeline.syntax.special_forms import cast
 from rmt_pipeline.translate.evaluate import evaluate
-from rmt_pipeline.translate.expression import compile_node
+from rmt_pipeline.translate.expression import Session, compile_node
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.from_text import parse_value
 from rmt_pipeline.types.to_text import column_values
@@ -20,13 +20,16 @@ from rmt_pipeline.types.to_text import column_values
 _ONE_ROW = pa.table({"one": pa.array([0], pa.uint8())})
 
 
-def evaluate_constants(nodes: Sequence[Node], data_type: DataType) -> list[object]:
+def evaluate_constants(
+    nodes: Sequence[Node], data_type: DataType, session: Session = ()
+) -> list[object]:
     """Their values in the stored form of `data_type`, to which each is cast.
 
     Raises UserError when one of them is no constant, or does not fit the type.
     """
     expressions = [
-        compile_node(cast(node, data_type), (), allow_nondeterministic=True) for node in nodes
+        compile_node(cast(node, data_type), (), allow_nondeterministic=True, session=session)
+        for node in nodes
     ]
     return [column_values(array)[0] for array in evaluate(expressions, _ONE_ROW)]
 

@@ -1,8 +1,11 @@
 """What a client's statements are carried out with: its server, database and settings."""
 
+import getpass
+import socket
 from collections.abc import Mapping
 from typing import BinaryIO
 
+from rmt_pipeline import __version__
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.settings.query import QuerySettings, find_query_setting
 from rmt_pipeline.syntax.settings import Settings
@@ -33,6 +36,15 @@ class SessionContext:
     def query_settings(self, own: Settings = ()) -> QuerySettings:
         """The session's settings, and over them a statement's own."""
         return QuerySettings.of(self._settings | _checked(own))
+
+    def session_values(self) -> dict[str, str]:
+        """What functions about the session answer. The user is the account that runs this."""
+        return {
+            "currentDatabase": self.database,
+            "currentUser": getpass.getuser(),
+            "hostName": socket.gethostname(),
+            "version": __version__,
+        }
 
     def database_of(self, table: TableName) -> str:
         return table.database or self.database

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ def insert(session: SessionContext, statement: Insert) -> Done:
     with ExitStack() as until:
         match statement.source:
             case ValuesText() as values:
-                data = _values(values, names, definition, settings)
+                data = _values(values, names, definition, settings, session)
             case InlineRows() as rows:
                 data = input_rows(rows, session.stdin, until)
             case FromFile() as file:
@@ -77,10 +78,12 @@ def _values(
     names: Sequence[str],
     definition: TableDefinition,
     settings: QuerySettings,
+    session: SessionContext,
 ) -> pa.Table:
     types = {column.name: column.type for column in definition.columns}
     columns = [ResultColumn(name, parse_type(types[name])) for name in names]
-    batches = read_values(values, columns, evaluate_constants)
+    evaluate = partial(evaluate_constants, session=tuple(session.session_values().items()))
+    batches = read_values(values, columns, evaluate)
     tables = [_with_defaults(batch, definition, settings) for batch in batches]
     return pa.concat_tables(tables)
 

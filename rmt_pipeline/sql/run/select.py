@@ -50,11 +50,11 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
     settings = session.query_settings(statement.answer.settings)
     sources = _Sources(session, statement.query, statement.answer.settings)
     try:
-        translated = translate_query(statement.query, sources.resolve)
+        translated = translate_query(statement.query, sources.resolve, session.session_values())
         spill = _spill_directory(session)
         connection = open_connection(
             directories=sources.directories,
-            memory_bytes=MEMORY_BYTES,
+            memory_bytes=settings.max_memory_usage or MEMORY_BYTES,
             threads=settings.max_threads or os.cpu_count() or 1,
             spill_directory=spill,
         )

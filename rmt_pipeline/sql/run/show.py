@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.protocol.settings.neutral import NEUTRAL_QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Rows, rows_of
@@ -62,7 +63,7 @@ def show_settings(session: SessionContext, statement: ShowSettings) -> Rows:
     settings = session.settings
     found = [
         (name, setting.type, settings.get(name, setting.default_text))
-        for name, setting in QUERY_SETTINGS.items()
+        for name, setting in {**QUERY_SETTINGS, **NEUTRAL_QUERY_SETTINGS}.items()
         if not statement.changed
         or settings.get(name, setting.default_text) != setting.default_text
     ]

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from rmt_pipeline.protocol.settings.neutral import (
+    NEUTRAL_QUERY_SETTINGS,
+    NEUTRAL_TABLE_SETTINGS,
+)
 from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.setting import Setting
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS
@@ -132,7 +136,8 @@ SETTINGS: Columns = (
 
 
 def settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    return _settings(QUERY_SETTINGS.values(), scope.settings)
+    known = {**QUERY_SETTINGS, **NEUTRAL_QUERY_SETTINGS}
+    return _settings(known.values(), scope.settings)
 
 
 MERGE_TREE_SETTINGS = SETTINGS
@@ -141,7 +146,8 @@ MERGE_TREE_SETTINGS = SETTINGS
 def merge_tree_settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """The defaults of this version; a table's own are in its engine_full."""
     del scope
-    return _settings(TABLE_SETTINGS.values(), {})
+    known = {**TABLE_SETTINGS, **NEUTRAL_TABLE_SETTINGS}
+    return _settings(known.values(), {})
 
 
 def _settings(

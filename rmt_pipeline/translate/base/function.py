@@ -34,7 +34,8 @@ class Function:
     """One entry of the allow-list.
 
     `build` turns typed arguments into a typed call; the number of arguments is checked before.
-    `differs` says how the answer differs from the original's, when it does.
+    `differs` says how the answer differs from the original's, when it does. `windowed` is a
+    function that has its place where functions OVER a window have theirs.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Function:
     most: int
     deterministic: bool = True
     differs: str = ""
+    windowed: bool = False
 
 
 MANY = 1_000
@@ -56,8 +58,10 @@ def function(
     *,
     deterministic: bool = True,
     differs: str = "",
+    windowed: bool = False,
 ) -> Function:
-    return Function(name, build, least, least if most is None else most, deterministic, differs)
+    most = least if most is None else most
+    return Function(name, build, least, most, deterministic, differs, windowed)
 
 
 # Readers: an argument as the SQL that a template wants. Each refuses what it cannot take.

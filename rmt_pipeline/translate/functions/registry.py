@@ -15,7 +15,9 @@ from rmt_pipeline.translate.functions import encoding as functions_encoding
 from rmt_pipeline.translate.functions import hash as functions_hash
 from rmt_pipeline.translate.functions import logic as functions_logic
 from rmt_pipeline.translate.functions import math as functions_math
+from rmt_pipeline.translate.functions import other as functions_other
 from rmt_pipeline.translate.functions import pattern as functions_pattern
+from rmt_pipeline.translate.functions import readable as functions_readable
 from rmt_pipeline.translate.functions import state as functions_state
 from rmt_pipeline.translate.functions import text as functions_text
 from rmt_pipeline.translate.functions import time as functions_time
@@ -35,6 +37,8 @@ SCALARS: dict[str, Function] = named(
         *functions_hash.FUNCTIONS,
         *functions_array.FUNCTIONS,
         *functions_state.FUNCTIONS,
+        *functions_readable.FUNCTIONS,
+        *functions_other.FUNCTIONS,
     ]
 )
 
@@ -49,7 +53,7 @@ makeDateTime max mid min MINUTE MONTH monthName not now now64 nth_value ntile nu
 OCTET_LENGTH percent_rank pi position positiveModulo pow power QUARTER radians rank repeat
 replace reverse right round row_number rpad SECOND sign sin space sqrt STDDEV_POP
 STDDEV_SAMP substr substring sum tan timezone today trunc truncate ucase unhex upper
-VAR_POP VAR_SAMP YEAR
+VAR_POP VAR_SAMP version YEAR
 """
 # Other names for them, also in any case.
 _ALIASES = {
@@ -90,6 +94,14 @@ _ALIASES = {
     "time_bucket": "toStartOfInterval",
     "week": "toWeek",
     "date": "toDate",
+    "current_database": "currentDatabase",
+    "database": "currentDatabase",
+    "schema": "currentDatabase",
+    "current_user": "currentUser",
+    "session_user": "currentUser",
+    "user": "currentUser",
+    "hostname": "hostName",
+    "format_bytes": "formatReadableSize",
 }
 # Functions that look at NULL themselves. Of all others a literal NULL makes NULL.
 SEES_NULL = frozenset(

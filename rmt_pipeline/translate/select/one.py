@@ -5,7 +5,7 @@ columns of the same name. In a query with aggregates the list, HAVING and ORDER 
 keys of GROUP BY and what aggregate functions give.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -76,7 +76,9 @@ _ONE_ROW = Select(items=(Aliased(Literal(0, "0"), "dummy"),))
 
 
 class StatementQueries(Protocol):
-    """What all queries of one statement share."""
+    """What all queries of one statement share. `session` is what its functions answer."""
+
+    session: Mapping[str, str]
 
     def new_name(self) -> str: ...
     def relation(self, source: NamedTable) -> Relation: ...
@@ -153,6 +155,7 @@ class SelectCompiler:
             nondeterministic=True,
             queries=self,
             named_windows=dict(self._select.windows),
+            session=self._statement.session,
         )
         return compiler
 

@@ -1,5 +1,6 @@
 """Queries → DuckDB SQL: SELECTs, and what UNION, EXCEPT and INTERSECT make of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
@@ -18,8 +19,9 @@ QUERIES_DEPTH_MAX = 40
 class QueryCompiler:
     """Compiles one statement's query and all queries inside of it."""
 
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(self, resolve: Resolve, session: Mapping[str, str]) -> None:
         self._resolve = resolve
+        self.session = session
         self._names = 0
 
     def compile(self, query: Query, scope: Scope | None = None) -> Compiled:
@@ -82,13 +84,16 @@ class TranslatedQuery:
     columns: tuple[OutputColumn, ...]
 
 
-def translate_query(query: Query, resolve: Resolve) -> TranslatedQuery:
-    """Checks a SELECT. `resolve` gives the relation of each table that it names.
+def translate_query(
+    query: Query, resolve: Resolve, session: Mapping[str, str] | None = None
+) -> TranslatedQuery:
+    """Checks a SELECT. `resolve` gives the relation of each table that it names, `session` what
+    functions about the session answer.
 
     Raises a UserError as `compile_node`, and what `resolve` raises. Nothing is run.
     """
     try:
-        found = QueryCompiler(resolve).compile(query)
+        found = QueryCompiler(resolve, session or {}).compile(query)
     except RecursionError:
         raise SyntaxProblem("the query is nested too deeply") from None
     columns = tuple(OutputColumn(name, data_type) for name, data_type in found.columns)

@@ -1,0 +1,80 @@
+"""About the session, the server and the running query: what the original's manual calls "other".
+
+What a session answers is not known here: the compiler is given it (`Compiler.session`), and what
+is stored with a table has no session.
+"""
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.translate.base.casts import nullable_like
+from rmt_pipeline.translate.base.function import (
+    Build,
+    condition,
+    constant_text,
+    floating,
+    function,
+)
+from rmt_pipeline.translate.base.typed import UINT8, UINT64, Typed, TypeProblem, string_sql
+from rmt_pipeline.translate.connection import (
+    SLEEP,
+    SLEEP_EACH_ROW,
+    SLEEP_MAX_S,
+    Thrown,
+    TooSlow,
+)
+
+SESSION = ("currentDatabase", "currentUser", "hostName", "version")
+
+
+def _of_session(arguments: list[Typed]) -> Typed:
+    del arguments
+    raise UserError(
+        "this is of a session; what is stored with a table has none. Use a constant"
+    )
+
+
+def _pause(sql_name: str) -> Build:
+    def build(arguments: list[Typed]) -> Typed:
+        seconds = arguments[0]
+        known = seconds.constant
+        if known is None or not isinstance(known.value, int | float):
+            raise TypeProblem("the seconds must be a constant number")
+        if known.value < 0:
+            raise TypeProblem(f"the seconds must not be negative: {known.value}")
+        if known.value > SLEEP_MAX_S:
+            raise TooSlow(f"the longest sleep is {SLEEP_MAX_S} seconds, not {known.value}")
+        return Typed(f"{sql_name}({floating(seconds)})", UINT8)
+
+    return build
+
+
+def _throw_if(arguments: list[Typed]) -> Typed:
+    tested = condition(arguments[0])
+    message = "a value that throwIf was given is not zero"
+    if len(arguments) > 1:
+        message = constant_text(arguments[1], "the message")
+    error = f"error({string_sql(Thrown.MARK + message)})"
+    unknown = f"WHEN {tested} IS NULL THEN NULL " if arguments[0].nullable else ""
+    sql = f"CAST(CASE WHEN {tested} THEN {error} {unknown}ELSE 0 END AS UTINYINT)"
+    return Typed(sql, nullable_like(UINT8, arguments[0]))
+
+
+def _row_number(arguments: list[Typed]) -> Typed:
+    del arguments
+    return Typed("CAST(row_number() OVER () - 1 AS UBIGINT)", UINT64)
+
+
+_BLOCKS = "a block is at most 2,048 rows"
+FUNCTIONS = (
+    *(function(name, _of_session, 0, deterministic=False) for name in SESSION),
+    function("sleep", _pause(SLEEP), 1, deterministic=False, differs=_BLOCKS),
+    function("sleepEachRow", _pause(SLEEP_EACH_ROW), 1, deterministic=False, differs=_BLOCKS),
+    function("throwIf", _throw_if, 1, 2),
+    function(
+        "rowNumberInBlock",
+        _row_number,
+        0,
+        deterministic=False,
+        windowed=True,
+        differs="one block, counted before ORDER BY; not in WHERE, nor in aggregate functions",
+    ),
+)
