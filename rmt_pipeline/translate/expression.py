@@ -17,7 +17,7 @@ from rmt_pipeline.translate.compiler import Compiler
 from rmt_pipeline.translate.names import unknown_column, with_elements
 from rmt_pipeline.types.data_type import DataType
 
-Session = tuple[tuple[str, str], ...]
+SessionValues = tuple[tuple[str, str], ...]
 """Functions about the session, and their answers."""
 
 
@@ -61,7 +61,7 @@ def compile_node(
     columns: Sequence[NamedType],
     *,
     allow_nondeterministic: bool = False,
-    session: Session = (),
+    session: SessionValues = (),
 ) -> Expression:
     """Checks an expression against the columns and the allow-list. `session` is what functions
     about it answer; nothing that is stored has one.
@@ -89,7 +89,7 @@ def _compiled(
     node: Node,
     columns: tuple[tuple[str, str], ...],
     allow_nondeterministic: bool,
-    session: Session,
+    session: SessionValues,
 ) -> Expression:
     types = dict(columns)
     used: dict[str, None] = {}

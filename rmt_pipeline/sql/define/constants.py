@@ -12,7 +12,7 @@ import pyarrow as pa
 from rmt_pipeline.syntax.nodes import Literal, Node
 from rmt_pipeline.syntax.special_forms import cast
 from rmt_pipeline.translate.evaluate import evaluate
-from rmt_pipeline.translate.expression import Session, compile_node
+from rmt_pipeline.translate.expression import SessionValues, compile_node
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.from_text import parse_value
 from rmt_pipeline.types.to_text import column_values
@@ -21,7 +21,7 @@ _ONE_ROW = pa.table({"one": pa.array([0], pa.uint8())})
 
 
 def evaluate_constants(
-    nodes: Sequence[Node], data_type: DataType, session: Session = ()
+    nodes: Sequence[Node], data_type: DataType, session: SessionValues = ()
 ) -> list[object]:
     """Their values in the stored form of `data_type`, to which each is cast.
 
