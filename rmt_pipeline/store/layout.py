@@ -6,6 +6,7 @@
     whole                             since when its files are known to be whole; may be missing
 tmp_<kind>_<hint>_<attempt>/          staged: not published yet, or never
 delete_tmp_<part name>/               being removed
+moved_tmp_<part name>_<attempt>/      without a lock: looked at, then removed or put back
 detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
 given_up/<part name>/                 a part that was broken or gone, until it was fetched again
 """
@@ -47,6 +48,7 @@ _STAGED = re.compile(
     rf"tmp_({'|'.join(STAGE_KINDS)})_([A-Za-z0-9_-]+)_([0-9a-f]{{32}})", re.ASCII
 )
 _DELETING = "delete_tmp_"
+_MOVED = re.compile(r"moved_tmp_(.+)_[0-9a-f]{32}", re.ASCII)
 _TRY = re.compile(r"(.+)_try([1-9])", re.ASCII)
 
 
@@ -95,6 +97,18 @@ def deleting(part: PartName | str) -> str:
 
 def is_deleting(name: str) -> bool:
     return name.startswith(_DELETING)
+
+
+def moved(part: PartName, attempt: str) -> str:
+    """What a directory of a part is called that could not be locked, while it is looked at."""
+    name = f"moved_tmp_{part}_{attempt}"
+    assert _MOVED.fullmatch(name), f"{name} is not a name for what was moved"
+    return name
+
+
+def parse_moved(name: str) -> PartName | None:
+    match = _MOVED.fullmatch(name)
+    return None if match is None else PartName.try_parse(match[1])
 
 
 def parse_staged(name: str) -> StagedName | None:

@@ -300,7 +300,9 @@ class PartStore:
         return [
             name
             for name in self._disk.list(self._root)
-            if layout.parse_staged(name) is not None or layout.is_deleting(name)
+            if layout.parse_staged(name) is not None
+            or layout.parse_moved(name) is not None
+            or layout.is_deleting(name)
         ]
 
     def staged_at(self, name: str) -> tuple[float, str] | None:
@@ -493,22 +495,48 @@ class PartStore:
             yield held
 
     def _unname(self, part: PartName, held: Mapping[PartName, Lock | None]) -> bool:
-        """Rename to `delete_tmp_<part>`."""
-        doomed = layout.deleting(part)
+        """Rename to `delete_tmp_<part>`. False when it stays."""
         self._forget(part)
+        if held[part] is None:
+            moved = self._moved(part)
+            if moved is not None:
+                self._disk.remove_tree(self._path(moved))
+            return moved is not None or not self.is_taken(part)
+        doomed = layout.deleting(part)
         self._disk.remove_tree(self._path(doomed))  # from a removal that died
         with contextlib.suppress(FileNotFoundError):
             self._disk.rename(self._path(str(part)), self._path(doomed))
-        return held[part] is not None or not self._took_a_whole_one(part, doomed)
-
-    def _took_a_whole_one(self, part: PartName, target: str) -> bool:
-        """What had no manifest could not be locked: if somebody has put a whole part in its place
-        since, that is what was moved, and it goes back.
-        """
-        if self._disk.size(self._path(target, layout.MANIFEST)) is None:
-            return False
-        self._disk.rename(self._path(target), self._path(str(part)))
         return True
+
+    def _moved(self, part: PartName) -> str | None:
+        """Where the part's directory is now, which has no manifest; None when it is gone, or stays.
+
+        It could not be locked, so somebody may put a whole part in its place at any moment: if that
+        is what was moved, it goes back. The name is ours alone, and what it names does not change;
+        a sweep that finds it puts it back, whole or not, for whoever moved it may have died.
+        """
+        moved = layout.moved(part, self._ids.new_id())
+        try:
+            self._disk.rename(self._path(str(part)), self._path(moved))
+        except FileNotFoundError:
+            return None
+        if self._disk.size(self._path(moved, layout.MANIFEST)) is not None:
+            self._put_back(moved, part)
+            return None
+        return None if self._disk.modified_s(self._path(moved)) is None else moved
+
+    def _put_back(self, moved: str, part: PartName) -> None:
+        """If the part's name is taken by now, what was moved is not needed any more."""
+        try:
+            self._disk.rename(self._path(moved), self._path(str(part)))
+        except FileNotFoundError:
+            return  # somebody else did
+        except FileExistsError:
+            doomed = layout.deleting(moved)
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.rename(self._path(moved), self._path(doomed))
+            self._disk.remove_tree(self._path(doomed))
+        self._sync_names()
 
     def detach(self, part: PartName, reason: layout.DetachReason) -> str:
         """Set the part aside as `detached/<reason>_<part>` and return that path (spec §9.12).
@@ -531,14 +559,22 @@ class PartStore:
         with self._held([part]) as held:
             if part not in held or not sure():
                 return None
+            if held[part] is not None:
+                return self.detach(part, reason)
+            self._forget(part)
+            moved = self._moved(part)
+            if moved is None:
+                return None
             try:
-                target = self.detach(part, reason)
+                target = set_aside(self._disk, self._root, moved, part, reason)
             except MissingPart:
-                return (
-                    None  # of a part without a manifest nobody has the lock: another was faster
-                )
-            taken = held[part] is None and self._took_a_whole_one(part, target)
-        return None if taken else target
+                return None  # a sweep has put it back
+            except BaseException:
+                self._put_back(moved, part)
+                raise
+            self._sync_names(layout.DETACHED)
+            self._sync_names()
+            return target
 
     def detach_copy(self, part: PartName, reason: layout.DetachReason) -> str:
         """As `detach`, but the part stays: hard links, for DETACH while queries run (§9.3). Of a
@@ -576,6 +612,10 @@ class PartStore:
         """
         removed = []
         for name in self.staged():
+            moved = layout.parse_moved(name)
+            if moved is not None:
+                self._put_back(name, moved)
+                continue
             modified_s = self._disk.modified_s(self._path(name))
             young = modified_s is not None and now_s - modified_s < older_than_s
             if name in keep or (young and not layout.is_deleting(name)):

@@ -401,6 +401,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         BAD_PARTS,
     ),
     LineMutant(
+        "store: a whole part that was taken for a broken one is swept",
+        "rmt_pipeline/store/layout.py",
+        '    name = f"moved_tmp_{part}_{attempt}"\n    assert _MOVED.fullmatch(name), '
+        'f"{name} is not a name for what was moved"\n',
+        '    name = f"{_DELETING}{part}_{attempt}"\n',
+        "tests/unit/store/test_part_store.py",
+    ),
+    LineMutant(
         "worker: a part that cannot be read stops the pool",
         "rmt_pipeline/replica/work/worker.py",
         "            problem = suspect(self.replica, error)\n",

@@ -42,6 +42,12 @@ def test_no_name_is_of_two_kinds(part: PartName) -> None:
     assert layout.parse_staged(doomed) is None
     assert layout.parse_staged(str(part)) is None
     assert not layout.is_deleting(str(part))
+    moved = layout.moved(part, "0" * 32)
+    assert layout.parse_moved(moved) == part
+    assert not layout.is_deleting(moved)
+    assert layout.is_deleting(layout.deleting(moved))
+    assert PartName.try_parse(moved) is layout.parse_staged(moved) is None
+    assert layout.parse_moved(str(part)) is layout.parse_moved(doomed) is None
 
 
 @pytest.mark.parametrize(

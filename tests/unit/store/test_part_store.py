@@ -6,7 +6,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,6 +16,7 @@ from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, Missing
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.disk import Disk, LocalDisk
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import RandomIds
 from tests.support.fake_disk import FakeDisk
 from tests.support.parts import CountedIds, manifest_of, put, stage_bytes
 
@@ -327,6 +330,103 @@ def test_a_clone_shares_bytes_and_tells_its_own_story(store: PartStore, disk: Di
     with store.pin([clone]):
         assert store.remove(PART), "a pin of the clone is not one of the source"
     assert store.verify(clone)
+
+
+class Meanwhile:
+    """A disk: something happens just before a directory loses the part's name, and just after."""
+
+    def __init__(self, disk: Disk, before: Callable[[], object], after: Callable[[], object]):
+        self._disk = disk
+        self._before = [before]
+        self._after = [after]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._disk, name)
+
+    def rename(self, source: str, target: str) -> None:
+        moves = source.endswith(f"/{PART}")
+        while moves and self._before:
+            self._before.pop()()
+        self._disk.rename(source, target)
+        while moves and self._after:
+            self._after.pop()()
+
+
+def without_manifest(store: PartStore, disk: Disk) -> None:
+    disk.make_directory(f"db/t/{PART}")
+    disk.write(f"db/t/{PART}/data-00000.parquet", [b"rows of a part that has no manifest"])
+
+
+def beside(disk: Disk, store: PartStore, after: Callable[[], object]) -> PartStore:
+    """Another process's: in its way somebody puts a whole part in place of the broken one."""
+
+    def replaced() -> None:
+        disk.remove_tree(f"db/t/{PART}")
+        put(store, str(PART))
+
+    return PartStore(cast("Disk", Meanwhile(disk, replaced, after)), "db/t", ids=RandomIds())
+
+
+def removed(store: PartStore) -> None:
+    assert store.remove_all([PART]) == [PART]
+
+
+def set_aside(store: PartStore) -> None:
+    assert store.detach_if(PART, "unexpected", lambda: True) is None
+
+
+@pytest.mark.parametrize("take", [removed, set_aside])
+def test_a_sweep_takes_no_whole_part_that_was_taken_for_a_broken_one(
+    store: PartStore, disk: Disk, take: Callable[[PartStore], None]
+) -> None:
+    """1. A directory has no manifest, so it can't be locked. 2. A whole part is put in its place.
+    3. That is what the removal moves. 4. A clean-up of another process sweeps. 5. It is put back.
+    """
+    without_manifest(store, disk)
+    swept: list[str] = []
+    late = beside(
+        disk, store, lambda: swept.extend(store.sweep((), older_than_s=0, now_s=1e12))
+    )
+    take(late)
+    assert store.verify(PART)
+    assert store.detached() == []
+    assert swept == store.staged() == []
+
+
+@pytest.mark.parametrize("take", [removed, set_aside])
+def test_whoever_dies_with_a_part_in_his_hands_has_not_taken_it(
+    store: PartStore, disk: Disk, take: Callable[[PartStore], None]
+) -> None:
+    def dies() -> None:
+        raise KeyboardInterrupt
+
+    without_manifest(store, disk)
+    late = beside(disk, store, dies)
+    with pytest.raises(KeyboardInterrupt):
+        take(late)
+    assert not store.is_taken(PART)
+    assert store.sweep((), older_than_s=1e9, now_s=0) == []
+    assert store.verify(PART)
+    assert store.staged() == store.detached() == []
+
+
+def test_what_was_moved_gives_way_to_what_has_the_name_by_then(
+    store: PartStore, disk: Disk
+) -> None:
+    without_manifest(store, disk)
+    late = beside(disk, store, lambda: put(store, str(PART)))
+    assert late.remove_all([PART]) == [PART]
+    assert store.verify(PART)
+    assert store.staged() == []
+
+
+def test_a_directory_without_a_manifest_goes_as_others_do(store: PartStore, disk: Disk) -> None:
+    without_manifest(store, disk)
+    assert store.remove(PART)
+    without_manifest(store, disk)
+    assert store.detach_if(PART, "unexpected", lambda: True) == f"detached/unexpected_{PART}"
+    assert store.detached() == [f"unexpected_{PART}"]
+    assert disk.list("db/t") == ["detached"]
 
 
 def test_a_sweep_takes_what_is_old_and_not_needed(store: PartStore, disk: Disk) -> None:
