@@ -1,13 +1,14 @@
 """The peer to compare with: ClickHouse's own server (Debian's package `clickhouse-server`)."""
 
-import http.client
 import shutil
 import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
+from urllib.parse import urlencode
+
+import urllib3
 
 from rmt_pipeline.processes.server import free_port
 
@@ -61,7 +62,7 @@ class ClickHouse:
         (self._directory / "config.xml").write_text(text)
         (self._directory / "users.xml").write_text(_USERS)
         self._process: subprocess.Popen[bytes] | None = None
-        self._connection: http.client.HTTPConnection | None = None
+        self._http = urllib3.HTTPConnectionPool("127.0.0.1", self._port, timeout=60)
 
     def __enter__(self) -> Self:
         program = executable()
@@ -74,8 +75,7 @@ class ClickHouse:
         for _ in range(200):
             try:
                 self.query("SELECT 1")
-            except OSError:
-                self._connection = None
+            except urllib3.exceptions.HTTPError:
                 time.sleep(0.1)
             else:
                 return self
@@ -92,12 +92,9 @@ class ClickHouse:
             self._process.wait(30)
 
     def query(self, text: str, **settings: str | int) -> str:
-        if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        options = "&".join(f"{name}={quote(str(value))}" for name, value in settings.items())
-        self._connection.request("POST", f"/?{options}", body=text.encode())
-        answer = self._connection.getresponse()
-        body = answer.read().decode()
+        target = f"/?{urlencode(settings)}"
+        answer = self._http.urlopen("POST", target, body=text.encode(), retries=False)
+        body = answer.data.decode()
         if answer.status != 200:
             raise RuntimeError(body)
         return body

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import urllib3
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
@@ -79,10 +80,12 @@ class Cluster:
         )
         for _ in range(300):
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[name]}/health"):
+                url = f"http://127.0.0.1:{self._ports[name]}/health"
+                if urllib3.request("GET", url, retries=False).status == 200:
                     return
-            except OSError:
-                time.sleep(0.1)
+            except urllib3.exceptions.HTTPError:
+                pass
+            time.sleep(0.1)
         raise RuntimeError(f"rmt serve {name} is not ready; see {self.directory}/{name}.log")
 
     def requests(self) -> int:

@@ -2,17 +2,19 @@
 
 Nothing that a peer sends is trusted: names, sizes, hashes and the manifest are checked while
 the bytes go to a staging directory, which is removed when anything is wrong. There is no retry
-here: the queue tries again, maybe with another replica.
+of a fetch here: the queue tries again, maybe with another replica.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Protocol
+
+from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.connections import Connections, Peer, peer_connection
+from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -29,14 +31,7 @@ from rmt_pipeline.system import Clock, SystemClock
 
 SCHEMES = ("http", "https")
 REFUSAL_BYTES_MAX = 4096  # of a peer's error text
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """`receive_s` bounds each chunk (256 KiB), so that a peer that trickles is given up too."""
-
-    connect_s: float = 1.0
-    receive_s: float = 30.0
+AHEAD_BYTES = 16 << 10  # read at once, where sizes, names and hashes are asked for singly
 
 
 class ReplicaHost(Protocol):
@@ -63,7 +58,7 @@ class PartClient:
     """
 
     secret: str = field(repr=False)
-    timeouts: Timeouts = Timeouts()
+    timeouts: Timeouts = field(default_factory=Timeouts)
     bandwidth: Bandwidth | None = None
     is_cancelled: Callable[[], bool] = _never
     clock: Clock = field(default_factory=SystemClock)
@@ -81,47 +76,18 @@ class PartClient:
         if address.scheme not in SCHEMES:
             raise Unavailable(f"the scheme of {address} is not one of {', '.join(SCHEMES)}")
         peer = Peer(address.scheme, address.host, address.port)
+        target = wire.request_target(endpoint, part)
         try:
-            connection, response = self._request(peer, wire.request_target(endpoint, part))
-        except (OSError, HTTPException) as error:
+            response = self.connections.post(peer, target, self.secret, self.timeouts)
+        except HTTPError as error:
             raise Unavailable(f"{peer} cannot be asked for {part}: {error!r}") from error
         try:
-            staged = _receive(_Reader(self, response), part, store)
+            return _receive(_Reader(self, response), part, store)
         except BaseException as error:
-            connection.close()
+            response.close()  # and the connection with it: nobody knows what it holds
             if isinstance(error, RmtError):
                 error.args = (f"{part} from {peer}: {error}",)
             raise
-        if response.will_close:
-            connection.close()
-        else:
-            self.connections.give_back(peer, connection)
-        return staged
-
-    def _request(self, peer: Peer, target: str) -> tuple[HTTPConnection, HTTPResponse]:
-        """Asks; raises OSError or HTTPException when there is no answer.
-
-        A connection that was idle may have been closed by the peer meanwhile. Asking is no
-        change, so it is simply asked again on a new one.
-        """
-        idle = self.connections.take(peer)
-        if idle is not None:
-            try:
-                return idle, self._ask(idle, target)
-            except (ConnectionError, HTTPException):
-                idle.close()
-        new = peer_connection(peer, timeout_s=self.timeouts.connect_s)
-        try:
-            new.connect()
-            new.sock.settimeout(self.timeouts.receive_s)
-            return new, self._ask(new, target)
-        except BaseException:
-            new.close()
-            raise
-
-    def _ask(self, connection: HTTPConnection, target: str) -> HTTPResponse:
-        connection.request("POST", target, headers={"Authorization": f"Bearer {self.secret}"})
-        return connection.getresponse()
 
 
 def _receive(reader: "_Reader", part: PartName, store: PartStore) -> StagedPart:
@@ -160,10 +126,11 @@ def _receive_file(reader: "_Reader", staging: Staging, file: PartFile) -> None:
 class _Reader:
     """Reads exactly what was asked for, and not faster than wanted."""
 
-    def __init__(self, client: PartClient, response: HTTPResponse) -> None:
+    def __init__(self, client: PartClient, response: BaseHTTPResponse) -> None:
         self._client = client
         self._response = response
         self._received = 0
+        self._ahead = b""  # read already, and not yet asked for
 
     def require_success(self) -> None:
         """Raises NoReplicaHasPart or Unavailable with the peer's own words."""
@@ -210,9 +177,16 @@ class _Reader:
 
     def _arrived(self, size: int) -> bytes:
         """What is there of the next `size` bytes; waits for the first; nothing at the end."""
+        if not self._ahead and size >= AHEAD_BYTES:
+            return self._next(size)
+        self._ahead = self._ahead or self._next(AHEAD_BYTES)
+        piece, self._ahead = self._ahead[:size], self._ahead[size:]
+        return piece
+
+    def _next(self, size: int) -> bytes:
         try:
             return self._response.read1(size)
-        except (OSError, HTTPException) as error:
+        except HTTPError as error:
             raise Unavailable(f"broke off near byte {self._received}: {error!r}") from error
 
     def _slow_down(self, size: int) -> None:

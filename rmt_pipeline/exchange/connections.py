@@ -1,13 +1,16 @@
-"""Idle HTTP connections to peers, to be used again: a new one costs more than a small part."""
+"""HTTP to peers: connections that are used again, since a new one costs more than a small part."""
 
 import os
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPSConnection
 
-IDLE_PER_PEER_MAX = 15  # as the original's keep-alive pool
-IDLE_MAX = 256
+import urllib3
+from urllib3 import BaseHTTPResponse, PoolManager
+from urllib3.exceptions import ProtocolError
+
+from rmt_pipeline.protocol import limits
+
+PEERS_MAX = 32  # with idle connections; those of the peer that was asked longest ago are closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,16 @@ class Peer:
         return f"{self.scheme}://{self.host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """`receive_s` bounds each wait for bytes; of a part also each chunk (256 KiB), so that a peer
+    that trickles is given up too.
+    """
+
+    connect_s: float = 1.0
+    receive_s: float = 30.0
+
+
 class Connections:
     """Safe for threads. After a fork the child starts with none: two processes that read from
     one connection would each get half an answer.
@@ -27,45 +40,47 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._idle: OrderedDict[HTTPConnection, Peer] = OrderedDict()
+        self._forget()
 
-    def take(self, peer: Peer) -> HTTPConnection | None:
-        """The connection to `peer` that was used last, if one is idle."""
-        with self._lock:
-            self._forget_after_fork()
-            for connection in reversed(self._idle):
-                if self._idle[connection] == peer:
-                    del self._idle[connection]
-                    return connection
-        return None
+    def post(
+        self, peer: Peer, target: str, secret: str, timeouts: Timeouts
+    ) -> BaseHTTPResponse:
+        """Asks `peer` for `target` (path and query); the answer's body is not read yet.
 
-    def give_back(self, peer: Peer, connection: HTTPConnection) -> None:
-        """Only after an answer was read to its end."""
-        with self._lock:
-            self._forget_after_fork()
-            same = [one for one, other in self._idle.items() if other == peer]
-            self._idle[connection] = peer
-            surplus = (
-                same[:1] if len(same) >= IDLE_PER_PEER_MAX else list(self._idle)[:-IDLE_MAX]
+        Read to its end, its connection is idle again; else `close` it. Raises urllib3's
+        HTTPError when there is no answer. A connection that was idle may be one that the peer
+        has just closed. All that is asked of peers may be asked twice, so it is: once more, and
+        not after a timeout. A redirect is not followed: the secret is for this peer alone.
+        """
+        pool = self.pool(peer)
+
+        def ask() -> BaseHTTPResponse:
+            return pool.urlopen(
+                "POST",
+                target,
+                headers={"Authorization": f"Bearer {secret}"},
+                timeout=urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.receive_s),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
             )
-            for old in surplus:
-                del self._idle[old]
-        for old in surplus:
-            old.close()
+
+        try:
+            return ask()
+        except ProtocolError:
+            return ask()
+
+    def pool(self, peer: Peer) -> urllib3.HTTPConnectionPool:
+        """The connections to one peer."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._forget()
+            return self._pools.connection_from_host(peer.host, peer.port, peer.scheme)
 
     def close(self) -> None:
-        with self._lock:
-            idle, self._idle = list(self._idle), OrderedDict()
-        for connection in idle:
-            connection.close()
+        self._pools.clear()
 
-    def _forget_after_fork(self) -> None:
-        if self._process != os.getpid():
-            self._process, self._idle = os.getpid(), OrderedDict()
-
-
-def peer_connection(peer: Peer, *, timeout_s: float) -> HTTPConnection:
-    """A new connection, not yet connected."""
-    kind = HTTPSConnection if peer.scheme == "https" else HTTPConnection
-    return kind(peer.host, peer.port, timeout=timeout_s)
+    def _forget(self) -> None:
+        self._process = os.getpid()
+        self._pools = PoolManager(num_pools=PEERS_MAX, maxsize=limits.FETCHES_MAX)

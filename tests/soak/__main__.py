@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+
+import urllib3
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
@@ -209,14 +209,11 @@ class Soak:
 
     def _answers(self, name: str) -> bool:
         try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.ports[name]}/health", timeout=5
-            ):
-                return True
-        except urllib.error.HTTPError:
-            return True
-        except OSError:
+            url = f"http://127.0.0.1:{self.ports[name]}/health"
+            urllib3.request("GET", url, timeout=5, retries=False)
+        except urllib3.exceptions.HTTPError:
             return False
+        return True
 
     @staticmethod
     def _until(condition: Callable[[], bool], what: str) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -106,19 +106,20 @@ def whole_answer(manifest: Manifest, files: dict[str, bytes]) -> bytes:
 
 
 @contextmanager
-def scripted_peer(talk: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server of one connection that reads a request and then does what `talk` says."""
+def scripted_peer(*talks: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server of as many connections, one after the other: on each it reads a request and then
+    does what its `talk` says.
+    """
 
     def serve() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            request = b""
-            while b"\r\n\r\n" not in request:
-                request += connection.recv(65536)
-            try:
-                talk(connection)
-            except (BrokenPipeError, ConnectionResetError):
-                return  # the client had enough
+        for talk in talks:
+            connection, _ = listener.accept()
+            with connection:
+                request = b""
+                while b"\r\n\r\n" not in request:
+                    request += connection.recv(65536)
+                with suppress(BrokenPipeError, ConnectionResetError):  # the client had enough
+                    talk(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)

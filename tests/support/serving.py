@@ -1,16 +1,15 @@
 """A server in a thread of the test, and what tests ask it."""
 
 import hashlib
-import json
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+
+import urllib3
 
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Config, load_config
@@ -120,8 +119,10 @@ class Served:
         return self._error
 
     def health(self) -> dict[str, Any] | None:
-        with suppress(urllib.error.URLError, OSError):
-            return _json(f"{self.url}/health")
+        with suppress(urllib3.exceptions.HTTPError):
+            url = f"{self.url}/health"
+            answer = urllib3.request("GET", url, timeout=ANSWER_S, retries=False)
+            return dict(answer.json())
         return None
 
     def table(self, name: str = "t") -> dict[str, Any] | None:
@@ -145,15 +146,6 @@ class Served:
     def _raise(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-def _json(url: str) -> dict[str, Any]:
-    try:
-        with urllib.request.urlopen(url, timeout=ANSWER_S) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            return json.load(error)
 
 
 @contextmanager

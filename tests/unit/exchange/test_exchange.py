@@ -1,16 +1,18 @@
 """Part exchange: a part arrives whole and as it was, or not at all (spec §12)."""
 
-import http.client
+import os
+import socket
 import threading
 import tracemalloc
 from pathlib import Path
 
 import pytest
+import urllib3
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.client import PartClient, Timeouts
-from rmt_pipeline.exchange.connections import Connections, Peer
+from rmt_pipeline.exchange.client import PartClient
+from rmt_pipeline.exchange.connections import Peer, Timeouts
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -87,21 +89,87 @@ def test_one_connection_serves_many_fetches(source, target, client):
     with Sender(source) as sender:
         for _ in range(3):
             target.discard(client.fetch(address(sender.port), ENDPOINT, PART, target))
-        peer = Peer("http", "127.0.0.1", sender.port)
-        only = client.connections.take(peer)
-        assert only is not None
-        assert client.connections.take(peer) is None
-        only.close()
+        pool = client.connections.pool(Peer("http", "127.0.0.1", sender.port))
+        assert (pool.num_connections, pool.num_requests) == (1, 3)
 
 
-def test_a_connection_that_the_peer_closed_meanwhile_is_replaced(source, target, client):
+def test_small_parts_do_not_wait_for_acknowledgements():
+    """TCP puts those off for 40 ms, more than all the rest of a small fetch."""
+    sender = Sender(None)
+    with sender, socket.create_connection(("127.0.0.1", sender.port), LIMIT_S) as connection:
+        connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: us\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 404"
+        sockets = [sender._listener._socket, *_accepted(sender)]
+        assert len(sockets) == 2
+        assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets)
+
+
+def _accepted(sender: Sender) -> list[socket.socket]:
+    connections = sender._listener._server.server_state.connections
+    return [one.transport.get_extra_info("socket") for one in connections]
+
+
+def test_connections_to_peers_are_not_shared_with_a_child(source, target, client, monkeypatch):
+    """After a fork two processes would each read half an answer."""
     put(source, PART, SMALL)
     with Sender(source) as sender:
         target.discard(client.fetch(address(sender.port), ENDPOINT, PART, target))
-        connection = client.connections.take(Peer("http", "127.0.0.1", sender.port))
-        connection.sock.shutdown(2)
-        client.connections.give_back(Peer("http", "127.0.0.1", sender.port), connection)
-        client.fetch(address(sender.port), ENDPOINT, PART, target)
+        peer = Peer("http", "127.0.0.1", sender.port)
+        parents = client.connections.pool(peer)
+        with monkeypatch.context() as child:
+            child.setattr(os, "getpid", lambda: -1)
+            assert client.connections.pool(peer) is not parents
+            assert client.connections.pool(peer).num_connections == 0
+        parents.close()
+
+
+def test_a_connection_that_the_peer_closes_when_asked_is_replaced(tmp_path, client):
+    """The peer gave it up as idle in the moment in which it was used again."""
+    answer = answering(whole_answer(manifest_of(SMALL), SMALL))
+    target = store_at(tmp_path / "target")
+
+    def once_only(connection: socket.socket) -> None:
+        answer(connection)
+        connection.recv(1)  # the next request is there, and gets no answer
+
+    with scripted_peer(once_only, answer) as port:
+        for _ in range(2):
+            client.fetch(address(port), ENDPOINT, PART, target)
+    assert len(target.staged()) == 2
+
+
+def test_a_peer_that_breaks_off_is_asked_twice(tmp_path, client):
+    def break_off(_: socket.socket) -> None:
+        pass
+
+    with (
+        scripted_peer(break_off, break_off) as port,
+        pytest.raises(Unavailable, match="cannot be asked"),
+    ):
+        client.fetch(address(port), ENDPOINT, PART, store_at(tmp_path / "target"))
+
+
+def test_a_peer_that_says_nothing_is_asked_once(tmp_path):
+    """Who waited once for as long as is allowed does not wait as long again."""
+    client = PartClient(SECRET, Timeouts(receive_s=0.3))
+
+    def stay_silent(connection: socket.socket) -> None:
+        connection.settimeout(LIMIT_S)
+        assert connection.recv(1) == b"", "the client hangs up"
+
+    with scripted_peer(stay_silent) as port:
+        with pytest.raises(Unavailable, match=r"cannot be asked.*timed out"):
+            client.fetch(address(port), ENDPOINT, PART, store_at(tmp_path / "target"))
+        assert client.connections.pool(Peer("http", "127.0.0.1", port)).num_requests == 1
+
+
+def test_a_peer_cannot_send_the_secret_elsewhere(tmp_path, client):
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(
+            b"HTTP/1.1 307 Go\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
+        )
+
+    evil(tmp_path, client, talk, Unavailable, "refused with status 307")
 
 
 @pytest.mark.parametrize("files", [SMALL, LARGE], ids=["small", "large"])
@@ -180,10 +248,14 @@ def test_more_sends_than_allowed_are_refused(source, target, client):
 def test_a_request_that_is_none_is_refused_before_anything_is_touched(source, query):
     with Sender(source) as sender:
         sender.find = None  # calling it would be a 500
-        connection = http.client.HTTPConnection("127.0.0.1", sender.port, timeout=LIMIT_S)
-        connection.request("POST", f"/?{query}", headers={"Authorization": f"Bearer {SECRET}"})
-        assert connection.getresponse().status == 400
-        connection.close()
+        answer = urllib3.request(
+            "POST",
+            f"http://127.0.0.1:{sender.port}/?{query}",
+            headers={"Authorization": f"Bearer {SECRET}"},
+            timeout=LIMIT_S,
+            retries=False,
+        )
+        assert answer.status == 400
 
 
 def evil(tmp_path, client, talk, expected, match: str) -> None:
@@ -427,14 +499,3 @@ def test_a_sent_part_is_pinned_while_it_is_sent(source, target, client):
         curious.connections.close()
     assert removed == [False]
     assert source.remove(PART)
-
-
-def test_idle_connections_are_bounded():
-    connections = Connections()
-    peer = Peer("http", "nowhere", 1)
-    made = [http.client.HTTPConnection("nowhere") for _ in range(20)]
-    for connection in made:
-        connections.give_back(peer, connection)
-    taken = [connections.take(peer) for _ in range(16)]
-    assert taken[:15] == made[:4:-1]
-    assert taken[15] is None
