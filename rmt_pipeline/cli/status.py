@@ -97,7 +97,11 @@ def _state_words(table: Table, health: dict[str, Any] | None) -> str:
     definition = table.definition
     for served in (health or {}).get("tables", []):
         if (served["database"], served["table"]) == (definition.database, definition.name):
-            return f"read-only: {served['reason']}" if served["readonly"] else "active"
+            if served["readonly"]:
+                return f"read-only: {served['reason']}"
+            broken = ", ".join(served.get("broken", [])[:REASONS_MAX])
+            told = f"broken or gone, and fetched again: {broken}; nobody reads without them"
+            return told if broken else "active"
     return "not served: nobody can write to it, and its parts cannot be fetched"
 
 

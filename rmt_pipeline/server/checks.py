@@ -1,8 +1,11 @@
-"""Parts that could not be sent as they should be: looked at again, set aside, re-fetched."""
+"""Parts that could not be sent as they should be, or whose directory is gone: looked at again, set
+aside, fetched again.
+"""
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
@@ -12,16 +15,36 @@ from rmt_pipeline.server.log import get_log
 
 WAITING_MAX = 1000  # more than that many broken parts is a broken disk
 RETRY_S = 5.0
+SETTLED_S = 0.1
+LOOK_EVERY_S = 1.0  # at each table's directory: whether names came or went
 
 log = get_log("server")
 
 
-class PartChecks:
-    """One thread that checks the reported parts, one after the other (spec §5.9)."""
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Names in a table's directory, and when (of the directory) they were these."""
 
-    def __init__(self, replica_of: Callable[[str], Replica | None]) -> None:
-        """`replica_of` gives the active replica at a ZooKeeper path; None while there is none."""
+    changed_s: float | None
+    names: frozenset[str]
+
+
+class PartChecks:
+    """One thread that checks the reported parts, one after the other (spec §5.9), and reports those
+    whose directory somebody has removed under the running server.
+    """
+
+    def __init__(
+        self,
+        replica_of: Callable[[str], Replica | None],
+        replicas: Callable[[], Iterable[Replica]],
+    ) -> None:
+        """`replica_of` gives the active replica at a ZooKeeper path; None while there is none.
+        `replicas` are all active ones.
+        """
         self._replica_of = replica_of
+        self._replicas = replicas
+        self._listings: dict[str, _Listing] = {}
         self._waiting: OrderedDict[tuple[str, PartName], None] = OrderedDict()
         self._changed = threading.Condition()
         self._stopping = False
@@ -51,14 +74,50 @@ class PartChecks:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._stopping)
+                self._changed.wait_for(lambda: self._waiting or self._stopping, LOOK_EVERY_S)
                 if self._stopping:
                     return
-                (endpoint, part), _ = self._waiting.popitem(last=False)
+                reported = self._waiting.popitem(last=False)[0] if self._waiting else None
+            self.look_at_disks()
+            if reported is None:
+                continue
+            endpoint, part = reported
             if not self._check(endpoint, part):
                 with self._changed:
                     self._waiting[endpoint, part] = None  # later, behind the others
                     self._changed.wait_for(lambda: self._stopping, RETRY_S)
+
+    def look_at_disks(self) -> None:
+        """Report the parts that are promised and whose directory has gone since the last look.
+
+        A directory whose names are as they were is not listed, and ZooKeeper is asked only for
+        names that went: most of them were merged away. A part is promised after it got its name and
+        until it loses it, so one that is promised and has none now is missing; whoever checks it
+        asks again.
+        """
+        listings: dict[str, _Listing] = {}
+        for replica in self._replicas():
+            root = replica.paths.root
+            known = self._listings.get(root)
+            try:
+                listings[root] = self._look(replica, known)
+            except (RmtError, OSError) as error:
+                log.debug("directory not looked at", replica=root, error=str(error))
+                if known is not None:
+                    listings[root] = known
+        self._listings = listings
+
+    def _look(self, replica: Replica, known: _Listing | None) -> _Listing:
+        changed_s = replica.store.names_changed_s()
+        if known is not None and changed_s == known.changed_s:
+            return known
+        names = frozenset(map(str, replica.store.parts()))
+        gone = sorted(known.names - names) if known is not None else []
+        if gone:
+            _report_promised(replica, list(map(PartName.parse, gone)), self.report)
+        # Of what changes within a tick of the clock that stamps it, the stamp shows nothing.
+        is_settled = changed_s is not None and replica.clock.now_s() - changed_s > SETTLED_S
+        return _Listing(changed_s if is_settled else None, names)
 
     def _check(self, endpoint: str, part: PartName) -> bool:
         """False: it could not be checked now."""
@@ -77,3 +136,15 @@ class PartChecks:
         if problem is not None:
             log.warning("part is fetched again", part=str(part), problem=problem)
         return True
+
+
+def _report_promised(
+    replica: Replica,
+    gone: list[PartName],
+    report: Callable[[str, PartName, Corruption], None],
+) -> None:
+    promised = replica.keeper.exists_many([replica.paths.part(part) for part in gone])
+    for part, stat in zip(gone, promised, strict=True):
+        if stat is not None:
+            problem = MissingPart(f"the directory of {part} was removed", part=part)
+            report(replica.paths.root, part, problem)

@@ -160,7 +160,7 @@ class _Process:
             loops=loops,
             should_stop=switch.is_asked,
         )
-        self.checks = PartChecks(self._tables.replica_of)
+        self.checks = PartChecks(self._tables.replica_of, self._tables.replicas)
 
     def run(self, listener: HttpListener, keeper: KazooKeeper) -> None:
         self.checks.start()

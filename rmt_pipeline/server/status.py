@@ -1,6 +1,6 @@
 """What a server says about itself: `/health` for people and probes, `/metrics` for Prometheus."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -8,6 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.server.tables import Active, ServedTable, Tables
 from rmt_pipeline.zookeeper.keeper import Keeper
 
@@ -26,7 +28,9 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """`queue_size` and `parts` are None while there is no session to ask."""
+    """`queue_size` and `parts` are None while there is no session to ask. `broken`: parts whose
+    rows nobody is given until they are fetched again.
+    """
 
     database: str
     table: str
@@ -36,11 +40,12 @@ class TableStatus:
     reason: str
     queue_size: int | None
     parts: int | None
+    broken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """`session` is empty while there is none. `healthy`: every table may be written."""
+    """`session` is empty while there is none. `healthy`: every table may be read and written."""
 
     server: str
     session: str
@@ -48,11 +53,18 @@ class ServerStatus:
 
     @property
     def healthy(self) -> bool:
-        return bool(self.session) and not any(table.readonly for table in self.tables)
+        return self.words == "ok"
+
+    @property
+    def words(self) -> str:
+        if not self.session:
+            return "no session"
+        if any(table.readonly for table in self.tables):
+            return "read-only"
+        return "broken parts" if any(table.broken for table in self.tables) else "ok"
 
     def as_json(self) -> dict[str, object]:
-        status = "ok" if self.healthy else "no session" if not self.session else "read-only"
-        return {"status": status, **asdict(self)}
+        return {"status": self.words, **asdict(self)}
 
 
 def server_status(server: str, keeper: Keeper | None, tables: Tables) -> ServerStatus:
@@ -95,7 +107,19 @@ def _status(table: ServedTable, queue_size: int | None, parts: int | None) -> Ta
         reason="" if isinstance(state, Active) else state.reason,
         queue_size=queue_size,
         parts=parts,
+        broken=tuple(map(str, _broken(table))),
     )
+
+
+def _broken(table: ServedTable) -> Sequence[PartName]:
+    """While ZooKeeper can't be asked, what is marked."""
+    marked, replica = table.store.given_up(), table.replica
+    if not marked or replica is None:
+        return marked
+    try:
+        return readable_parts(replica).absent
+    except RmtError:
+        return marked
 
 
 class ServerCollector(Collector):
@@ -127,14 +151,18 @@ class ServerCollector(Collector):
         readonly = GaugeMetricFamily("rmt_readonly", "1 while read-only", labels=labels)
         queue = GaugeMetricFamily("rmt_queue_size", "Entries in the queue", labels=labels)
         parts = GaugeMetricFamily("rmt_parts", "Parts promised in ZooKeeper", labels=labels)
+        broken = GaugeMetricFamily(
+            "rmt_parts_given_up", "Broken parts that are not fetched again yet", labels=labels
+        )
         for table in status.tables:
             key = [table.database, table.table, table.replica]
             readonly.add_metric(key, float(table.readonly))
+            broken.add_metric(key, len(table.broken))
             if table.queue_size is not None:
                 queue.add_metric(key, table.queue_size)
             if table.parts is not None:
                 parts.add_metric(key, table.parts)
-        yield from (readonly, queue, parts)
+        yield from (readonly, queue, parts, broken)
 
 
 def metrics_page(status: Callable[[], ServerStatus], counters: Counters) -> bytes:

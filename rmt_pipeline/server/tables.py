@@ -146,6 +146,11 @@ class Tables:
                 return table.replica
         return None
 
+    def replicas(self) -> list[Replica]:
+        """The active ones."""
+        found = [table.replica for table in list(self._tables.values())]
+        return [replica for replica in found if replica is not None]
+
     def follow_catalog(self, keeper: Keeper) -> None:
         """Take up new tables, let go of dropped ones, notice altered ones."""
         wanted: dict[ServedName, ServedTable] = {}

@@ -189,11 +189,6 @@ class _AllParts(list[PartName]):
         return PartSet(self).containing(part)
 
 
-def given_up_without_a_mark(patch: pytest.MonkeyPatch) -> None:
-    """Until it is fetched again, readers go without its rows."""
-    patch.setattr(PartStore, "give_up", lambda self, part: None)
-
-
 # --- mutations ---
 
 

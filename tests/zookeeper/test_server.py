@@ -227,6 +227,9 @@ def test_a_part_found_broken_is_queued_for_a_fetch(config, keeper, root, tmp_pat
         assert "rmt_parts_broken_total 1.0" in metrics
         assert "rmt_sends_refused_total 1.0" in metrics
         assert 'rmt_readonly{database="default",replica="r1",table="t"} 0.0' in metrics
+        assert 'rmt_parts_given_up{database="default",replica="r1",table="t"} 1.0' in metrics
+        assert server.health()["status"] == "broken parts"
+        assert server.table()["broken"] == [str(PART)]
 
 
 def test_the_same_server_does_not_run_twice(config):
