@@ -64,6 +64,39 @@ class EventWaker:
         return woken
 
 
+class Signal:
+    """Whether something may have changed since it was taken last. It begins as changed.
+
+    A watch fires it, from any thread. Whoever looks takes it *before* he reads: what changes after
+    that fires it again. One and the same is given to each read, so that a watch keeps it once.
+    """
+
+    def __init__(self, waker: Waker | None = None) -> None:
+        """With a waker, whoever waits for it is woken too."""
+        self._waker = waker
+        self._is_fired = True
+
+    def fire(self) -> None:
+        self._is_fired = True
+        if self._waker is not None:
+            self._waker.wake()
+
+    @property
+    def is_fired(self) -> bool:
+        return self._is_fired
+
+    def renew(self) -> None:
+        """As if it had never been taken; nobody is woken."""
+        self._is_fired = True
+
+    def take(self) -> bool:
+        """Whether it was fired; from now on it was not. For one thread."""
+        if not self._is_fired:
+            return False  # and nothing is written: it may be fired at this very moment
+        self._is_fired = False
+        return True
+
+
 def in_a_thread(run: Callable[[], None]) -> None:
     """Begin `run` beside the caller. It does not keep the process from ending."""
     threading.Thread(target=run, name="rmt-work", daemon=True).start()

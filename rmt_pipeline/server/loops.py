@@ -55,7 +55,7 @@ def _nobody(_differing: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """Which loop. An altered table keeps its loops: they look at its definition anew each time."""
+    """Which loop. An altered table keeps its loops: they look at its definition at each turn."""
 
     name: str
     uuid: str
@@ -74,6 +74,7 @@ class _Loop:
         on_flush: Callable[[Flush], None],
     ) -> None:
         self._key = key
+        self._definition = key.definition
         self._context = context
         self._sessions = sessions
         self._on_flush = on_flush
@@ -84,6 +85,12 @@ class _Loop:
         name = f"rmt-{key.pool}-{key.definition.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def follow(self, definition: TableDefinition) -> None:
+        """What an ALTER has made of the table: settings may say that there is more to do."""
+        if definition != self._definition:
+            self._definition = definition
+            self._waker.wake()
 
     def stop(self) -> None:
         self._stop.set()
@@ -151,8 +158,11 @@ class QueueLoops:
         }
         for key in [key for key in self._loops if key not in wanted]:
             self._loops.pop(key).stop()
-        for key in wanted - self._loops.keys():
-            self._loops[key] = _Loop(key, self._context, self._sessions, self.flushed)
+        for key in wanted:
+            if key in self._loops:
+                self._loops[key].follow(key.definition)
+            else:
+                self._loops[key] = _Loop(key, self._context, self._sessions, self.flushed)
         self._upkeep.follow(tables)
 
     def require_something(self) -> None:

@@ -62,15 +62,21 @@ class QueueSnapshot:
 
 
 def queue_snapshot(
-    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None = None
+    keeper: Keeper,
+    replica: ReplicaPaths,
+    known: KnownQueue,
+    watch: Watch | None = None,
+    claims_watch: Watch | None = None,
 ) -> QueueSnapshot:
-    """The queue first, then the claims, then the parts. The watch is for changes of the queue.
+    """The queue first, then the claims, then the parts. The watches are for changes of the queue,
+    and for claims that are taken or end.
 
     An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
     twice, which is harmless, but never not at all: an entry missing from the queue was finished
     before the parts were read. So was one that was listed and is gone when it is read itself: all
     entries are read before the parts as well. The version of `executing` is read before the claims:
-    if somebody claims in between, our own claim is refused, and we read again.
+    if somebody claims in between, our own claim is refused, and we read again. So when that read
+    says that there are none, none are listed: one that is taken since is as one taken afterwards.
 
     A claim that was listed and is gone when it is read may have been finished after the parts were
     listed: its part would be missing and its entry look free. It counts as claimed still.
@@ -81,13 +87,10 @@ def queue_snapshot(
     lost, executing = keeper.get_many([replica.is_lost, replica.executing])
     if lost is None or executing is None:
         raise gone(replica)
-    if watch is None:
-        names, claimed = keeper.children_many([replica.queue, replica.executing])
-    else:
-        names = keeper.children(replica.queue, watch)
-        [claimed] = keeper.children_many([replica.executing])
-    if names is None or claimed is None:
-        raise gone(replica)
+    names = _children(keeper, replica, replica.queue, watch)
+    claimed: list[str] = []
+    if claims_watch is not None or executing[1].children_count:
+        claimed = _children(keeper, replica, replica.executing, claims_watch)
     entries = _entries(keeper, replica, names, known.entries)
     parts = parts_now(keeper, replica, known)
     claims = keeper.get_many([replica.claim(node) for node in claimed])
@@ -103,6 +106,16 @@ def queue_snapshot(
         is_lost=lost[0] == b"1",
         is_lost_version=lost[1].version,
     )
+
+
+def _children(
+    keeper: Keeper, replica: ReplicaPaths, path: str, watch: Watch | None
+) -> list[str]:
+    """Of a node that a replica has. Raises ReplicaDropped."""
+    try:
+        return keeper.children(path, watch)
+    except Refused as refused:
+        raise gone(replica) from refused
 
 
 def parts_now(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
@@ -166,12 +179,10 @@ def _entries(
 
 
 def queued_entries(
-    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue
+    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None = None
 ) -> tuple[LogEntry, ...]:
     """What a replica, also another one, has queued. Raises ReplicaDropped."""
-    [names] = keeper.children_many([replica.queue])
-    if names is None:
-        raise gone(replica)
+    names = _children(keeper, replica, replica.queue, watch)
     return tuple(_entries(keeper, replica, names, known.entries).values())
 
 

@@ -46,6 +46,7 @@ INSERTS = "tests/unit/replica/test_insert_in_part.py"
 MUTATIONS = "tests/unit/protocol/mutations tests/property/test_mutations.py"
 FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
+IDLE = "tests/unit/replica/test_idle.py"
 UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
 
 TAKE_UP = """\
@@ -414,6 +415,69 @@ MUTANTS: tuple[LineMutant, ...] = (
         "            problem = suspect(self.replica, error)\n",
         "            problem = None\n",
         BAD_PARTS,
+    ),
+    LineMutant(
+        "worker: nobody watches the log",
+        "rmt_pipeline/replica/work/worker.py",
+        "pull_log(self.replica, self._log.fire)",
+        "pull_log(self.replica)",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: nobody watches the queue",
+        "rmt_pipeline/replica/work/worker.py",
+        "self.executor.glance(self._queue.fire)",
+        "self.executor.glance(None)",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: nobody watches the claims of others",
+        "rmt_pipeline/replica/work/execute.py",
+        "        claims_watch = watch if self._left else None\n",
+        "        claims_watch = None\n",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: what is left is not looked at again",
+        "rmt_pipeline/replica/work/worker.py",
+        "            waits.append(self._patience_s)\n",
+        "",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: what could not be read is taken for seen",
+        "rmt_pipeline/replica/work/worker.py",
+        "            self._queue.renew()\n",
+        "",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: there is no safety net",
+        "rmt_pipeline/replica/work/worker.py",
+        "                self._log.renew()\n                self._retry_s = 0.0\n",
+        "",
+        IDLE,
+    ),
+    LineMutant(
+        "merges: inserts here are not heard of",
+        "rmt_pipeline/replica/assign/duty.py",
+        "seen is None or self._log.is_fired or now_s",
+        "seen is None or now_s",
+        IDLE,
+    ),
+    LineMutant(
+        "merges: what was fetched since is not seen",
+        "rmt_pipeline/replica/work/worker.py",
+        "            self._merges.look_again()\n",
+        "",
+        IDLE,
+    ),
+    LineMutant(
+        "merges: what stood between two parts stands there for ever",
+        "rmt_pipeline/replica/assign/duty.py",
+        "        if not mergeable_runs(view.predicate, view.active).boundaries:\n",
+        "        if view.active:\n",
+        IDLE,
     ),
     LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.replica.assign import duty
+from rmt_pipeline.replica.work import worker
 from rmt_pipeline.zookeeper import snapshot
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from rmt_pipeline.zookeeper.snapshot import KnownQueue
@@ -38,6 +40,7 @@ from tests.support.world import World
 
 STORM_STEPS = 600
 CALM_STEPS_MAX = 10_000
+NEVER_S = 1e9
 LATER_S = 5000.0  # old enough to be judged, even if a clock was an hour ahead
 CALM_BEFORE = 0.75  # of the worlds have all replicas up before the storm
 RESTARTS = 0.4  # of the worlds are started anew when the calm begins
@@ -154,12 +157,16 @@ def failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
 
 @contextmanager
 def forgetful() -> Iterator[None]:
-    """The queues of these worlds are short: what is finished is forgotten at once. And whoever
-    looks at the parts asserts that he would find the same if he read and built it anew.
+    """The queues of these worlds are short: what is finished is forgotten at once. Whoever looks at
+    the parts asserts that he would find the same if he read and built it anew. And there is no
+    safety net: who misses a watch waits for ever.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot, "FINISHED_KNOWN_MAX", 0)
         patch.setattr(snapshot, "parts_now", _compared(snapshot.parts_now))
+        patch.setattr(worker, "SAFETY_NET_S", NEVER_S)
+        patch.setattr(duty, "LIST_EVERY_S", NEVER_S)
+        patch.setattr(duty, "SEEN_MAX_S", NEVER_S)
         yield
 
 

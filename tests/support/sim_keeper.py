@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired
+from rmt_pipeline.zookeeper.kazoo_keeper import SETTLE_PAUSE_S
 from rmt_pipeline.zookeeper.keeper import Op, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.strays import Strays
 from tests.support.fake_keeper import Node
@@ -21,7 +22,8 @@ class SimKeeper:
         self._process = process
         self._world = process.world
         self._session = process.world.connect(process)
-        self.strays = Strays()
+        self.strays = Strays(self._see_to_strays)
+        self._is_settling = False
 
     @property
     def session_id(self) -> int:
@@ -94,6 +96,18 @@ class SimKeeper:
     def close(self) -> None:
         if self._process.is_alive:
             self._world.expire(self._session)
+
+    def _see_to_strays(self) -> None:
+        """As the production keeper's thread does: its owner may never ask for anything again."""
+        if not self._is_settling:
+            self._is_settling = True
+            self._process.spawn(self._settle_unasked)
+
+    def _settle_unasked(self) -> None:
+        while self.strays and not self.is_retired:
+            self._world.sleep_s(SETTLE_PAUSE_S)
+            self.strays.settle(self)
+        self._is_settling = False
 
     def _read(self, what: str, path: str, act: Callable[[], T]) -> T:
         self.strays.settle(self)

@@ -36,6 +36,7 @@ from tests.support.schedule import Fault, Kind, Schedule
 T = TypeVar("T")
 
 EFFECT_S = 0.005  # how long an effect takes, in the world's time
+NEWS_S = 0.5  # until a server that is behind hears of them, at most
 SESSION_TIMEOUT_S = 1.0
 UNTIL_EVERY = 8  # tasks between looks at whether a run is over
 TASKS_PER_STEP_MAX = 20  # beyond that nobody does anything but wait
@@ -113,6 +114,7 @@ class World:
         self.steps = 0
         self.trace: list[Event] = []
         self.zookeeper = FakeZooKeeper(_WorldClock(self))
+        self.zookeeper.on_commit(lambda _: self._spread())
         self.hosts = {name: self._host(name) for name in hosts}
         self.everybody: list[Host] = list(self.hosts.values())
         """Also machines that never fail."""
@@ -126,6 +128,7 @@ class World:
         self.oddity = 0.0
         """How likely a merge comes out in another order than elsewhere."""
         self.late_writes: dict[int, deque[Sequence[Op]]] = {}
+        self._behind: set[int] = set()
         self._hub = getcurrent()
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -366,6 +369,20 @@ class World:
         if self.rng.random() < self.schedule.stale:
             return self.rng.randint(0, behind)
         return 0
+
+    def _spread(self) -> None:
+        """A server that is behind hears of what was decided before long, whether or not somebody
+        asks it; and so do those who wait for it.
+        """
+        for session in self.zookeeper.sessions.values():
+            if session.lag is not None and session.session_id not in self._behind:
+                self._behind.add(session.session_id)
+                delay_s = self.rng.uniform(0.0, NEWS_S) if self.schedule.stale else EFFECT_S
+                self.at(self.now_s + delay_s, lambda session=session: self._hear(session))
+
+    def _hear(self, session: FakeKeeper) -> None:
+        self._behind.discard(session.session_id)
+        session.see(self.zookeeper.zxid)
 
     def expire(self, session: FakeKeeper) -> None:
         """End a session. What it has written and ZooKeeper has not seen may still land before."""

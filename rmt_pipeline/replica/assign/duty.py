@@ -1,19 +1,30 @@
-"""What a merge pool does for mutations beside carrying out its queue: propose pieces of them, and
-note which ones are finished (spec §7.4, §7.6).
+"""What a merge pool does beside carrying out its queue: propose merges (spec §6.1); for mutations,
+propose pieces of them, and note which ones are finished (spec §7.4, §7.6).
 """
 
 import math
 
+from rmt_pipeline.protocol.merges.predicate import mergeable_runs
 from rmt_pipeline.protocol.mutations import Mutations
-from rmt_pipeline.replica.assign.merges import Assigned, Nothing
+from rmt_pipeline.replica.assign.merges import (
+    Assigned,
+    Choice,
+    MergeView,
+    Nothing,
+    assign_choice,
+    choose_merge,
+    merge_view,
+)
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.system import Signal
 from rmt_pipeline.zookeeper.keeper import Watch
 from rmt_pipeline.zookeeper.snapshot import living_replicas, noted_mutations
 
 LOOK_EVERY_S = 1.0  # while a mutation is unfinished (spec §7.6)
-LIST_EVERY_S = 60.0  # in case a watch was missed
+LIST_EVERY_S = 300.0  # in case a watch was missed
+SEEN_MAX_S = 3600.0  # what was seen is believed, in case a watch was missed
 STAND_BACK_S = 2.0  # for each replica that comes before: two that assign at once only collide
 
 
@@ -102,3 +113,70 @@ class MutationDuty:
             return []
         outcome = assign_mutations(self._replica)
         return [] if isinstance(outcome, Nothing) else outcome
+
+
+class MergeDuty:
+    """Looks for a merge that is worth it every `merge_selecting_sleep_ms`, slower and slower while
+    nothing is found. While nothing changes, what was seen last is looked at: parts grow older and
+    disks emptier, so that a merge may be worth it that was not before.
+
+    What was seen decides only that there is nothing to do: whatever is found in it is looked for
+    again in what is there now. And it is forgotten when a watch on the log tells of anything new
+    (an insert's part is never in the queue of the replica that took it), when the queue has
+    changed, and when something stood between two parts: that may go without a word.
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._log = Signal()
+        self._seen: MergeView | None = None
+        self._seen_until_s = 0.0
+        self._next_s = 0.0
+        self._sleep_s = self._shortest_s
+
+    @property
+    def _shortest_s(self) -> float:
+        return self._replica.settings.merge_selecting_sleep_ms / 1000
+
+    def look_again(self) -> None:
+        """The queue has changed."""
+        self._seen = None
+
+    def turn(self) -> list[Assigned]:
+        """The merge that was assigned, if it is time to look for one."""
+        now_s = self._replica.clock.monotonic_s()
+        if now_s < self._next_s:
+            return []
+        outcome = self._select_in_seen(now_s) or self._select(now_s)
+        settings, shortest_s = self._replica.settings, self._shortest_s
+        if isinstance(outcome, Assigned):
+            self._sleep_s, self._next_s = shortest_s, now_s
+            return [outcome]
+        if not outcome.changed:
+            slower_s = self._sleep_s * settings.merge_selecting_sleep_slowdown_factor
+            self._sleep_s = min(slower_s, settings.max_merge_selecting_sleep_ms / 1000)
+        self._next_s = now_s + self._sleep_s
+        return []
+
+    def next_s(self, now_s: float) -> float:
+        """Seconds until the next turn that may do something by itself."""
+        return max(0.0, self._next_s - now_s)
+
+    def _select_in_seen(self, now_s: float) -> Nothing | None:
+        """That there is nothing to merge, as far as can be told without asking."""
+        seen = self._seen
+        if seen is None or self._log.is_fired or now_s >= self._seen_until_s:
+            return None
+        choice = choose_merge(self._replica, seen, aggressive=False)
+        return choice if isinstance(choice, Nothing) else None
+
+    def _select(self, now_s: float) -> Assigned | Nothing:
+        self._seen = None
+        self._log.take()
+        view = merge_view(self._replica, log_watch=self._log.fire)
+        choice = choose_merge(self._replica, view, aggressive=False)
+        if isinstance(choice, Choice):
+            return assign_choice(self._replica, view, choice)
+        if not mergeable_runs(view.predicate, view.active).boundaries:
+            self._seen, self._seen_until_s = view, now_s + SEEN_MAX_S
+        return choice

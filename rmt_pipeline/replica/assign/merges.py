@@ -29,7 +29,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Watch
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, queue_snapshot
 
 GAVE_UP = "the replica gave up a part, or was cloned, since it was looked at"
@@ -71,8 +71,11 @@ class MergeView:
         return self.merges_queued + self.mutations_queued
 
 
-def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> MergeView:
-    """The facts in the order that makes the predicate right (spec §6.2, §16.4 M2).
+def merge_view(
+    replica: Replica, partitions: Sequence[str] | None = None, log_watch: Watch | None = None
+) -> MergeView:
+    """The facts in the order that makes the predicate right (spec §6.2, §16.4 M2). The watch fires
+    when something comes into the log after step 3.
 
     1. What the replica has and will have.
     2. Block numbers that are allocated and not committed. If a part of step 1 has a greater
@@ -92,7 +95,7 @@ def merge_view(replica: Replica, partitions: Sequence[str] | None = None) -> Mer
     quorum, *_ = keeper.get_many([replica.table.quorum_status])
     committing = committing_blocks(keeper, replica.table, list(partitions))
     mutations = load_mutations(replica)
-    pulled = pull_log(replica, afresh=True)
+    pulled = pull_log(replica, log_watch, afresh=True)
     after = queue_snapshot(keeper, replica.paths, memory.queue)
     virtual = view_of(after).virtual
     entries = [entry for _, entry in after.entries]
@@ -214,13 +217,31 @@ def optimize_partition(
     return outcome
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A merge that is worth it and may be assigned."""
+
+    sources: tuple[PartName, ...]
+    merge_type: MergeType
+
+
 def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothing:
     """Choose the merge that is most worth it in any partition, and assign it (spec §6.1).
 
     `aggressive` is OPTIMIZE without FINAL: it takes less balanced ranges too.
     """
-    settings = replica.settings
     view = merge_view(replica)
+    choice = choose_merge(replica, view, aggressive=aggressive)
+    return choice if isinstance(choice, Nothing) else assign_choice(replica, view, choice)
+
+
+def assign_choice(replica: Replica, view: MergeView, choice: Choice) -> Assigned | Nothing:
+    return assign_merge(replica, view, choice.sources, merge_type=choice.merge_type)
+
+
+def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choice | Nothing:
+    """The merge that is most worth it, among those that may be. Asks the disk alone."""
+    settings = replica.settings
     if view.queued >= settings.max_replicated_merges_in_queue:
         return Nothing(
             f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
@@ -239,10 +260,9 @@ def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothi
             return Nothing(
                 f"no range of the {len(view.active)} active parts is worth merging now"
             )
-        sources = [one.part for one in best.parts]
+        sources = tuple(one.part for one in best.parts)
         if all(is_here(replica, part) for part in sources):
-            merge_type = MERGE_REGULAR if due is None else due.merge_type
-            return assign_merge(replica, view, sources, merge_type=merge_type)
+            return Choice(sources, MERGE_REGULAR if due is None else due.merge_type)
         # Nothing of its run, then: what is not here is fetched again first.
         runs = [run for run in runs if all(one.part not in sources for one in run)]
 

@@ -67,7 +67,7 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import in_a_thread
 from rmt_pipeline.zookeeper.keeper import Watch
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot, queued_entries
 
 Pool = Literal["fetch", "merge"]
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
@@ -101,12 +101,17 @@ class PartDone:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet."""
+    """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet.
+
+    `next_retry_s` is when what failed may be tried again. `left` are entries that wait for anything
+    else: for what others are at, for slots, for time. No watch may tell when they can run.
+    """
 
     done: tuple[PartDone, ...] = ()
     finished_without_work: int = 0
     waiting: tuple[tuple[str, str], ...] = ()
     next_retry_s: float | None = None
+    left: int = 0
 
     @property
     def did_something(self) -> bool:
@@ -175,6 +180,8 @@ class Executor:
         self._tools = tools
         self._pool: Pool = pool
         self._backoff = Backoff()
+        self._begun: list[Batch] = []
+        self._left = 0
 
     def step(self, watch: Watch | None) -> Step:
         """Look once, and carry out what was claimed, one batch after the other: for who waits for
@@ -196,15 +203,34 @@ class Executor:
         next_s = self._backoff.next_s(looked_s, self._replica.clock.monotonic_s())
         return replace(look.step, done=tuple(done), next_retry_s=next_s)
 
+    def glance(self, watch: Watch | None) -> bool:
+        """Whether a look might find something to do: one request, where it takes five. The watch
+        fires when the queue changes.
+
+        Any pool finishes what is done already, and who else would is not known: so the fetch pool
+        looks whenever anything is queued.
+        """
+        replica = self._replica
+        queued = queued_entries(replica.keeper, replica.paths, replica.memory.queue, watch)
+        found = any(self._pool == "fetch" or pool_of(entry) == self._pool for entry in queued)
+        if not found:
+            self._left = 0
+            self._backoff.keep_only(frozenset())
+        return found
+
     def look(self, watch: Watch | None, elsewhere: Collection[PartName] = ()) -> Look:
-        """Choose and claim what may run now. The watch fires when the queue changes.
+        """Choose and claim what may run now. The watch fires when the queue changes; and when
+        claims do, once entries were left.
 
         `elsewhere` are parts that are being made still for a session that is over: they are left
         alone until they are whole, and then published, not made again. What ends the session or
         makes the replica read-only is raised; then nothing is claimed.
         """
         replica, clock = self._replica, self._replica.clock
-        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, watch)
+        claims_watch = watch if self._left else None
+        snapshot = queue_snapshot(
+            replica.keeper, replica.paths, replica.memory.queue, watch, claims_watch
+        )
         if snapshot.is_lost:
             raise TableIsReadOnly(
                 f"{replica} is lost and is cloning another replica; its server finishes that"
@@ -235,20 +261,39 @@ class Executor:
             for node, reason in (*awaiting.items(), *plan.wait)
             if pool_of(view.entries[node]) == self._pool
         ]
+        open_nodes = self._open(view, plan, now_s)
         step = Step(
             done=tuple(failed),
             finished_without_work=len(plan.done) + altered,
             waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
             next_retry_s=self._backoff.next_s(now_s, clock.monotonic_s()),
+            left=len(open_nodes),
         )
         holder = Holder.new(replica)
+        batches = tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
         look = Look(
-            step, tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
+            replace(step, left=len(open_nodes - {task.node for task in tasks})), batches
         )
         # Last of all: what is raised after it would leave claims behind.
         if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
-            return Look(step)
+            look = Look(step)
+        self._left = look.step.left
+        self._begun = [*(one for one in self._begun if one.left), *look.batches]
         return look
+
+    def _open(self, view: QueueView, plan: Plan, looked_s: float) -> set[str]:
+        """Entries of this pool that nobody here carries out, and that did not just wait until they
+        may be tried again. (Mutations that failed may be tried as soon as one is killed.)
+        """
+        ours = {node for batch in self._begun for node in tuple(batch.left)}
+        ours |= {node for node, _ in plan.done}
+        return {
+            node
+            for node, entry in view.entries.items()
+            if pool_of(entry) == self._pool
+            and node not in ours
+            and (isinstance(entry, MutatePart) or not self._backoff.waits(node, looked_s))
+        }
 
     @staticmethod
     def give_back(batch: Batch) -> None:

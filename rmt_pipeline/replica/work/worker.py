@@ -5,11 +5,13 @@ The same loop for Dagster's runs (which linger some seconds), `rmt worker` and `
 long is done beside it, by its hands. So nothing waits for what is large but what needs it.
 """
 
+import math
 import threading
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
+from zlib import crc32
 
 from rmt_pipeline.protocol.errors import (
     Corruption,
@@ -20,17 +22,25 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
 )
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.assign.duty import MutationDuty
-from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign
+from rmt_pipeline.replica.assign.duty import MergeDuty, MutationDuty
+from rmt_pipeline.replica.assign.merges import Assigned
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.work.execute import Batch, Executor, Look, PartDone, Pool, Step, Tools
-from rmt_pipeline.system import Clock, Waker
+from rmt_pipeline.system import Signal, Waker
 from rmt_pipeline.zookeeper.keeper import Keeper
 
 BATCHES_MAX = 64  # at once, of one pool; slots are a closer limit unless batches are tiny
-WAIT_MAX_S = 1.0  # between looks at `should_stop`; a watch that was missed costs at most this
+SAFETY_NET_S = (
+    300.0  # about as often all is looked at; a watch that was missed costs at most this
+)
+PATIENCE_FIRST_S = 1.0  # before a look for what no watch tells of, and twice as long each time
+PATIENCE_MAX_S = 8.0  # that it was in vain
+WAIT_MIN_S = 0.001  # a clock may not be able to tell less
+STOP_LOOK_S = 1.0  # between looks at `should_stop`, by who ends when nothing is left to do
+REST_MAX_S = 1.0  # between looks that find something, while hands are busy
+HANDS_WAIT_S = 1.0  # they wake us when something is done
 TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
 TROUBLE_WAIT_MAX_S = 8.0
 MERGE_LOOK_EVERY_S = 0.2  # a busy log wakes the merge pool at most this often
@@ -89,6 +99,7 @@ class Hands:
         self._lock = threading.Lock()
         self._running: list[Batch] = []
         self._done: list[PartDone] = []
+        self._ended = 0
         self._broke: Exception | None = None
 
     @property
@@ -96,6 +107,12 @@ class Hands:
         """Batches that are being carried out."""
         with self._lock:
             return len(self._running)
+
+    @property
+    def ended(self) -> int:
+        """Batches that have come to their end, whatever became of them."""
+        with self._lock:
+            return self._ended
 
     @property
     def are_busy(self) -> bool:
@@ -150,41 +167,61 @@ class Hands:
         finally:
             with self._lock:
                 self._running.remove(batch)
+                self._ended += 1
             self._waker.wake()
 
 
 class Worker:
-    """One pool of one replica, bound to its session. `turn` is one look at the queue."""
+    """One pool of one replica, bound to its session. `turn` looks at what may have changed.
 
-    def __init__(self, replica: Replica, tools: Tools, pool: Pool, *, select: bool) -> None:
+    Watches tell what changed: of the log, which the fetch pool pulls; of the queue; and of claims,
+    while entries are left that wait for those of others. What no watch tells of is looked at when
+    it is due. When nothing is left, nothing is asked but for a look every few minutes
+    (`SAFETY_NET_S`), in case that somebody is wrong about all this.
+    """
+
+    def __init__(
+        self, replica: Replica, tools: Tools, pool: Pool, waker: Waker, *, select: bool
+    ) -> None:
         """With `select`, the merge pool also proposes merges and pieces of mutations (a leader's
         duty, spec §6.1), and notes which mutations are finished.
         """
         self.replica = replica
         self.pool = pool
         self.executor = Executor(replica, tools, pool)
+        self._waker = waker
         self._select = select
         self._mutations = MutationDuty(replica)
-        self._select_next_s = 0.0
-        self._select_sleep_s = replica.settings.merge_selecting_sleep_ms / 1000
+        self._merges = MergeDuty(replica)
+        self._log = Signal(waker)
+        self._queue = Signal(waker)
+        self._waiting: tuple[tuple[str, str], ...] = ()
+        self._retry_s = math.inf
+        self._patience_s = PATIENCE_FIRST_S
+        self._all_next_s = -math.inf
 
     def turn(
-        self, waker: Waker, *, progress: bool = False, elsewhere: Collection[PartName] = ()
+        self, *, progress: bool = False, elsewhere: Collection[PartName] = ()
     ) -> tuple[Look, list[Assigned]]:
         """The fetch pool pulls the log; the merge pool follows the queue that this fills.
 
         `progress`: something was done since the last turn. What was claimed is in the look, for the
-        caller to have it carried out; if this raises, nothing is claimed. A part that can't be read
-        stops nobody: it is fetched again, and the next turn goes on without it.
+        caller to have it carried out; if this raises, nothing is claimed, and the next turn looks
+        at everything. A part that can't be read stops nobody: it is fetched again, and the next
+        turn goes on without it.
         """
         look = Look(Step())
         try:
-            if self.pool == "fetch":
-                pull_log(self.replica, waker.wake)
-                return self.executor.look(None, elsewhere), []
-            look = self.executor.look(waker.wake, elsewhere)
-            return look, self._propose(waker, look, progress=progress)
+            if self._now_s() >= self._all_next_s:
+                self._plan_net()
+                self._log.renew()
+                self._retry_s = 0.0
+            is_filled = self.pool == "fetch" and self._pull()
+            look = self._look(progress=progress, is_filled=is_filled, elsewhere=elsewhere)
+            return look, self._propose(look, progress=progress)
         except BaseException as error:
+            self._log.renew()
+            self._queue.renew()
             for batch in look.batches:
                 self.executor.give_back(batch)
             if not isinstance(error, Corruption):
@@ -194,41 +231,57 @@ class Worker:
                 raise
             return Look(Step(done=(PartDone(error.part, "CHECK_PART", error=problem),))), []
 
-    def _propose(self, waker: Waker, look: Look, *, progress: bool) -> list[Assigned]:
+    def _plan_net(self) -> None:
+        """Not of all tables at once."""
+        name = f"{self.replica.paths.root} {self.pool}".encode()
+        self._all_next_s = self._now_s() + SAFETY_NET_S * (0.8 + 0.4 * crc32(name) / 2**32)
+
+    def _pull(self) -> bool:
+        """Whether something came into the queue."""
+        return self._log.take() and pull_log(self.replica, self._log.fire).entries > 0
+
+    def _look(
+        self, *, progress: bool, is_filled: bool, elsewhere: Collection[PartName]
+    ) -> Look:
+        """Only if something changed, or is due."""
+        if self._queue.take() or is_filled or progress:
+            self._patience_s = PATIENCE_FIRST_S
+            self._merges.look_again()
+        elif self._now_s() < self._retry_s:
+            return Look(Step(waiting=self._waiting))
+        look = Look(Step())
+        if is_filled or self.executor.glance(self._queue.fire):
+            look = self.executor.look(self._queue.fire, elsewhere)
+        step = look.step
+        waits = [math.inf if step.next_retry_s is None else step.next_retry_s]
+        if step.left and (look.batches or step.did_something):
+            waits.append(0.0)
+        elif step.left:
+            waits.append(self._patience_s)
+            self._patience_s = min(2 * self._patience_s, PATIENCE_MAX_S)
+        self._waiting = step.waiting
+        self._retry_s = self._now_s() + min(waits)
+        return look
+
+    def _propose(self, look: Look, *, progress: bool) -> list[Assigned]:
         if not self._select:
             return []
         did_something = progress or look.step.did_something
-        assigned = self._mutations.turn(waker.wake, progress=did_something)
+        assigned = self._mutations.turn(self._waker.wake, progress=did_something)
         if not assigned and not look.step.did_something:
-            assigned = self._assign()
+            assigned = self._merges.turn()
         return assigned
 
-    def _assign(self) -> list[Assigned]:
-        """At most every `merge_selecting_sleep_ms`, slower and slower while nothing is found."""
-        settings, now = self.replica.settings, self.replica.clock.monotonic_s()
-        if now < self._select_next_s:
-            return []
-        outcome = select_and_assign(self.replica, aggressive=False)
-        shortest_s = settings.merge_selecting_sleep_ms / 1000
-        if isinstance(outcome, Assigned):
-            self._select_sleep_s = shortest_s
-            self._select_next_s = now
-            return [outcome]
-        if not outcome.changed:
-            slower_s = self._select_sleep_s * settings.merge_selecting_sleep_slowdown_factor
-            self._select_sleep_s = min(slower_s, settings.max_merge_selecting_sleep_ms / 1000)
-        self._select_next_s = now + self._select_sleep_s
-        return []
-
-    def idle_s(self, step: Step) -> float:
+    def idle_s(self) -> float:
         """How long nothing is to be done unless a watch fires."""
-        waits = [WAIT_MAX_S]
-        if step.next_retry_s is not None:
-            waits.append(step.next_retry_s)
+        now_s = self._now_s()
+        waits = [self._retry_s - now_s, self._all_next_s - now_s]
         if self._select:
-            now = self.replica.clock.monotonic_s()
-            waits += [self._select_next_s - now, self._mutations.next_s(now)]
+            waits += [self._merges.next_s(now_s), self._mutations.next_s(now_s)]
         return max(0.0, min(waits))
+
+    def _now_s(self) -> float:
+        return self.replica.clock.monotonic_s()
 
 
 def work(
@@ -246,6 +299,7 @@ def work(
     """Work until idle for `linger_s` seconds (None: for ever), at most `max_s` seconds, and until
     what was begun by then is done.
 
+    Who lets it work for ever and changes its mind about `should_stop` wakes it.
     `replica` gives one with a living session: when a session ends, the next one is asked for.
     Raises ZooKeeperUnreachable when there is none to be had, ReplicaDropped.
     """
@@ -261,7 +315,11 @@ def work(
                 should_stop(), now_s - started_s, max_s, idle_s, linger_s
             )
             if not loop.summary.stopped:
-                loop.turn(None if linger_s is None else max(linger_s - idle_s, 0.0))
+                lingers_s = math.inf
+                if linger_s is not None:  # then nobody wakes us to ask whether to stop
+                    lingers_s = min(linger_s - idle_s, STOP_LOOK_S)
+                goes_on_s = math.inf if max_s is None else started_s + max_s - now_s
+                loop.turn(max(WAIT_MIN_S, min(lingers_s, goes_on_s)))
     except Exception:
         loop.finish()
         raise
@@ -293,6 +351,7 @@ class _Loop:
         self._on_flush = on_flush
         self._hands = Hands(tools, waker)
         self._worker: Worker | None = None
+        self._ended = 0
         self._trouble_s = 0.0
 
     def idle_s(self, now_s: float) -> float:
@@ -301,20 +360,23 @@ class _Loop:
             self.busy_s = now_s
         return now_s - self.busy_s
 
-    def turn(self, linger_left_s: float | None) -> None:
+    def turn(self, longest_s: float) -> None:
+        """Look, begin what was found, and wait for something to do, so long at most."""
         living = self._replica()
         if self._worker is None or self._worker.replica is not living:
-            self._worker = Worker(living, self._tools, self._pool, select=self._select)
+            self._worker = Worker(
+                living, self._tools, self._pool, self._waker, select=self._select
+            )
         worker, clock = self._worker, living.clock
         began_s = clock.monotonic_s()
-        progress = self._flush(self._hands.taken())
+        ended, before = self._hands.ended, self._ended
+        progress = self._flush(self._hands.taken()) or ended > before
         if self._hands.count >= BATCHES_MAX:
             self.busy_s = began_s
-            self._waker.wait_s(WAIT_MAX_S)
+            self._waker.wait_s(HANDS_WAIT_S)
             return
         try:
             look, assigned = worker.turn(
-                self._waker,
                 progress=progress,
                 elsewhere=self._hands.made_elsewhere(living.keeper),
             )
@@ -326,6 +388,7 @@ class _Loop:
             self._pause(error)
             return
         self._trouble_s = 0.0
+        self._ended = ended
         self._begin(worker, look)
         self.summary.looked(look.step)
         self.summary.assigned += len(assigned)
@@ -335,19 +398,11 @@ class _Loop:
         if found or progress or self._hands.are_busy:
             self.busy_s = now_s
         if not found:
-            self._wait(worker, look.step, linger_left_s)
+            self._wait(worker, longest_s)
         elif (
             self._hands.are_busy
         ):  # half of our time is enough: the next look finds more at once
-            clock.sleep_s(min(now_s - began_s, WAIT_MAX_S))
-
-    def _let_hands_work(self, clock: Clock, longest_s: float) -> None:
-        """Looking half of our time is enough: the next look finds more at once. What wakes us
-        meanwhile is found by that look.
-        """
-        until_s = clock.monotonic_s() + longest_s
-        while self._hands.are_busy and (left_s := until_s - clock.monotonic_s()) > 0:
-            self._waker.wait_s(left_s)
+            clock.sleep_s(min(now_s - began_s, REST_MAX_S))
 
     def _begin(self, worker: Worker, look: Look) -> None:
         for number, batch in enumerate(look.batches):
@@ -358,9 +413,8 @@ class _Loop:
                     worker.executor.give_back(later)
                 raise
 
-    def _wait(self, worker: Worker, step: Step, linger_left_s: float | None) -> None:
-        longest_s = WAIT_MAX_S if linger_left_s is None else linger_left_s
-        self._waker.wait_s(min(worker.idle_s(step), longest_s))
+    def _wait(self, worker: Worker, longest_s: float) -> None:
+        self._waker.wait_s(min(worker.idle_s(), longest_s))
         if self._pool == "merge" and not self._hands.have_done:
             worker.replica.clock.sleep_s(MERGE_LOOK_EVERY_S)
 
@@ -375,7 +429,7 @@ class _Loop:
             except Exception as error:  # noqa: BLE001  raised below
                 broke = broke or error
             if not is_over:
-                self._waker.wait_s(WAIT_MAX_S)
+                self._waker.wait_s(HANDS_WAIT_S)
         if broke is not None:
             raise broke
 

@@ -114,7 +114,7 @@ class Pools:
         executor = replicas.executor("r2", "merge")
         self._replicas = replicas
         self._workers = [
-            Worker(replicas["r2"], executor._tools, pool, select=select)
+            Worker(replicas["r2"], executor._tools, pool, EventWaker(), select=select)
             for pool in ("fetch", "merge")
         ]
         self.done: list[PartDone] = []
@@ -122,7 +122,7 @@ class Pools:
     def turn(self) -> None:
         """Nothing is raised: that would stop the pool for a while."""
         for worker in self._workers:
-            look, _ = worker.turn(EventWaker())
+            look, _ = worker.turn()
             self.done += look.step.done
             for batch in look.batches:
                 self.done += worker.executor.carry_out(batch)
@@ -284,7 +284,9 @@ def test_whatever_reads_a_bad_part_has_it_fetched_again_and_the_pool_goes_on(
     replicas, monkeypatch
 ):
     replica = replicas["r2"]
-    worker = Worker(replica, replicas.executor("r2", "merge")._tools, "merge", select=False)
+    worker = Worker(
+        replica, replicas.executor("r2", "merge")._tools, "merge", EventWaker(), select=False
+    )
 
     def reads(self: object, *_: object) -> None:
         replica.store.verify(BAD)
@@ -292,9 +294,9 @@ def test_whatever_reads_a_bad_part_has_it_fetched_again_and_the_pool_goes_on(
 
     monkeypatch.setattr(Executor, "look", reads)
     with pytest.raises(Corruption, match="something else"):
-        worker.turn(EventWaker())
+        worker.turn()
     flipped_rows(files_of(replicas))
-    look, _ = worker.turn(EventWaker())
+    look, _ = worker.turn()
     [told] = look.step.done
     assert (told.part, told.kind) == (BAD, "CHECK_PART")
     assert "has hash" in told.error

@@ -271,18 +271,17 @@ def test_a_part_that_is_given_up_between_two_listings_is_still_to_be_mutated(
     part = replicas.insert("r1", 1)
     work(replicas, "r1")
     created = delete(replica, 0)
-    real, left = replica.keeper.children_many, [1]
+    real, left = replica.keeper.children, [1]
 
-    def listed(paths):
-        if not (left and paths[:1] == [replica.paths.queue]):
-            return real(paths)
-        left.pop()
-        queue = real(paths[:1])
-        Path(replica.store.files(part)[0]).unlink()
-        assert refetch(replica, part) is not None
-        return queue + real(paths[1:])
+    def listed(path, *watch):
+        queue = real(path, *watch)
+        if left and path == replica.paths.queue:
+            left.pop()
+            Path(replica.store.files(part)[0]).unlink()
+            assert refetch(replica, part) is not None
+        return queue
 
-    monkeypatch.setattr(replica.keeper, "children_many", listed)
+    monkeypatch.setattr(replica.keeper, "children", listed)
     assert done(replica) == {created: False}
     assert not left
 

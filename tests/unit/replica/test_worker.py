@@ -15,7 +15,6 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.work import worker
-from rmt_pipeline.replica.work.execute import Look, Step
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from tests.support.local_replicas import Replicas, StillClock
@@ -80,13 +79,13 @@ def test_a_replica_that_is_only_not_seen_yet_is_not_dropped(replicas, monkeypatc
     """A new session may see the tree as it was before."""
     replica, asked = replicas["r1"], []
 
-    def look(*_: object) -> Look:
+    def look(*_: object) -> bool:
         asked.append(replicas.clock.passed_s)
         if len(asked) == 1:
             raise ReplicaDropped("there was nothing yet")
-        return Look(Step())
+        return False
 
-    monkeypatch.setattr(worker.Executor, "look", look)
+    monkeypatch.setattr(worker.Executor, "glance", look)
     worked(replicas, until=lambda: len(asked) > 2)
     assert replica.keeper.exists(replica.paths.queue) is not None
 
@@ -95,11 +94,11 @@ def test_a_replica_that_is_only_not_seen_yet_is_not_dropped(replicas, monkeypatc
 def test_while_there_is_trouble_the_pauses_grow(replicas, monkeypatch, kind: type[RmtError]):
     asked: list[float] = []
 
-    def look(*_: object) -> Look:
+    def look(*_: object) -> bool:
         asked.append(replicas.clock.passed_s)
         raise kind("trouble")
 
-    monkeypatch.setattr(worker.Executor, "look", look)
+    monkeypatch.setattr(worker.Executor, "glance", look)
     worked(replicas)
     assert 5 < len(asked) < 20
     pauses = [after - before for before, after in pairwise(asked)]
@@ -110,13 +109,13 @@ def test_while_there_is_trouble_the_pauses_grow(replicas, monkeypatch, kind: typ
 def test_after_a_session_that_ended_the_next_one_is_asked_at_once(replicas, monkeypatch):
     asked: list[float] = []
 
-    def look(*_: object) -> Look:
+    def look(*_: object) -> bool:
         asked.append(replicas.clock.passed_s)
         if len(asked) == 1:
             raise ReplicaRetired("over")
-        return Look(Step())
+        return False
 
-    monkeypatch.setattr(worker.Executor, "look", look)
+    monkeypatch.setattr(worker.Executor, "glance", look)
     worked(replicas, until=lambda: len(asked) == 2)
     assert asked == [0.0, 0.0]
 
