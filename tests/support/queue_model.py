@@ -124,7 +124,7 @@ KINDS = "iiiiiiiiimmmmmmfguuudprx"
 
 
 class Replica:
-    """One replica's nodes in ZooKeeper, and the view that a lingering worker keeps of them."""
+    """One replica's nodes in ZooKeeper."""
 
     def __init__(self) -> None:
         self.pulled = 0
@@ -132,9 +132,9 @@ class Replica:
         self.claims: dict[str, Claim] = {}
         self.parts: set[PartName] = set()
         self.end = PartSet()  # what all pulled entries, applied at once, come to
-        self.view = QueueView((), {}, ())
 
-    def rebuilt(self) -> QueueView:
+    @property
+    def view(self) -> QueueView:
         return QueueView(tuple(self.queue.items()), self.claims, self.parts)
 
     def pull(self, log: Log, count: int) -> None:
@@ -144,19 +144,16 @@ class Replica:
             apply_at_once(self.end, entry)
         self.queue |= dict(added)
         self.pulled += len(added)
-        self.view = self.view.with_changes(added_entries=added)
 
     def claim(self, facts: Facts, limit: int) -> None:
-        for name, entry in self.view.runnable(facts, limit):
+        for name, entry in self.view.plan(facts, limit).run:
             self.claims[name] = Claim("w", virtual_parts(entry))
-        self.view = self.view.with_changes(claims=self.claims)
 
     def finish_done(self) -> None:
         self._remove([name for name, _ in self.view.plan(Facts(), 0).done])
 
     def fail(self, name: str) -> None:
         del self.claims[name]
-        self.view = self.view.with_changes(claims=self.claims)
 
     def take_larger(self, name: str, log: Log) -> None:
         """The worker of a GET finds a larger part, on a replica that has pulled everything."""
@@ -169,7 +166,6 @@ class Replica:
         if self.view.may_take_actual_part(larger, name) is None:
             claim = self.claims[name]
             self.claims[name] = replace(claim, parts=(*claim.parts, larger))
-            self.view = self.view.with_changes(claims=self.claims)
 
     def execute(self, name: str) -> None:
         """The worker of a claim publishes; when a drop took its entry, it only gives up."""
@@ -196,41 +192,29 @@ class Replica:
 
     def _publish(self, name: str, parts: set[PartName]) -> None:
         self.parts |= parts
-        self._remove([name], added=parts)
+        self._remove([name])
 
     def _drop(self, name: str, dropped: PartName | None, new: set[PartName]) -> None:
         entries: list[str] = []
-        gone: set[PartName] = set()
         if dropped is not None:
             entries = [other for other, _ in self.view.entries_removed_by(dropped, name)]
-            gone = {part for part in self.parts if dropped.contains(part)}
-        self.parts = self.parts - gone | new
-        self._remove([name, *entries], added=new, gone=gone)
+            self.parts = {part for part in self.parts if not dropped.contains(part)}
+        self.parts |= new
+        self._remove([name, *entries])
 
-    def _remove(
-        self,
-        names: list[str],
-        added: set[PartName] = frozenset(),
-        gone: set[PartName] = frozenset(),
-    ) -> None:
-        """One multi: entries go, with the claim of the first one; parts come and go."""
+    def _remove(self, names: list[str]) -> None:
+        """One multi: entries go, with the claim of the first one."""
         for name in names:
             del self.queue[name]
         if names:
             self.claims.pop(names[0], None)
-        self.view = self.view.with_changes(
-            removed_nodes=names, claims=self.claims, added_parts=added, removed_parts=gone
-        )
 
     def clean_up(self) -> None:
-        covered = self.parts - set(self.view.current)
-        self.parts -= covered
-        self.view = self.view.with_changes(removed_parts=covered)
+        self.parts = set(self.view.current)
 
     def restart(self) -> None:
         """All workers die; their claims vanish with their sessions."""
         self.claims = {}
-        self.view = self.rebuilt()
 
     def step(self, name: str) -> bool:
         """Work on one entry from start to end if it may run alone. False when it has to wait."""
@@ -241,7 +225,6 @@ class Replica:
                 return True
             case Run():
                 self.claims[name] = Claim("w", virtual_parts(self.queue[name]))
-                self.view = self.view.with_changes(claims=self.claims)
                 self.execute(name)
                 return True
             case _:

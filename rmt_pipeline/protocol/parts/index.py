@@ -30,10 +30,6 @@ class PartIndex:
         if node not in owners:
             self._owners[part] = (*owners, node)
 
-    def nodes_of(self, part: PartName) -> tuple[str, ...]:
-        """The nodes that stand for exactly this name."""
-        return self._owners.get(part, ())
-
     def overlapping(self, part: PartName) -> Iterator[tuple[PartName, str]]:
         """Every (name, node) whose blocks are not disjoint with `part`'s, itself included."""
         for other in self._apart.intersecting(part):

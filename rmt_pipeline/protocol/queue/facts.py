@@ -49,30 +49,20 @@ TTL_MERGES_MAX = 2
 class Facts:
     """What the process knows. Every default means "nothing in the way".
 
-    * `fetches_blocked`, `merges_blocked`, `ttl_merges_blocked`: stopped by SYSTEM STOP …;
-    * `fetches_throttled`: the bandwidth of fetches is used up for now;
     * `*_busy` of `*_max`: slots taken. Merges and mutations share theirs, see `slots_of`;
     * `sizes`: bytes on disk of the parts here; one that is not here counts 0;
-    * `broken_parts`: parts whose broken copy is not cleaned up yet;
-    * `failed_mutations_wait_s`: sources whose mutation failed lately, and for how long to wait;
     * `merges_elsewhere`: results that another replica has been chosen to merge, by whom;
     * `unfinished_alters`: alter versions whose mutation this replica has not finished.
     """
 
-    fetches_blocked: bool = False
-    fetches_throttled: bool = False
     fetches_busy: int = 0
     fetches_max: int = FETCHES_MAX
-    merges_blocked: bool = False
     merges_busy: float = 0
     merges_max: int = MERGES_MAX
     size_limits: SizeLimits = field(default_factory=SizeLimits)
     sizes: Mapping[PartName, int] = field(default_factory=dict)
-    ttl_merges_blocked: bool = False
     ttl_merges_busy: int = 0
     ttl_merges_max: int = TTL_MERGES_MAX
-    broken_parts: frozenset[PartName] = frozenset()
-    failed_mutations_wait_s: Mapping[PartName, int] = field(default_factory=dict)
     merges_elsewhere: Mapping[PartName, str] = field(default_factory=dict)
     unfinished_alters: frozenset[int] = frozenset()
 

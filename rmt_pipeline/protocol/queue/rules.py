@@ -114,15 +114,8 @@ def _going_to_be_dropped(question: Question) -> str | None:
 def _fetches(question: Question) -> str | None:
     """Rule 4."""
     facts = question.facts
-    if facts.fetches_blocked:
-        return "fetches are stopped on this replica"
     if facts.fetches_busy >= facts.fetches_max:
         return f"all {facts.fetches_max} slots for fetches are taken"
-    if facts.fetches_throttled:
-        return "the bandwidth for fetches is used up for now"
-    part = result_of(question.entry)
-    if not question.entry.source_replica and part in facts.broken_parts:
-        return f"the broken copy of {part} is not cleaned up yet"
     return None
 
 
@@ -133,8 +126,6 @@ def _merges(question: Question) -> str | None:
     are the result's as well, so rule 1a has found it.
     """
     facts = question.facts
-    if facts.merges_blocked:
-        return "merges and mutations are stopped on this replica"
     if facts.merges_busy >= facts.merges_max:
         return f"all {facts.merges_max} slots for merges and mutations are taken"
     return None
@@ -147,11 +138,8 @@ def _merge_fits(question: Question) -> str | None:
     other = facts.merges_elsewhere.get(entry.result)
     if other is not None:
         return f"replica {other} was chosen to merge {entry.result}; waiting to fetch it"
-    if entry.merge_type != MERGE_REGULAR:
-        if facts.ttl_merges_blocked:
-            return "TTL merges are stopped on this replica"
-        if facts.ttl_merges_busy >= facts.ttl_merges_max:
-            return f"all {facts.ttl_merges_max} slots for TTL merges are taken"
+    if entry.merge_type != MERGE_REGULAR and facts.ttl_merges_busy >= facts.ttl_merges_max:
+        return f"all {facts.ttl_merges_max} slots for TTL merges are taken"
     limits, busy, slots = facts.size_limits, facts.merges_busy, facts.merges_max
     if limits.any_size(used=busy, slots=slots):
         return None
@@ -159,12 +147,10 @@ def _merge_fits(question: Question) -> str | None:
 
 
 def _mutation_fits(question: Question) -> str | None:
-    """Rules 5c to 5h for mutations."""
-    entry, facts = question.entry, question.facts
-    assert isinstance(entry, MutatePart)
-    wait_s = facts.failed_mutations_wait_s.get(entry.source, 0)
-    if wait_s > 0:
-        return f"mutating {entry.source} failed lately; the next try is in {wait_s} s"
+    """Rules 5d to 5h for mutations. 5c, that one which failed waits, is `replica.backoff`'s: it is
+    about single entries of one process.
+    """
+    facts = question.facts
     busy, slots = facts.merges_busy, facts.merges_max
     return _too_large(question, facts.size_limits.mutation_bytes_max(used=busy, slots=slots))
 

@@ -45,11 +45,7 @@ class Plan:
 
 
 class QueueView:
-    """A replica's queue at one moment; a value (P8 to P14 of docs/protocol.md).
-
-    `with_changes` gives the next moment's without building everything anew: a worker that
-    lingers keeps one view and applies what its watches tell.
-    """
+    """A replica's queue at one moment; a value (P8 to P14 of docs/protocol.md)."""
 
     __slots__ = ("_state",)
 
@@ -64,32 +60,6 @@ class QueueView:
         Raises Corruption when parts or promises overlap in a way that no history gives.
         """
         self._state = QueueState(entries, claims, parts)
-
-    def with_changes(
-        self,
-        *,
-        added_entries: NodesAndEntries = (),
-        removed_nodes: Iterable[str] = (),
-        claims: Mapping[str, Claim] | None = None,
-        added_parts: Iterable[PartName] = (),
-        removed_parts: Iterable[PartName] = (),
-    ) -> "QueueView":
-        """The view after these changes; this one stays as it is.
-
-        `claims` are all claims there are now, None when they did not change. Raises Corruption
-        like the constructor.
-        """
-        state = self._state.copy()
-        state.apply(
-            added_entries=added_entries,
-            removed_nodes=removed_nodes,
-            claims=self._state.claims if claims is None else claims,
-            added_parts=added_parts,
-            removed_parts=removed_parts,
-        )
-        changed = QueueView((), {}, ())
-        changed._state = state
-        return changed
 
     @property
     def entries(self) -> Mapping[str, LogEntry]:
@@ -122,7 +92,7 @@ class QueueView:
         return self._state.names(partition)
 
     def check(self) -> None:
-        """Assert the queue's invariants; builds everything anew, so for tests."""
+        """Assert the queue's invariants (P8, P10)."""
         self._state.check()
 
     def order(self) -> list[str]:
@@ -182,12 +152,6 @@ class QueueView:
                 _take(node, entry, future, dropping)
                 facts = facts.with_running(entry)
         return Plan(tuple(run), tuple(done), tuple(wait))
-
-    def runnable(self, facts: Facts, limit: int) -> list[tuple[str, LogEntry]]:
-        """Entries that may be claimed together in one multi, as many as there are up to
-        `limit`: what they produce is disjoint, and nothing is a source of another (P11).
-        """
-        return list(self.plan(facts, limit).run)
 
     def may_take_actual_part(self, part: PartName, node: str) -> Refusal | None:
         """Whether the running entry at `node` may fetch `part`, which covers what it asks for,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmt_pipeline.protocol.log.entry import AttachPart, GetPart
+from rmt_pipeline.protocol.log.entry import AttachPart
 from rmt_pipeline.protocol.merges.size_limits import GIB, MIB, SizeLimits
 from rmt_pipeline.protocol.queue.facts import Done, Facts, Run, Wait
 from rmt_pipeline.protocol.queue.view import QueueView
@@ -67,8 +67,8 @@ def test_an_entry_whose_part_or_a_larger_one_is_here_is_done(entry) -> None:
     assert reason(queue(entry, here="0_3_9_7"), 0) == "done by all_0_3_9_7"
 
 
-def test_done_goes_before_every_switch() -> None:
-    facts = Facts(fetches_blocked=True, merges_blocked=True)
+def test_done_goes_before_every_slot() -> None:
+    facts = Facts(fetches_max=0, merges_max=0)
     assert reason(queue(get("1_1_0"), here="1_1_0"), 0, facts) == "done by all_1_1_0"
 
 
@@ -141,27 +141,12 @@ def test_nothing_is_fetched_that_a_queued_drop_will_take_away(dropping) -> None:
 # --- rule 4 ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        (Facts(fetches_blocked=True), "fetches are stopped on this replica"),
-        (Facts(fetches_busy=8, fetches_max=8), "all 8 slots for fetches are taken"),
-        (Facts(fetches_throttled=True), "the bandwidth for fetches is used up for now"),
-    ],
-)
-def test_fetches_wait_for_their_turn(facts: Facts, words: str) -> None:
+def test_fetches_wait_for_their_turn() -> None:
     view = queue(*(entry for entry, _ in ONE_OF_EACH[:3]), here="0_0_0")
-    assert reason(view, 0, facts) == words
-    assert reason(view, 1, facts) == words
+    facts = Facts(fetches_busy=8, fetches_max=8)
+    assert reason(view, 0, facts) == "all 8 slots for fetches are taken"
+    assert reason(view, 1, facts) == "all 8 slots for fetches are taken"
     assert reason(view, 2, facts) is None
-
-
-def test_a_fetch_instead_of_a_broken_part_waits_until_that_is_away() -> None:
-    facts = Facts(broken_parts=frozenset({part("1_1_0")}))
-    own = GetPart(part("1_1_0"), create_time=TIME_S, source_replica="")
-    assert reason(queue(own), 0, facts) == "the broken copy of all_1_1_0 is not cleaned up yet"
-    assert reason(queue(get("1_1_0")), 0, facts) is None
-    assert reason(queue(own), 0) is None
 
 
 # --- rule 5 ----------------------------------------------------------------------------------
@@ -172,18 +157,11 @@ HERE = "0_0_0 1_1_0"
 
 
 @pytest.mark.parametrize("entry", [MERGE, MUTATION])
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        (Facts(merges_blocked=True), "merges and mutations are stopped on this replica"),
-        (
-            Facts(merges_busy=4, merges_max=4),
-            "all 4 slots for merges and mutations are taken",
-        ),
-    ],
-)
-def test_merges_and_mutations_wait_for_their_turn(entry, facts: Facts, words: str) -> None:
-    assert reason(queue(entry, here=HERE), 0, facts) == words
+def test_merges_and_mutations_wait_for_their_turn(entry) -> None:
+    facts = Facts(merges_busy=4, merges_max=4)
+    assert reason(queue(entry, here=HERE), 0, facts) == (
+        "all 4 slots for merges and mutations are taken"
+    )
     assert reason(queue(get("1_1_0")), 0, facts) is None
 
 
@@ -208,11 +186,7 @@ def test_ttl_merges_have_their_own_slots() -> None:
     ttl = merge("0_0_0 1_1_0", merge_type=2)
     busy = Facts(ttl_merges_busy=2, ttl_merges_max=2)
     assert reason(queue(ttl, here=HERE), 0, busy) == "all 2 slots for TTL merges are taken"
-    stopped = Facts(ttl_merges_blocked=True)
-    assert reason(queue(ttl, here=HERE), 0, stopped) == (
-        "TTL merges are stopped on this replica"
-    )
-    assert reason(queue(MERGE, here=HERE), 0, stopped) is None
+    assert reason(queue(MERGE, here=HERE), 0, busy) is None
     assert reason(queue(ttl, here=HERE), 0) is None
 
 
@@ -232,13 +206,6 @@ def test_an_idle_pool_runs_merges_of_any_size() -> None:
     assert reason(queue(MERGE, here=HERE), 0, facts) is None
 
 
-def test_a_mutation_that_failed_waits_longer_and_longer() -> None:
-    facts = Facts(failed_mutations_wait_s={part("0_0_0"): 30})
-    assert reason(queue(MUTATION, here=HERE), 0, facts) == (
-        "mutating all_0_0_0 failed lately; the next try is in 30 s"
-    )
-
-
 def test_a_mutation_needs_free_slots_and_disk() -> None:
     """P19."""
     busy = Facts(merges_busy=13, merges_max=32)
@@ -253,10 +220,10 @@ def test_mutations_of_small_parts_share_a_slot_and_others_do_not() -> None:
     here = " ".join(f"{n}_{n}_0" for n in range(600))
     small = {part(f"{n}_{n}_0"): MIB for n in range(600)}
     view = queue(*entries, here=here)
-    assert len(view.runnable(Facts(sizes=small), 600)) == 600
+    assert len(view.plan(Facts(sizes=small), 600).run) == 600
     large = dict.fromkeys(small, MIB + 1)
-    assert len(view.runnable(Facts(sizes=large), 600)) == 13, "20 of 32 slots are to be free"
-    assert len(view.runnable(Facts(), 600)) == 13, "parts whose size is not known are not small"
+    assert len(view.plan(Facts(sizes=large), 600).run) == 13, "20 of 32 slots are to be free"
+    assert len(view.plan(Facts(), 600).run) == 13, "parts whose size is not known are not small"
 
 
 # --- rules 6 and 7 ---------------------------------------------------------------------------
