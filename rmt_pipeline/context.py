@@ -1,4 +1,8 @@
-"""One server seen from any process of its host: its tables, its ZooKeeper session, its catalog."""
+"""One server seen from any process of its host: its tables, its ZooKeeper session, its catalog.
+
+What a table, a session or an exchange of parts needs is imported with the first of it, for
+start-up time: a statement without a table waits for none of them.
+"""
 
 import socket
 import threading
@@ -7,15 +11,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion
 from rmt_pipeline.catalog.directory import require_owner
 from rmt_pipeline.config import Config, ServerConfig, expand, load_config
-from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.client import PartClient
-from rmt_pipeline.exchange.http_peers import HttpPeers
-from rmt_pipeline.exchange.secret import exchange_secret
 from rmt_pipeline.protocol.errors import (
     TableAlreadyExists,
     UnknownDatabase,
@@ -24,15 +24,14 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.life.create import create_replica
-from rmt_pipeline.replica.life.drop import drop_table, resume_drop
-from rmt_pipeline.replica.replica import Memory, Replica
-from rmt_pipeline.store.disk import LocalDisk
-from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
-from rmt_pipeline.table import Table
-from rmt_pipeline.zookeeper.connect import connect
-from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+
+if TYPE_CHECKING:
+    from rmt_pipeline.exchange.http_peers import HttpPeers
+    from rmt_pipeline.replica.replica import Replica
+    from rmt_pipeline.store.part_store import PartStore
+    from rmt_pipeline.table import Table
+    from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 
 
 class ServerContext:
@@ -92,10 +91,12 @@ class ServerContext:
         if keeper is not None:
             keeper.close()
 
-    def keeper(self) -> KazooKeeper:
+    def keeper(self) -> "KazooKeeper":
         """A living session; a new one when the last is over. Raises ZooKeeperUnreachable."""
         with self._lock:
             if self._keeper is None or self._keeper.is_retired:
+                from rmt_pipeline.zookeeper.connect import connect  # noqa: PLC0415  start-up
+
                 self._replicas.clear()
                 zookeeper = self.config.zookeeper
                 self._keeper = connect(
@@ -105,17 +106,22 @@ class ServerContext:
                 )
             return self._keeper
 
-    def use(self, keeper: KazooKeeper) -> None:
+    def use(self, keeper: "KazooKeeper") -> None:
         """Act in this session from now on (the server's, which holds `is_active`)."""
         with self._lock:
             self._keeper = keeper
             self._replicas.clear()
 
-    def peers(self, definition: TableDefinition) -> HttpPeers:
+    def peers(self, definition: TableDefinition) -> "HttpPeers":
         """To fetch parts of a table from the other servers. The caller closes it.
 
         All its fetches share the table's `max_replicated_fetches_network_bandwidth`.
         """
+        from rmt_pipeline.exchange.bandwidth import Bandwidth  # noqa: PLC0415  start-up
+        from rmt_pipeline.exchange.client import PartClient  # noqa: PLC0415  start-up
+        from rmt_pipeline.exchange.http_peers import HttpPeers  # noqa: PLC0415  start-up
+        from rmt_pipeline.exchange.secret import exchange_secret  # noqa: PLC0415  start-up
+
         secret = self.config.secret_of(self.server.name)
 
         def limit() -> int:
@@ -130,14 +136,16 @@ class ServerContext:
 
     # --- tables ---
 
-    def table(self, name: str, database: str = "default") -> Table:
+    def table(self, name: str, database: str = "default") -> "Table":
         """Raises UnknownTable, UnknownDatabase."""
         return self.table_of(self.catalog.definition(database, name))
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> "list[Table]":
         return [self.table_of(definition) for definition in self.catalog.definitions()]
 
-    def table_of(self, definition: TableDefinition) -> Table:
+    def table_of(self, definition: TableDefinition) -> "Table":
+        from rmt_pipeline.table import Table  # noqa: PLC0415  start-up
+
         return Table(
             definition,
             self.store(definition),
@@ -172,11 +180,13 @@ class ServerContext:
             raise UnknownTable(f"table {name} was dropped and created again: open it anew")
         return known[1]
 
-    def replica(self, definition: TableDefinition) -> Replica:
+    def replica(self, definition: TableDefinition) -> "Replica":
         """With the definition of now. Raises ZooKeeperUnreachable; UnknownTable when the table was
         dropped and created again: what somebody still remembers of the old one is not true of the
         new one, which may be at the same place in ZooKeeper.
         """
+        from rmt_pipeline.replica.replica import Memory, Replica  # noqa: PLC0415  start-up
+
         keeper = self.keeper()
         definition = self._same(definition)
         with self._lock:
@@ -197,10 +207,13 @@ class ServerContext:
             self._replicas[definition.full_name] = replica
             return replica
 
-    def store(self, definition: TableDefinition) -> PartStore:
+    def store(self, definition: TableDefinition) -> "PartStore":
         with self._lock:
             store = self._stores.get(definition.full_name)
             if store is None:
+                from rmt_pipeline.store.disk import LocalDisk  # noqa: PLC0415  start-up
+                from rmt_pipeline.store.part_store import PartStore  # noqa: PLC0415  start-up
+
                 directory = self.catalog.table_directory(definition)
                 store = PartStore(LocalDisk(directory), ids=self.ids)
                 self._stores[definition.full_name] = store
@@ -229,6 +242,8 @@ class ServerContext:
         The server makes the replica active when it notices the new table; `wait_active` waits.
         Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
         """
+        from rmt_pipeline.replica.life.create import create_replica  # noqa: PLC0415  start-up
+
         self.catalog.require_database(definition.database)
         if self.catalog.has(definition.database, definition.name):
             if if_not_exists:
@@ -245,6 +260,8 @@ class ServerContext:
         bytes. What was cut off is finished by the next DROP or CREATE of that name, or by the
         server. Raises UnknownTable, Conflict (another process is at it).
         """
+        from rmt_pipeline.replica.life.drop import drop_table  # noqa: PLC0415  start-up
+
         if not self._finish_drop(database, name):
             definition = self.catalog.definition(database, name)
             drop_table(self.catalog, self.keeper(), definition, self.store)
@@ -254,6 +271,8 @@ class ServerContext:
         """False when no drop of that name was cut off."""
         if not self.catalog.is_dropping(database, name):
             return False
+        from rmt_pipeline.replica.life.drop import resume_drop  # noqa: PLC0415  start-up
+
         resumed = resume_drop(self.catalog, self.keeper(), database, name, self.store)
         self._forget(f"{database}.{name}")
         return resumed

@@ -11,7 +11,6 @@ from difflib import get_close_matches
 from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.text import escape
@@ -29,6 +28,7 @@ from rmt_pipeline.types.to_text import (
 # A column as texts: the common types quickly, all others value by value.
 
 NULL = "\\N"
+QUICK_ROWS = 100  # of fewer rows Python makes the texts before Arrow has loaded how
 _TSV_SPECIAL = r"[\x08\x0c\n\r\t\x00\\']"
 
 
@@ -73,6 +73,10 @@ def _float64(exact: Formatter) -> Formatter:
 
 
 def _quick(array: pa.Array, plain: DataType, style: Style) -> pa.Array | None:
+    if len(array) < QUICK_ROWS:
+        return None
+    from pyarrow import compute as pc  # noqa: PLC0415  start-up: short answers do without
+
     if plain.is_integer and not plain.wide_bytes and (style != "JSON" or plain.bits < 64):
         return array.cast(pa.string())
     if plain.family != "String":

@@ -7,7 +7,10 @@ SHOW TABLES for DuckDB.
 import os
 import sys
 from collections.abc import Mapping
+from importlib.abc import MetaPathFinder
 from typing import BinaryIO
+
+import pyarrow as pa
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import RmtError
@@ -34,6 +37,7 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
     code and the statement they belong to. With `ignore_error` the statements after one that
     failed are carried out too.
     """
+    _do_without_pandas()
     stdin = sys.stdin.buffer
     if text is None:
         # Rows of a binary format may follow INSERT … FORMAT: every byte must come through.
@@ -54,6 +58,29 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _do_without_pandas() -> None:
+    """PyArrow looks for pandas when it makes its first array, and loads it where it is installed:
+    half a second, and no statement needs it. What it does not find now it does not look for again.
+    """
+    if "pandas" in sys.modules:
+        return
+    hidden = _Hidden()
+    sys.meta_path.insert(0, hidden)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(hidden)
+
+
+class _Hidden(MetaPathFinder):
+    """While it is in `sys.meta_path`, pandas is not installed."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        del path, target
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
 
 
 def _run_all(

@@ -2,6 +2,8 @@
 
 A query is translated, its tables become relations over pinned parts, and its answer is streamed:
 parts stay pinned and the connection open until the last batch was read or the reader is closed.
+
+What tables need is imported when the query names one, for start-up time.
 """
 
 import os
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -17,19 +20,17 @@ from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.sql.run.final_relation import final_directory, final_relation, merges_rows
-from rmt_pipeline.sql.run.table_relation import table_relation
-from rmt_pipeline.sql.system.scope import SystemScope
-from rmt_pipeline.sql.system.tables import SYSTEM_TABLES
 from rmt_pipeline.syntax.nodes import Query
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Answer, SelectStatement
-from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import conform
 from rmt_pipeline.translate.select.query import translate_query
 from rmt_pipeline.translate.select.sources import Relation
 from rmt_pipeline.types.data_type import DataType
+
+if TYPE_CHECKING:
+    from rmt_pipeline.table import Snapshot, Table
 
 BATCH_ROWS = 65_536
 MEMORY_BYTES = 1 << 30
@@ -116,7 +117,7 @@ class _Sources:
     pinned: ExitStack = field(default_factory=ExitStack)
     directories: list[Path] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
-    read: list[tuple[Table, Snapshot]] = field(default_factory=list)
+    read: "list[tuple[Table, Snapshot]]" = field(default_factory=list)
     _known: dict[tuple[str, str, bool], Relation] = field(default_factory=dict)
 
     def require_whole(self) -> None:
@@ -136,6 +137,9 @@ class _Sources:
     def _system(self, name: str) -> Relation:
         if name == "numbers":
             return NUMBERS
+        from rmt_pipeline.sql.system.scope import SystemScope  # noqa: PLC0415  start-up
+        from rmt_pipeline.sql.system.tables import SYSTEM_TABLES  # noqa: PLC0415  start-up
+
         table = SYSTEM_TABLES.get(name)
         if table is None:
             known = ", ".join([*SYSTEM_TABLES, "numbers"])
@@ -163,8 +167,17 @@ class _Sources:
         if settings.check_parts_before_reading:
             self.read.append((table, snapshot))
         self.directories.append(self.session.server.catalog.table_directory(table.definition))
-        if not (final or settings.final) or not merges_rows(table.definition):
+        if not (final or settings.final) or table.definition.engine.kind == "MergeTree":
+            from rmt_pipeline.sql.run.table_relation import (  # noqa: PLC0415  start-up
+                table_relation,
+            )
+
             return table_relation(table, snapshot, self.query)
+        from rmt_pipeline.sql.run.final_relation import (  # noqa: PLC0415  start-up
+            final_directory,
+            final_relation,
+        )
+
         server = self.session.server
         parent = _spill_directory(self.session)
         directory = self.pinned.enter_context(final_directory(parent, server.clock))

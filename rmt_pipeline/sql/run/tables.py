@@ -1,4 +1,9 @@
-"""CREATE, ATTACH, DROP of tables and databases."""
+"""CREATE, ATTACH, DROP of tables and databases.
+
+What a call needs beyond this is imported when it is made, for start-up time.
+"""
+
+from typing import TYPE_CHECKING
 
 from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
@@ -8,8 +13,6 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.replica.life.create import at_version
-from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
@@ -22,8 +25,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     DropTable,
 )
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.keeper import Watch
-from rmt_pipeline.zookeeper.paths import TablePaths
+
+if TYPE_CHECKING:
+    from rmt_pipeline.replica.replica import Replica
+    from rmt_pipeline.zookeeper.keeper import Watch
 
 ACTIVE_WAIT_S = 10.0
 """How long CREATE waits for the server to take the new table up. It takes some 10 ms."""
@@ -67,7 +72,7 @@ def _wait_active(session: SessionContext, database: str, name: str) -> Done:
     return Done()
 
 
-def _is_ready(replica: Replica, watch: Watch) -> bool:
+def _is_ready(replica: "Replica", watch: "Watch") -> bool:
     """Active, and not cloning another replica, which a new one does first (spec §11.5)."""
     if replica.keeper.exists(replica.paths.is_active, watch) is None:
         return False
@@ -103,6 +108,9 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
     if server.catalog.is_dropping(definition.database, definition.name):
         server.catalog.definition(definition.database, definition.name)  # says what to do
     engine = definition.engine
+    from rmt_pipeline.replica.life.create import at_version  # noqa: PLC0415
+    from rmt_pipeline.zookeeper.paths import TablePaths  # noqa: PLC0415
+
     table = TablePaths(engine.zookeeper_path)
     replica = table.replica(engine.replica)
     version, host = server.keeper().get_many([replica.metadata_version, replica.host])

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.syntax.nodes import (
@@ -84,6 +83,8 @@ def _star(star: Star, source: From, starred: Starred) -> list[Node]:
 def _matching(pattern: str, names: list[str]) -> list[bool]:
     """By the same kind of regular expressions as `match`: they cannot run wild."""
     try:
+        from pyarrow import compute as pc  # noqa: PLC0415  start-up
+
         found = pc.match_substring_regex(pa.array(names, pa.string()), checked_pattern(pattern))
     except pa.ArrowInvalid as problem:
         raise UserError(f"COLUMNS({pattern!r}) is no regular expression: {problem}") from None

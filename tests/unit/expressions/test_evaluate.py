@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.translate import evaluate as module
+from rmt_pipeline.translate.direct_keys import DIRECT
 from rmt_pipeline.translate.evaluate import evaluate
 from rmt_pipeline.translate.expression import compile_expression
 
@@ -25,7 +26,7 @@ TIME = (Column("t", "Nullable(DateTime)"),)
 DAY = (Column("t", "Nullable(Date)"),)
 
 
-@pytest.mark.parametrize("function", module._DIRECT)
+@pytest.mark.parametrize("function", DIRECT)
 @pytest.mark.parametrize(("columns", "values"), [(TIME, MOMENTS), (DAY, DAYS)])
 def test_the_short_way_answers_as_duckdb_does(
     function: str, columns: tuple[Column, ...], values: list[dt.date | None]
