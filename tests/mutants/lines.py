@@ -47,6 +47,9 @@ MUTATIONS = "tests/unit/protocol/mutations tests/property/test_mutations.py"
 FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
 IDLE = "tests/unit/replica/test_idle.py"
+QUEUE = "tests/unit/protocol/queue"
+TRIES = "tests/unit/replica/work/test_merge_failures.py"
+SCENARIOS = "tests/simulation/test_scenarios.py"
 UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
 
 TAKE_UP = """\
@@ -400,6 +403,69 @@ MUTANTS: tuple[LineMutant, ...] = (
         "    if not replica.store.is_taken(part):\n",
         "    if not replica.store.has(part):\n",
         BAD_PARTS,
+    ),
+    LineMutant(
+        "queue: what comes after an entry that waits waits too",
+        f"{PROTOCOL}/queue/view.py",
+        "                wait.append((node, decision.reason))\n",
+        "                wait.append((node, decision.reason))\n                break\n",
+        ON_DISK,
+    ),
+    LineMutant(
+        "queue: waiting is a failed attempt",
+        f"{REPLICA}/work/execute.py",
+        "        altered, ready, awaiting = alters_first(",
+        "        for node, why in plan.wait:\n            record_failure(replica, node, 1, why)\n"
+        "        altered, ready, awaiting = alters_first(",
+        ON_DISK,
+    ),
+    LineMutant(
+        "store: what an attempt that died has staged is in the way",
+        "rmt_pipeline/store/part_store.py",
+        "        return str(layout.StagedName(kind, hint, self._ids.new_id()))\n",
+        '        return str(layout.StagedName(kind, hint, "0" * 32))\n',
+        f"{TRIES}::test_a_merge_that_is_killed_leaves_a_directory_that_is_swept",
+    ),
+    LineMutant(
+        "queue: a drop leaves the merges inside its range",
+        f"{PROTOCOL}/queue/view.py",
+        "        case MergeParts() | MutatePart():\n            return part_range",
+        "        case MutatePart():\n            return part_range",
+        QUEUE,
+    ),
+    LineMutant(
+        "insert: the number that a drop took away is not missed",
+        f"{ZOOKEEPER}/transactions.py",
+        "        ([Delete(block.lock)], Purpose.UNLOCK),\n",
+        "        ([], Purpose.UNLOCK),\n",
+        f"{SCENARIOS}::test_what_is_dropped_while_it_is_in_flight_is_cancelled",
+    ),
+    LineMutant(
+        "queue: a part is made before a drop of a part that it touches",
+        f"{PROTOCOL}/queue/rules.py",
+        "    for dropped, node in question.state.drop_parts.overlapping(part):\n"
+        '        return f"{node}, which drops part {dropped}, must run before {part} is produced"\n'
+        "    return None\n\n\ndef _replaces",
+        "    return None\n\n\ndef _replaces",
+        QUEUE,
+    ),
+    LineMutant(
+        "queue: a part is dropped before a replacement brings it",
+        f"{PROTOCOL}/queue/rules.py",
+        "    DropPart: (_no_overlapping_drop, _replacement_came_first),\n",
+        "    DropPart: (_no_overlapping_drop,),\n",
+        QUEUE,
+    ),
+    LineMutant(
+        "check: the disk is asked before ZooKeeper",
+        f"{REPLICA}/upkeep/check.py",
+        "        lost, promise = keeper.get_many([paths.is_lost, paths.part(part)])\n"
+        "        if lost is None or promise is None:\n            return None\n"
+        "        problem = _problem(look or replica.store.inspect, part)\n",
+        "        problem = _problem(look or replica.store.inspect, part)\n"
+        "        lost, promise = keeper.get_many([paths.is_lost, paths.part(part)])\n"
+        "        if lost is None or promise is None:\n            return None\n",
+        ON_DISK,
     ),
     LineMutant(
         "store: a whole part that was taken for a broken one is swept",
