@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.everywhere import must_survive, strike_everywhere
 from tests.crash.scenarios import SCENARIOS
-from tests.mutants import lines
+from tests.mutants import lines, planting
 from tests.mutants.table import MUTANTS, Mutant
 from tests.simulation import run as simulation
 from tests.simulation import (
@@ -157,7 +157,7 @@ def main() -> int:
         unlike += found is None
         print(f"| {mutant.name} {said} |", flush=True)
     for line in _chosen(lines.MUTANTS, options.names):
-        test = lines.notice(line)
+        test = planting.notice(line)
         unlike += not test
         print(
             f"| {line.name} | `{test.split('::')[0]}` | `{test.split('::')[-1]}` |", flush=True
