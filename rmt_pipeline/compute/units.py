@@ -9,8 +9,8 @@ same files, whatever it runs on.
 """
 
 import decimal
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmt_pipeline.protocol.alter.history import StoredColumn
@@ -139,6 +139,14 @@ class Shape:
     def keeps_rows(self) -> bool:
         """Whether the engine keeps every row; TTL may still drop some."""
         return isinstance(self.rules, Plain) and not self.deduplicate
+
+
+def shape_without(shape: Shape, names: Collection[str]) -> Shape:
+    """The shape of rows that lack these columns, which are in no key."""
+    if not names:
+        return shape
+    kept = tuple(column for column in shape.columns if column.name not in names)
+    return replace(shape, columns=kept)
 
 
 @dataclass(frozen=True, slots=True)

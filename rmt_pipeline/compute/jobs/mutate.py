@@ -28,12 +28,28 @@ from rmt_pipeline.compute.mutate.job import (
 )
 from rmt_pipeline.compute.mutate.units import MutateUnit, MutateUnitDone
 from rmt_pipeline.compute.progress import forget_progress
-from rmt_pipeline.compute.units import Plain, Shape, Unit, UnitFailed, UnitResult, UnitSource
-from rmt_pipeline.protocol.alter.history import is_current
+from rmt_pipeline.compute.rows.keys import KeyColumns
+from rmt_pipeline.compute.units import (
+    Plain,
+    Shape,
+    Unit,
+    UnitFailed,
+    UnitResult,
+    UnitSource,
+    shape_without,
+)
+from rmt_pipeline.protocol.alter.history import stored_as
 from rmt_pipeline.protocol.errors import Corruption, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store import layout
-from rmt_pipeline.syntax.mutation import AlterColumn, in_partition, parse_commands
+from rmt_pipeline.syntax.mutation import (
+    AlterColumn,
+    Command,
+    DeleteRows,
+    UpdateColumns,
+    in_partition,
+    parse_commands,
+)
 from rmt_pipeline.system import Clock, IdSource
 
 LOCAL_JOBS_MAX = 64
@@ -81,7 +97,7 @@ def _outcomes(jobs: Sequence[MutateJob], run: _Run) -> Iterator[MutateOutcome]:
             yield Untouched(job)
     mixed: dict[int, list[UnitResult]] = {}
     for number, results in _run(planned, run):
-        outcome = _outcome(jobs[number], planned[number][0].shape, results)
+        outcome = _outcome(jobs[number], planned[number][0].written, results)
         if outcome is None:
             mixed[number] = results
         else:
@@ -89,7 +105,7 @@ def _outcomes(jobs: Sequence[MutateJob], run: _Run) -> Iterator[MutateOutcome]:
     again = {number: _to_rewrite(planned[number], results) for number, results in mixed.items()}
     for number, results in _run(again, run):
         whole = [*filter(_was_touched, mixed[number]), *results]
-        outcome = _outcome(jobs[number], planned[number][0].shape, whole)
+        outcome = _outcome(jobs[number], planned[number][0].written, whole)
         assert outcome is not None, "every unit was told to write its rows"
         yield outcome
 
@@ -133,7 +149,8 @@ def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
     shape, codec = _shape(job.definition), job.source.manifest.ttl.codec
     if codec != shape.codec:
         shape = replace(shape, codec=codec)
-    rewrite = _has_old_columns(job)
+    lacking = _lacking(job, shape)
+    rewrite = _has_old_columns(job, shape, lacking)
     if not rewrite and _is_for_none(job, source, shape):
         return []
     return [
@@ -147,6 +164,7 @@ def _plan(job: MutateJob, number: int) -> list[MutateUnit]:
             commands=job.commands,
             partition=job.source.manifest.partition_id,
             rewrite=rewrite,
+            lacking=lacking,
         )
         for ordinal, file in enumerate(source.files)
     ]
@@ -175,14 +193,56 @@ def _is_for_none(job: MutateJob, source: UnitSource, shape: Shape) -> bool:
     return commands.is_for_none(manifest_bounds(source, shape, manifest.key_bounds))
 
 
-def _has_old_columns(job: MutateJob) -> bool:
+def _commands_for(job: MutateJob) -> list[Command]:
+    partition = job.source.manifest.partition_id
+    commands = (command for text in job.commands for command in parse_commands(text))
+    return [command for command in commands if in_partition(command, partition)]
+
+
+def _lacking(job: MutateJob, shape: Shape) -> frozenset[str]:
+    """The columns that the result has no values of. Those that the source lacks stay so, and those
+    that are cleared become so: what they are read as is what their default says by then. An UPDATE
+    writes those that it sets, a DELETE writes every row anew, with all columns.
+    """
+    from rmt_pipeline.translate.mutation_rules import affected  # noqa: PLC0415  DuckDB
+
+    manifest, columns = job.source.manifest, shape.columns
+    everything = frozenset(column.name for column in columns)
+    found = stored_as(job.definition, manifest.columns, manifest.metadata_version)
+    there = {one.column for one in found}
+    for command in _commands_for(job):
+        match command:
+            case DeleteRows():
+                there = set(everything)
+            case UpdateColumns():
+                for one in command.assignments:
+                    there |= {one.column, *(c.name for c in affected(one.column, columns))}
+            case AlterColumn() if command.clears:
+                there.discard(command.column)
+            case AlterColumn():
+                pass
+    return everything - there - _always_written(job.definition, shape)
+
+
+def _always_written(definition: TableDefinition, shape: Shape) -> frozenset[str]:
+    """What a file is ordered by and measured with; at least one column."""
+    if shape.ttl:
+        return frozenset(column.name for column in shape.columns)
+    keys = KeyColumns((*definition.partition_by, *definition.order_by), shape.columns)
+    names = (*keys.inputs, *definition.engine.columns, *definition.engine.columns_to_sum)
+    return frozenset(names or (shape.columns[0].name,))
+
+
+def _has_old_columns(job: MutateJob, shape: Shape, lacking: frozenset[str]) -> bool:
     """Whether an ALTER is among the commands, and the part is not yet as it says (spec §8.3)."""
     manifest = job.source.manifest
-    return not is_current(job.definition, manifest.columns, manifest.metadata_version) and any(
-        isinstance(command, AlterColumn) and in_partition(command, manifest.partition_id)
-        for text in job.commands
-        for command in parse_commands(text)
-    )
+    if not any(isinstance(command, AlterColumn) for command in _commands_for(job)):
+        return False
+    found = stored_as(job.definition, manifest.columns, manifest.metadata_version)
+    wanted = shape_without(shape, lacking).columns
+    return len(found) != len(manifest.columns) or [
+        (one.column, one.name, one.type) for one in found
+    ] != [(column.name, column.name, column.type) for column in wanted]
 
 
 def _as_merge(job: MutateJob) -> MergeJob:

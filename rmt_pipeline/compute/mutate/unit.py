@@ -34,7 +34,7 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
     for part, file in unit.verify:
         verify_file(part, file)
     counts = _Counts(unit.shape)
-    writer = ResultWriter(unit)
+    writer = ResultWriter(replace(unit, shape=unit.written))
     progress = UnitProgress(unit.output, unit.ordinal)
     try:
         for table in _tables(unit, unit.shape):

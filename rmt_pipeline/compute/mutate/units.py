@@ -2,19 +2,26 @@
 
 from dataclasses import dataclass
 
-from rmt_pipeline.compute.units import Unit, UnitDone
+from rmt_pipeline.compute.units import Shape, Unit, UnitDone, shape_without
 
 
 @dataclass(frozen=True, slots=True)
 class MutateUnit(Unit):
     """A unit that carries out `commands` instead of merging; its one source has one file.
 
-    Without `rewrite`, a file that no command is for is not written.
+    Without `rewrite`, a file that no command is for is not written. `lacking` are columns that the
+    result has no values of: they stay what their default says when they are read.
     """
 
     commands: tuple[str, ...] = ()
     partition: str = ""
     rewrite: bool = False
+    lacking: frozenset[str] = frozenset()
+
+    @property
+    def written(self) -> Shape:
+        """The shape of the result."""
+        return shape_without(self.shape, self.lacking)
 
 
 @dataclass(frozen=True, slots=True)
