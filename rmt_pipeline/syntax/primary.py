@@ -24,6 +24,29 @@ _CONSTANTS: dict[str, Literal] = {
     "NAN": Literal(float("nan"), "nan"),
 }
 
+_AFTER_NAMES = (
+    *(
+        ",",
+        ")",
+        "]",
+        ".",
+        "=",
+        "==",
+        "!=",
+        "<>",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "+",
+        "-",
+        "/",
+        "%",
+        "||",
+    ),
+    "::",
+)
+
 
 def primary(c: Cursor, expression: ReadExpression) -> Node:
     token = c.current
@@ -70,9 +93,14 @@ def _word(c: Cursor, expression: ReadExpression) -> Node:
         found = interval(c, expression)
         if found is not None:
             return found
-    if word in NEVER_NAMES and not c.at_mark(1, "(") and not _settings_is_name(c):
+    if word in NEVER_NAMES and not (c.at_mark(1, "(") or _is_alone(c) or _settings_is_name(c)):
         raise c.expected("an expression")
     return _name_or_call(c, c.advance().text, expression)
+
+
+def _is_alone(c: Cursor) -> bool:
+    """Whether no clause can begin with the word here, so that it is a column's name."""
+    return c.ahead().kind == "end" or c.at_mark(1, *_AFTER_NAMES)
 
 
 def _settings_is_name(c: Cursor) -> bool:

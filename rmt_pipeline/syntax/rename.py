@@ -3,15 +3,25 @@
 from dataclasses import replace
 
 from rmt_pipeline.syntax.canonical import canonical
-from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Name, Node
+from rmt_pipeline.syntax.ttl import TtlElement, parse_ttl
 
 
 def with_renamed(text: str, column: str, renamed_to: str) -> str:
-    """The canonical text of the same expression over the column's new name. What a lambda calls by
-    that name is its own.
+    """The canonical text of the same expression, or of the same TTL clauses, over the column's new
+    name. What a lambda calls by that name is its own.
     """
-    return canonical(_renamed(parse_expression(text), column, renamed_to))
+    return ", ".join(_clause(one, column, renamed_to) for one in parse_ttl(text))
+
+
+def _clause(element: TtlElement, column: str, to: str) -> str:
+    """An expression by itself is a clause that says no more than when."""
+    text = canonical(_renamed(element.time, column, to))
+    if element.codec:
+        return f"{text} RECOMPRESS {element.codec}"
+    if element.where is None:
+        return text
+    return f"{text} WHERE {canonical(_renamed(element.where, column, to))}"
 
 
 def _renamed(node: Node, column: str, to: str) -> Node:

@@ -56,7 +56,7 @@ def units_of(job: MergeJob, number: int, shape: Shape) -> list[Unit]:
     sources = tuple(unit_source(source, job.definition) for source in job.sources)
     count = units_count(sum(source.manifest.bytes_on_disk for source in job.sources))
     edges: list[KeyPrefix] = []
-    if count > 1 and shape.key:
+    if count > 1 and shape.key and all(_has_key(source, shape) for source in sources):
         edges = _cuts(sources, shape, count)
         if edges and not has_statistics(shape):
             reader = KeyReader(shape)
@@ -76,6 +76,17 @@ def units_of(job: MergeJob, number: int, shape: Shape) -> list[Unit]:
         )
         for ordinal in range(len(bounds) - 1)
     ]
+
+
+def _has_key(source: UnitSource, shape: Shape) -> bool:
+    """Whether the part has the key's columns with their present types: else its bounds are no
+    bounds of theirs.
+    """
+    if source.stored is None:
+        return True
+    types = {column.name: column.type for column in shape.columns}
+    found = {one.column: parse_type(one.type).arrow for one in source.stored}
+    return all(found.get(name) == parse_type(types[name]).arrow for name in shape.key_columns)
 
 
 def _cuts(sources: Sequence[UnitSource], shape: Shape, count: int) -> list[KeyPrefix]:

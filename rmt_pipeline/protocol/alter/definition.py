@@ -9,7 +9,7 @@ Nothing is looked up: whether old values can become a new type shows when they a
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import assert_never
+from typing import Literal, assert_never
 
 from rmt_pipeline.protocol.alter.commands import (
     AddColumn,
@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.alter.commands import (
     Removable,
     RenameColumn,
     ResetSettings,
+    name_text,
 )
 from rmt_pipeline.protocol.errors import (
     DuplicateColumn,
@@ -43,6 +44,17 @@ Uses = Callable[[str, Sequence[Column]], Collection[str]]
 
 Rename = Callable[[str, str, str], str]
 """An expression after a column was renamed: its text, the column's name, the new one."""
+
+
+KeyUse = Literal["", "partition", "order", "expression", "version", "sum", "engine"]
+"""What a column is for a key or the engine: by itself in the partition or the sorting key, inside
+of an expression of a key, the version, summed, else what the engine works with, or nothing.
+"""
+
+KeepsRows = Callable[[str, str, KeyUse], bool]
+"""Whether a column that is used so may change from one type to another: every row stays where it
+is.
+"""
 
 
 class ColumnNotFound(UserError):
@@ -79,13 +91,17 @@ class Altered:
 
 
 def apply_alter(
-    definition: TableDefinition, commands: Sequence[AlterCommand], uses: Uses, rename: Rename
+    definition: TableDefinition,
+    commands: Sequence[AlterCommand],
+    uses: Uses,
+    rename: Rename,
+    keeps_rows: KeepsRows,
 ) -> Altered:
     """The table after the commands, one after the other: each sees what those before it did.
 
     Raises a UserError that names the column or setting and the remedy.
     """
-    alter = _Alter(definition, uses, rename)
+    alter = _Alter(definition, uses, rename, keeps_rows)
     for command in commands:
         alter.apply(command)
     return alter.result()
@@ -94,10 +110,13 @@ def apply_alter(
 class _Alter:
     """The definition on its way from one command to the next."""
 
-    def __init__(self, definition: TableDefinition, uses: Uses, rename: Rename) -> None:
+    def __init__(
+        self, definition: TableDefinition, uses: Uses, rename: Rename, keeps_rows: KeepsRows
+    ) -> None:
         self._before = definition
         self._uses = uses
         self._rename_in = rename
+        self._keeps_rows = keeps_rows
         self._now = definition
         self._version = definition.metadata_version + 1
         self._changes: list[ColumnChange] = []
@@ -178,19 +197,24 @@ class _Alter:
             )
         self._refuse_key(command.column, "RENAME")
         column = self._column(command.column)
-        users = self._users(command.column)
         self._put(
             [
-                replace(one, name=command.renamed_to)
-                if one is column
-                else replace(one, default=self._rename_in(one.default, *command.names))
-                if one in users
-                else one
+                replace(
+                    one,
+                    name=command.renamed_to if one is column else one.name,
+                    default=self._renamed(one.default, command),
+                    ttl=self._renamed(one.ttl, command),
+                )
                 for one in self._now.columns
             ]
         )
+        self._now = replace(self._now, ttl=self._renamed(self._now.ttl, command))
         change = ColumnChange(self._version, command.column, command.renamed_to)
         self._changed(command, column, change)
+
+    def _renamed(self, text: str, command: RenameColumn) -> str:
+        """A default, or TTL clauses, after the column they may use was renamed."""
+        return self._rename_in(text, *command.names) if text else ""
 
     def _refuse_other_group(self, command: RenameColumn) -> None:
         """A column of Nested stays in its group, and no other one comes into it."""
@@ -230,7 +254,8 @@ class _Alter:
             return
         before = self._column(command.column)
         after = self._modified(before, command)
-        if after.type != before.type:
+        uses = key_uses(before.name, self._now, self._uses)
+        if not all(self._keeps_rows(before.type, after.type, use) for use in uses):
             self._refuse_key(command.column, f"MODIFY {before.type} to {after.type} of")
         if before.is_stored != after.is_stored:
             raise IllegalColumn(
@@ -278,21 +303,26 @@ class _Alter:
         self._now = replace(self._now, settings=kept)
 
     def _order_by(self, command: ModifyOrderBy) -> None:
-        """Only columns that no row has yet can be appended: so all rows are in order."""
-        now = self._now
-        known = len(now.order_by)
-        if command.order_by[:known] != now.order_by:
-            raise UserError(
-                f"ORDER BY ({', '.join(command.order_by)}) does not begin with the present one, "
-                f"({', '.join(now.order_by)}): rows are in that order. Append to it"
-            )
-        if len(command.order_by) == known:
+        """Behind the primary key, expressions may go from the end; only of columns that no row has
+        yet can others come in, anywhere. So all rows stay in order.
+        """
+        now, wanted = self._now, command.order_by
+        if wanted == now.order_by:
             return
-        for text in command.order_by[known:]:
+        primary_key = now.order_by if now.primary_key is None else now.primary_key
+        if wanted[: len(primary_key)] != primary_key:
+            raise UserError(
+                f"ORDER BY ({', '.join(wanted)}) does not begin with the primary key, "
+                f"({', '.join(primary_key)}), which stays as it is"
+            )
+        known = list(now.order_by)
+        for text in wanted:
+            if known and text == known[0]:
+                del known[0]
+                continue
             for name in self._uses(text, now.columns):
                 self._refuse_old(name, text)
-        primary_key = now.order_by if now.primary_key is None else now.primary_key
-        self._now = replace(now, order_by=command.order_by, primary_key=primary_key)
+        self._now = replace(now, order_by=wanted, primary_key=primary_key)
         self._is_local = False
 
     def _refuse_old(self, name: str, text: str) -> None:
@@ -395,6 +425,31 @@ def _without(column: Column, what: Removable) -> Column:
             return replace(column, ttl="")
         case _:
             return replace(column, default_kind="", default="")
+
+
+def key_uses(name: str, definition: TableDefinition, uses: Uses) -> frozenset[KeyUse]:
+    """Everything that the column is for keys and the engine."""
+    engine, columns = definition.engine, definition.columns
+    order = (*definition.order_by, *(definition.primary_key or ()))
+    keys: tuple[tuple[KeyUse, tuple[str, ...]], ...] = (
+        ("partition", definition.partition_by),
+        ("order", order),
+        ("expression", (definition.sample_by,) if definition.sample_by else ()),
+    )
+    found: set[KeyUse] = set()
+    for use, expressions in keys:
+        for text in expressions:
+            if name_text(name) == text or name == text:
+                found.add(use)
+            elif name in uses(text, columns):
+                found.add("expression")
+    if name == engine.version_column:
+        found.add("version")
+    if name in engine.columns_to_sum:
+        found.add("sum")
+    if name in (engine.sign_column, engine.is_deleted_column):
+        found.add("engine")
+    return frozenset(found)
 
 
 def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:

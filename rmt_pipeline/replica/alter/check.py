@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.alter.commands import (
     ModifyColumn,
     RenameColumn,
 )
-from rmt_pipeline.protocol.alter.definition import Altered
+from rmt_pipeline.protocol.alter.definition import Altered, KeyUse
 from rmt_pipeline.protocol.errors import BadTypeOfField, IllegalColumn, MissingPart, UserError
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.table import TableSettings
@@ -29,6 +29,7 @@ from rmt_pipeline.system import Waker
 from rmt_pipeline.translate.expression import compile_expression, compile_node
 from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.translate.ttl import rules_of
+from rmt_pipeline.types.key_safe import is_key_safe
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 CATCH_UP_S = 10.0
@@ -41,6 +42,11 @@ def _used(node: Node, columns: Sequence[Column]) -> Sequence[str]:
 
 def columns_used(text: str, columns: Sequence[Column]) -> Sequence[str]:
     return compile_expression(text, columns, allow_nondeterministic=True).columns_used
+
+
+def keeps_rows(before: str, after: str, use: KeyUse) -> bool:
+    """Whether a column that is used so may change its type so: every row stays where it is."""
+    return is_key_safe(parse_type(before), parse_type(after), use)
 
 
 def check_altered(definition: TableDefinition) -> None:

@@ -37,6 +37,7 @@ from rmt_pipeline.replica.alter.check import (
     await_mutations,
     check_altered,
     columns_used,
+    keeps_rows,
     try_all_conversions,
 )
 from rmt_pipeline.replica.mutations.mutations import (
@@ -101,7 +102,7 @@ def request_alter(
     for _ in range(ROUNDS_MAX):
         replica, seen = _caught_up(living, new_waker())
         before = replica.definition
-        altered = apply_alter(before, commands(before), columns_used, with_renamed)
+        altered = apply_alter(before, commands(before), columns_used, with_renamed, keeps_rows)
         if altered.changes_nothing(before):
             return None
         check_altered(altered.definition)
@@ -127,7 +128,9 @@ def request_alter(
 def _change_here(replica: Replica, commands: Sequence[AlterCommand]) -> None:
     """What is each replica's own."""
     replica.update_definition(
-        lambda now: apply_alter(now, commands, columns_used, with_renamed).definition
+        lambda now: (
+            apply_alter(now, commands, columns_used, with_renamed, keeps_rows).definition
+        )
     )
 
 

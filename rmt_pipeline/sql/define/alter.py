@@ -18,10 +18,10 @@ from rmt_pipeline.protocol.alter.commands import (
 )
 from rmt_pipeline.protocol.alter.definition import apply_alter, place_of
 from rmt_pipeline.protocol.alter.history import stored_columns
-from rmt_pipeline.protocol.errors import DuplicateColumn
+from rmt_pipeline.protocol.errors import DuplicateColumn, UserError
 from rmt_pipeline.protocol.settings.table import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition, nested_group
-from rmt_pipeline.replica.alter.check import columns_used
+from rmt_pipeline.replica.alter.check import columns_used, keeps_rows
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.define.table import column_of, flattened
 from rmt_pipeline.syntax.expression import parse_expression
@@ -56,7 +56,9 @@ def alter_commands(
             command = _command(one, now)
             commands.append(command)
             if isinstance(command, AddColumn | DropColumn | RenameColumn | ModifyColumn):
-                now = apply_alter(now, [command], columns_used, with_renamed).definition
+                now = apply_alter(
+                    now, [command], columns_used, with_renamed, keeps_rows
+                ).definition
     return commands
 
 
@@ -130,6 +132,11 @@ def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
 
 def _add(syntax: AddColumnSyntax, now: TableDefinition) -> AddColumn:
     given = syntax.column
+    if given.type is None:
+        raise UserError(
+            f"ADD COLUMN {given.name} needs a type: its default does not say which it is for the "
+            "rows that are there"
+        )
     column = column_of(given, now.columns)
     if given.ttl is not None:
         stored = [*stored_columns(now), column]

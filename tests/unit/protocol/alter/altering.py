@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rmt_pipeline.protocol.alter.definition import Altered, apply_alter
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
-from rmt_pipeline.replica.alter.check import check_altered, columns_used
+from rmt_pipeline.replica.alter.check import check_altered, columns_used, keeps_rows
 from rmt_pipeline.sql.define.alter import alter_commands
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.syntax.statements.nodes import AlterTable
@@ -66,7 +66,7 @@ def alter(
     statement = parse(f"ALTER TABLE t {text}")
     assert isinstance(statement, AlterTable)
     commands = alter_commands(statement.commands, table)
-    altered = apply_alter(table, commands, columns_used, with_renamed)
+    altered = apply_alter(table, commands, columns_used, with_renamed, keeps_rows)
     check_altered(altered.definition)
     return altered
 
