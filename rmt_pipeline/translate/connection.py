@@ -138,6 +138,11 @@ def user_error(problem: duckdb.Error, what: str) -> UserError:
             return named(f"{said}, in {shown}")
     if isinstance(problem, duckdb.OutOfMemoryException):
         return OutOfMemory(f"not enough memory for {shown}: {reason}")
+    if "invalid UTF8 characters" in reason:
+        reason = (
+            "bytes are left that are no UTF-8 text, which a String holds here: a character was cut "
+            "in two. Functions of characters cut none: substringUTF8, leftUTF8, rightUTF8"
+        )
     return BadValue(f"cannot compute {shown}: {reason}")
 
 

@@ -160,6 +160,11 @@ def _explain(text: CsvText, error: Exception) -> NoReturn:
     """Find the first line that can't be right, and raise what is to be said of it."""
     _check_records(text)
     reason = "it has no header line" if "Empty CSV" in str(error) else str(error)
+    if "straddling object" in reason:
+        reason = (
+            f"a line is longer than {BLOCK_BYTES >> 20} MiB, the most that is read of CSV at once; "
+            "JSONEachRow and Parquet have no such limit"
+        )
     raise IncorrectData(
         f"{text.name} can't be read as CSV: {reason}. Nothing was inserted"
     ) from error

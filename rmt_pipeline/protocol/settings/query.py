@@ -72,6 +72,7 @@ class QuerySettings:
     # --- waiting
     alter_sync: int = setting(1, "wait for: 0 nobody, 1 this replica, 2 all, 3 the active ones")
     mutations_sync: int = setting(0, "the same for mutations")
+    lightweight_deletes_sync: int = setting(2, "the same for DELETE FROM, whatever that says")
     replication_wait_for_inactive_replica_timeout: int = setting(
         120, "how long to wait for an inactive replica; 0 not at all, below 0 forever", "Int64"
     )

@@ -70,10 +70,6 @@ def _with_partition_id(command: Command, definition: TableDefinition) -> Command
 
 # Mutations: DELETE, UPDATE, KILL MUTATION.
 
-LIGHTWEIGHT_SYNC = (
-    2  # the original's lightweight_deletes_sync: DELETE FROM waits for all replicas
-)
-
 _KILLED: Columns = (
     ("kill_status", "String"),
     ("database", "String"),
@@ -106,18 +102,14 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
     name = statement.table
     table = session.server.table(name.name, session.database_of(name))
     query = session.query_settings(statement.settings)
-    if statement.is_lightweight and not _is_set("mutations_sync", session, statement):
-        query = replace(query, mutations_sync=LIGHTWEIGHT_SYNC)
+    if statement.is_lightweight:
+        query = replace(query, mutations_sync=query.lightweight_deletes_sync)
     commands = commands_for(statement.commands, table.definition)
     if query.dry_run:
         plans = plan_mutation(table.replica, commands, query)
         return rows_of(_PLANNED, [astuple(plan) for plan in plans])
     table.mutate(commands, settings=query)
     return Done()
-
-
-def _is_set(setting: str, session: SessionContext, statement: MutateRows) -> bool:
-    return setting in session.settings or setting in dict(statement.settings)
 
 
 def kill_mutations(session: SessionContext, statement: KillMutation) -> Result:

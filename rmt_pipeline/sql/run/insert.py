@@ -52,7 +52,7 @@ def insert(session: SessionContext, statement: Insert) -> Done:
             case FromFile() as file:
                 data = input_file(file, names)
             case FromQuery() as query:
-                data = _query(session, query, statement, names)
+                data = _query(session, query, statement, names, definition)
         result = table.insert(data, columns=names, settings=settings)
     return Done("" if result.outcome is Outcome.INSERTED else result.words())
 
@@ -129,9 +129,14 @@ def _computed(
 
 
 def _query(
-    session: SessionContext, query: FromQuery, statement: Insert, names: Sequence[str]
+    session: SessionContext,
+    query: FromQuery,
+    statement: Insert,
+    names: Sequence[str],
+    definition: TableDefinition,
 ) -> pa.RecordBatchReader:
     """The query's rows; its columns go to the named ones by place, as in the original."""
+    from rmt_pipeline.sql.run.converter import Converter  # noqa: PLC0415  loads expressions
     from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up
 
     rows = select(session, SelectStatement(query.query, text=query.text))
@@ -140,11 +145,17 @@ def _query(
             f"INSERT INTO {statement.table} wants {len(names)} columns ({', '.join(names)}),"
             f" and the query gives {len(rows.columns)}"
         )
-    fields = zip(names, rows.columns, strict=True)
-    schema = pa.schema([(name, column.type.arrow) for name, column in fields])
+    types = {column.name: parse_type(column.type) for column in definition.columns}
+    converters = [
+        Converter(name, column.type, types[name])
+        for name, column in zip(names, rows.columns, strict=True)
+    ]
+    schema = pa.schema([(one.name, one.type.arrow) for one in converters])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in rows.batches:
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            pairs = zip(converters, batch.columns, strict=True)
+            arrays = [converter.convert(array) for converter, array in pairs]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

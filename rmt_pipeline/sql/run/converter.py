@@ -1,0 +1,109 @@
+"""Values that a query gives, for a column of another type: as the original's INSERT … SELECT casts
+them, but that numbers neither wrap nor lose what is behind the point.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from rmt_pipeline.protocol.errors import BadValue, UserError
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.nodes import Name
+from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.translate.evaluate import evaluate
+from rmt_pipeline.translate.expression import Expression, compile_node
+from rmt_pipeline.types.data_type import DataType
+
+_VALUE = "value"
+
+
+@dataclass(frozen=True)
+class Converter:
+    """Of one column: `given` is the type of the query's values, `wanted` the column's."""
+
+    name: str
+    given: DataType
+    wanted: DataType
+
+    @cached_property
+    def type(self) -> DataType:
+        """Of the values that come out; those that need no cast are checked when they are stored."""
+        if not _needs_cast(self.given, self.wanted):
+            return self.given
+        return _optional(self.wanted) if self.given.nullable else self.wanted
+
+    def convert(self, array: pa.Array) -> pa.Array:
+        """Raises BadValue for what can't be one of the column's values."""
+        if self.type == self.given:
+            return array
+        try:
+            [found] = evaluate([self._there], pa.table({_VALUE: array}))
+            back = self._back
+            if back is not None:
+                [again] = evaluate([back], pa.table({_VALUE: found}))
+                self._refuse_other(array, again)
+        except UserError as error:
+            raise BadValue(
+                f"column {self.name} is {self.wanted}, and the query gives {self.given}: {error}. "
+                "Nothing was inserted"
+            ) from error
+        return found
+
+    @cached_property
+    def _there(self) -> Expression:
+        return _cast(self.given, self.type)
+
+    @cached_property
+    def _back(self) -> Expression | None:
+        """Numbers are cast to and fro: what came back as another one did not fit."""
+        is_number = self.given.is_numeric and self.wanted.is_numeric
+        return _cast(self.type, self.given) if is_number else None
+
+    def _refuse_other(self, array: pa.Array, again: pa.Array) -> None:
+        for row, (before, after) in enumerate(zip(array, again, strict=True)):
+            if before != after:
+                raise BadValue(f"the number in row {row + 1} does not fit")
+
+
+def _cast(given: DataType, wanted: DataType) -> Expression:
+    node = cast(Name((_VALUE,)), wanted)
+    return compile_node(node, [Column(_VALUE, given.text)])
+
+
+def _optional(kind: DataType) -> DataType:
+    inside = kind.plain.family in ("Array", "Tuple", "Map")
+    return kind if kind.nullable or inside else DataType("Nullable", elements=(kind.plain,))
+
+
+def _needs_cast(given: DataType, wanted: DataType) -> bool:
+    """Not where the values are stored alike, nor where they are read and checked one by one: texts
+    and numbers.
+    """
+    one, other = given.plain, wanted.plain
+    if one.text == other.text or one.family in ("Nothing", "String"):
+        return False
+    if "AggregateFunction" in (given.family, wanted.family):
+        return False
+    if one.is_numeric and other.is_numeric:
+        return one.wide_bytes == 16 and other.wide_bytes != 32
+    if one.elements and one.family == other.family:
+        if one.names != other.names or len(one.elements) != len(other.elements):
+            return not any(map(_may_wrap, one.elements, other.elements))
+        needed = any(map(_needs_cast, one.elements, other.elements))
+        return needed and not any(map(_may_wrap, one.elements, other.elements))
+    return not (one.is_enum and other.is_enum)
+
+
+def _may_wrap(given: DataType, wanted: DataType) -> bool:
+    """Whether a cast inside of an array or tuple could change a number without a word."""
+    one, other = given.plain, wanted.plain
+    if one.elements:
+        return any(map(_may_wrap, one.elements, other.elements))
+    if not (one.is_numeric and other.is_numeric):
+        return False
+    if one.text == other.text:
+        return False
+    if not (one.is_integer and other.is_integer):
+        return True
+    return one.integer_min < other.integer_min or one.integer_max > other.integer_max
