@@ -85,12 +85,180 @@ DESCRIBE d7;
 ALTER TABLE d7 ADD COLUMN `n.c` Array(Int8);
 SELECT * FROM d7;
 """
+LACKING = """
+CREATE TABLE a (k Int64, o String, o2 String) ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO a VALUES (1,'x','y'),(2,'z','w');
+ALTER TABLE a ADD COLUMN v String DEFAULT '100';
+ALTER TABLE a MODIFY COLUMN v UInt64;
+SELECT k, v FROM a ORDER BY k;
+ALTER TABLE a MODIFY COLUMN v UInt64 DEFAULT 7;
+SELECT k, v FROM a ORDER BY k;
+ALTER TABLE a UPDATE o = 'q' WHERE k = 1;
+ALTER TABLE a MODIFY COLUMN v DEFAULT 8;
+SELECT k, v FROM a ORDER BY k;
+ALTER TABLE a DROP COLUMN o;
+ALTER TABLE a MODIFY COLUMN v DEFAULT 9;
+SELECT k, v FROM a ORDER BY k;
+ALTER TABLE a RENAME COLUMN o2 TO o;
+ALTER TABLE a MODIFY COLUMN v DEFAULT 10;
+SELECT k, v FROM a ORDER BY k;
+ALTER TABLE a CLEAR COLUMN o;
+ALTER TABLE a MODIFY COLUMN v DEFAULT 11;
+SELECT k, v FROM a ORDER BY k;
+ALTER TABLE a RENAME COLUMN v TO w;
+ALTER TABLE a MODIFY COLUMN w DEFAULT 12;
+SELECT k, w FROM a ORDER BY k;
+ALTER TABLE a CLEAR COLUMN w;
+ALTER TABLE a MODIFY COLUMN w DEFAULT 13;
+SELECT k, w FROM a ORDER BY k;
+ALTER TABLE a UPDATE o = 'q' WHERE 0;
+ALTER TABLE a MODIFY COLUMN w DEFAULT 14;
+SELECT k, w FROM a ORDER BY k;
+INSERT INTO a (k) VALUES (3);
+ALTER TABLE a CLEAR COLUMN w;
+SELECT k, w FROM a ORDER BY k;
+ALTER TABLE a MODIFY COLUMN w DEFAULT 15;
+SELECT k, w FROM a ORDER BY k;
+ALTER TABLE a MODIFY COLUMN w DEFAULT 16;
+SELECT k, w FROM a ORDER BY k;
+ALTER TABLE a DELETE WHERE k = 2;
+ALTER TABLE a MODIFY COLUMN w DEFAULT 17;
+SELECT k, w FROM a ORDER BY k;
+OPTIMIZE TABLE a FINAL;
+ALTER TABLE a MODIFY COLUMN w DEFAULT 18;
+SELECT k, w FROM a ORDER BY k;
+CREATE TABLE b (k Int64, o String) ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO b VALUES (1,'x');
+ALTER TABLE b ADD COLUMN v UInt8 DEFAULT 5, ADD COLUMN m UInt8 DEFAULT v + 1;
+ALTER TABLE b UPDATE v = 9 WHERE 1;
+SELECT * FROM b;
+ALTER TABLE b MODIFY COLUMN m DEFAULT 50;
+SELECT * FROM b;
+ALTER TABLE b MODIFY COLUMN v DEFAULT 51;
+SELECT * FROM b;
+"""
+KEYS = """
+CREATE TABLE a (k Int64, d Date, o UInt8, `order` UInt8, t DateTime TTL d + INTERVAL 1 MONTH)
+    ENGINE = ReplicatedMergeTree PRIMARY KEY k ORDER BY (k, d, o)
+    TTL d + INTERVAL 10 YEAR DELETE WHERE o > 5;
+INSERT INTO a VALUES (1, today(), 2, 3, now()), (1, today(), 1, 3, now());
+ALTER TABLE a ADD COLUMN v DEFAULT '10';
+ALTER TABLE a ADD COLUMN v2;
+ALTER TABLE a MODIFY ORDER BY (k, d);
+ALTER TABLE a MODIFY ORDER BY (k, o);
+ALTER TABLE a MODIFY ORDER BY (d, k);
+ALTER TABLE a ADD COLUMN x Int8, MODIFY ORDER BY (k, x, d);
+ALTER TABLE a ADD COLUMN y Int8, MODIFY ORDER BY (k, d, x, y + 1);
+ALTER TABLE a ADD COLUMN y2 Int8, MODIFY ORDER BY (k, x, d, y2);
+INSERT INTO a (k, x, d, y2) VALUES (1, 5, today(), 1), (1, 0, today(), -1);
+OPTIMIZE TABLE a FINAL;
+SELECT k, x, y2, o FROM a ORDER BY k, x, y2, o;
+ALTER TABLE a MODIFY ORDER BY tuple();
+ALTER TABLE a MODIFY ORDER BY (k, order);
+ALTER TABLE a MODIFY ORDER BY (k, nosuch);
+ALTER TABLE a MODIFY ORDER BY k;
+ALTER TABLE a RENAME COLUMN d TO dd;
+ALTER TABLE a RENAME COLUMN o TO oo;
+ALTER TABLE a RENAME COLUMN t TO tt;
+DESCRIBE a;
+ALTER TABLE a RENAME COLUMN k TO kk;
+ALTER TABLE a ADD COLUMN `order2` Int8, ADD COLUMN `from` Int8, MODIFY ORDER BY (k, order2, from);
+SELECT sorting_key, primary_key FROM system.tables WHERE name = 'a' AND database = 'script';
+"""
+KEY_TYPES = """
+CREATE TABLE e (p Enum8('a' = 1, 'b' = 2), s Enum8('a' = 1, 'b' = 2), q Int8, lc String, dt UInt16,
+    dd Date, v UInt8) ENGINE = ReplicatedReplacingMergeTree(v) PARTITION BY (p, q)
+    ORDER BY (s, lc, dt, dd);
+INSERT INTO e VALUES ('a', 'b', 1, 'x', 1, 1, 1), ('b', 'a', 2, 'y', 2, 2, 2);
+ALTER TABLE e MODIFY COLUMN p Enum8('a' = 1, 'b' = 2, 'c' = 3);
+ALTER TABLE e MODIFY COLUMN s Enum8('a' = 1, 'b' = 2, 'c' = 3);
+ALTER TABLE e MODIFY COLUMN s Enum8('a' = 1, 'c' = 3);
+ALTER TABLE e MODIFY COLUMN s Enum16('a' = 1, 'b' = 2, 'c' = 3);
+ALTER TABLE e MODIFY COLUMN s String;
+ALTER TABLE e MODIFY COLUMN q Int16;
+ALTER TABLE e MODIFY COLUMN q UInt8;
+ALTER TABLE e MODIFY COLUMN q Enum8('x' = 1, 'y' = 2);
+ALTER TABLE e MODIFY COLUMN lc LowCardinality(String);
+ALTER TABLE e MODIFY COLUMN lc String;
+ALTER TABLE e MODIFY COLUMN lc Nullable(String);
+ALTER TABLE e MODIFY COLUMN lc FixedString(5);
+ALTER TABLE e MODIFY COLUMN dt Date;
+ALTER TABLE e MODIFY COLUMN dt UInt32;
+ALTER TABLE e MODIFY COLUMN dd UInt16;
+ALTER TABLE e MODIFY COLUMN dd DateTime;
+ALTER TABLE e MODIFY COLUMN v UInt16;
+ALTER TABLE e MODIFY COLUMN v UInt8;
+ALTER TABLE e MODIFY COLUMN v Int64;
+ALTER TABLE e MODIFY COLUMN v UInt64;
+ALTER TABLE e MODIFY COLUMN v String;
+ALTER TABLE e MODIFY COLUMN v DateTime;
+SELECT * FROM e ORDER BY v;
+INSERT INTO e VALUES ('c', 'c', 1, 'x', 1, 1, 300), ('b', 'a', 2, 'y', 2, 2, 301);
+SELECT * FROM e ORDER BY v;
+OPTIMIZE TABLE e FINAL;
+SELECT * FROM e ORDER BY v;
+ALTER TABLE e MODIFY COLUMN p Int8;
+ALTER TABLE e MODIFY COLUMN s Int8;
+SELECT * FROM e ORDER BY v;
+INSERT INTO e VALUES (3, 3, 1, 'x', 1, 1, 702), (2, 1, 2, 'y', 2, 2, 70);
+OPTIMIZE TABLE e FINAL;
+SELECT * FROM e ORDER BY v;
+SELECT partition_id, rows FROM system.parts WHERE table = 'e' AND active AND database = 'script'
+    ORDER BY 1, 2;
+ALTER TABLE e MODIFY COLUMN p Int16;
+CREATE TABLE f (d Date, s Enum8('a' = 1), sg Int8, v Date, tz DateTime('UTC'),
+    n Array(Enum8('a' = 1))) ENGINE = ReplicatedVersionedCollapsingMergeTree(sg, v)
+    PARTITION BY toYYYYMM(d) ORDER BY (toString(s), tz, n);
+ALTER TABLE f MODIFY COLUMN s Enum8('a' = 1, 'b' = 2);
+ALTER TABLE f MODIFY COLUMN d UInt16;
+ALTER TABLE f MODIFY COLUMN sg Int16;
+ALTER TABLE f MODIFY COLUMN v DateTime;
+ALTER TABLE f MODIFY COLUMN v UInt32;
+ALTER TABLE f MODIFY COLUMN tz DateTime('Europe/Berlin');
+ALTER TABLE f MODIFY COLUMN n Array(Enum8('a' = 1, 'b' = 2));
+"""
+CASTS = {
+    "Date": "toDateTime('2020-01-01 20:00:00', 'UTC')::DateTime('Asia/Tokyo')",
+    "Date32": "toDateTime64('2020-01-01 20:00:00.123', 3, 'Asia/Tokyo')",
+    "DateTime('Asia/Tokyo')": "toDate('2020-01-02')",
+    "DateTime": "toUInt32(1577836800)",
+    "UInt32": "toDateTime('2020-01-01 00:00:00')",
+    "UInt16": "toDate('2020-01-02')",
+    "Int8": "CAST('a', 'Enum8(\\'a\\' = 1)')",
+    "Enum8('a' = 1)": "toInt8(1)",
+    "Int64": "toInt128(5)",
+    "Float64": "toDecimal64(1.25, 2)",
+    "Array(String)": "[1, 2]",
+    "Array(Nullable(Int64))": "[1, 2]",
+    "Tuple(a Int64, b String)": "(1, 'a')",
+    "LowCardinality(String)": "toIPv4('1.2.3.4')",
+    "Nullable(String)": "true",
+    "String": "toDateTime64('2020-01-01 20:00:00.123', 3, 'America/New_York')",
+    "FixedString(3)": "'ab'",
+    "Decimal(9, 2)": "1.5",
+    "Decimal(18, 2)": "toDecimal64('1.005', 3)",
+    "Decimal(18, 3)": "'1.0059'",
+    "Int16": "'abc'",
+    "Map(String, Int64)": "map('a', 1)",
+}
+SELECTED = "".join(
+    f"CREATE TABLE c{place} (k Int8, v {kind}) ENGINE = ReplicatedMergeTree ORDER BY k;"
+    f"INSERT INTO c{place} SELECT 1, {value}; SELECT * FROM c{place};"
+    for place, (kind, value) in enumerate(CASTS.items())
+)
 SCRIPTS = {
+    "columns that parts lack": LACKING,
+    "the sorting key and TTL": KEYS,
+    "types of key columns": KEY_TYPES,
+    "what a query gives for another type": SELECTED,
     "nested columns have one length": NESTED,
     "groups of nested columns": GROUPS,
     "nested columns as a whole": WHOLE,
 }
 OTHER_CODES = {
+    "the sorting key and TTL": ("nosuch",),
+    "types of key columns": ("d UInt16",),
+    "what a query gives for another type": ("'abc'",),
     "groups of nested columns": ("bad (k", "twice (k", "ADD COLUMN x Int8", "[1, 2, 3] WHERE"),
     "nested columns as a whole": ("`n.c`",),
 }
