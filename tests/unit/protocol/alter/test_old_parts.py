@@ -35,6 +35,10 @@ def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
+EVERYTHING = ("DROP COLUMN zz", "DELETE WHERE id = 99")
+"""After which a part has all columns: a DELETE writes every row anew."""
+
+
 def mutate(
     source: SourcePart, table: TableDefinition, staging: Path, *texts: str
 ) -> MutateOutcome:
@@ -71,11 +75,11 @@ def test_a_query_sees_the_columns_of_now(case: str, old: SourcePart) -> None:
 
 
 @pytest.mark.parametrize("case", NOW)
-def test_a_mutation_rewrites_the_part_with_the_columns_of_now(
+def test_a_delete_rewrites_the_part_with_the_columns_of_now(
     case: str, old: SourcePart, tmp_path: Path
 ) -> None:
     """P31."""
-    outcome = mutate(old, NOW[case], tmp_path / "staging", "DROP COLUMN zz")
+    outcome = mutate(old, NOW[case], tmp_path / "staging", *EVERYTHING)
     assert isinstance(outcome, MutateDone)
     assert written(outcome) == EXPECTED[case]
     names = [(column.name, column.type) for column in NOW[case].columns]
@@ -86,7 +90,7 @@ def test_a_mutation_rewrites_the_part_with_the_columns_of_now(
 @pytest.mark.parametrize("case", NOW)
 def test_parts_of_several_versions_merge(case: str, old: SourcePart, tmp_path: Path) -> None:
     """P33."""
-    outcome = mutate(old, NOW[case], tmp_path / "new", "DROP COLUMN zz")
+    outcome = mutate(old, NOW[case], tmp_path / "new", *EVERYTHING)
     assert isinstance(outcome, MutateDone)
     new = SourcePart("all_1_1_0", outcome.job.staging, outcome.manifest)
     staging = tmp_path / "merged"
@@ -181,7 +185,10 @@ def test_a_cleared_column_has_its_default(
     now = altered(column, BEFORE.columns[2])
     outcome = mutate(old, now, tmp_path / "s", "CLEAR COLUMN a IN PARTITION ID 'all'")
     assert isinstance(outcome, MutateDone)
-    assert written(outcome) == [
+    assert [column.name for column in outcome.manifest.columns] == ["id", "b"]
+    cleared = SourcePart("all_0_0_0_5", outcome.job.staging, outcome.manifest)
+    store = Parts(cleared)
+    assert tuples(dataset_of(store, store.all, now).to_table()) == [
         (row["id"], a, row["b"]) for row, a in zip(ROWS, expected, strict=True)
     ]
 
@@ -191,6 +198,19 @@ def test_a_column_is_cleared_in_the_partition_that_was_named(
 ) -> None:
     text = "CLEAR COLUMN a IN PARTITION ID 'other'"
     assert isinstance(mutate(old, BEFORE, tmp_path / "s", text), Untouched)
+
+
+def test_what_a_part_lacks_stays_lacking_until_it_is_set(
+    old: SourcePart, tmp_path: Path
+) -> None:
+    columns = (*BEFORE.columns[1:], Column("c", "Int32", "DEFAULT", "7"), Column("d", "Int32"))
+    outcome = mutate(old, altered(*columns), tmp_path / "a", "UPDATE d = c + 1 WHERE id = 1")
+    assert isinstance(outcome, MutateDone)
+    assert [column.name for column in outcome.manifest.columns] == ["id", "a", "b", "d"]
+    columns = (*BEFORE.columns[1:], Column("c", "Int32", "DEFAULT", "9"), Column("d", "Int32"))
+    store = Parts(SourcePart("all_0_0_0_5", outcome.job.staging, outcome.manifest))
+    found = tuples(dataset_of(store, store.all, altered(*columns)).to_table())
+    assert [row[3:] for row in found] == [(9, 8), (9, 0), (9, 0)]
 
 
 def test_a_cleared_column_that_was_dropped_since_takes_no_row_with_it(
