@@ -204,7 +204,7 @@ def _lacking(job: MutateJob, shape: Shape) -> frozenset[str]:
     that are cleared become so: what they are read as is what their default says by then. An UPDATE
     writes those that it sets, a DELETE writes every row anew, with all columns.
     """
-    from rmt_pipeline.translate.mutation_rules import affected  # noqa: PLC0415  DuckDB
+    from rmt_pipeline.translate.mutation_rules import affected  # noqa: PLC0415  start-up: DuckDB
 
     manifest, columns = job.source.manifest, shape.columns
     everything = frozenset(column.name for column in columns)

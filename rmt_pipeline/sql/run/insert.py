@@ -136,7 +136,7 @@ def _query(
     definition: TableDefinition,
 ) -> pa.RecordBatchReader:
     """The query's rows; its columns go to the named ones by place, as in the original."""
-    from rmt_pipeline.sql.run.converter import Converter  # noqa: PLC0415  loads expressions
+    from rmt_pipeline.sql.run.converter import Converter  # noqa: PLC0415  start-up
     from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up
 
     rows = select(session, SelectStatement(query.query, text=query.text))
