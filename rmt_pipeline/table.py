@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmt_pipeline.protocol.errors import (
@@ -58,6 +59,7 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 if TYPE_CHECKING:
     import pyarrow.dataset
 
+    from rmt_pipeline.compute.insert.stage import StagePlan
     from rmt_pipeline.replica.mutations.request import MutationReport
     from rmt_pipeline.syntax.mutation import Command
 
@@ -176,8 +178,39 @@ class Table:
         """Insert the rows of a Spark DataFrame, as one insert: each task writes its parts on this
         host, and this process commits them. As `insert` otherwise.
         """
-        from rmt_pipeline.compute.insert.spark import stage_dataframe  # noqa: PLC0415
-        from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415
+        from rmt_pipeline.compute.insert.spark import stage_dataframe  # noqa: PLC0415  start-up
+
+        return self._insert_tasks(partial(stage_dataframe, frame), token, settings, run_id)
+
+    def insert_parquet(
+        self,
+        session: Any,
+        files: Sequence[str],
+        *,
+        token: str = "",
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+        run_id: str = "",
+    ) -> InsertResult:
+        """Insert the rows of Parquet files as one insert. The tasks of this Spark session, which
+        must be able to open them, read them themselves: three times as fast as `insert_spark` of
+        a DataFrame of the same files. Raises IncorrectData for a file that is not Parquet.
+        """
+        from rmt_pipeline.compute.insert.spark import stage_parquet  # noqa: PLC0415  start-up
+
+        return self._insert_tasks(
+            partial(stage_parquet, session, files), token, settings, run_id
+        )
+
+    def _insert_tasks(
+        self,
+        stage: Callable[["StagePlan"], list[StagedPart]],
+        token: str,
+        settings: Mapping[str, Any] | QuerySettings | None,
+        run_id: str,
+    ) -> InsertResult:
+        from rmt_pipeline.compute.insert.stage import (  # noqa: PLC0415  start-up
+            StagePlan,
+        )
 
         query = _query_settings(settings)
         require_supported(query)
@@ -193,8 +226,7 @@ class Table:
             created_s=int(self._clock.now_s()),
             durable=True,
         )
-        staged = stage_dataframe(frame, plan)
-        return self.commit(staged, token=token, settings=query, run_id=run_id)
+        return self.commit(stage(plan), token=token, settings=query, run_id=run_id)
 
     def pipeline(self, in_flight: int = 4) -> InsertPipeline:
         """Inserts that overlap: `with table.pipeline() as inserts: inserts.insert(rows)`."""

@@ -108,12 +108,6 @@ class Mutations:
             for partition, found in self._by_partition.items()
         }
 
-    def current_version(self, part: PartName) -> int:
-        """The greatest version that the part has seen, 0 if none (`getCurrentMutationVersion`)."""
-        found = self._by_partition.get(part.partition, [])
-        count = bisect_right(found, part.data_version, key=lambda one: one[0])
-        return found[count - 1][0] if count else 0
-
     def next_of(self, part: PartName) -> str | None:
         """The first mutation that the part has not seen; None when it has every one."""
         found = self._by_partition.get(part.partition, [])

@@ -65,14 +65,6 @@ def chunks_of(buffer: pa.Buffer) -> Iterator[bytes]:
         yield buffer.slice(start, min(_CHUNK_BYTES, buffer.size - start)).to_pybytes()
 
 
-def from_parquet(data: bytes) -> pa.Table:
-    """A whole file from memory. Raises Corruption when it is not Parquet."""
-    try:
-        return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read()
-    except (pa.ArrowException, OSError) as error:
-        raise Corruption(f"not a readable Parquet file: {error}") from error
-
-
 def read_batches(
     path: str, *, columns: Sequence[str] | None = None, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:

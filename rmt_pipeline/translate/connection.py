@@ -114,14 +114,6 @@ def thread_connection() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def forget_thread_connection() -> None:
-    """Closes this thread's connection, if it has one; the next use opens another."""
-    connection: duckdb.DuckDBPyConnection | None = getattr(_local, "connection", None)
-    if connection is not None:
-        connection.close()
-        _local.connection = None
-
-
 def user_error(problem: duckdb.Error, what: str) -> UserError:
     """What DuckDB refused while it computed, as the user's mistake that it is.
 

@@ -61,7 +61,7 @@ WRAPPERS = frozenset(
     {"Nullable", "LowCardinality", "SimpleAggregateFunction", "AggregateFunction"}
 )
 NESTED_NAMES = ("Nested",)
-NESTED = frozenset({"Array", "Tuple", "Map"})
+
 
 _ARROW = {
     "Float32": pa.float32(),

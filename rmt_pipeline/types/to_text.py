@@ -52,10 +52,6 @@ def csv(value: object, data_type: DataType) -> str:
     return formatter(data_type, "CSV")(value)
 
 
-def json_text(value: object, data_type: DataType) -> str:
-    return formatter(data_type, "JSON")(value)
-
-
 def column_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Python values of a column, times as integers in the array's own unit."""
     if pa.types.is_timestamp(array.type):

@@ -247,10 +247,6 @@ def claim(
     ]
 
 
-def release_claim(replica: ReplicaPaths, node: str) -> list[Op]:
-    return [Delete(replica.claim(node))]
-
-
 def confirm_claim(replica: ReplicaPaths, node: str, part: PartName) -> list[Op]:
     """Changes nothing; refused unless the claim stands and the part is not promised: then nobody
     else touches its directory. A read could be of the past.

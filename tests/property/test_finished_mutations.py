@@ -90,7 +90,7 @@ class OneReplica(RuleBasedStateMachine):
         """Of two neighbours that have seen the same mutations, with no number in between."""
         known = Mutations(self.mutations)
         pair = [one for one in self.virtual if one.partition == partition][at : at + 2]
-        if len(pair) < 2 or known.current_version(pair[0]) != known.current_version(pair[1]):
+        if len(pair) < 2 or known.next_of(pair[0]) != known.next_of(pair[1]):
             return
         between = range(pair[0].block_max, pair[1].block_min)
         if not any(name == partition and number in between for name, number in self.in_flight):

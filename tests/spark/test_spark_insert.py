@@ -13,6 +13,8 @@ from rmt_pipeline.compute.insert.stage import StagePlan
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData, UnknownColumn
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.store.hashes.rows import hash_table
+from tests.support.local_session import create, local_session
+from tests.support.local_session import rows as answer_of
 from tests.support.merging import CREATED_S, definition
 
 pytestmark = pytest.mark.spark
@@ -136,3 +138,24 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path, connect) -> None:
 def test_a_frame_without_rows_stages_nothing(tmp_path, connect) -> None:
     frame = connect.get().createDataFrame(rows(3)).where("n > 5")
     assert stage_dataframe(frame, plan(tmp_path)) == []
+
+
+def test_a_table_takes_frames_and_files_of_spark_once(tmp_path, connect) -> None:
+    data = rows(2000)
+    path = tmp_path / "input.parquet"
+    pq.write_table(data, path, row_group_size=100)
+    with local_session(tmp_path) as session:
+        create(
+            session,
+            "CREATE TABLE t (day Date, time DateTime, n Int64) "
+            "ENGINE = ReplicatedMergeTree('/t', '{replica}') "
+            "PARTITION BY toYYYYMM(day) ORDER BY n",
+        )
+        table = session.context.server.table("t")
+        frame = connect.get().createDataFrame(data.slice(0, 5))
+        assert table.insert_spark(frame, token="frame").rows == 5
+        for _ in range(2):
+            table.insert_parquet(connect.get(), [str(path)], token="files")
+        assert answer_of(session, "SELECT count(), sum(n) FROM t") == [
+            (2005, sum(range(1, 2001)) + sum(range(1996, 2001)))
+        ]

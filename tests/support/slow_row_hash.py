@@ -5,7 +5,6 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterable
-from typing import Any
 
 import pyarrow as pa
 
@@ -133,12 +132,17 @@ def total(hashes: Iterable[int]) -> int:
     return sum(hashes) % (1 << 128)
 
 
-def table_hashes(table: pa.Table, start_position: int = 0) -> tuple[int, dict[str, int], int]:
-    """row_hash, column_hashes and content_hash."""
-    rows: list[Any] = [
+def each_row(table: pa.Table) -> list[tuple[int, int]]:
+    """The lanes of every row."""
+    return [
         row_lanes({name: table.column(name)[i] for name in table.column_names})
         for i in range(table.num_rows)
     ]
+
+
+def table_hashes(table: pa.Table, start_position: int = 0) -> tuple[int, dict[str, int], int]:
+    """row_hash, column_hashes and content_hash."""
+    rows = each_row(table)
     columns = {name: total(map(value_hash, table.column(name))) for name in table.column_names}
     placed = [
         [

@@ -220,11 +220,6 @@ def virtual_parts(entry: LogEntry) -> tuple[PartName, ...]:
             assert_never(entry)
 
 
-def produced_parts(entry: LogEntry) -> tuple[PartName, ...]:
-    """The real parts that exist once the entry is done."""
-    return tuple(part for part in virtual_parts(entry) if not part.is_drop_range)
-
-
 def kind_name(entry: LogEntry) -> str:
     """The original's name of the kind, as in `system.replication_queue.type`."""
     match entry:

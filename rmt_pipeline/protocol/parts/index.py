@@ -40,10 +40,6 @@ class PartIndex:
                 for node in self._owners[other]:
                     yield other, node
 
-    def overlaps(self, part: PartName) -> bool:
-        """Whether any name here has a block in common with `part`."""
-        return next(self.overlapping(part), None) is not None
-
     def copy(self) -> "PartIndex":
         twin = PartIndex()
         twin._apart = self._apart.copy()

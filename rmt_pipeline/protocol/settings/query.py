@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rmt_pipeline.protocol.settings.neutral import NEUTRAL_QUERY_SETTINGS
-from rmt_pipeline.protocol.settings.setting import Setting, Value, find, setting, settings_of
+from rmt_pipeline.protocol.settings.setting import Setting, find, setting, settings_of
 
 BLOCK_ROWS = 1_048_545
 
@@ -134,8 +134,3 @@ QUERY_SETTINGS: Mapping[str, Setting] = settings_of(QuerySettings, "query")
 def find_query_setting(name: str) -> Setting:
     """One that works here, or a neutral one. Raises UnknownSetting with the nearest names."""
     return NEUTRAL_QUERY_SETTINGS.get(name) or find(QUERY_SETTINGS, name, ALIASES)
-
-
-def parse_query_setting(name: str, text: str) -> Value:
-    """Raises UnknownSetting, BadSetting."""
-    return find_query_setting(name).parse(text)

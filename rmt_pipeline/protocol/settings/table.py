@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rmt_pipeline.protocol.settings.neutral import NEUTRAL_TABLE_SETTINGS
-from rmt_pipeline.protocol.settings.setting import Setting, Value, find, setting, settings_of
+from rmt_pipeline.protocol.settings.setting import Setting, find, setting, settings_of
 
 MIB = 1024**2
 GIB = 1024**3
@@ -181,8 +181,3 @@ TABLE_SETTINGS: Mapping[str, Setting] = settings_of(TableSettings, "table")
 def find_table_setting(name: str) -> Setting:
     """One that works here, or a neutral one. Raises UnknownSetting with the nearest names."""
     return NEUTRAL_TABLE_SETTINGS.get(name) or find(TABLE_SETTINGS, name, {})
-
-
-def parse_table_setting(name: str, text: str) -> Value:
-    """Raises UnknownSetting, BadSetting."""
-    return find_table_setting(name).parse(text)

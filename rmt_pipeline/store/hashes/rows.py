@@ -169,18 +169,6 @@ def hash_values(array: pa.Array | pa.ChunkedArray) -> list[int]:
     return lanes_to_ints(lanes_of(array))
 
 
-def hash_each_row(table: pa.Table | pa.RecordBatch) -> list[int]:
-    """The 128-bit hash of each row; their sum is `row_hash`."""
-    hashes: list[int] = []
-    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
-    for batch in batches:
-        columns = [values_of(column) for column in batch.columns]
-        for start, stop in slices(0, len(batch)):
-            rows, _ = _rows(batch.schema.names, columns, (start, stop), _WHOLE)
-            hashes += lanes_to_ints(rows)
-    return hashes
-
-
 def lanes_to_ints(lanes: Words) -> list[int]:
     return [low | (high << 64) for low, high in zip(*lanes.tolist(), strict=True)]
 

@@ -177,9 +177,6 @@ _TEXT_READERS: dict[str, Callable[[str, DataType, bool], str]] = {
 }
 
 
-DAY_MICROSECONDS = 86_400_000_000
-
-
 def cast(value: Typed, target: DataType) -> Typed:
     """CAST(value AS target). A NULL that `target` cannot hold is an error when it is met."""
     converted = convert(value, target)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.translate.base.casts import convert, nullable_like, plain_condition
+from rmt_pipeline.translate.base.casts import convert, nullable_like
 from rmt_pipeline.translate.base.text_form import text_of
 from rmt_pipeline.translate.base.typed import (
     FLOAT64,
-    INT64,
     UINT8,
     Constant,
     Typed,
@@ -119,10 +118,6 @@ def may_fail(sql: str) -> bool:
     return _RISKY.search(sql) is not None
 
 
-def as_is(value: Typed) -> str:
-    return plain_condition(value).sql
-
-
 def constant_integer(value: Typed, what: str) -> int:
     """An argument that must be a whole number known before any row is read."""
     found = value.constant.value if value.constant else None
@@ -172,15 +167,6 @@ def true_or_false(sql: str, *arguments: Typed) -> Typed:
     return Typed(sql, nullable_like(UINT8, *arguments), is_condition=True)
 
 
-def same_type(sql: str) -> Build:
-    """A template of one argument whose type the result has."""
-
-    def build(arguments: list[Typed]) -> Typed:
-        return Typed(sql.format(as_is(arguments[0])), arguments[0].type)
-
-    return build
-
-
 def mathematical(sql: str) -> Build:
     """Float64 in, Float64 out."""
     return template(sql, FLOAT64, floating)
@@ -188,10 +174,6 @@ def mathematical(sql: str) -> Build:
 
 def null_of(data_type: DataType) -> Typed:
     return Typed("NULL", data_type, Constant(None))
-
-
-def to_int64(value: Typed) -> str:
-    return convert(value, INT64).sql
 
 
 def named(functions: Sequence[Function]) -> dict[str, Function]:

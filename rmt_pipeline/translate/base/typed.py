@@ -11,7 +11,7 @@ SQL texts are complete operands: anything with an operator stands in parentheses
 import datetime as dt
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 
 from rmt_pipeline.protocol.errors import UserError
@@ -74,9 +74,6 @@ class Typed:
     @property
     def is_null_literal(self) -> bool:
         return self.plain.family == "Nothing"
-
-    def as_type(self, data_type: DataType) -> "Typed":
-        return replace(self, type=data_type, constant=None, stored="")
 
 
 def array_of(element: DataType) -> DataType:

@@ -1,5 +1,6 @@
 """The second wall: what reaches DuckDB can reach nothing else."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -10,7 +11,6 @@ import pytest
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.translate.connection import (
     OutOfMemory,
-    forget_thread_connection,
     open_connection,
     thread_connection,
     user_error,
@@ -86,10 +86,8 @@ def test_a_value_that_cannot_be_computed_is_the_users_mistake() -> None:
     connection.close()
 
 
-def test_a_thread_keeps_its_connection_until_it_lets_it_go() -> None:
-    first = thread_connection()
-    assert thread_connection() is first
-    forget_thread_connection()
-    assert thread_connection() is not first
-    forget_thread_connection()
-    forget_thread_connection()
+def test_a_thread_keeps_a_connection_of_its_own() -> None:
+    mine = thread_connection()
+    assert thread_connection() is mine
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(thread_connection).result() is not mine

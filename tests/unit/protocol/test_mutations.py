@@ -36,15 +36,6 @@ def test_mutations_are_ordered_in_every_partition() -> None:
     assert TABLE.versions() == {"all": [5, 10, 20], "b": [3]}
 
 
-def test_a_part_has_seen_the_mutations_before_it() -> None:
-    """P29. Born after them, or mutated to their version."""
-    assert TABLE.current_version(part("4_4_0")) == 0
-    assert TABLE.current_version(part("5_5_0")) == 5
-    assert TABLE.current_version(part("4_4_0_10")) == 10
-    assert TABLE.current_version(part("99_99_0")) == 20
-    assert TABLE.current_version(part("c_99_99_0")) == 0
-
-
 def test_the_mutations_of_one_step_are_those_in_between() -> None:
     """P29."""
     assert [found for found, _ in TABLE.between(part("4_4_0_5"), 20)] == [

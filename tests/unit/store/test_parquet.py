@@ -28,7 +28,7 @@ EVERY_TYPE = [
 @settings(max_examples=30)
 @given(tables())
 def test_rows_survive(table: pa.Table) -> None:
-    read = parquet.from_parquet(parquet.to_parquet(table).to_pybytes())
+    read = pq.read_table(pa.BufferReader(parquet.to_parquet(table)))
     assert hash_table(read) == hash_table(table)
     assert read.schema.types == table.schema.types
 
@@ -36,7 +36,7 @@ def test_rows_survive(table: pa.Table) -> None:
 @pytest.mark.parametrize("kind", EVERY_TYPE)
 def test_the_stored_type_survives_without_arrows_own_schema(kind: str) -> None:
     schema = arrow_schema([Column("x", kind)])
-    read = parquet.from_parquet(parquet.to_parquet(schema.empty_table()).to_pybytes())
+    read = pq.read_table(pa.BufferReader(parquet.to_parquet(schema.empty_table())))
     assert read.schema.equals(schema)
 
 
@@ -93,8 +93,6 @@ def test_damage_is_corruption_that_names_the_file(tmp_path: Path) -> None:
     path.write_bytes(parquet.to_parquet(repetitive_table(10)).to_pybytes()[:-5])
     with pytest.raises(Corruption, match=r"data-00000\.parquet"):
         list(parquet.read_batches(str(path)))
-    with pytest.raises(Corruption):
-        parquet.from_parquet(b"no")
     with pytest.raises(FileNotFoundError):
         list(parquet.read_batches(str(tmp_path / "none")))
 

@@ -19,7 +19,6 @@ from rmt_pipeline.store.hashes import bytes as hash_bytes
 from rmt_pipeline.store.hashes import lanes as hash_lanes
 from rmt_pipeline.store.hashes.rows import (
     RowHashes,
-    hash_each_row,
     hash_groups,
     hash_table,
     hash_values,
@@ -45,7 +44,6 @@ def test_a_table_hashes_as_the_definition_says(table: pa.Table, start: int) -> N
     found = hash_table(table, start_position=start)
     expected = slow.table_hashes(table, start)
     assert (found.row_hash, dict(found.column_hashes), found.content_hash) == expected
-    assert sum(hash_each_row(table)) % 2**128 == found.row_hash
 
 
 @given(arrays(), st.data())
@@ -71,7 +69,7 @@ def test_order_counts_for_the_content_hash_alone(table: pa.Table, data: st.DataO
     shuffled = table.take(pa.array(order, pa.int64()))
     before, after = hash_table(table), hash_table(shuffled)
     assert (after.row_hash, after.column_hashes) == (before.row_hash, before.column_hashes)
-    moved = hash_each_row(table) != hash_each_row(shuffled)
+    moved = slow.each_row(table) != slow.each_row(shuffled)
     assert (after.content_hash != before.content_hash) == moved
 
 

@@ -14,7 +14,6 @@ from rmt_pipeline.protocol.log.entry import (
     describe_entry,
     drop_range_of,
     kind_name,
-    produced_parts,
     result_of,
     sources_of,
     virtual_parts,
@@ -57,7 +56,6 @@ def test_what_an_entry_stands_for(entry, kind, virtual, dropped, result) -> None
     assert drop_range_of(entry) == (part(dropped) if dropped else None)
     assert result_of(entry) == (part(result) if result else None)
     assert decode(encode(entry)) == entry
-    assert FULL not in [str(one) for one in produced_parts(entry)]
 
 
 def test_what_is_no_entry_is_a_bug() -> None:

@@ -241,8 +241,8 @@ def test_names_that_overlap_are_all_found() -> None:
         ("all_1_1_0", "a"),
         ("all_1_1_0", "c"),
     ]
-    assert not index.overlaps(part("9_9_0"))
-    assert twin.overlaps(part("9_9_0"))
+    assert list(index.overlapping(part("9_9_0"))) == []
+    assert list(twin.overlapping(part("9_9_0"))) == [(part("9_9_0"), "e")]
 
 
 def test_ten_thousand_entries_are_no_problem() -> None:

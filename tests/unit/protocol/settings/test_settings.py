@@ -6,13 +6,13 @@ from rmt_pipeline.protocol.errors import UnknownSetting
 from rmt_pipeline.protocol.settings.query import (
     QUERY_SETTINGS,
     QuerySettings,
-    parse_query_setting,
+    find_query_setting,
 )
 from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.protocol.settings.table import (
     TABLE_SETTINGS,
     TableSettings,
-    parse_table_setting,
+    find_table_setting,
 )
 
 
@@ -62,9 +62,9 @@ def test_an_old_name_still_works() -> None:
 
 def test_a_negative_number_only_where_it_means_something() -> None:
     name = "replication_wait_for_inactive_replica_timeout"
-    assert parse_query_setting(name, "-1") == -1
+    assert find_query_setting(name).parse("-1") == -1
     with pytest.raises(BadSetting, match="'-1' is not a value for the setting alter_sync"):
-        parse_query_setting("alter_sync", "-1")
+        find_query_setting("alter_sync").parse("-1")
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_a_negative_number_only_where_it_means_something() -> None:
 def test_a_value_of_the_wrong_type_is_an_error(name: str, text: str) -> None:
     """P28."""
     with pytest.raises(BadSetting, match=name):
-        parse_query_setting(name, text)
+        find_query_setting(name).parse(text)
 
 
 def test_a_float_is_plain_decimal() -> None:
     with pytest.raises(BadSetting):
-        parse_table_setting("merge_selector_base", "nan")
-    assert parse_table_setting("merge_selector_base", "3") == 3.0
+        find_table_setting("merge_selector_base").parse("nan")
+    assert find_table_setting("merge_selector_base").parse("3") == 3.0
 
 
 def test_an_unknown_name_names_the_nearest() -> None:
     """P28."""
     with pytest.raises(UnknownSetting, match="did you mean insert_deduplicate"):
-        parse_query_setting("insert_deduplicat", "1")
+        find_query_setting("insert_deduplicat").parse("1")
     with pytest.raises(UnknownSetting, match="there is no table setting"):
-        parse_table_setting("qqqqqqqq", "1")
+        find_table_setting("qqqqqqqq").parse("1")
 
 
 def test_a_string_is_taken_as_it_is() -> None:
-    assert parse_query_setting("insert_deduplication_token", " t ") == " t "
-    assert parse_query_setting("format_csv_delimiter", ";") == ";"
+    assert find_query_setting("insert_deduplication_token").parse(" t ") == " t "
+    assert find_query_setting("format_csv_delimiter").parse(";") == ";"
