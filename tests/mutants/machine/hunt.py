@@ -4,6 +4,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import resource
 import select
 import signal
 import sys
@@ -21,7 +22,10 @@ from tests.mutants.machine.tests_of_lines import OPTIONS, ROOT, TestsOfLines
 HEAVY = ("numpy", "pandas", "pyarrow", "pyarrow.parquet", "duckdb", "greenlet")
 """Imported once, before the forks; what is ours is imported anew in each."""
 TESTS_S = 20.0
-HUNG_S = 60.0
+HUNG_S = 120
+"""Of processor time, so that a busy machine makes nobody hang."""
+WAITS_S = 15 * 60.0
+"""Until who uses none is taken for hung, too."""
 SEEDS = 20
 
 
@@ -104,7 +108,7 @@ def _in_fork(plant: _PlantedModule | None, chosen: Sequence[str]) -> str:
 
 
 def _wait(child: int, reading: int) -> str:
-    deadline = time.monotonic() + HUNG_S + 3 * TESTS_S
+    deadline = time.monotonic() + WAITS_S
     said = b""
     while time.monotonic() < deadline:
         ready, _, _ = select.select([reading], [], [], 1.0)
@@ -118,12 +122,15 @@ def _wait(child: int, reading: int) -> str:
         os.waitpid(child, 0)
         return said.decode() or "hung"
     _, status = os.waitpid(child, 0)
-    return said.decode() or ("" if os.waitstatus_to_exitcode(status) == 0 else "no import")
+    code = os.waitstatus_to_exitcode(status)
+    unsaid = "" if code == 0 else "hung" if code == -signal.SIGXCPU else "no import"
+    return said.decode() or unsaid
 
 
 def _become(plant: _PlantedModule | None, chosen: Sequence[str], channel: int) -> None:
     """The child: never returns."""
     code = 1
+    resource.setrlimit(resource.RLIMIT_CPU, (HUNG_S, HUNG_S + 1))
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
