@@ -19,10 +19,21 @@ import pytest
 from tests.mutants.machine.sites import Site, planted
 from tests.mutants.machine.tests_of_lines import OPTIONS, ROOT, TestsOfLines
 
-HEAVY = ("numpy", "pandas", "pyarrow", "pyarrow.parquet", "duckdb", "greenlet")
+HEAVY = (
+    *("numpy", "pandas", "pyarrow", "pyarrow.dataset", "pyarrow.parquet", "duckdb", "greenlet"),
+    *(
+        "_hypothesis_pytestplugin",
+        "hypothesis.stateful",
+        "hypothesis.internal.conjecture.engine",
+    ),
+    *("xdist.plugin", "anyio.pytest_plugin", "kazoo.client", "pydantic", "structlog", "typer"),
+    *("unittest.mock", "asyncio", "readline", "pygments.lexers.python", "rich.console"),
+)
 """Imported once, before the forks; what is ours is imported anew in each."""
+REWRITTEN_ALREADY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
+"""What pytest would say of plugins among them."""
 TESTS_S = 20.0
-HUNG_S = 120
+HUNG_S = 60
 """Of processor time, so that a busy machine makes nobody hang."""
 WAITS_S = 15 * 60.0
 """Until who uses none is taken for hung, too."""
@@ -138,7 +149,12 @@ def _become(plant: _PlantedModule | None, chosen: Sequence[str], channel: int) -
         if plant is not None:
             sys.meta_path.insert(0, plant)
         if chosen:
-            code = int(pytest.main([*OPTIONS, "-x", *chosen], plugins=[_FirstFailure(channel)]))
+            code = int(
+                pytest.main(
+                    [*OPTIONS, *REWRITTEN_ALREADY, "-x", *chosen],
+                    plugins=[_FirstFailure(channel)],
+                )
+            )
         else:
             code = _seeds(channel)
     except BaseException as error:  # noqa: BLE001  whatever it is, the bug was noticed
