@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.settings.table import TableSettings
-from rmt_pipeline.replica.backoff import RETRY_FIRST_S, RETRY_MAX_S, Backoff, longest_wait_s
-from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.replica.backoff import (
+    RETRY_FIRST_S,
+    RETRY_MAX_S,
+    Backoff,
+    longest_wait_s,
+    record_failure,
+)
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from tests.support.protocol import merge, mutate
 
 MERGE, MUTATION = merge("0_0_0 1_1_0"), mutate("2_2_0", "2_2_0_5")
@@ -64,3 +71,29 @@ def test_a_kill_has_failed_mutations_tried_at_once_and_nothing_else() -> None:
     backoff.notice_kills(replica_with("0000000001", "0000000003"), ENTRIES)
     assert not backoff.waits("mutate", 1.0)
     assert backoff.waits("merge", 1.0)
+
+
+class AlwaysTooLate:
+    """The note of a failure is there whenever it is to be created, and gone whenever to be set."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+
+    def multi(self, ops: Any) -> None:
+        self.refused += 1
+        raise Refused(RefusalKind.NO_NODE, ops[-1].path, len(ops) - 1)
+
+
+@pytest.mark.parametrize("is_claimed", [True, False])
+def test_a_note_that_comes_and_goes_meanwhile_is_lost_and_its_claim_is_not_kept(is_claimed):
+    given_back: list[str] = []
+    holder = SimpleNamespace(give_back=given_back.extend) if is_claimed else None
+    keeper = AlwaysTooLate()
+    replica: Any = SimpleNamespace(
+        keeper=keeper,
+        paths=ReplicaPaths("/t/replicas/r1"),
+        clock=SimpleNamespace(now_s=lambda: 0.0),
+    )
+    record_failure(replica, "queue-0000000007", 2, "no space", holder=holder)
+    assert keeper.refused == 2
+    assert given_back == ["queue-0000000007"] * is_claimed
