@@ -126,16 +126,18 @@ def _end(replica: Replica, source: _Source, own_version: int) -> None:
 
 
 def _choose_source(replica: Replica) -> _Source:
-    """The replica that is least behind, active or not, but not lost itself."""
+    """The replica that is least behind, active or not, but not lost itself, nor being dropped: that
+    begins with `is_lost`.
+    """
     keeper, table = replica.keeper, replica.table
     names = [name for name in keeper.children(table.replicas) if name != replica.name]
     _, log = keeper.children_stat(table.log)
     sources = []
     for name in names:
         paths = table.replica(name)
-        lost, pointer, host = keeper.get_many([paths.is_lost, paths.log_pointer, paths.host])
+        lost, pointer = keeper.get_many([paths.is_lost, paths.log_pointer])
         queue = keeper.children_many([paths.queue])[0]
-        if lost is None or pointer is None or host is None or queue is None or lost[0] == b"1":
+        if lost is None or pointer is None or queue is None or lost[0] == b"1":
             continue
         lag = log.next_sequence - int(pointer[0] or b"0") + len(queue)
         sources.append(_Source(paths, lost[1].version, lag))
