@@ -45,5 +45,5 @@ def test_with_a_partition_it_is_merged_and_no_other_one(replicas, final):
 
 
 def test_a_partition_that_never_had_a_row_is_named_with_those_that_have(replicas):
-    with pytest.raises(UnknownPartition, match="no partition with the id 7; there are: 0, 1$"):
+    with pytest.raises(UnknownPartition, match=r"no partition with the id 7; there are: 0, 1$"):
         optimize(replicas, "7")

@@ -1,5 +1,6 @@
 """Merges that do not go well: nothing wrong is published, and what comes next puts it right."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,19 @@ class OtherOrder:
             yield replace(outcome, manifest=replace(outcome.manifest, content_hash=7))
 
 
+class Losing:
+    """A merger whose disk loses a source once it has been read."""
+
+    def __init__(self, replicas: Replicas, lost: PartName) -> None:
+        self._merger = LocalMerger(replicas.clock)
+        self._directory = replicas.stores["r1"].directory(lost)
+
+    def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
+        for outcome in self._merger.merge(jobs):
+            shutil.rmtree(self._directory)
+            yield outcome
+
+
 def staged(replicas: Replicas, name: str) -> list[str]:
     return replicas.stores[name].staged()
 
@@ -96,6 +110,14 @@ def test_whoever_publishes_first_is_right(replicas):
     assert (made.error, made.rows) == ("", 4)
     [failed] = replicas.step("r1").done
     assert failed.differs
+
+
+def test_what_a_merge_has_read_and_is_gone_since_is_not_counted(replicas):
+    """The result is whole all the same."""
+    lost = PartName.parse("all_0_0_0")
+    [made] = replicas.step("r1", merger=Losing(replicas, lost)).done
+    assert (made.error, made.rows, made.rows_in) == ("", 4, 2)
+    assert replicas.stores["r1"].has(RESULT)
 
 
 def test_a_source_with_other_bytes_is_set_aside_fetched_again_and_merged(replicas):
