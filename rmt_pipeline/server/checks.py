@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.rewound import remember_log
 from rmt_pipeline.server.log import get_log
 
 WAITING_MAX = 1000  # more than that many broken parts is a broken disk
@@ -115,6 +116,7 @@ class PartChecks:
         gone = sorted(known.names - names) if known is not None else []
         if gone:
             _report_promised(replica, list(map(PartName.parse, gone)), self.report)
+        remember_log(replica)  # who has new parts has seen new entries
         # Of what changes within a tick of the clock that stamps it, the stamp shows nothing.
         is_settled = changed_s is not None and replica.clock.now_s() - changed_s > SETTLED_S
         return _Listing(changed_s if is_settled else None, names)

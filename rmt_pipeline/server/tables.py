@@ -28,6 +28,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.drop import resume_drop
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.rewound import remember_log
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
@@ -244,6 +245,7 @@ class Tables:
                 incarnation=self.identity.incarnation,
                 address=self.identity.address_of(table.definition),
             )
+            remember_log(replica, anew=True)
         except RmtError as error:
             self._failed(table, error)
             return

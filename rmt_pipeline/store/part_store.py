@@ -451,6 +451,16 @@ class PartStore:
         """It is here again, or nobody wants it any more."""
         self._disk.remove_tree(self._path(layout.GIVEN_UP, str(part)))
 
+    # How far this disk has seen the log
+
+    def log_seen(self) -> int:
+        """Entries that the log had when this was noted last; 0 when that is not known."""
+        data = self._disk.read(self._path(layout.LOG_SEEN)) or b""
+        return int(data) if data.isdigit() else 0
+
+    def note_log_seen(self, entries: int) -> None:
+        self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
+
     # Leaving
 
     def remove(self, part: PartName) -> bool:

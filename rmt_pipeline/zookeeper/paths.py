@@ -91,6 +91,11 @@ class ReplicaPaths:
         return f"{self.root}/flags"
 
     @property
+    def force_restore_data(self) -> str:
+        """A flag that people set: the next start sets aside whatever ZooKeeper does not know."""
+        return f"{self.flags}/force_restore_data"
+
+    @property
     def metadata(self) -> str:
         return f"{self.root}/metadata"
 

@@ -5,6 +5,7 @@
 Every step may be repeated. Whoever dies in between begins here again.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
@@ -14,6 +15,10 @@ from rmt_pipeline.replica.life.clone import Cloned, clone_if_lost, mark_lost_if_
 from rmt_pipeline.replica.life.create import check_structure
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import Recovered, recover_parts
+from rmt_pipeline.replica.upkeep.rewound import (
+    TooManyUnexpectedParts,
+    require_log_as_seen,
+)
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
 
@@ -31,14 +36,20 @@ def start(
 
     `identity` names the server for good, `incarnation` this process: an `is_active` of the same
     server and another incarnation is a leftover, since the server makes sure to run once only.
-    Raises ReplicaIsAlreadyActive, ReplicaDropped, MetadataMismatch,
-    ReplicaStatusChanged (call again).
+    Raises ReplicaIsAlreadyActive, ReplicaDropped, MetadataMismatch, TooManyUnexpectedParts (the
+    disk knows what ZooKeeper does not: a person decides), ReplicaStatusChanged (call again).
     """
     _check_exists(replica)
+    require_log_as_seen(replica)
     activate(replica, identity, incarnation, address)
     mark_lost_if_log_is_gone(replica)
-    cloned = clone_if_lost(replica)
-    return Started(cloned, recover_parts(replica))
+    try:
+        cloned = clone_if_lost(replica)
+        recovered = recover_parts(replica)
+    except TooManyUnexpectedParts:
+        _deactivate(replica)  # nobody inserts until a person has decided
+        raise
+    return Started(cloned, recovered)
 
 
 def _check_exists(replica: Replica) -> None:
@@ -92,6 +103,11 @@ def activate(
         if refused.kind is RefusalKind.NODE_EXISTS:
             raise _already_active(replica, b"") from refused
         raise
+
+
+def _deactivate(replica: Replica) -> None:
+    with suppress(Refused):
+        replica.keeper.multi([Delete(replica.paths.is_active)])
 
 
 def _already_active(replica: Replica, holder: bytes) -> ReplicaIsAlreadyActive:

@@ -14,6 +14,10 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.reconcile import LocalPart, reconcile
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.rewound import (
+    TooManyUnexpectedParts,
+    require_numbers_given_out,
+)
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
@@ -25,12 +29,6 @@ from rmt_pipeline.zookeeper.snapshot import (
 )
 
 UNANNOUNCED_S = 300.0  # a part that ZooKeeper does not know is left alone for so long
-
-
-class TooManyUnexpectedParts(UserError):
-    """So much on this disk is unknown to ZooKeeper that a person has to decide."""
-
-    code = "TOO_MANY_UNEXPECTED_DATA_PARTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +97,11 @@ def recover_parts(replica: Replica) -> Recovered:
     Raises TooManyUnexpectedParts.
     """
     disk = look_at_disk(replica)
+    force = replica.keeper.exists(replica.paths.force_restore_data) is not None
+    if not force:
+        require_numbers_given_out(replica, disk.unexpected)
     settled = [part for part in disk.on_disk if part not in disk.in_flight]
     local, broken = _loadable(replica, settled)
-    force = replica.keeper.exists(f"{replica.paths.flags}/force_restore_data") is not None
     if not force:
         _require_few_broken(replica, broken)
     plan = reconcile(
@@ -124,7 +124,7 @@ def recover_parts(replica: Replica) -> Recovered:
         _forget(replica, part, active.containing(part), disk.is_lost_version)
     refetched = tuple(part for part in plan.fetch if refetch(replica, part) is not None)
     if force:
-        replica.keeper.multi([Delete(f"{replica.paths.flags}/force_restore_data")])
+        replica.keeper.multi([Delete(replica.paths.force_restore_data)])
     return Recovered(refetched, tuple(detached), tuple(sorted(disk.in_flight)))
 
 

@@ -26,6 +26,11 @@ from rmt_pipeline.protocol.retention import (
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
+from rmt_pipeline.replica.upkeep.rewound import (
+    ZooKeeperIsOlder,
+    require_log_as_seen,
+    require_numbers_given_out,
+)
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Op, Refused
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
@@ -250,6 +255,11 @@ def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName,
     """Directories that ZooKeeper does not know and nobody is working on: covered, not covered."""
     disk = look_at_disk(replica)
     promised = PartSet(disk.promised.intersection(disk.on_disk))
+    try:
+        require_log_as_seen(replica)
+        require_numbers_given_out(replica, disk.unexpected)
+    except ZooKeeperIsOlder:
+        return (), ()  # it says less than it did: what it does not know may have been inserted
     settled = [part for part in disk.unexpected if part not in disk.in_flight]
     covered = tuple(part for part in settled if promised.containing(part) is not None)
     return covered, tuple(part for part in settled if part not in covered)

@@ -1,0 +1,106 @@
+"""ZooKeeper that has gone back in time: it was restored from an older copy, or it is another one.
+
+What it has forgotten, this disk may still know: then what looks unexpected here are rows of inserts
+that were acknowledged, and to set it aside would take them out of every answer.
+"""
+
+from collections.abc import Collection, Sequence
+
+from rmt_pipeline.protocol.errors import Corruption, UserError
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.replica import Replica
+
+
+class TooManyUnexpectedParts(UserError):
+    """So much on this disk is unknown to ZooKeeper that a person has to decide."""
+
+    code = "TOO_MANY_UNEXPECTED_DATA_PARTS"
+
+
+class ZooKeeperIsOlder(TooManyUnexpectedParts):
+    """ZooKeeper knows less than this disk has seen of it."""
+
+
+def require_log_as_seen(replica: Replica) -> None:
+    """Raises ZooKeeperIsOlder when the log is behind where this disk has seen it."""
+    seen = replica.store.log_seen()
+    if not seen or replica.keeper.exists(replica.paths.force_restore_data) is not None:
+        return
+    replica.keeper.sync(replica.table.root)  # else this may be an answer from the past
+    log = replica.keeper.exists(replica.table.log)
+    if log is not None and log.next_sequence < seen:
+        lost = seen - log.next_sequence
+        raise _older(
+            replica,
+            f"its log has {log.next_sequence} entries, and this disk has seen {seen}: {lost} "
+            "inserts, merges or mutations are forgotten",
+        )
+
+
+def remember_log(replica: Replica, *, anew: bool = False) -> None:
+    """How far the log is now is how far it is to be from now on; `anew`: also if that is less."""
+    log = replica.keeper.exists(replica.table.log)
+    seen = replica.store.log_seen()
+    if log is not None and (log.next_sequence > seen or anew) and log.next_sequence != seen:
+        replica.store.note_log_seen(log.next_sequence)
+
+
+def require_numbers_given_out(replica: Replica, unexpected: Collection[PartName]) -> None:
+    """Raises ZooKeeperIsOlder when one of these parts of this disk, which ZooKeeper does not know,
+    has a number that it has never given out.
+
+    A block or a mutation has its number before a part of that name is on any disk. So if the disk
+    was listed first, and the numbers are read now, in a session that has caught up since, then
+    nothing but an older ZooKeeper explains such a part.
+    """
+    if not unexpected:
+        return
+    partitions = sorted({part.partition for part in unexpected})
+    stats = replica.keeper.exists_many([replica.table.partition(one) for one in partitions])
+    given_out = {
+        partition: 0 if stat is None else stat.next_sequence
+        for partition, stat in zip(partitions, stats, strict=True)
+    }
+    future = [
+        part
+        for part in sorted(unexpected)
+        if max(part.block_max, part.mutation) >= given_out[part.partition]
+    ]
+    if future:
+        first = future[0]
+        raise _older(
+            replica,
+            f"{len(future)} parts of this disk have numbers that it has never given out, for "
+            f"instance {first}: the next one of its partition is {given_out[first.partition]}",
+            unexpected,
+        )
+
+
+def _older(
+    replica: Replica, why: str, unexpected: Collection[PartName] | None = None
+) -> ZooKeeperIsOlder:
+    if unexpected is None:
+        promised = map(PartName.parse, replica.keeper.children(replica.paths.parts))
+        known = frozenset(promised)
+        unexpected = [part for part in replica.store.parts() if part not in known]
+    rows, parts = rows_of(replica, list(PartSet(unexpected)))
+    return ZooKeeperIsOlder(
+        f"{replica}: ZooKeeper is older than this disk: {why}. {rows} rows in {parts} parts here "
+        "are unknown to it. Was it restored from an older copy, or is it another one? Nothing was "
+        "changed, and the table stays read-only. If a newer copy of ZooKeeper can be had, restore "
+        "that. To go on with what ZooKeeper knows, and set aside the rest in detached/, create the "
+        f"node {replica.paths.force_restore_data}"
+    )
+
+
+def rows_of(replica: Replica, parts: Sequence[PartName]) -> tuple[int, int]:
+    """Rows and parts of those whose manifest can be read."""
+    rows = count = 0
+    for part in parts:
+        try:
+            rows += replica.store.manifest(part).rows
+            count += 1
+        except Corruption:
+            continue
+    return rows, count
