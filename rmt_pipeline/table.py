@@ -47,6 +47,7 @@ from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.readable import absent_error, readable_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
+from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.execute import Pool, Tools
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
@@ -425,6 +426,12 @@ class Table:
         sync_replica(
             self.replica, mode, timeout_s, EventWaker(), lambda data: kind_name(decode(data))
         )
+
+    def check(self, wanted: Callable[[PartName], bool] | None = None) -> Iterator[CheckedPart]:
+        """CHECK TABLE: read every byte of the active parts (that are `wanted`). What is broken is
+        given up, and fetched again.
+        """
+        return checked_parts(self.replica, wanted)
 
     def optimize(
         self,

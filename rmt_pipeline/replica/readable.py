@@ -33,7 +33,7 @@ def readable_parts(replica: Replica) -> ReadableParts:
     """
     keeper, paths, store = replica.keeper, replica.paths, replica.store
     active = PartSet(active_parts(keeper, paths))
-    marked = store.given_up()
+    marked = store.marks.given_up()
     if not marked:
         return ReadableParts(tuple(active), ())
     absent: list[PartName] = []
@@ -57,9 +57,9 @@ def readable_parts(replica: Replica) -> ReadableParts:
 def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:
     """Not at once: who has marked a part may be about to give it up."""
     for part in settled:
-        marked_s = replica.store.given_up_s(part)
+        marked_s = replica.store.marks.given_up_s(part)
         if marked_s is not None and replica.clock.now_s() - marked_s > MARK_KEPT_S:
-            replica.store.forget_given_up(part)
+            replica.store.marks.forget_given_up(part)
 
 
 def absent_error(replica: Replica, absent: tuple[PartName, ...]) -> MissingPart:

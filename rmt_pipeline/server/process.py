@@ -18,10 +18,12 @@ from rmt_pipeline.exchange.secret import cluster_id, exchange_secret
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import Corruption, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.server.app import server_app
 from rmt_pipeline.server.checks import PartChecks
 from rmt_pipeline.server.listener import HttpListener
 from rmt_pipeline.server.log import get_log
+from rmt_pipeline.server.scrub import Scrub
 from rmt_pipeline.server.sessions import open_session
 from rmt_pipeline.server.status import Counters, ServerStatus, server_status
 from rmt_pipeline.server.supervisor import Supervisor, WorkLoops
@@ -126,6 +128,7 @@ def serve_until(
             opened.callback(keeper.close)
             process = _Process(config, name, switch, loops, keeper, counters=counters)
             opened.callback(process.checks.stop)
+            opened.callback(process.scrub.stop)
             process.run(listener, keeper)
 
 
@@ -161,9 +164,11 @@ class _Process:
             should_stop=switch.is_asked,
         )
         self.checks = PartChecks(self._tables.replica_of, self._tables.replicas)
+        self.scrub = Scrub(self._tables.replicas, self._found_broken, SystemClock())
 
     def run(self, listener: HttpListener, keeper: KazooKeeper) -> None:
         self.checks.start()
+        self.scrub.start()
         exchange = exchange_app(
             self._find_store,
             self._secret,
@@ -204,6 +209,12 @@ class _Process:
     def _broken(self, endpoint: str, part: PartName, problem: Corruption) -> None:
         self._counters.parts_broken += 1
         self.checks.report(endpoint, part, problem)
+
+    def _found_broken(self, replica: Replica, part: PartName, problem: str) -> None:
+        self._counters.parts_broken += 1
+        log.warning(
+            "scrub found a broken part", table=str(replica), part=str(part), problem=problem
+        )
 
     def _answered(self, status: int, size_bytes: int) -> None:
         if status == HTTPStatus.OK:

@@ -113,7 +113,7 @@ def _status(table: ServedTable, queue_size: int | None, parts: int | None) -> Ta
 
 def _broken(table: ServedTable) -> Sequence[PartName]:
     """While ZooKeeper can't be asked, what is marked."""
-    marked, replica = table.store.given_up(), table.replica
+    marked, replica = table.store.marks.given_up(), table.replica
     if not marked or replica is None:
         return marked
     try:

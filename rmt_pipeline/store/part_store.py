@@ -25,6 +25,7 @@ from rmt_pipeline.store.detached import set_aside
 from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.store.whole_parts import WholeParts
 from rmt_pipeline.system import IdSource
@@ -57,6 +58,7 @@ class PartStore:
         self._cache: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
         self._cache_lock = threading.Lock()
         self._whole = WholeParts(disk)
+        self.marks = Marks(disk, root, durable=durable)
         self._make_root()
 
     @property
@@ -369,12 +371,16 @@ class PartStore:
                 raise Corruption(f"{shown} has {size} bytes, expected {file.size}", part=part)
         return manifest
 
-    def verify(self, part: PartName) -> Manifest:
-        """Read every byte. Raises MissingPart; Corruption naming file, expected and found."""
+    def verify(self, part: PartName, paced: Callable[[int], None] | None = None) -> Manifest:
+        """Read every byte. Raises MissingPart; Corruption naming file, expected and found.
+
+        `paced` is told how many bytes were read, and returns when more may be.
+        """
         manifest = self.inspect(part)
         for file in manifest.files:
             with self._reading(part):
-                _, found = hash_of_chunks(self._disk.chunks(self._path(str(part), file.name)))
+                chunks = self._disk.chunks(self._path(str(part), file.name))
+                _, found = hash_of_chunks(_at_a_pace(chunks, paced) if paced else chunks)
             if found != file.hash:
                 shown = self._shown(str(part), file.name)
                 raise Corruption(f"{shown} has hash {found}, expected {file.hash}", part=part)
@@ -388,6 +394,22 @@ class PartStore:
             self.verify(part)
             self._whole.learn(directory, note)
         return manifest
+
+    def verify_again(
+        self, part: PartName, paced: Callable[[int], None] | None = None
+    ) -> Manifest:
+        """As `verify`, whatever is known of it; from now on it was read whole now."""
+        manifest, directory = self.manifest(part), self._path(str(part))
+        note = self._whole.note_now(directory, manifest)
+        self.verify(part, paced)
+        self._whole.learn(directory, note)
+        return manifest
+
+    def verified_s(self, part: PartName) -> float:
+        """When somebody of this host read the part whole last, in seconds since the epoch; 0 when
+        nobody has said so.
+        """
+        return self._disk.modified_s(self._path(str(part), layout.WHOLE)) or 0.0
 
     @contextlib.contextmanager
     def _reading(self, part: PartName) -> Iterator[None]:
@@ -427,39 +449,6 @@ class PartStore:
             return self._disk.size(manifest) is not None
         lock.release()
         return False
-
-    # Given up: what a reader must not go without
-
-    def give_up(self, part: PartName) -> None:
-        """Mark that the part's rows are not to be had here until it is fetched again. Idempotent.
-        Safe when this returns, also from a crash of the host.
-        """
-        self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
-        self._sync_names(layout.GIVEN_UP)
-        self._sync_names()
-
-    def given_up(self) -> list[PartName]:
-        """What is marked, sorted; also what has been fetched since."""
-        found = map(PartName.try_parse, self._disk.list(self._path(layout.GIVEN_UP)))
-        return sorted(part for part in found if part is not None)
-
-    def given_up_s(self, part: PartName) -> float | None:
-        """When it was marked, in seconds since the epoch; None when it is not."""
-        return self._disk.modified_s(self._path(layout.GIVEN_UP, str(part)))
-
-    def forget_given_up(self, part: PartName) -> None:
-        """It is here again, or nobody wants it any more."""
-        self._disk.remove_tree(self._path(layout.GIVEN_UP, str(part)))
-
-    # How far this disk has seen the log
-
-    def log_seen(self) -> int:
-        """Entries that the log had when this was noted last; 0 when that is not known."""
-        data = self._disk.read(self._path(layout.LOG_SEEN)) or b""
-        return int(data) if data.isdigit() else 0
-
-    def note_log_seen(self, entries: int) -> None:
-        self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
 
     # Leaving
 
@@ -694,3 +683,9 @@ def _same_rows(one: Manifest, other: Manifest) -> bool:
         other.content_hash,
         other.row_hash,
     )
+
+
+def _at_a_pace(chunks: Iterator[bytes], paced: Callable[[int], None]) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+        paced(len(chunk))

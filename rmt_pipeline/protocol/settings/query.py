@@ -66,6 +66,9 @@ class QuerySettings:
         default=False,
         description="answer without the parts that are broken and not fetched again yet",
     )
+    check_query_single_value_result: bool = setting(
+        default=True, description="CHECK TABLE answers with one value, not a row for each part"
+    )
     max_threads: int = setting(0, "threads of one statement; 0 is the number of cores")
     max_memory_usage: int = setting(0, "bytes that a query may use before it fails; 0 is 1 GiB")
 

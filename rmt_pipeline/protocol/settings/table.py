@@ -150,6 +150,15 @@ class TableSettings:
     max_cleanup_delay_period: int = setting(300, "longest pause of an idle table", "Seconds")
     simultaneous_parts_removal_limit: int = setting(0, "parts per clean-up; 0 is no limit")
 
+    scrub_period: int = setting(
+        WEEK_S,
+        "how often a server reads every part whole, to find what its disk has lost",
+        "Seconds",
+    )
+    scrub_bytes_per_second: int = setting(
+        10 * MIB, "how fast it does, over all tables of the server; 0 is not at all"
+    )
+
     # --- starting
     replicated_max_ratio_of_wrong_parts: float = setting(
         0.5, "of a table's rows, how many may be in unexpected parts for it to start"

@@ -10,6 +10,7 @@ from functools import partial
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart, virtual_parts
+from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.reconcile import LocalPart, reconcile
@@ -232,7 +233,7 @@ def check_part(replica: Replica, part: PartName) -> str | None:
             raise
 
     problem = refetch(replica, part, look)
-    return None if problem is None else f"{problem}{kept[0]}"
+    return None if problem is None else f"{problem}{''.join(kept)}"
 
 
 def _keep_copy(replica: Replica, part: PartName) -> str:
@@ -274,10 +275,12 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
         if lost is None or promise is None:
             return None
         problem = _problem(look or replica.store.inspect, part)
+        if problem is None and look is not None:
+            problem = _differs(replica, part, promise[0])
         if problem is None:
             return None
         # Before it is no longer promised: else a reader in between would go without its rows.
-        replica.store.give_up(part)
+        replica.store.marks.give_up(part)
         entry = GetPart(create_time=promise[1].created_ms // 1000, source_replica="", part=part)
         ops = transactions.refetch_part(
             paths,
@@ -294,6 +297,16 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
                 continue
             return None
         return problem
+
+
+def _differs(replica: Replica, part: PartName, header: bytes) -> str | None:
+    """How a whole part is not the one that is promised under its name."""
+    try:
+        manifest = replica.store.manifest(part)
+    except Corruption as error:
+        return str(error)
+    difference = PartHeader.decode(header).difference(manifest.header()) if header else None
+    return None if difference is None else f"{part} is not what is promised: {difference}"
 
 
 def _forget(

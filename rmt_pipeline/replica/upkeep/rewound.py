@@ -24,7 +24,7 @@ class ZooKeeperIsOlder(TooManyUnexpectedParts):
 
 def require_log_as_seen(replica: Replica) -> None:
     """Raises ZooKeeperIsOlder when the log is behind where this disk has seen it."""
-    seen = replica.store.log_seen()
+    seen = replica.store.marks.log_seen()
     if not seen or replica.keeper.exists(replica.paths.force_restore_data) is not None:
         return
     replica.keeper.sync(replica.table.root)  # else this may be an answer from the past
@@ -41,9 +41,9 @@ def require_log_as_seen(replica: Replica) -> None:
 def remember_log(replica: Replica, *, anew: bool = False) -> None:
     """How far the log is now is how far it is to be from now on; `anew`: also if that is less."""
     log = replica.keeper.exists(replica.table.log)
-    seen = replica.store.log_seen()
+    seen = replica.store.marks.log_seen()
     if log is not None and (log.next_sequence > seen or anew) and log.next_sequence != seen:
-        replica.store.note_log_seen(log.next_sequence)
+        replica.store.marks.note_log_seen(log.next_sequence)
 
 
 def require_numbers_given_out(replica: Replica, unexpected: Collection[PartName]) -> None:
@@ -84,7 +84,7 @@ def _older(
         promised = map(PartName.parse, replica.keeper.children(replica.paths.parts))
         known = frozenset(promised)
         unexpected = [part for part in replica.store.parts() if part not in known]
-    rows, parts = rows_of(replica, list(PartSet(unexpected)))
+    rows, parts = _rows_at_stake(replica, list(PartSet(unexpected)))
     return ZooKeeperIsOlder(
         f"{replica}: ZooKeeper is older than this disk: {why}. {rows} rows in {parts} parts here "
         "are unknown to it. Was it restored from an older copy, or is it another one? Nothing was "
@@ -94,7 +94,7 @@ def _older(
     )
 
 
-def rows_of(replica: Replica, parts: Sequence[PartName]) -> tuple[int, int]:
+def _rows_at_stake(replica: Replica, parts: Sequence[PartName]) -> tuple[int, int]:
     """Rows and parts of those whose manifest can be read."""
     rows = count = 0
     for part in parts:

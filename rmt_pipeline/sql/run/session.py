@@ -13,7 +13,6 @@ from typing import BinaryIO, Self, assert_never
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.sql.formats.rows import Done, OutputOptions, Result
 from rmt_pipeline.sql.run import show, tables
 from rmt_pipeline.sql.run.context import SessionContext
@@ -22,6 +21,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
     Answer,
     AttachTable,
+    CheckTable,
     CreateDatabase,
     CreateTable,
     DescribeTable,
@@ -140,14 +140,10 @@ class Session:
                 from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
 
                 return select(self.context, statement)
-            case Optimize():
-                from rmt_pipeline.sql.run.upkeep import optimize  # noqa: PLC0415
+            case Optimize() | CheckTable() | SystemSyncReplica() | SystemSwitch():
+                from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415
 
-                return optimize(self.context, statement)
-            case SystemSyncReplica():
-                from rmt_pipeline.sql.run.upkeep import sync_replica  # noqa: PLC0415
-
-                return sync_replica(self.context, statement)
+                return upkeep(self.context, statement)
             case MutateRows():
                 from rmt_pipeline.sql.run.alter import mutate_rows  # noqa: PLC0415
 
@@ -160,11 +156,6 @@ class Session:
                 from rmt_pipeline.sql.run.alter import kill_mutations  # noqa: PLC0415
 
                 return kill_mutations(self.context, statement)
-            case SystemSwitch():
-                verb = "START" if statement.start else "STOP"
-                raise NotImplementedStatement(
-                    f"SYSTEM {verb} {statement.what.value} is not implemented"
-                )
             case SetSettings():
                 self.context.set(statement.settings)
                 return Done()

@@ -1,18 +1,48 @@
-"""OPTIMIZE and SYSTEM SYNC REPLICA."""
+"""OPTIMIZE, CHECK TABLE and SYSTEM SYNC REPLICA."""
+
+from collections.abc import Callable, Iterator
+from typing import assert_never
 
 from rmt_pipeline.protocol.errors import (
     NotImplementedStatement,
     UnknownColumn,
     UnknownTable,
+    UserError,
 )
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.upkeep.scrub import CheckedPart
 from rmt_pipeline.replica.wait import SyncMode
 from rmt_pipeline.sql.define.partition import partition_id_of
-from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
+    CheckTable,
     Optimize,
+    SystemSwitch,
     SystemSyncReplica,
 )
+from rmt_pipeline.table import Table
+
+
+def upkeep(
+    session: SessionContext,
+    statement: Optimize | CheckTable | SystemSyncReplica | SystemSwitch,
+) -> Result:
+    match statement:
+        case Optimize():
+            return optimize(session, statement)
+        case CheckTable():
+            return check_table(session, statement)
+        case SystemSyncReplica():
+            return sync_replica(session, statement)
+        case SystemSwitch():
+            verb = "START" if statement.start else "STOP"
+            raise NotImplementedStatement(
+                f"SYSTEM {verb} {statement.what.value} is not implemented"
+            )
+        case _:
+            assert_never(statement)
 
 
 def optimize(session: SessionContext, statement: Optimize) -> Done:
@@ -40,6 +70,49 @@ def optimize(session: SessionContext, statement: Optimize) -> Done:
         settings=session.query_settings(statement.settings),
     )
     return Done()
+
+
+_RESULT: Columns = (("result", "UInt8"),)
+_RESULTS: Columns = (("part_path", "String"), ("is_passed", "UInt8"), ("message", "String"))
+
+
+def check_table(session: SessionContext, statement: CheckTable) -> Rows:
+    """Every byte of the parts is read; what is broken is given up, and fetched again. The answer is
+    1 or 0, or, without `check_query_single_value_result`, a row for each part.
+
+    Raises UnknownTable, UserError for what is no part of the table, BadValue for a partition.
+    """
+    name = statement.table
+    table = session.server.table(name.name, session.database_of(name))
+    checked = table.check(_wanted(statement, table.definition))
+    if statement.part:
+        checked = _the_part(checked, statement.part, table)
+    settings = session.query_settings(statement.answer.settings)
+    if settings.check_query_single_value_result:
+        passed = not [found for found in checked if found.problem]  # every part is looked at
+        return rows_of(_RESULT, [(int(passed),)], statement.answer.format)
+    rows = ((str(found.part), int(not found.problem), found.problem) for found in checked)
+    return rows_of(_RESULTS, rows, statement.answer.format)
+
+
+def _wanted(
+    statement: CheckTable, definition: TableDefinition
+) -> Callable[[PartName], bool] | None:
+    if statement.partition is not None:
+        partition = partition_id_of(statement.partition, definition)
+        return lambda part: part.partition == partition
+    if statement.part:
+        return lambda part: str(part) == statement.part
+    return None
+
+
+def _the_part(checked: Iterator[CheckedPart], name: str, table: Table) -> Iterator[CheckedPart]:
+    found = list(checked)
+    if not found:
+        raise UserError(
+            f"{table.definition.full_name} has no active part {name!r}: system.parts lists them"
+        )
+    return iter(found)
 
 
 def sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:

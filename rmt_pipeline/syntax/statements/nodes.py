@@ -247,6 +247,16 @@ SyncReplicaMode = Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"]
 
 
 @dataclass(frozen=True, slots=True)
+class CheckTable:
+    """Of all parts, those of a partition, or one by its name."""
+
+    table: TableName
+    partition: Partition | None = None
+    part: str = ""
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
 class SystemSyncReplica:
     table: TableName
     mode: SyncReplicaMode = "DEFAULT"
@@ -381,6 +391,7 @@ Statement = (
     | Insert
     | SelectStatement
     | Optimize
+    | CheckTable
     | SystemSyncReplica
     | SystemSwitch
     | MutateRows

@@ -31,14 +31,14 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.syntax.statements.show import describe, exists, show
 from rmt_pipeline.syntax.statements.split import Piece, split
-from rmt_pipeline.syntax.statements.system import optimize, system
+from rmt_pipeline.syntax.statements.system import check, optimize, system
 from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_query
 
 Parser = Callable[[Cursor], Statement]
 
 _REFUSED = frozenset(
     (
-        "BACKUP", "CHECK", "EXCHANGE", "EXPLAIN", "GRANT", "MOVE", "RENAME", "RESTORE",
+        "BACKUP", "EXCHANGE", "EXPLAIN", "GRANT", "MOVE", "RENAME", "RESTORE",
         "REVOKE", "TRUNCATE", "UNDROP", "UPDATE", "WATCH",
     )
 )  # fmt: skip
@@ -214,6 +214,7 @@ def _alter(cursor: Cursor) -> Statement:
 _PARSERS: dict[str, Parser] = {
     "ALTER": _alter,
     "ATTACH": _attach,
+    "CHECK": check,
     "CREATE": _create,
     "DELETE": delete_from,
     "DESC": describe,

@@ -1,4 +1,4 @@
-"""OPTIMIZE and SYSTEM."""
+"""OPTIMIZE, CHECK TABLE and SYSTEM."""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
@@ -6,12 +6,13 @@ from rmt_pipeline.syntax.mutation import read_partition
 from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.nodes import (
     Background,
+    CheckTable,
     Optimize,
     SyncReplicaMode,
     SystemSwitch,
     SystemSyncReplica,
 )
-from rmt_pipeline.syntax.statements.tail import refuse_cluster, table_name
+from rmt_pipeline.syntax.statements.tail import answer_tail, refuse_cluster, table_name
 
 _MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
 
@@ -27,6 +28,20 @@ def optimize(cursor: Cursor) -> Optimize:
     cleanup = cursor.take_words("CLEANUP")
     given = settings(cursor) if cursor.take_words("SETTINGS") else ()
     return Optimize(table, part, final, deduplicate, columns, cleanup, given)
+
+
+def check(cursor: Cursor) -> CheckTable:
+    """After CHECK: `TABLE t [PARTITION p | PART 'n'] [FORMAT f] [SETTINGS …]`."""
+    if cursor.at_words("ALL") or cursor.at_words("DATABASE"):
+        raise NotImplementedStatement(
+            f"CHECK {cursor.current.upper} is not implemented: check one table after the other"
+        )
+    cursor.take_words("TABLE")
+    table = table_name(cursor)
+    if cursor.take_words("PARTITION"):
+        return CheckTable(table, partition=read_partition(cursor), answer=answer_tail(cursor))
+    part = cursor.string("a part's name in single quotes") if cursor.take_words("PART") else ""
+    return CheckTable(table, part=part, answer=answer_tail(cursor))
 
 
 def _deduplicate_by(cursor: Cursor) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import SETTLED_NS, LocalDisk
+from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.fake_keeper import FakeKeeper
@@ -110,7 +111,7 @@ def test_the_mark_is_there_before_the_promise_is_gone(replicas, monkeypatch):
     multi = FakeKeeper.multi
 
     def look(keeper: FakeKeeper, ops):
-        marked.append(replicas.stores["r2"].given_up())
+        marked.append(replicas.stores["r2"].marks.given_up())
         return multi(keeper, ops)
 
     flip(data_file(replicas), 40)
@@ -125,15 +126,15 @@ def test_who_reads_between_the_two_reads_of_the_promises_misses_nothing(replicas
     flip(data_file(replicas), 40)
     with pytest.raises(Corruption):
         read(replicas)
-    given_up = PartStore.given_up
+    given_up = Marks.given_up
 
-    def fetched_now(store: PartStore):
-        found = given_up(store)
-        monkeypatch.setattr(PartStore, "given_up", given_up)
+    def fetched_now(marks: Marks):
+        found = given_up(marks)
+        monkeypatch.setattr(Marks, "given_up", given_up)
         replicas.step("r2", "fetch")
         return found
 
-    monkeypatch.setattr(PartStore, "given_up", fetched_now)
+    monkeypatch.setattr(Marks, "given_up", fetched_now)
     assert read(replicas) == list(VALUES)
 
 
@@ -146,10 +147,10 @@ def test_a_part_that_nobody_fetches_any_more_is_not_waited_for(replicas):
     for node in replica.keeper.children(replica.paths.queue):
         replica.keeper.multi([Delete(replica.paths.queue_entry(node))])
     assert read(replicas) == []
-    assert replica.store.given_up() != []
+    assert replica.store.marks.given_up() != []
     replicas.clock.passed_s += 1e10  # the mark is old then, by any clock
     assert read(replicas) == []
-    assert replica.store.given_up() == []
+    assert replica.store.marks.given_up() == []
 
 
 def test_bytes_that_nobody_wrote_to_are_read_once_per_host(replicas, monkeypatch):
@@ -250,4 +251,4 @@ def test_who_does_not_want_it_is_not_kept_from_reading(session):
     with pytest.raises(Exception, match="data-00000") as failed:
         rows(session, "SELECT sum(n) FROM t SETTINGS check_parts_before_reading = 0")
     assert not isinstance(failed.value, Corruption)
-    assert session.context.server.table("t").store.given_up() == []
+    assert session.context.server.table("t").store.marks.given_up() == []

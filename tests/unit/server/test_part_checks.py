@@ -40,7 +40,7 @@ def test_it_is_given_up_and_fetched_again_though_nobody_reads_it(replicas, runni
     part = store.parts()[0]
     shutil.rmtree(store.directory(part))
     until(lambda: str(part) not in replicas.parts("r2"), lambda: str(replicas.parts("r2")))
-    assert store.given_up() == [part]
+    assert store.marks.given_up() == [part]
     replicas.step("r2", "fetch")
     assert str(part) in replicas.parts("r2")
     store.verify(part)

@@ -1,0 +1,82 @@
+"""The scrub: every part of every table is read whole once in `scrub_period`, at a rate that nobody
+notices. What a disk has lost of its own accord is found before a reader, or a second loss, does.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+
+from rmt_pipeline.exchange.bandwidth import Bandwidth
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.scrub import check_whole, due_parts
+from rmt_pipeline.server.log import get_log
+from rmt_pipeline.system import Clock
+
+LOOK_EVERY_S = 60.0
+
+log = get_log("server")
+
+
+class _Stopping(Exception):
+    """The process ends: what is read now need not be read to its end."""
+
+
+class Scrub:
+    """One thread for all tables, until `stop`."""
+
+    def __init__(
+        self,
+        replicas: Callable[[], Iterable[Replica]],
+        on_broken: Callable[[Replica, PartName, str], None],
+        clock: Clock,
+    ) -> None:
+        """`replicas` gives the active ones."""
+        self._replicas = replicas
+        self._on_broken = on_broken
+        self._clock = clock
+        self._stop = threading.Event()
+        self._limit = 0
+        self._rate = Bandwidth(lambda: self._limit, clock)
+        self._thread = threading.Thread(target=self._run, name="rmt-scrub", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Does not wait."""
+        self._stop.set()
+
+    def look(self) -> None:
+        """Read the parts that are due. Whatever is wrong with one table, the others get theirs."""
+        for replica in self._replicas():
+            if self._stop.is_set():
+                return
+            settings = replica.settings
+            self._limit = settings.scrub_bytes_per_second
+            if not self._limit:
+                continue
+            try:
+                self._scrub(replica, due_parts(replica, settings.scrub_period))
+            except _Stopping:
+                return
+            except RmtError as error:
+                log.warning("scrub paused", table=str(replica), reason=str(error))
+            except Exception:
+                log.exception("scrub failed; trying again later", table=str(replica))
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_EVERY_S):
+            self.look()
+
+    def _scrub(self, replica: Replica, parts: list[PartName]) -> None:
+        for part in parts:
+            found = check_whole(replica, part, self._pace)
+            if found.problem:
+                self._on_broken(replica, part, found.problem)
+        if parts:
+            log.info("scrubbed", table=str(replica), parts=len(parts))
+
+    def _pace(self, size: int) -> None:
+        if self._stop.wait(self._rate.wait_s(size)):
+            raise _Stopping

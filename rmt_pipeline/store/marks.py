@@ -1,0 +1,48 @@
+"""What a table's directory remembers besides its parts: which of them were given up, and how far it
+has seen the log.
+"""
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.disk import Disk
+
+
+class Marks:
+    """Of the table in the directory `root`. Several processes of one host use them at once."""
+
+    def __init__(self, disk: Disk, root: str, *, durable: bool) -> None:
+        self._disk = disk
+        self._root = root
+        self._durable = durable
+
+    def give_up(self, part: PartName) -> None:
+        """The part's rows are not to be had here until it is fetched again. Idempotent. Safe when
+        this returns, also from a crash of the host.
+        """
+        self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
+        for parent in (self._path(layout.GIVEN_UP), self._root) if self._durable else ():
+            self._disk.fsync_directory(parent)
+
+    def given_up(self) -> list[PartName]:
+        """What is marked, sorted; also what has been fetched since."""
+        found = map(PartName.try_parse, self._disk.list(self._path(layout.GIVEN_UP)))
+        return sorted(part for part in found if part is not None)
+
+    def given_up_s(self, part: PartName) -> float | None:
+        """When it was marked, in seconds since the epoch; None when it is not."""
+        return self._disk.modified_s(self._path(layout.GIVEN_UP, str(part)))
+
+    def forget_given_up(self, part: PartName) -> None:
+        """It is here again, or nobody wants it any more."""
+        self._disk.remove_tree(self._path(layout.GIVEN_UP, str(part)))
+
+    def log_seen(self) -> int:
+        """Entries that the log had when this was noted last; 0 when that is not known."""
+        data = self._disk.read(self._path(layout.LOG_SEEN)) or b""
+        return int(data) if data.isdigit() else 0
+
+    def note_log_seen(self, entries: int) -> None:
+        self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
+
+    def _path(self, *names: str) -> str:
+        return layout.join(self._root, *names)

@@ -1,0 +1,182 @@
+"""CHECK TABLE and the scrub: every byte is read, and what is broken is fetched again."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import UnknownTable, UserError
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.settings.table import MIB, TableSettings
+from rmt_pipeline.replica.upkeep.scrub import check_whole, due_parts
+from rmt_pipeline.server.scrub import Scrub
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.store import layout
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from tests.support.local_replicas import Replicas, StillClock
+from tests.support.local_session import create, local_session, rows
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """Two parts on both replicas."""
+    with Replicas(tmp_path) as opened:
+        opened.insert("r1", 1, 2, 3)
+        opened.insert("r1", 4, 5, 6)
+        opened.step("r1", "fetch")
+        opened.step("r2", "fetch")
+        yield opened
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def flip_part(replicas: Replicas, number: int) -> str:
+    store = replicas.stores["r2"]
+    part = store.parts()[number]
+    flip(Path(store.directory(part)) / layout.data_file(0))
+    return str(part)
+
+
+def test_a_check_names_what_is_broken_and_it_is_healed(replicas):
+    table, broken = replicas.table("r2"), flip_part(replicas, 1)
+    found = {str(one.part): one.problem for one in table.check()}
+    assert found.keys() == {"all_0_0_0", "all_1_1_0"}
+    assert found["all_0_0_0"] == ""
+    assert "has hash" in found[broken]
+    assert broken not in replicas.parts("r2")
+    waiting = {str(one.part): one.problem for one in table.check()}
+    assert "fetched again" in waiting[broken], "who asks meanwhile is told"
+    replicas.step("r2", "fetch")
+    assert [one.problem for one in table.check()] == ["", ""]
+
+
+def test_whole_bytes_of_other_rows_than_those_promised_are_broken_too(replicas):
+    """Somebody has put another part's directory in its place, say."""
+    replica = replicas["r2"]
+    [part, other] = replica.store.parts()
+    header = replica.keeper.get(replica.paths.part(other))[0]
+    assert PartHeader.decode(header)
+    replica.keeper.multi([SetData(replica.paths.part(part), header)])
+    assert "is not what is promised" in check_whole(replica, part).problem
+    assert str(part) not in replicas.parts("r2")
+
+
+def test_a_part_that_was_merged_away_meanwhile_is_no_problem(replicas):
+    replica = replicas["r2"]
+    part = replica.store.parts()[0]
+    replica.keeper.multi([Delete(replica.paths.part(part))])
+    replica.store.remove(part)
+    assert check_whole(replica, part).problem == ""
+    assert replica.store.marks.given_up() == []
+
+
+# --- the scrub ---
+
+
+def scrub_of(replicas: Replicas, found: list[str]) -> Scrub:
+    replica = replicas["r2"]
+    return Scrub(lambda: [replica], lambda _, part, __: found.append(str(part)), replicas.clock)
+
+
+def now(replicas: Replicas) -> None:
+    """The clock of the replicas is that of the disk."""
+    store = replicas.stores["r2"]
+    newest = max(map(store.verified_s, store.parts()))
+    replicas.clock.passed_s += newest + 1 - replicas.clock.now_s()
+
+
+def test_it_reads_what_was_not_read_for_the_longest_and_then_rests(replicas, monkeypatch):
+    found: list[str] = []
+    replica = replicas["r2"]
+    for part in replica.store.parts():
+        replica.store.verify_again(part)
+    broken = flip_part(replicas, 0)
+    scrub = scrub_of(replicas, found)
+    monkeypatch.setattr(scrub, "_pace", lambda size: None)
+    assert sorted(map(str, due_parts(replica, 0.0))) == ["all_0_0_0", "all_1_1_0"]
+    scrub.look()
+    assert found == [broken]
+    assert replicas.stores["r2"].marks.given_up() != []
+
+
+def test_a_part_that_was_read_is_not_due_until_the_period_is_over(replicas):
+    replica = replicas["r2"]
+    store = replica.store
+    for part in store.parts():
+        (Path(store.directory(part)) / layout.WHOLE).write_bytes(b"noted")
+    now(replicas)
+    assert due_parts(replica, 100.0) == []
+    replicas.clock.passed_s += 200
+    assert len(due_parts(replica, 100.0)) == 2
+
+
+def test_it_reads_no_faster_than_it_may(replicas, monkeypatch):
+    """Ten MiB per second, over all it reads; and not at all at 0."""
+    naps: list[float] = []
+    scrub = scrub_of(replicas, [])
+    replicas["r2"].settings = TableSettings(scrub_bytes_per_second=10 * MIB, scrub_period=0)
+
+    def wait(seconds: float) -> bool:
+        naps.append(seconds)
+        replicas.clock.passed_s += seconds
+        return False
+
+    monkeypatch.setattr(scrub._stop, "wait", wait)
+    began_s = replicas.clock.monotonic_s()
+    scrub.look()
+    store = replicas.stores["r2"]
+    size = sum(store.manifest(part).bytes_on_disk for part in store.parts())
+    assert replicas.clock.monotonic_s() - began_s == pytest.approx(size / (10 * MIB))
+    replicas["r2"].settings = TableSettings(scrub_bytes_per_second=0, scrub_period=0)
+    naps.clear()
+    scrub.look()
+    assert naps == []
+    assert isinstance(replicas.clock, StillClock)
+
+
+# --- SQL ---
+
+
+@pytest.fixture
+def session(tmp_path) -> Iterator[Session]:
+    with local_session(tmp_path) as opened:
+        create(
+            opened,
+            "CREATE TABLE t (p UInt8, n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') "
+            "PARTITION BY p ORDER BY n",
+        )
+        for partition in (1, 2):
+            opened.execute(f"INSERT INTO t VALUES ({partition}, 7)")
+        yield opened
+
+
+def test_check_table_answers_1_while_all_is_well(session):
+    assert rows(session, "CHECK TABLE t") == [(1,)]
+    assert rows(session, "CHECK TABLE t PARTITION 1") == [(1,)]
+    assert rows(
+        session, "CHECK TABLE t PART '2_0_0_0' SETTINGS check_query_single_value_result = 0"
+    ) == [("2_0_0_0", 1, "")]
+
+
+def test_check_table_finds_what_is_broken_where_it_is(session):
+    store = session.context.server.table("t").store
+    [part] = [part for part in store.parts() if part.partition == "2"]
+    flip(Path(store.directory(part)) / layout.data_file(0))
+    assert rows(session, "CHECK TABLE t PARTITION 1") == [(1,)]
+    assert rows(session, "CHECK TABLE t PARTITION ID '2'") == [(0,)]
+    session.execute("SET check_query_single_value_result = 0")
+    found = {name: (passed, text) for name, passed, text in rows(session, "CHECK TABLE t")}
+    assert found["1_0_0_0"] == (1, "")
+    assert found["2_0_0_0"][0] == 0
+    assert "fetched again" in found["2_0_0_0"][1]
+
+
+def test_what_is_no_part_of_the_table_is_told(session):
+    with pytest.raises(UserError, match="no active part '3_0_0_0'"):
+        session.execute("CHECK TABLE t PART '3_0_0_0'")
+    with pytest.raises(UnknownTable):
+        session.execute("CHECK TABLE u")
