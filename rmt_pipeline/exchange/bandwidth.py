@@ -5,21 +5,28 @@ from collections.abc import Callable
 
 from rmt_pipeline.system import Clock
 
+LIMIT_VALID_S = 1.0  # it may have to be read from a disk, and every chunk needs it
+
 
 class Bandwidth:
-    """Thread-safe. `limit` is asked at every use (bytes per second; 0 is any), so that a changed
-    setting counts at once.
+    """Thread-safe. `limit` (bytes per second; 0 is any) is asked again each second, so that a
+    changed setting counts almost at once.
     """
 
     def __init__(self, limit: Callable[[], int], clock: Clock) -> None:
         self._limit = limit
         self._clock = clock
         self._free_at_s = 0.0
+        self._known: tuple[float, int] | None = None
         self._lock = threading.Lock()
 
     def wait_s(self, size: int) -> float:
         """How long whoever has just moved `size` bytes waits before moving more."""
-        limit = self._limit()
+        now_s = self._clock.monotonic_s()
+        known = self._known
+        if known is None or now_s - known[0] > LIMIT_VALID_S:
+            known = self._known = now_s, self._limit()
+        limit = known[1]
         if not limit:
             return 0.0
         with self._lock:

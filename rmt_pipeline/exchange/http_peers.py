@@ -1,10 +1,10 @@
 """`Peers` over the part exchange: several fetches at once, each with bounded memory (spec §12)."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from rmt_pipeline.exchange.client import PartClient
-from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.store.part_store import PartStore
@@ -20,16 +20,18 @@ class HttpPeers:
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+    ) -> Iterator[Sequence[Fetched]]:
         if len(requests) == 1:  # the usual case on a quiet table: no thread, no hand-over
-            yield requests[0], self._fetch(requests[0], store)
+            yield [(requests[0], self._fetch(requests[0], store))]
             return
         futures: dict[Future[StagedPart | RmtError], FetchRequest] = {
             self._pool.submit(self._fetch, request, store): request for request in requests
         }
         try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            left = set(futures)
+            while left:
+                done, left = wait(left, return_when=FIRST_COMPLETED)
+                yield [(futures[future], future.result()) for future in done]
         finally:  # nobody waits for the others any more
             for future in futures:
                 future.cancel()

@@ -20,11 +20,16 @@ class FetchRequest:
     part: PartName
 
 
+Fetched = tuple[FetchRequest, StagedPart | RmtError]
+"""A request with its staged part, or with the error that it failed with."""
+
+
 class Peers(Protocol):
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
-        """Each request with its staged part, or the error that it failed with, as they finish.
+    ) -> Iterator[Sequence[Fetched]]:
+        """What became of the requests, as they finish: each time all that have finished since, so
+        that what came together can be published together.
 
         The bytes are verified against the manifest that came with them; a failed request leaves
         nothing in the store. Several may run at once.

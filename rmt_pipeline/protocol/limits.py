@@ -21,6 +21,7 @@ ENTRIES_PER_CLAIM_MAX = 512  # taken in one multi
 CLAIM_BYTES_MAX = 1024  # but a REPLACE_RANGE's, which names all its parts
 
 FETCHES_MAX = 16  # at the same time, of one replica (background_fetches_pool_size)
+FETCHES_CLAIMED_MAX = 128  # under way or next in line: small ones are published together
 MERGES_MAX = 32  # merges and mutations (background_pool_size 16, times 2)
 SMALL_MERGE_BYTES = 8 << 20  # of sources: less, and it shares a job with others
 SMALL_MUTATION_BYTES = 1 << 20  # of a part that is mutated together with many others
@@ -42,6 +43,8 @@ assert MULTI_OPS_MAX * OP_BYTES_OVERHEAD <= MULTI_BYTES_MAX
 assert CLEAN_UP_OPS_PER_MULTI_MAX * OP_BYTES_OVERHEAD <= MULTI_BYTES_MAX
 assert ENTRIES_PER_CLAIM_MAX * (CLAIM_BYTES_MAX + OP_BYTES_OVERHEAD) <= MULTI_BYTES_MAX
 assert ENTRIES_PER_CLAIM_MAX <= ENTRIES_PER_STEP_MAX
-assert FETCHES_MAX <= ENTRIES_PER_CLAIM_MAX, "one claim can fill the slots"
+assert FETCHES_MAX <= FETCHES_CLAIMED_MAX <= ENTRIES_PER_CLAIM_MAX, (
+    "one claim can fill the slots"
+)
 assert MERGES_MAX <= ENTRIES_PER_CLAIM_MAX
 assert ENTRIES_PER_CLAIM_MAX < MERGES_MAX * SMALL_MUTATIONS_PER_SLOT

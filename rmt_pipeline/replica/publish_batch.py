@@ -1,8 +1,9 @@
 """Many parts that became this replica's at once: one sync of the disk, one multi (spec §5.4).
 
-For clones, which cost a hard link each: publishing them one by one would take longer than making
-them. Whatever is not plain (another replica has the part already, a directory of that name is
-there, an entry is gone) is left to `publish`, part by part; that may follow any failure here.
+For small parts that were fetched, and for clones, which cost a hard link each: publishing them one
+by one would take longer than getting them. Whatever is not plain (another replica has the part
+already, and it was not compared with that; a directory of that name is there, an entry is gone) is
+left to `publish`, part by part; that may follow any failure here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,24 +23,21 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A staged part for the claimed queue entry `node`."""
+    """A staged part for the claimed queue entry `node`. `is_theirs`: as for `publish`."""
 
     node: str
     part: PartName
     staged: StagedPart
+    is_theirs: bool = False
 
 
 def publish_batch(
     replica: Replica, ready: Sequence[Ready]
-) -> Iterator[tuple[Ready, Published | RmtError]]:
-    """What became of each. Raises ReplicaRetired as `publish` does; what was not answered for by
-    then stays for the next attempt.
+) -> Iterator[tuple[Ready, Published | Exception]]:
+    """What became of each: one that fails does so alone. Raises ReplicaRetired as `publish` does;
+    what was not answered for by then stays for the next attempt.
     """
-    others = [
-        replica.table.replica(name)
-        for name in replica.keeper.children(replica.table.replicas)
-        if name != replica.name
-    ]
+    others = [] if all(one.is_theirs for one in ready) else _others(replica)
     together: set[PartName] = set()
     for some in _cut(replica, others, _plain(replica, others, ready)):
         if _publish_plain(replica, others, some):
@@ -50,18 +48,28 @@ def publish_batch(
             yield one, Published(one.part, manifest.rows, manifest.bytes_on_disk)
             continue
         try:
-            yield one, publish(replica, one.node, one.part, one.staged)
+            published = publish(
+                replica, one.node, one.part, one.staged, is_theirs=one.is_theirs
+            )
         except ReplicaRetired:
             raise
-        except RmtError as error:
+        except Exception as error:  # noqa: BLE001  of this part alone
             yield one, error
+        else:
+            yield one, published
+
+
+def _others(replica: Replica) -> list[ReplicaPaths]:
+    names = replica.keeper.children(replica.table.replicas)
+    return [replica.table.replica(name) for name in names if name != replica.name]
 
 
 def _plain(
     replica: Replica, others: Sequence[ReplicaPaths], ready: Sequence[Ready]
 ) -> list[Ready]:
-    """Those that no replica has, and whose name is free on the disk."""
-    paths = [other.part(one.part) for one in ready for other in others]
+    """Those whose name is free on the disk; and that no replica has, or that were compared."""
+    ours = [one for one in ready if not one.is_theirs]
+    paths = [other.part(one.part) for one in ours for other in others]
     taken = {
         path
         for path, stat in zip(paths, replica.keeper.exists_many(paths), strict=True)
@@ -70,7 +78,7 @@ def _plain(
     return [
         one
         for one in ready
-        if not any(other.part(one.part) in taken for other in others)
+        if (one.is_theirs or not any(other.part(one.part) in taken for other in others))
         and not replica.store.is_taken(one.part)
     ]
 
@@ -95,7 +103,7 @@ def _ops(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> list[O
         one.node,
         one.part,
         one.staged.manifest.header().encode(),
-        nobody_has=[other.part(one.part) for other in others],
+        nobody_has=[] if one.is_theirs else [other.part(one.part) for other in others],
     )
 
 
@@ -110,7 +118,7 @@ def _publish_plain(
     ops = [op for one in plain for op in _ops(replica, others, one)]
     try:
         replica.store.publish_all([(one.staged, one.part) for one in plain])
-    except RmtError:
+    except (RmtError, OSError):
         return False
     try:
         answered(replica, ops)

@@ -20,6 +20,7 @@ INSERTS = "tests/unit/replica/test_insert_in_part.py"
 MUTATIONS = "tests/unit/protocol/mutations tests/property/test_mutations.py"
 FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
+TOGETHER = "tests/unit/replica/test_publish_together.py"
 IDLE = "tests/unit/replica/test_idle.py"
 QUEUE = "tests/unit/protocol/queue"
 TRIES = "tests/unit/replica/work/test_merge_failures.py"
@@ -518,6 +519,34 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        if not mergeable_runs(view.predicate, view.active).boundaries:\n",
         "        if view.active:\n",
         IDLE,
+    ),
+    LineMutant(
+        "publish together: what was promised is not compared",
+        "rmt_pipeline/replica/work/execute.py",
+        "        difference = None if expected is None else staged.manifest.header()",
+        "        difference = None if expected else staged.manifest.header()",
+        TOGETHER,
+    ),
+    LineMutant(
+        "publish together: one that went takes all with it",
+        "rmt_pipeline/replica/publish_batch.py",
+        "        if one.part in together:\n",
+        "        if one.part not in together:\n",
+        TOGETHER,
+    ),
+    LineMutant(
+        "publish together: one that fails stops the others",
+        "rmt_pipeline/replica/publish_batch.py",
+        "        except Exception as error:  # noqa: BLE001  of this part alone\n",
+        "        except RmtError as error:\n",
+        TOGETHER,
+    ),
+    LineMutant(
+        "publish together: what nobody promised is taken for compared",
+        "rmt_pipeline/replica/work/execute.py",
+        "is_theirs=expected is not None)",
+        "is_theirs=True)",
+        TOGETHER,
     ),
     LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from rmt_pipeline.compute.merge.job import MergeJob, MergeOutcome
-from rmt_pipeline.exchange.peers import FetchRequest
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
 from rmt_pipeline.replica.work.worker import work
@@ -30,7 +29,7 @@ class SlowPeers:
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+    ) -> Iterator[Sequence[Fetched]]:
         for request in requests:
             if str(request.part) in self._slow:
                 self._clock.sleep_s(LONG_S)

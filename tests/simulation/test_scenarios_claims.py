@@ -148,7 +148,7 @@ def test_a_claim_that_is_given_back_without_an_answer_does_not_stay() -> None:
         def unlucky(context: Context) -> list[str]:
             tools = context.tools()
             tools.peers.fetch = lambda requests, _: [  # type: ignore[method-assign]
-                (one, Unavailable("nobody answers")) for one in requests
+                [(one, Unavailable("nobody answers"))] for one in requests
             ]
             executor = Executor(context.replica(), tools, "fetch")
             for landed, times in ((True, 1), (False, 2)):

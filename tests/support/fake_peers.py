@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import (
     Corruption,
     MissingPart,
@@ -21,6 +21,8 @@ from tests.support.schedule import Kind
 from tests.support.world import Process
 
 T = TypeVar("T")
+
+ALONE = 0.5  # of the parts that arrive nothing more has arrived a moment later
 
 Report = Callable[[str, PartName], None]
 Serving = Callable[[str], PartStore | None]
@@ -44,12 +46,16 @@ class FakePeers:
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+    ) -> Iterator[Sequence[Fetched]]:
+        together: list[Fetched] = []
         for request in requests:
             try:
-                yield request, self._fetch(request, store)
+                together.append((request, self._fetch(request, store)))
             except RmtError as error:
-                yield request, error
+                together.append((request, error))
+            if request is requests[-1] or self._process.world.rng.random() < ALONE:
+                yield together
+                together = []
 
     def _fetch(self, request: FetchRequest, store: PartStore) -> StagedPart:
         world, part = self._process.world, request.part

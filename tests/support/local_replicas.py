@@ -11,7 +11,7 @@ from typing import Any, Self
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge.job import Merger
-from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import MissingPart, NoReplicaHasPart, RmtError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
@@ -24,7 +24,6 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.execute import Executor, Pool, Step, Tools
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.table import Table
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.parts import CountedIds
@@ -74,7 +73,13 @@ class DirectPeers:
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+    ) -> Iterator[Sequence[Fetched]]:
+        """All together."""
+        yield list(self._fetch_each(requests, store))
+
+    def _fetch_each(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[Fetched]:
         for request in requests:
             theirs = self._stores[request.endpoint.rpartition("/")[2]]
             try:

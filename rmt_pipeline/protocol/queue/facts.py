@@ -40,7 +40,7 @@ class Wait:
 
 Decision = Run | Done | Wait
 
-FETCHES_MAX = limits.FETCHES_MAX
+FETCHES_MAX = limits.FETCHES_CLAIMED_MAX
 MERGES_MAX = limits.MERGES_MAX
 TTL_MERGES_MAX = 2
 

@@ -7,6 +7,7 @@ is gone already was removed by the other.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import MissingPart, UserError
@@ -261,8 +262,11 @@ def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName,
     except ZooKeeperIsOlder:
         return (), ()  # it says less than it did: what it does not know may have been inserted
     settled = [part for part in disk.unexpected if part not in disk.in_flight]
-    covered = tuple(part for part in settled if promised.containing(part) is not None)
-    return covered, tuple(part for part in settled if part not in covered)
+    is_covered = [promised.containing(part) is not None for part in settled]
+    return (
+        tuple(compress(settled, is_covered)),
+        tuple(compress(settled, (not one for one in is_covered))),
+    )
 
 
 def _log_facts(replica: Replica, name: str) -> ReplicaLogFacts:

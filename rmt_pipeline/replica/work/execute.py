@@ -318,7 +318,7 @@ class Executor:
         }
         return Facts(
             fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in claimed),
-            fetches_max=limits.FETCHES_MAX,
+            fetches_max=limits.FETCHES_CLAIMED_MAX,
             merges_busy=sum(slots_of(entry, sizes) for entry in claimed),
             merges_max=limits.MERGES_MAX,
             ttl_merges_busy=sum(
@@ -457,7 +457,7 @@ class Executor:
         """What an attempt has fetched whose session ended, or whose process died, is not asked for
         again.
         """
-        replica, clock = self._replica, self._replica.clock
+        replica = self._replica
         tasks = {
             task.how.request: task for task in batch.tasks if isinstance(task.how, PartSource)
         }
@@ -465,12 +465,13 @@ class Executor:
         kept = replica.store.adopt(
             "fetch", {source.part: partial(_is_theirs, source) for source in sources}
         )
-        for part, staged in kept.items():
-            yield self._arrived(batch, by_part[part], staged, clock.monotonic_s() - started_s)
+        yield from self._arrived_together(
+            batch, [(by_part[part], staged) for part, staged in kept.items()], started_s
+        )
         requests = [source.request for source in sources if source.part not in kept]
-        for request, outcome in self._tools.peers.fetch(requests, replica.store):
-            seconds = clock.monotonic_s() - started_s
-            yield self._arrived(batch, tasks[request], outcome, seconds)
+        for together in self._tools.peers.fetch(requests, replica.store):
+            arrived = [(tasks[request], outcome) for request, outcome in together]
+            yield from self._arrived_together(batch, arrived, started_s)
 
     def _made(
         self,
@@ -518,14 +519,50 @@ class Executor:
                 return error
         return made
 
+    def _arrived_together(
+        self,
+        batch: Batch,
+        arrived: Sequence[tuple[_Task, StagedPart | RmtError]],
+        started_s: float,
+    ) -> Iterator[PartDone]:
+        """Publish what was fetched, with one multi; or give entries back with the reason."""
+        clock = self._replica.clock
+        ready: list[Ready] = []
+        for task, outcome in arrived:
+            try:
+                if isinstance(outcome, RmtError):
+                    raise outcome
+                ready.append(self._compared(task, outcome))
+            except ReplicaRetired:
+                raise
+            except RmtError as error:
+                yield self._failed_task(batch, task, error)
+        tasks = {task.part: task for task, _ in arrived}
+        for one, published in publish_batch(self._replica, ready) if ready else ():
+            seconds = clock.monotonic_s() - started_s
+            yield self._told(batch, tasks[one.part], published, seconds)
+
+    def _compared(self, task: _Task, staged: StagedPart) -> Ready:
+        """Raises Corruption when it is not what its sender has promised."""
+        assert isinstance(task.how, PartSource)
+        expected = task.how.header
+        difference = None if expected is None else staged.manifest.header().difference(expected)
+        if difference is not None:
+            self._replica.store.discard(staged)
+            raise Corruption(
+                f"{self._replica}: {task.part} arrived from {task.how.replica} with another "
+                f"{difference} than ZooKeeper has for it"
+            )
+        return Ready(task.node, task.part, staged, is_theirs=expected is not None)
+
     def _arrived(
         self, batch: Batch, task: _Task, outcome: StagedPart | RmtError, seconds: float
     ) -> PartDone:
-        """Publish what was fetched or made; or give the entry back with the reason."""
+        """Publish what was made; or give the entry back with the reason."""
         if isinstance(outcome, RmtError):
             return self._failed_task(batch, task, outcome)
         try:
-            published = self._publish(task, outcome)
+            published = publish(self._replica, task.node, task.part, outcome)
         except ReplicaRetired:
             raise
         except Exception as error:  # noqa: BLE001  of this part alone
@@ -564,20 +601,6 @@ class Executor:
         store = self._replica.store
         found = [store.manifest(part) for part in sources_of(task.entry) if store.has(part)]
         return sum(one.rows for one in found), sum(one.bytes_on_disk for one in found)
-
-    def _publish(self, task: _Task, staged: StagedPart) -> Published:
-        replica = self._replica
-        if not isinstance(task.how, PartSource):
-            return publish(replica, task.node, task.part, staged)
-        expected = task.how.header
-        difference = None if expected is None else staged.manifest.header().difference(expected)
-        if difference is not None:
-            replica.store.discard(staged)
-            raise Corruption(
-                f"{replica}: {task.part} arrived from {task.how.replica} with another {difference} "
-                "than ZooKeeper has for it"
-            )
-        return publish(replica, task.node, task.part, staged, is_theirs=expected is not None)
 
     def _failed_task(self, batch: Batch, task: _Task, error: Exception) -> PartDone:
         peer = task.how.replica if isinstance(task.how, PartSource) else ""

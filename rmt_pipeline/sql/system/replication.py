@@ -248,7 +248,7 @@ def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
             sizes[part] = replica.store.manifest(part).bytes_on_disk
     facts = Facts(
         fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in running),
-        fetches_max=limits.FETCHES_MAX,
+        fetches_max=limits.FETCHES_CLAIMED_MAX,
         merges_busy=sum(isinstance(entry, MergeParts | MutatePart) for entry in running),
         merges_max=limits.MERGES_MAX,
         size_limits=replica.size_limits(),

@@ -10,7 +10,7 @@ import pytest
 import urllib3
 
 from rmt_pipeline.exchange import wire
-from rmt_pipeline.exchange.bandwidth import Bandwidth
+from rmt_pipeline.exchange.bandwidth import LIMIT_VALID_S, Bandwidth
 from rmt_pipeline.exchange.client import PartClient
 from rmt_pipeline.exchange.connections import Peer, Timeouts
 from rmt_pipeline.protocol.errors import (
@@ -438,9 +438,26 @@ def test_a_limit_of_bytes_per_second_is_kept(source, target):
         client.fetch(address(sender.port), ENDPOINT, PART, target)
         assert clock.now == pytest.approx(3.0, rel=0.01)
         limits[0] = 0
+        clock.now += LIMIT_VALID_S
+        then = clock.now
         client.fetch(address(sender.port), ENDPOINT, PART, target)
-    assert clock.now == pytest.approx(3.0, rel=0.01)
+    assert clock.now == pytest.approx(then, abs=0.02), "but for the first chunk"
     client.connections.close()
+
+
+def test_a_limit_is_not_read_for_every_chunk():
+    """It may be in a file."""
+    clock, asked = SlowClock(), []
+
+    def limit() -> int:
+        asked.append(clock.now)
+        return 10**9
+
+    bandwidth = Bandwidth(limit, clock)
+    for number in range(1000):
+        clock.now = number / 100
+        bandwidth.wait_s(1)
+    assert len(asked) <= 10
 
 
 def test_those_who_share_a_bandwidth_wait_for_each_other():

@@ -7,13 +7,12 @@ import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
-from rmt_pipeline.exchange.peers import FetchRequest
-from rmt_pipeline.protocol.errors import RmtError, Unavailable
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor, Tools
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import DirectPeers, Replicas
 
@@ -30,12 +29,12 @@ class CutOff(DirectPeers):
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+    ) -> Iterator[Sequence[Fetched]]:
         for request in requests:
             name = request.endpoint.rpartition("/")[2]
             self.asked.append(name)
             if name in self.away:
-                yield request, Unavailable(f"{name} does not answer")
+                yield [(request, Unavailable(f"{name} does not answer"))]
             else:
                 yield from super().fetch([request], store)
 

@@ -9,14 +9,12 @@ import pytest
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.mutate.job import MutateJob, MutateOutcome
-from rmt_pipeline.exchange.peers import FetchRequest
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import kill_mutation, load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor, Pool, Step, Tools
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.store.staging import StagedPart
 from tests.support.local_replicas import DirectPeers, Replicas
 
 
@@ -30,7 +28,7 @@ class Counted(DirectPeers):
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
-    ) -> Iterator[tuple[FetchRequest, StagedPart | RmtError]]:
+    ) -> Iterator[Sequence[Fetched]]:
         self.asked += [str(request.part) for request in requests]
         return super().fetch(requests, store)
 
