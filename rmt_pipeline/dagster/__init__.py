@@ -1,9 +1,50 @@
 """What a Dagster project imports to have replicated tables beside its own assets.
 
-`location` puts it together: `replicated_tables(servers, tables)` are the definitions that a code
-location merges with its own. One module each for what is in them: `replicas` (assets), `checks`,
-`workers` and `clean_up` (jobs), `sensors` (with `watching`), `schedules`, `ledger` (what runs write
-down about parts), `engine` and `spark` (resources), `instance` (a new DAGSTER_HOME).
+    import rmt_pipeline.dagster as rmt
+
+`rmt.rmt_table("CREATE TABLE …", servers=[…])` is a table on its servers, `rmt.rmt_resources()`
+what it needs, `rmt.RmtIOManager` stores assets in tables. One module each for what is in them:
+`location` puts all together; `component` is the same in YAML; `replicas` (assets), `checks`,
+`workers` and `clean_up` (jobs), `runs` and `presence` (which workers live), `sensors` (with
+`watching`), `schedules`, `ledger` (what runs write down about parts), `io_manager`, `engine` and
+`spark` (resources), `instance` (a new DAGSTER_HOME).
 
 The engine knows nothing of this: of rmt_pipeline only the command line may import it.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmt_pipeline.dagster.component import ReplicatedTable
+    from rmt_pipeline.dagster.engine import EngineResource
+    from rmt_pipeline.dagster.io_manager import RmtIOManager
+    from rmt_pipeline.dagster.location import replicated_tables, rmt_resources, rmt_table
+    from rmt_pipeline.dagster.spark import SparkResource
+
+__all__ = [
+    "EngineResource",
+    "ReplicatedTable",
+    "RmtIOManager",
+    "SparkResource",
+    "replicated_tables",
+    "rmt_resources",
+    "rmt_table",
+]
+
+_HOMES = {
+    "EngineResource": "engine",
+    "ReplicatedTable": "component",
+    "RmtIOManager": "io_manager",
+    "SparkResource": "spark",
+    "replicated_tables": "location",
+    "rmt_resources": "location",
+    "rmt_table": "location",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Each from its module when it is asked for: `rmt` imports one of them without the others."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -7,6 +7,7 @@ for a flush of parts, with a table in it, and one for each table partition that 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol
 
 import dagster as dg
 
@@ -18,7 +19,7 @@ from rmt_pipeline.replica.work.execute import PartDone
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.table import ActivePart, Table
 
-EventMetadata = dict[str, int | float | str | dg.TableMetadataValue]
+EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
 
 PARTS_PER_EVENT_MAX = 1000
 """An event is one row in Dagster's storage; a thousand parts are about 150 kB of it."""
@@ -48,11 +49,20 @@ _SCHEMA = dg.TableSchema(
 )
 
 
+class EventLog(Protocol):
+    """Where a run's events go: the context of its op or asset, or of what its IO manager stores."""
+
+    @property
+    def instance(self) -> dg.DagsterInstance: ...
+
+    def log_event(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Recorder:
     """Writes the events of one table on one server into a Dagster run."""
 
-    context: dg.OpExecutionContext | dg.AssetExecutionContext
+    context: EventLog
     table: Table
     server: str
 

@@ -5,6 +5,7 @@ location has may come from the environment, names with commas between them: RMT_
 servers, and RMT_TABLES, tables (`database.table`).
 """
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 
@@ -12,51 +13,119 @@ import dagster as dg
 
 from rmt_pipeline.dagster.checks import checks_of
 from rmt_pipeline.dagster.clean_up import clean_up_job
+from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.instance import SERVERS_VARIABLE
-from rmt_pipeline.dagster.replicas import replica_specs
+from rmt_pipeline.dagster.replicas import replica_asset, replica_specs
 from rmt_pipeline.dagster.schedules import checks_schedule, clean_up_schedule
 from rmt_pipeline.dagster.sensors import sensors_of
+from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.dagster.workers import worker_job
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.work.execute import POOLS
+from rmt_pipeline.sql.define.table import define_table
+from rmt_pipeline.syntax.statements.nodes import CreateTable
+from rmt_pipeline.syntax.statements.parse import parse
 
 TABLES_VARIABLE = "RMT_TABLES"
+DEFAULT_DATABASE = "default"
 LAPTOP = ("r1", "r2")
 """The two servers of the embedded default."""
+
+
+def rmt_table(
+    table: str | TableDefinition,
+    *,
+    servers: Sequence[str],
+    ingest: Sequence[dg.AssetKey | dg.AssetsDefinition | str] = (),
+) -> dg.Definitions:
+    """A replicated table beside a project's own assets, in one statement:
+
+        defs = dg.Definitions.merge(
+            dg.Definitions(assets=[orders]),
+            rmt_table("CREATE TABLE orders (…) ENGINE = … ORDER BY id", servers=["r1", "r2"],
+                      ingest=[orders]),
+        )
+
+    On each of `servers`: an asset that creates the replica, those of its parts and partitions, its
+    checks; and, once for all tables of the server, worker and clean-up jobs, schedules, sensors.
+    `ingest`: the assets that insert into the table. Resources are the location's to give, see
+    `rmt_resources`. Raises ValueError without servers, a UserError that names what is wrong with
+    the CREATE TABLE.
+    """
+    definition = definition_of(table) if isinstance(table, str) else table
+    keys = [key for each in ingest for key in _keys(each)]
+    replicas = [replica_asset(definition, server) for server in servers]
+    return dg.Definitions.merge(
+        replicated_tables(servers, {definition.full_name: keys}),
+        dg.Definitions(assets=replicas),
+    )
+
+
+def rmt_resources(config_path: str = "", **own: object) -> dict[str, object]:
+    """What `rmt_table` needs in a location: `engine` and `spark`, both as rmt.toml says, and `own`
+    beside or instead of them.
+    """
+    return {
+        "engine": EngineResource(config_path=config_path),
+        "spark": SparkResource(config_path=config_path),
+        **own,
+    }
+
+
+def definition_of(sql: str) -> TableDefinition:
+    """From a CREATE TABLE statement. Raises UserError, also when it is another statement."""
+    statement = parse(sql)
+    if not isinstance(statement, CreateTable):
+        raise UserError(
+            f"rmt_table takes a CREATE TABLE statement, not {type(statement).__name__}"
+        )
+    return define_table(statement.table, statement.syntax, DEFAULT_DATABASE)
+
+
+def _keys(of: dg.AssetKey | dg.AssetsDefinition | str) -> Sequence[dg.AssetKey]:
+    if isinstance(of, dg.AssetsDefinition):
+        return list(of.keys)
+    return [of if isinstance(of, dg.AssetKey) else dg.AssetKey.from_user_string(of)]
 
 
 def replicated_tables(
     servers: Sequence[str], tables: Mapping[str, Sequence[dg.AssetKey]]
 ) -> dg.Definitions:
-    """Assets, checks, worker and clean-up jobs, schedules and sensors of `servers`.
+    """Assets and checks of tables that are created elsewhere; and jobs, schedules and sensors of
+    `servers`.
 
     `tables`: those with assets and checks of their own, and the assets that insert into each.
-    Sensors and workers serve every table of a server, whether it is named here or not. The
-    resources `engine` (EngineResource) and `spark` (SparkResource) are the location's to give.
-    Raises ValueError when there is no server.
+    Sensors and workers serve every table of a server, whether it is named here or not. Definitions
+    of several calls may be merged. Raises ValueError when there is no server.
     """
     if not servers:
         raise ValueError(
             f"{SERVERS_VARIABLE} names no server; write e.g. {SERVERS_VARIABLE}=r1"
         )
-    return dg.Definitions.merge(*(_of_server(server, tables) for server in servers))
+    return dg.Definitions.merge(
+        *(_machinery(server) for server in servers),
+        *(
+            dg.Definitions(
+                assets=replica_specs(table, server, deps),
+                asset_checks=checks_of(table, server),
+            )
+            for server in servers
+            for table, deps in tables.items()
+        ),
+    )
 
 
-def _of_server(server: str, tables: Mapping[str, Sequence[dg.AssetKey]]) -> dg.Definitions:
-    checks = [check for table in tables for check in checks_of(table, server)]
+@functools.cache
+def _machinery(server: str) -> dg.Definitions:
+    """What a server has once, however many tables: the same objects each time, which Dagster takes
+    for one when definitions are merged.
+    """
     workers = [worker_job(server, pool) for pool in POOLS]
     clean_up = clean_up_job(server)
     return dg.Definitions(
-        assets=[
-            spec
-            for table, deps in tables.items()
-            for spec in replica_specs(table, server, deps)
-        ],
-        asset_checks=checks,
         jobs=[*workers, clean_up],
-        schedules=[
-            *([checks_schedule(server, checks)] if checks else []),
-            clean_up_schedule(server, clean_up),
-        ],
+        schedules=[checks_schedule(server), clean_up_schedule(server, clean_up)],
         sensors=sensors_of(server, workers),
     )
 

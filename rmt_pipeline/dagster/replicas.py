@@ -45,11 +45,13 @@ def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[
     """The two assets that inserts and workers report to; `deps` are the table's ingest assets."""
     group = names.group_name(table)
     parts = names.parts_key(table, server)
+    tags = {names.SERVER_TAG: names.tag_value(server)}
     return [
         dg.AssetSpec(
             parts,
             deps=deps,
             group_name=group,
+            tags=tags,
             kinds={"parquet"},
             description=(
                 f"The parts of {table} on server {server}. Each event is an insert or a flush "
@@ -61,6 +63,7 @@ def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[
             names.partitions_key(table, server),
             deps=[parts],
             group_name=group,
+            tags=tags,
             partitions_def=names.partitions_of(table),
             kinds={"parquet"},
             description=(

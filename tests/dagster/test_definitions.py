@@ -102,7 +102,7 @@ def test_a_location_without_tables_of_its_own_works_the_queues_of_its_servers() 
     found = graph(location.build_definitions(["r1"], []))
     assert found["assets"] == {}
     assert found["sensors"].keys() == {"log_r1", "merges_r1", "mutations_r1"}
-    assert found["schedules"].keys() == {"clean_up_r1"}
+    assert found["schedules"].keys() == {"checks_r1", "clean_up_r1"}
     dg.Definitions.validate_loadable(location.build_definitions(["r1"], []))
 
 

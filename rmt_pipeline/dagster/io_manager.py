@@ -1,0 +1,266 @@
+"""The IO manager: what an asset returns is inserted into its table, what it asks for is read.
+
+A table is named as its asset: `orders` is `default.orders`, `sales/orders` is `sales.orders`; the
+asset's metadata `rmt/table` says otherwise. Each partition is one insert whose token is made of the
+asset, the partition and the rows: a retry, a re-run and an overlapping backfill insert it once.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_origin
+
+import dagster as dg
+from pydantic import Field
+
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster.engine import EngineResource, table_named
+from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
+from rmt_pipeline.protocol.errors import UnknownType, UserError
+from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.sql.formats.rows import Rows, record_batch
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.store.hashes.rows import hash_table
+from rmt_pipeline.table import Table
+from rmt_pipeline.types.escapes import quote_name, quote_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TABLE_METADATA = "rmt/table"
+PARTITION_METADATA = "partition_expr"
+"""As Dagster's other IO managers for databases call it."""
+
+
+class RmtIOManager(dg.ConfigurableIOManager):
+    """Stores assets in replicated tables and loads them from there.
+
+    Stored: pyarrow Tables and RecordBatchReaders, pandas and Polars DataFrames, DuckDB relations,
+    Spark DataFrames, lists of dicts; and, in a run of several partitions, a dict of one of these
+    for each partition key. Loaded: what the input's annotation names of these, but no Spark (an
+    op that has a session reads `table.spark(session)`), and a pyarrow Table when it names nothing.
+    They are the rows of one moment; of the partitions that are asked for, when the upstream
+    asset's metadata has a `partition_expr`. Engines that combine rows are read with FINAL.
+
+    The table must be there: `rmt_table` declares it.
+    """
+
+    server: str = Field(description="The server that takes and gives the rows.")
+    config_path: str = Field(default="", description="As that of the engine resource.")
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Raises UnknownTable; UserError when the object is none that can be stored; what
+        `Table.insert` raises: a run that is retried is safe.
+        """
+        if obj is None:
+            return
+        with self._opened() as server:
+            table = table_named(server, _table_name(context))
+            results = [
+                _insert(table, rows, _token(context, partition), context.run_id)
+                for partition, rows in _by_partition(context, obj)
+            ]
+            done = [part for result in results for part in inserted(table, result)]
+            Recorder(_Log(context), table, self.server).parts(done)
+            context.add_output_metadata(_stored(table, results, self.server))
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Raises UnknownTable; UserError when the annotation names a type that is not loaded."""
+        upstream = context.upstream_output
+        assert upstream is not None, "an asset's input has the output that it is of"
+        wanted = _type_name(context.dagster_type.typing_type)
+        if wanted not in _LOADERS:
+            raise UserError(
+                f"input {context.name} is annotated as {wanted}; what is read from a table is one "
+                f"of {', '.join(_LOADERS)}"
+            )
+        with self._opened() as server:
+            table = table_named(server, _table_name(upstream))
+            rows = _select(server, table, _condition(context))
+        return _LOADERS[wanted](rows)
+
+    def _opened(self) -> Any:
+        return EngineResource(config_path=self.config_path).server(self.server, "io manager")
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """An output's context as the ledger's recorder wants it."""
+
+    context: dg.OutputContext
+
+    @property
+    def instance(self) -> dg.DagsterInstance:
+        return self.context.step_context.instance
+
+    def log_event(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None:
+        self.context.log_event(event)
+
+
+def _table_name(context: dg.OutputContext) -> str:
+    named = (context.definition_metadata or {}).get(TABLE_METADATA)
+    return str(named) if named else ".".join(context.asset_key.path)
+
+
+def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[str, Any]]:
+    """What is to be inserted, by partition key; all partitions of the run at once when the asset
+    did not keep them apart.
+    """
+    keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
+    if not isinstance(obj, dict):
+        return [("…".join(dict.fromkeys([keys[0], keys[-1]])) if keys else "", obj)]
+    strangers = obj.keys() - set(keys)
+    if strangers:
+        raise UserError(
+            f"{context.asset_key.to_user_string()} returned rows of partition {min(strangers)}, "
+            f"which this run is not for: {', '.join(keys) or 'it has no partitions'}"
+        )
+    return [(key, obj[key]) for key in keys if key in obj]
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """What makes an insert the same: the asset, the partition, and the rows or else the run."""
+
+    asset: str
+    partition: str
+    run: str
+
+    def of_rows(self, digest: str) -> str:
+        return f"{self.asset}/{self.partition}/{digest}"
+
+    def of_run(self) -> str:
+        return f"{self.asset}/{self.partition}/run/{self.run}"
+
+
+def _token(context: dg.OutputContext, partition: str) -> _Token:
+    """A retry has the run that it retries as its root."""
+    run = context.step_context.dagster_run
+    return _Token(context.asset_key.to_user_string(), partition, run.root_run_id or run.run_id)
+
+
+def _insert(table: Table, rows: Any, token: _Token, run_id: str) -> InsertResult:
+    if _is_spark(rows):  # its rows are seen by its tasks only
+        return table.insert_spark(rows, token=token.of_run(), run_id=run_id)
+    arrow = _arrow(rows)
+    return table.insert(arrow, token=token.of_rows(_digest(arrow)), run_id=run_id)
+
+
+def _is_spark(rows: Any) -> bool:
+    return type(rows).__module__.startswith("pyspark.sql")
+
+
+def _arrow(rows: Any) -> "pa.Table":
+    import pyarrow as pa  # noqa: PLC0415  loading definitions does not need it
+
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows.read_all()
+    if isinstance(rows, list):
+        return pa.Table.from_pylist(rows)
+    module = type(rows).__module__.partition(".")[0]
+    if module == "pandas":
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    for method in ("to_arrow_table", "to_arrow"):  # of DuckDB, of Polars
+        if hasattr(rows, method):
+            return getattr(rows, method)()
+    raise UserError(
+        f"an asset returned {type(rows).__name__}; what a table stores is a pyarrow Table or "
+        "RecordBatchReader, a pandas or Polars DataFrame, a DuckDB relation, a Spark DataFrame or "
+        "a list of dicts"
+    )
+
+
+def _digest(rows: "pa.Table") -> str:
+    """32 hexadecimal digits over columns and values, in their order, however they are chunked."""
+    try:
+        found = hash_table(rows)
+    except UnknownType:  # of a column whose type a table converts, as decimals of 256 bits
+        text = repr((rows.column_names, rows.to_pylist()))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+    names = "\n".join([*rows.column_names, str(found.rows)])
+    return hashlib.sha256(f"{names}\n{found.content_hash:032x}".encode()).hexdigest()[:32]
+
+
+def _stored(table: Table, results: Sequence[InsertResult], server: str) -> EventMetadata:
+    """Under the names that Dagster's catalog knows."""
+    definition = table.definition
+    columns = [
+        dg.TableColumn(column.name, str(column.type), description=column.comment or None)
+        for column in definition.columns
+    ]
+    return {
+        "dagster/row_count": sum(result.rows for result in results),
+        "dagster/column_schema": dg.TableSchema(columns=columns),
+        "dagster/relation_identifier": definition.full_name,
+        "dagster/uri": f"rmt://{server}{definition.engine.zookeeper_path}",
+        "rows duplicate": sum(result.rows_duplicate for result in results),
+        "parts": sum(len(result.parts) for result in results),
+        "in words": "; ".join(dict.fromkeys(result.words() for result in results)),
+        "insert id": " ".join(result.insert_id for result in results),
+        "server": server,
+    }
+
+
+# --- loading ---
+
+
+def _condition(context: dg.InputContext) -> str:
+    """Which rows are of the partitions that are asked for; empty: all."""
+    upstream = context.upstream_output
+    expression = (
+        (upstream.definition_metadata or {}).get(PARTITION_METADATA) if upstream else None
+    )
+    if not context.has_asset_partitions or not expression:
+        return ""
+    if isinstance(context.asset_partitions_def, dg.TimeWindowPartitionsDefinition):
+        start, end = context.asset_partitions_time_window
+        low, high = (quote_text(f"{time:%Y-%m-%d %H:%M:%S}") for time in (start, end))
+        return f"{expression} >= toDateTime({low}) AND {expression} < toDateTime({high})"
+    keys = ", ".join(quote_text(key) for key in context.asset_partition_keys)
+    return f"toString({expression}) IN ({keys})"
+
+
+def _select(server: ServerContext, table: Table, condition: str) -> "pa.Table":
+    import pyarrow as pa  # noqa: PLC0415
+
+    definition = table.definition
+    name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
+    final = "" if definition.engine.kind == "MergeTree" else " FINAL"
+    where = f" WHERE {condition}" if condition else ""
+    rows = Session(server).execute(f"SELECT * FROM {name}{final}{where}")  # noqa: S608  quoted
+    assert isinstance(rows, Rows)
+    batches = list(rows.batches) or [record_batch(rows.columns, [[] for _ in rows.columns])]
+    names = [column.name for column in rows.columns]
+    return pa.Table.from_batches(batches).rename_columns(names)
+
+
+def _type_name(wanted: Any) -> str:
+    """`pandas.DataFrame` for the class of that name, wherever its library keeps it."""
+    wanted = get_origin(wanted) or wanted
+    if not isinstance(wanted, type):  # Any, or nothing
+        return "pyarrow.Table"
+    return f"{wanted.__module__.partition('.')[0]}.{wanted.__name__}"
+
+
+def _to_polars(rows: "pa.Table") -> Any:
+    import polars as pl  # noqa: PLC0415  only who asks for it has it
+
+    return pl.from_arrow(rows)
+
+
+def _to_duckdb(rows: "pa.Table") -> Any:
+    import duckdb  # noqa: PLC0415
+
+    return duckdb.from_arrow(rows)
+
+
+_LOADERS: Mapping[str, Any] = {
+    "pyarrow.Table": lambda rows: rows,
+    "pyarrow.RecordBatchReader": lambda rows: rows.to_reader(),
+    "pandas.DataFrame": lambda rows: rows.to_pandas(),
+    "polars.DataFrame": _to_polars,
+    "duckdb.DuckDBPyRelation": _to_duckdb,
+    "builtins.list": lambda rows: rows.to_pylist(),
+}

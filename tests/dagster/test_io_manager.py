@@ -1,0 +1,196 @@
+"""Assets that are stored in a table and loaded from it, against a real server."""
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from rmt_pipeline.dagster import RmtIOManager, names
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.sql.run.session import Session
+from tests.support.site import Site
+
+pytestmark = [pytest.mark.dagster, pytest.mark.zookeeper]
+
+DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-02-01")
+CREATE = (
+    "CREATE TABLE stored (day Date, id UInt64, amount Decimal(9, 2)) "
+    "ENGINE = ReplicatedMergeTree('/t/{uuid}', '{replica}') PARTITION BY toYYYYMM(day) ORDER BY id"
+)
+
+
+@pytest.fixture
+def io_manager(site: Site) -> Iterator[RmtIOManager]:
+    session = Session(site.r1)
+    session.execute(CREATE.replace("{uuid}", "stored"))
+    yield RmtIOManager(server="r1", config_path=str(site.config.path))
+    site.r1.drop_table("default", "stored")
+
+
+def rows_of(day: str, count: int = 3) -> pa.Table:
+    date = dt.date.fromisoformat(day)
+    return pa.table(
+        {
+            "day": [date] * count,
+            "id": pa.array(range(count), pa.uint64()),
+            "amount": pa.array([f"{number}.50" for number in range(count)]),
+        }
+    )
+
+
+def as_kind(kind: str, rows: pa.Table) -> Any:
+    return {
+        "pyarrow": lambda: rows,
+        "reader": rows.to_reader,
+        "pandas": rows.to_pandas,
+        "polars": lambda: pl.from_arrow(rows),
+        "duckdb": lambda: duckdb.from_arrow(rows),
+        "list": rows.to_pylist,
+    }[kind]()
+
+
+def materialize(
+    io_manager: RmtIOManager,
+    assets: list[dg.AssetsDefinition],
+    instance: dg.DagsterInstance,
+    **options: Any,
+) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        assets, resources={"io_manager": io_manager}, instance=instance, **options
+    )
+
+
+def stored(given: Any) -> dg.AssetsDefinition:
+    @dg.asset(name="stored", partitions_def=DAYS, metadata={"partition_expr": "day"})
+    def asset(context: dg.AssetExecutionContext) -> Any:
+        return given(context.partition_keys)
+
+    return asset
+
+
+def metadata(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    [event] = [
+        each.materialization
+        for each in result.get_asset_materialization_events()
+        if each.asset_key == dg.AssetKey("stored")
+    ]
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "reader", "pandas", "polars", "duckdb", "list"])
+def test_whatever_holds_rows_is_stored_once(
+    site: Site, io_manager: RmtIOManager, kind: str
+) -> None:
+    asset = stored(lambda days: as_kind(kind, rows_of(days[0])))
+    with dg.instance_for_test() as instance:
+        first, again = (
+            metadata(materialize(io_manager, [asset], instance, partition_key="2026-01-05"))
+            for _ in range(2)
+        )
+        events = instance.fetch_materializations(
+            names.parts_key("default.stored", "r1"), limit=9
+        )
+        assert len(events.records) == 1, "the ledger has the insert once"
+    assert (first["dagster/row_count"], first["rows duplicate"]) == (3, 0)
+    assert (again["dagster/row_count"], again["rows duplicate"]) == (0, 3)
+    assert first["dagster/relation_identifier"] == "default.stored"
+    columns = [column.name for column in first["dagster/column_schema"].columns]
+    assert columns == ["day", "id", "amount"]
+    assert site.r1.table("stored").dataset().count_rows() == 3
+
+
+def test_rows_that_were_corrected_are_another_insert(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    with dg.instance_for_test() as instance:
+        for count in (2, 3):
+            asset = stored(lambda days, count=count: rows_of(days[0], count))
+            materialize(io_manager, [asset], instance, partition_key="2026-01-05")
+    assert site.r1.table("stored").dataset().count_rows() == 5
+
+
+def test_a_run_of_several_days_inserts_each_or_all_at_once(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    span = {
+        "dagster/asset_partition_range_start": "2026-01-05",
+        "dagster/asset_partition_range_end": "2026-01-07",
+    }
+    each = stored(lambda days: {day: rows_of(day) for day in days})
+    once = stored(lambda days: pa.concat_tables(rows_of(day, 4) for day in days))
+    with dg.instance_for_test() as instance:
+        materialize(io_manager, [each], instance, tags=span)
+        assert site.r1.table("stored").dataset().count_rows() == 9
+        # One of them again, by itself: it is the same insert.
+        one = materialize(
+            io_manager,
+            [stored(lambda days: rows_of(days[0]))],
+            instance,
+            partition_key="2026-01-06",
+        )
+        assert metadata(one)["rows duplicate"] == 3
+        materialize(io_manager, [once], instance, tags=span)
+    assert site.r1.table("stored").dataset().count_rows() == 9 + 12
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [pa.Table, pa.RecordBatchReader, pd.DataFrame, pl.DataFrame, duckdb.DuckDBPyRelation, list],
+)
+def test_a_downstream_asset_reads_its_partition_as_what_it_asks_for(
+    io_manager: RmtIOManager, wanted: type
+) -> None:
+    seen: list[Any] = []
+
+    @dg.asset(partitions_def=DAYS)
+    def downstream(stored: wanted) -> None:  # type: ignore[valid-type]
+        assert isinstance(stored, wanted)
+        seen.append(stored if wanted is not duckdb.DuckDBPyRelation else stored.fetchall())  # type: ignore[attr-defined]
+
+    with dg.instance_for_test() as instance:
+        for day in ("2026-01-05", "2026-01-06"):
+            materialize(
+                io_manager,
+                [stored(lambda days: rows_of(days[0])), downstream],
+                instance,
+                partition_key=day,
+            )
+    second = seen[1]
+    count = second.read_all().num_rows if wanted is pa.RecordBatchReader else len(second)
+    assert count == 3, "the rows of one day, not of both"
+
+
+def test_what_can_t_be_stored_is_named_with_what_can(io_manager: RmtIOManager) -> None:
+    with (
+        dg.instance_for_test() as instance,
+        pytest.raises(UserError, match="returned int; what"),
+    ):
+        materialize(io_manager, [stored(lambda _: 7)], instance, partition_key="2026-01-05")
+
+
+def test_rows_of_a_partition_that_the_run_is_not_for_are_refused(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    asset = stored(lambda _: {"2026-01-09": rows_of("2026-01-09")})
+    with dg.instance_for_test() as instance, pytest.raises(UserError, match="2026-01-09"):
+        materialize(io_manager, [asset], instance, partition_key="2026-01-05")
+    assert site.r1.table("stored").dataset().count_rows() == 0
+
+
+def test_a_type_that_is_not_loaded_is_named(io_manager: RmtIOManager) -> None:
+    @dg.asset
+    def downstream(stored: dict) -> None:  # type: ignore[type-arg]
+        raise AssertionError(stored)
+
+    @dg.asset(name="stored")
+    def unpartitioned() -> pa.Table:
+        return rows_of("2026-01-05")
+
+    with dg.instance_for_test() as instance, pytest.raises(UserError, match="annotated as"):
+        materialize(io_manager, [unpartitioned, downstream], instance)
