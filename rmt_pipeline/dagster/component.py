@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from rmt_pipeline.dagster.location import rmt_table
+from rmt_pipeline.dagster.location import rmt_resources, rmt_table
 
 
 class ReplicatedTable(dg.Component, dg.Model, dg.Resolvable):
@@ -19,5 +19,16 @@ class ReplicatedTable(dg.Component, dg.Model, dg.Resolvable):
         default_factory=list, description="Keys of the assets that insert into the table."
     )
 
+    config_path: str | None = Field(
+        default="",
+        description="The rmt.toml; empty: what RMT_CONFIG names, else the default. null: the "
+        "project gives the resources `engine` and `spark` itself.",
+    )
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
-        return rmt_table(self.create, servers=self.servers, ingest=self.ingest)
+        table = rmt_table(self.create, servers=self.servers, ingest=self.ingest)
+        if self.config_path is None:
+            return table
+        return dg.Definitions.merge(
+            table, dg.Definitions(resources=rmt_resources(self.config_path))
+        )

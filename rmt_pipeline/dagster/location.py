@@ -62,14 +62,14 @@ def rmt_table(
     )
 
 
-def rmt_resources(config_path: str = "", **own: object) -> dict[str, object]:
-    """What `rmt_table` needs in a location: `engine` and `spark`, both as rmt.toml says, and `own`
-    beside or instead of them.
+@functools.cache
+def rmt_resources(config_path: str = "") -> dict[str, object]:
+    """What `rmt_table` needs in a location: `engine` and `spark`, both as rmt.toml says. The same
+    objects each time, so that definitions which have them may be merged.
     """
     return {
         "engine": EngineResource(config_path=config_path),
         "spark": SparkResource(config_path=config_path),
-        **own,
     }
 
 
