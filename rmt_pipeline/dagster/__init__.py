@@ -13,24 +13,7 @@ The engine knows nothing of this: of rmt_pipeline only the command line may impo
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rmt_pipeline.dagster.component import ReplicatedTable
-    from rmt_pipeline.dagster.engine import EngineResource
-    from rmt_pipeline.dagster.io_manager import RmtIOManager
-    from rmt_pipeline.dagster.location import replicated_tables, rmt_resources, rmt_table
-    from rmt_pipeline.dagster.spark import SparkResource
-
-__all__ = [
-    "EngineResource",
-    "ReplicatedTable",
-    "RmtIOManager",
-    "SparkResource",
-    "replicated_tables",
-    "rmt_resources",
-    "rmt_table",
-]
+from typing import Any
 
 _HOMES = {
     "EngineResource": "engine",
@@ -48,3 +31,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOMES)  # `dg` looks for components here

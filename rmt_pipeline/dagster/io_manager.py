@@ -8,9 +8,10 @@ asset, the partition and the rows: a retry, a re-run and an overlapping backfill
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import Any, get_origin
 
 import dagster as dg
+import pyarrow as pa
 from pydantic import Field
 
 from rmt_pipeline.context import ServerContext
@@ -23,9 +24,6 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
 from rmt_pipeline.table import Table
 from rmt_pipeline.types.escapes import quote_name, quote_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TABLE_METADATA = "rmt/table"
 PARTITION_METADATA = "partition_expr"
@@ -150,9 +148,7 @@ def _is_spark(rows: Any) -> bool:
     return type(rows).__module__.startswith("pyspark.sql")
 
 
-def _arrow(rows: Any) -> "pa.Table":
-    import pyarrow as pa  # noqa: PLC0415  loading definitions does not need it
-
+def _arrow(rows: Any) -> pa.Table:
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatchReader):
@@ -172,7 +168,7 @@ def _arrow(rows: Any) -> "pa.Table":
     )
 
 
-def _digest(rows: "pa.Table") -> str:
+def _digest(rows: pa.Table) -> str:
     """32 hexadecimal digits over columns and values, in their order, however they are chunked."""
     try:
         found = hash_table(rows)
@@ -222,9 +218,7 @@ def _condition(context: dg.InputContext) -> str:
     return f"toString({expression}) IN ({keys})"
 
 
-def _select(server: ServerContext, table: Table, condition: str) -> "pa.Table":
-    import pyarrow as pa  # noqa: PLC0415
-
+def _select(server: ServerContext, table: Table, condition: str) -> pa.Table:
     definition = table.definition
     name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
     final = "" if definition.engine.kind == "MergeTree" else " FINAL"
@@ -244,14 +238,14 @@ def _type_name(wanted: Any) -> str:
     return f"{wanted.__module__.partition('.')[0]}.{wanted.__name__}"
 
 
-def _to_polars(rows: "pa.Table") -> Any:
-    import polars as pl  # noqa: PLC0415  only who asks for it has it
+def _to_polars(rows: pa.Table) -> Any:
+    import polars as pl  # noqa: PLC0415  for start-up time, and only who asks for it has it
 
     return pl.from_arrow(rows)
 
 
-def _to_duckdb(rows: "pa.Table") -> Any:
-    import duckdb  # noqa: PLC0415
+def _to_duckdb(rows: pa.Table) -> Any:
+    import duckdb  # noqa: PLC0415  for start-up time
 
     return duckdb.from_arrow(rows)
 

@@ -12,6 +12,8 @@ ENTRY_POINTS = {
     "examples.flights.definitions": "its workspace.yaml names it",
     "rmt_pipeline.processes.guardian": "`processes.child` runs it as a script",
     "rmt_pipeline.table": "the public face in Python",
+    "rmt_pipeline.dagster.component": "projects name it in YAML, `dg` by its entry point",
+    "rmt_pipeline.dagster.io_manager": "what projects import",
 }
 
 
