@@ -114,3 +114,82 @@ def _offset(text: str) -> dt.tzinfo:
 def zone_of(name: str) -> dt.tzinfo:
     """The zone that a DateTime's type names; without a name it is UTC, our servers' zone."""
     return zoneinfo.ZoneInfo(name) if name else dt.UTC
+
+
+_MONTHS = {
+    name: place
+    for place, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+    )
+}
+_CLOCK = re.compile(
+    r"(?:^|(?<=[T\s]))([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(\.[0-9]+)?)?\s*([AP]M)?",
+    re.ASCII | re.IGNORECASE,
+)
+_OFFSET = re.compile(
+    r"\s*(?:(Z|UTC|GMT)|([+-])([0-9]{1,2}):?([0-9]{2})?)$", re.ASCII | re.IGNORECASE
+)
+_WEEKDAY = re.compile(r"^(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,?\s+", re.IGNORECASE)
+_DIGITS = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})[T ]?([0-9]{2})([0-9]{2})([0-9]{2})")
+_DAYS = (
+    re.compile(r"(?P<y>[0-9]{4})[-/.](?P<m>[0-9]{1,2})[-/.](?P<d>[0-9]{1,2})", re.ASCII),
+    re.compile(r"(?P<d>[0-9]{1,2})[-/.](?P<m>[0-9]{1,2})[-/.](?P<y>[0-9]{4})", re.ASCII),
+    re.compile(r"(?P<y>[0-9]{4})(?P<m>[0-9]{2})(?P<d>[0-9]{2})", re.ASCII),
+    re.compile(
+        r"(?P<d>[0-9]{1,2})[- ](?P<m>[a-z]{3,9})[- ,]+(?P<y>[0-9]{4})", re.IGNORECASE | re.ASCII
+    ),
+    re.compile(
+        r"(?P<m>[a-z]{3,9})[- ](?P<d>[0-9]{1,2})[- ,]+(?P<y>[0-9]{4})", re.IGNORECASE | re.ASCII
+    ),
+    re.compile(
+        r"(?P<y>[0-9]{4})[- ](?P<m>[a-z]{3,9})[- ](?P<d>[0-9]{1,2})", re.IGNORECASE | re.ASCII
+    ),
+)
+
+
+def best_effort_text(text: str) -> str:
+    """A time as people write it, as the text that `read_time` reads. What is none of the known
+    forms comes back as it is: the type's reader says what is wrong with it.
+
+    `3 Feb 2024 4:05 PM`, `Feb 3, 2024`, `03/02/2024 16:05` (the day first), `20240203160500`,
+    `2024-02-03T16:05:00.5+02:00`, seconds since the epoch.
+    """
+    rest = _WEEKDAY.sub("", text.strip())
+    digits = _DIGITS.fullmatch(rest)
+    if digits is not None:
+        year, month, day, *clock = digits.groups()
+        return f"{year}-{month}-{day} {':'.join(clock)}"
+    time, offset = "00:00:00", ""
+    found = _CLOCK.search(rest)
+    if found is not None:
+        behind = _OFFSET.fullmatch(rest[found.end() :]) if rest[found.end() :].strip() else None
+        if behind is None and rest[found.end() :].strip():
+            return text
+        offset = _offset_text(behind)
+        hour = _hour(int(found[1]), (found[5] or "").lower())
+        if hour is None:
+            return text
+        time = f"{hour:02}:{int(found[2]):02}:{int(found[3] or 0):02}{found[4] or ''}"
+        rest = rest[: found.start()].rstrip("Tt, ")
+    for pattern in _DAYS:
+        date = pattern.fullmatch(rest)
+        month = _month(date["m"]) if date is not None else None
+        if date is not None and month is not None:
+            return f"{date['y']}-{month:02}-{int(date['d']):02} {time}{offset}"
+    return text
+
+
+def _hour(hour: int, half: str) -> int | None:
+    if not half:
+        return hour
+    return None if not 1 <= hour <= 12 else hour % 12 + 12 * (half == "pm")
+
+
+def _offset_text(found: re.Match[str] | None) -> str:
+    if found is None:
+        return ""
+    return "Z" if found[1] else f"{found[2]}{int(found[3]):02}:{found[4] or '00'}"
+
+
+def _month(word: str) -> int | None:
+    return int(word) if word.isdigit() else _MONTHS.get(word[:3].lower())

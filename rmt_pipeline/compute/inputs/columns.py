@@ -17,6 +17,7 @@ from rmt_pipeline.protocol.errors import BadValue, UnequalArrays, UnknownColumn,
 from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.time_text import best_effort_text
 
 _COMPUTED = frozenset({"MATERIALIZED", "ALIAS"})
 
@@ -32,6 +33,20 @@ class InputSettings(Protocol):
     def input_format_csv_skip_first_lines(self) -> int: ...
     @property
     def input_format_csv_empty_as_default(self) -> bool: ...
+    @property
+    def input_format_csv_allow_variable_number_of_columns(self) -> bool: ...
+    @property
+    def input_format_allow_errors_num(self) -> int: ...
+    @property
+    def input_format_allow_errors_ratio(self) -> float: ...
+    @property
+    def input_format_encoding(self) -> str: ...
+    @property
+    def date_time_input_format(self) -> str: ...
+    @property
+    def format_csv_allow_single_quotes(self) -> bool: ...
+    @property
+    def format_csv_allow_double_quotes(self) -> bool: ...
     @property
     def format_csv_delimiter(self) -> str: ...
     @property
@@ -153,6 +168,8 @@ class InsertColumns:
         kind = self._types[name]
         filled = not kind.nullable and self._null_is_default(name, formatted)
         optional = DataType("Nullable", elements=(kind,))
+        if kind.is_time and self._settings.date_time_input_format == "best_effort":
+            values = _best_effort(values)
         if not isinstance(values, pa.Array | pa.ChunkedArray):
             array = stored_list(values, optional if filled else kind, absent=ABSENT)
             mask = [value is ABSENT or (filled and is_null(value)) for value in values]
@@ -229,6 +246,18 @@ class InsertColumns:
             f"{where}: the table has no column {name!r}{hint} It has {', '.join(known)}. "
             "Nothing was inserted"
         )
+
+
+def _best_effort(values: InputValues) -> InputValues:
+    """Times as people write them, as the texts that their type reads."""
+    is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+    if is_arrow and not pa.types.is_string(values.type):
+        return values
+    found = [
+        best_effort_text(each) if isinstance(each, str) else each
+        for each in (values.to_pylist() if is_arrow else values)
+    ]
+    return pa.array(found, pa.string()) if is_arrow else found
 
 
 def _nan_to_null(values: InputValues, kind: DataType) -> InputValues:

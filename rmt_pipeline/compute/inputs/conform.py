@@ -6,10 +6,11 @@
 a list of dicts, or a file: `ParquetFile`, `CsvFile`, `TsvFile`, `JsonLinesFile`.
 """
 
+import codecs
 import glob
 import io
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,9 @@ from rmt_pipeline.compute.inputs.columns import InputSettings, InsertColumns
 from rmt_pipeline.compute.inputs.csv import CsvText, csv_source
 from rmt_pipeline.compute.inputs.json import JsonLinesText, json_source
 from rmt_pipeline.compute.inputs.memory import parquet_source, source_of
-from rmt_pipeline.compute.inputs.rows import InputRows, InputSource
+from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance
 from rmt_pipeline.compute.inputs.tsv import TsvText, tsv_source
-from rmt_pipeline.protocol.errors import IncorrectData, UnknownFormat, UserError
+from rmt_pipeline.protocol.errors import BadValue, IncorrectData, UnknownFormat, UserError
 from rmt_pipeline.protocol.table import Column
 
 _COMPRESSIONS = {
@@ -125,12 +126,51 @@ def conform(
     yielded before an error is to be thrown away.
     """
     plan = InsertColumns(columns, columns_given, settings, key_columns)
-    for source in _sources(data, plan, settings):
+    _check(settings)
+    tolerance = Tolerance(
+        settings.input_format_allow_errors_num, settings.input_format_allow_errors_ratio
+    )
+    for source in _sources(data, plan, settings, tolerance):
+        is_text = source.nulls_become_defaults
         for rows in _readable(source):
             if rows.count:
-                yield plan.table(rows, nulls_become_defaults=source.nulls_become_defaults)
+                yield from _tables(plan, rows, tolerance if is_text else Tolerance(), is_text)
             else:
                 plan.check_names(rows)
+
+
+def _check(settings: InputSettings) -> None:
+    how = settings.date_time_input_format
+    if how not in {"basic", "best_effort"}:
+        raise UserError(f"date_time_input_format is basic or best_effort, not {how!r}")
+    try:
+        codecs.lookup(settings.input_format_encoding or "utf-8")
+    except LookupError:
+        raise UserError(
+            f"input_format_encoding: there is no encoding {settings.input_format_encoding!r}; "
+            "there are e.g. utf-8, utf-16, latin1, cp1251, shift_jis"
+        ) from None
+
+
+def _tables(
+    plan: InsertColumns, rows: InputRows, tolerance: Tolerance, is_text: bool
+) -> Iterator[pa.Table]:
+    """The rows, without those that are wrong, as far as that is tolerated."""
+    try:
+        table = plan.table(rows, nulls_become_defaults=is_text)
+    except BadValue as problem:
+        if tolerance.is_none:
+            raise
+        if rows.count == 1:
+            tolerance.skip(problem)
+            return
+    else:
+        tolerance.rows += rows.count
+        yield table
+        return
+    half = rows.count // 2
+    yield from _tables(plan, rows.part(0, half), tolerance, is_text)
+    yield from _tables(plan, rows.part(half, rows.count), tolerance, is_text)
 
 
 def _readable(source: InputSource) -> Iterator[InputRows]:
@@ -142,38 +182,54 @@ def _readable(source: InputSource) -> Iterator[InputRows]:
         ) from error
 
 
-def _sources(data: Any, plan: InsertColumns, settings: InputSettings) -> Iterator[InputSource]:
+def _sources(
+    data: Any, plan: InsertColumns, settings: InputSettings, tolerance: Tolerance
+) -> Iterator[InputSource]:
     if not isinstance(data, File):
         yield source_of(data)
         return
     for path in _paths(data):
-        yield _source(path, data, plan, settings)
+        yield _source(path, data, plan, settings, tolerance)
 
 
-def _source(path: str, file: File, plan: InsertColumns, settings: InputSettings) -> InputSource:
+def _source(
+    path: str, file: File, plan: InsertColumns, settings: InputSettings, tolerance: Tolerance
+) -> InputSource:
+    if isinstance(file, ParquetFile):
+        content = None if file.content is None else pa.BufferReader(file.content)
+        return parquet_source(path, content or path)
+    opened = partial(_open, path, file, settings.input_format_encoding)
     match file:
-        case ParquetFile():
-            content = None if file.content is None else pa.BufferReader(file.content)
-            return parquet_source(path, content or path)
         case CsvFile():
-            return csv_source(_csv_text(path, file, plan, settings), plan.names)
+            text = _csv_text(path, file, plan, settings, opened=opened, tolerance=tolerance)
+            return csv_source(text, plan.names)
         case TsvFile():
             names = None if file.header else plan.accepted
             null = settings.format_tsv_null_representation
-            return tsv_source(TsvText(path, partial(_open, path, file), names, null))
+            return tsv_source(TsvText(path, opened, names, tolerance, null))
         case JsonLinesFile():
             types = {name: plan.type_of(name) for name in plan.names}
             skips = settings.input_format_skip_unknown_fields
-            return json_source(JsonLinesText(path, partial(_open, path, file), types, skips))
+            return json_source(JsonLinesText(path, opened, types, tolerance, skips))
 
 
 def _csv_text(
-    path: str, file: CsvFile, plan: InsertColumns, settings: InputSettings
+    path: str,
+    file: CsvFile,
+    plan: InsertColumns,
+    settings: InputSettings,
+    *,
+    opened: Callable[[], Any],
+    tolerance: Tolerance,
 ) -> CsvText:
+    quotes = '"' * settings.format_csv_allow_double_quotes
     return CsvText(
         path,
-        partial(_open, path, file),
+        opened,
         names=None if file.header else plan.accepted,
+        tolerance=tolerance,
+        quotes=quotes + "'" * settings.format_csv_allow_single_quotes,
+        any_width=settings.input_format_csv_allow_variable_number_of_columns,
         delimiter=settings.format_csv_delimiter,
         null=settings.format_csv_null_representation,
         skipped_lines=settings.input_format_csv_skip_first_lines,
@@ -200,7 +256,15 @@ def _paths(file: File) -> list[str]:
     return found
 
 
-def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile) -> Any:
+def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile, encoding: str) -> Any:
+    """Its bytes in UTF-8, uncompressed."""
+    stream = _bytes_of(path, file)
+    if not encoding or codecs.lookup(encoding).name == "utf-8":
+        return stream
+    return codecs.EncodedFile(stream, "utf-8", encoding)
+
+
+def _bytes_of(path: str, file: CsvFile | TsvFile | JsonLinesFile) -> Any:
     named = file.compression.lower()
     if named and named not in _COMPRESSIONS:
         raise UserError(f"{named} is no compression; there are {', '.join(_COMPRESSIONS)}")

@@ -1,25 +1,29 @@
-"""CSV files → rows. pyarrow reads; when something is wrong, the line is found by reading again.
+"""CSV files → rows, quickly by pyarrow; from where it fails, and for what it has no option for,
+record by record in Python, which also knows the line of what is wrong.
 
 Every value is read as text, so that the column's own type decides what it means. Quoting is
-the usual one: double quotes, doubled within, line breaks allowed within.
+the usual one: quotes doubled within, line breaks allowed within. A delimiter at the end of a line
+is no value, as in the original.
 """
 
-import csv
 import io
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 
-from rmt_pipeline.compute.inputs.rows import InputRows, InputSource
+from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 
 BLOCK_BYTES = 8 << 20
+BATCH_RECORDS = 65_536
+BATCH_CHARACTERS = 32 << 20
+VALUE_CHARACTERS_MAX = 256 << 20  # a quote that nobody closes would take the rest of a file
+LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +31,21 @@ class CsvText:
     """One CSV text. `names` are its columns when it has no header line, else None.
 
     `open` gives its bytes from the start, uncompressed; it is called again after an error.
-    `columns_of_bytes`: columns whose values need not be UTF-8.
+    `columns_of_bytes`: columns whose values need not be UTF-8. `any_width`: lines may have more
+    values than columns, which are left out, or less, whose columns get their defaults.
     """
 
     name: str
     open: Callable[[], Any]
     names: Sequence[str] | None
+    tolerance: Tolerance
     delimiter: str = ","
     null: str = "\\N"
+    quotes: str = '"'
     skipped_lines: int = 0
     columns_of_bytes: frozenset[str] = frozenset()
     empty_is_absent: bool = False
+    any_width: bool = False
 
 
 def csv_source(text: CsvText, known_columns: Sequence[str]) -> InputSource:
@@ -52,6 +60,9 @@ def _rows(text: CsvText, known_columns: Sequence[str]) -> Iterator[InputRows]:
         name: pa.binary() if name in text.columns_of_bytes else pa.string()
         for name in known_columns
     }
+    if text.quotes not in {"", '"'} or text.any_width:
+        yield from _records_as_rows(text, 0)
+        return
     first = 0
     try:
         with text.open() as stream:
@@ -67,12 +78,13 @@ def _rows(text: CsvText, known_columns: Sequence[str]) -> Iterator[InputRows]:
                     empty_is_absent=text.empty_is_absent,
                 )
                 first += batch.num_rows
-            if counting.quotes % 2:  # pyarrow takes the end of the file for the missing quote
-                _check_records(text)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        if text.names is not None and first == 0 and next(_records(text), None) is None:
-            return  # an empty file without a header: no rows
-        _explain(text, error)
+        open_quote = text.quotes and counting.quotes % 2  # pyarrow takes the end for the other
+    except (pa.ArrowException, UnicodeDecodeError):
+        yield from _records_as_rows(text, first)
+    else:
+        if open_quote:
+            for _ in _records(text):
+                pass
 
 
 class _CountingQuotes(io.RawIOBase):
@@ -101,7 +113,7 @@ def _reader(stream: Any, text: CsvText, kinds: dict[str, pa.DataType]) -> Any:
             use_threads=False,  # a batch per block, in order; small files are read faster
         ),
         parse_options=pyarrow.csv.ParseOptions(
-            delimiter=text.delimiter, newlines_in_values=True
+            delimiter=text.delimiter, newlines_in_values=True, quote_char=text.quotes or False
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=kinds,
@@ -120,86 +132,188 @@ def _refuse_twice(text: CsvText, names: Sequence[str]) -> None:
             )
 
 
-# Reading again, in Python, to say where something is.
+# Record by record, in Python.
 
 
-def _records(text: CsvText) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers (from 1) and values of every record, the header among them.
-
-    Bytes that are no UTF-8 come as surrogates. Raises csv.Error at a quote that is not closed.
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """`values` as texts, None for NULL; bytes that are no UTF-8 come as surrogates. `ends_open`:
+    its line ends with a delimiter, so the last value is empty or none at all.
     """
-    csv.field_size_limit(sys.maxsize)
+
+    line: int
+    values: list[str | None]
+    ends_open: bool = False
+
+
+def _records(text: CsvText) -> Iterator[_Record]:
+    """Every record, the header among them. Raises BadValue at a quote that is not closed."""
     with text.open() as stream:
         lines = io.TextIOWrapper(
-            io.BufferedReader(stream) if isinstance(stream, io.RawIOBase) else stream,
+            io.BufferedReader(stream, LINE_BYTES)
+            if isinstance(stream, io.RawIOBase)
+            else stream,
             encoding="utf-8-sig",
             errors="surrogateescape",
             newline="",
         )
-        for _ in range(text.skipped_lines):
-            lines.readline()
-        reader = csv.reader(lines, delimiter=text.delimiter, strict=True)
-        line = text.skipped_lines + 1
-        for record in reader:
-            if record:
-                yield line, record
-            line = text.skipped_lines + reader.line_num + 1
+        numbered = enumerate(lines, 1)
+        for number, line in itertools.islice(numbered, text.skipped_lines, None):
+            if line.strip("\r\n"):
+                yield _record(text, number, line, numbered)
+
+
+def _record(text: CsvText, number: int, line: str, more: Iterator[tuple[int, str]]) -> _Record:
+    """The record that begins with `line`; it takes `more` lines while a quote is open."""
+    values: list[str | None] = []
+    at, delimiter = 0, text.delimiter
+    while True:
+        if line[at : at + 1] and line[at] in text.quotes:
+            value, line, at = _quoted(text, number, line, at, more)
+            values.append(value)
+            end = line.find(delimiter, at)
+            rest = (line[at:] if end < 0 else line[at:end]).strip("\r\n")
+            if rest.strip(" \t"):
+                raise BadValue(
+                    f"{text.name} line {number}: after a closing quote comes {rest[:100]!r}, not "
+                    f"{delimiter!r}. Nothing was inserted"
+                )
+        else:
+            end = line.find(delimiter, at)
+            value = line[at:].rstrip("\r\n") if end < 0 else line[at:end]
+            values.append(None if value == text.null else value)
+        if end < 0:
+            return _Record(number, values)
+        at = end + 1
+        if not line[at:].strip("\r\n"):
+            return _Record(number, [*values, "" if text.null else None], ends_open=True)
+
+
+def _quoted(
+    text: CsvText, number: int, line: str, at: int, more: Iterator[tuple[int, str]]
+) -> tuple[str, str, int]:
+    """A quoted value, and the line and the place behind its closing quote."""
+    quote = line[at]
+    at += 1
+    pieces: list[str] = []
+    size = 0
+    while True:
+        end = line.find(quote, at)
+        if end < 0:
+            pieces.append(line[at:])
+            size += len(pieces[-1])
+            if size > VALUE_CHARACTERS_MAX:
+                raise BadValue(
+                    f"{text.name} line {number}: a value of more than "
+                    f"{VALUE_CHARACTERS_MAX >> 20} MiB in quotes. Nothing was inserted"
+                )
+            _, line = next(more, (0, ""))
+            at = 0
+            if not line:
+                raise BadValue(
+                    f"{text.name}: a quote is not closed, in the record of line {number}. "
+                    "Nothing was inserted"
+                )
+        elif line[end + 1 : end + 2] == quote:
+            pieces.append(line[at : end + 1])
+            at = end + 2
+        else:
+            pieces.append(line[at:end])
+            return "".join(pieces), line, end + 1
+
+
+def _records_as_rows(text: CsvText, first: int) -> Iterator[InputRows]:
+    """From row `first` on. What can't be a row is refused, or counted and left out."""
+    records = _records(text)
+    names = text.names
+    if names is None:
+        header = next(records, None)
+        if header is None:
+            raise IncorrectData(
+                f"{text.name} can't be read as CSV: it has no header line. Nothing was inserted"
+            )
+        given = header.values[:-1] if header.ends_open else header.values
+        names = [name or "" for name in given]
+        if not all(map(_is_utf8, names)):
+            raise IncorrectData(f"{text.name}: its header is not UTF-8. Nothing was inserted")
+        _refuse_twice(text, names)
+        yield InputRows(dict.fromkeys(names, ()), 0, lambda _: f"{text.name} line 1")
+    rows = _checked(text, names, records)
+    for _ in itertools.islice(rows, first):
+        pass
+    while batch := list(_some(rows)):
+        lines = [record.line for record in batch]
+        columns = {
+            name: _column(text, name, [record.values[place] for record in batch])
+            for place, name in enumerate(names)
+        }
+        yield InputRows(
+            columns,
+            len(batch),
+            lambda row, lines=lines: f"{text.name} line {lines[row]}",  # type: ignore[misc]
+            empty_is_absent=text.empty_is_absent,
+        )
+
+
+def _some(rows: Iterator[_Record]) -> Iterator[_Record]:
+    """The next ones, as many as are kept in memory together."""
+    size = 0
+    for record in itertools.islice(rows, BATCH_RECORDS):
+        yield record
+        size += sum(len(value or "") for value in record.values)
+        if size > BATCH_CHARACTERS:
+            return
+
+
+def _column(text: CsvText, name: str, values: list[str | None]) -> pa.Array:
+    if name not in text.columns_of_bytes:
+        return pa.array(values, pa.string())
+    data = [
+        None if each is None else each.encode("utf-8", "surrogateescape") for each in values
+    ]
+    return pa.array(data, pa.binary())
+
+
+def _checked(
+    text: CsvText, names: Sequence[str], records: Iterator[_Record]
+) -> Iterator[_Record]:
+    for record in records:
+        try:
+            yield _fitting(text, names, record)
+        except BadValue as problem:
+            text.tolerance.skip(problem)
+
+
+def _fitting(text: CsvText, names: Sequence[str], record: _Record) -> _Record:
+    wanted = len(names)
+    if record.ends_open and len(record.values) == wanted + 1:
+        record = _Record(record.line, record.values[:-1])
+    found = len(record.values)
+    if text.any_width and found != wanted:
+        missing: list[str | None] = [""] * (wanted - found)
+        record = _Record(record.line, [*record.values[:wanted], *missing])
+    elif found != wanted:
+        raise BadValue(
+            f"{text.name} line {record.line}: {found} values, but there are {wanted} columns "
+            f"({', '.join(names)}). Nothing was inserted"
+        )
+    for name, value in zip(names, record.values, strict=True):
+        if value is not None and name not in text.columns_of_bytes and not _is_utf8(value):
+            shown = value.encode("utf-8", "surrogateescape")[:100]
+            raise BadValue(
+                f"{text.name} line {record.line}, column {name}: {shown!r} is not UTF-8. "
+                "Nothing was inserted"
+            )
+    return record
 
 
 def _place(text: CsvText, first: int, row: int) -> str:
     """Where row `first + row` (from 0, the header not counted) begins."""
     records = itertools.islice(_records(text), first + row + (text.names is None), None)
     try:
-        line, _ = next(records)
-    except (StopIteration, csv.Error):  # the two readers do not agree about the lines before
+        return f"{text.name} line {next(records).line}"
+    except (StopIteration, BadValue):  # the two readers do not agree about the lines before
         return f"{text.name} row {first + row + 1}"
-    return f"{text.name} line {line}"
-
-
-def _explain(text: CsvText, error: Exception) -> NoReturn:
-    """Find the first line that can't be right, and raise what is to be said of it."""
-    _check_records(text)
-    reason = "it has no header line" if "Empty CSV" in str(error) else str(error)
-    if "straddling object" in reason:
-        reason = (
-            f"a line is longer than {BLOCK_BYTES >> 20} MiB, the most that is read of CSV at once; "
-            "JSONEachRow and Parquet have no such limit"
-        )
-    raise IncorrectData(
-        f"{text.name} can't be read as CSV: {reason}. Nothing was inserted"
-    ) from error
-
-
-def _check_records(text: CsvText) -> None:
-    """Raises BadValue for the first line with a wrong number of values, or bytes that are no
-    text, or whose quote is not closed.
-    """
-    names = None if text.names is None else list(text.names)
-    line = 0
-    try:
-        for line, record in _records(text):
-            names = record if names is None else names
-            _check_record(text, line, names, record)
-    except csv.Error as problem:
-        raise BadValue(
-            f"{text.name}: a quote is not closed, in the record after line {line} ({problem}). "
-            "Nothing was inserted"
-        ) from problem
-
-
-def _check_record(text: CsvText, line: int, names: list[str], record: list[str]) -> None:
-    if len(record) != len(names):
-        raise BadValue(
-            f"{text.name} line {line}: {len(record)} values, but there are {len(names)} columns "
-            f"({', '.join(names)}). Nothing was inserted"
-        )
-    for name, value in zip(names, record, strict=True):
-        if name not in text.columns_of_bytes and not _is_utf8(value):
-            shown = value.encode("utf-8", "surrogateescape")[:100]
-            raise BadValue(
-                f"{text.name} line {line}, column {name}: {shown!r} is not UTF-8. "
-                "Nothing was inserted"
-            )
 
 
 def _is_utf8(value: str) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from rmt_pipeline.compute.inputs.memory import columns_of_dicts
-from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, blocks_of_lines
+from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance, blocks_of_lines
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.types.data_type import DataType
 
@@ -35,6 +35,7 @@ class JsonLinesText:
     name: str
     open: Callable[[], Any]
     types: Mapping[str, DataType]
+    tolerance: Tolerance
     skips_unknown: bool = False
 
 
@@ -101,21 +102,32 @@ def _fast(text: JsonLinesText, block: bytes, schema: pa.Schema, line: int) -> In
 
 def _slow(text: JsonLinesText, block: bytes, line: int) -> InputRows:
     rows: list[Mapping[str, Any]] = []
+    numbers: list[int] = []
     for number, content in _lines(block, line):
         try:
-            # Decimals keep the digits that a float would lose.
-            row = json.loads(content, parse_float=Decimal, object_pairs_hook=_object)
-        except (ValueError, RecursionError) as error:
-            raise BadValue(
-                f"{text.name} line {number} is not JSON: {error}. Nothing was inserted"
-            ) from error
-        if not isinstance(row, dict):
-            raise BadValue(
-                f'{text.name} line {number} is not an object {{"column": value, …}}: '
-                f"{content[:100]!r}. Nothing was inserted"
-            )
-        rows.append(row)
-    return InputRows(columns_of_dicts(rows), len(rows), partial(_place, text, block, line))
+            rows.append(_parsed(text, number, content))
+        except BadValue as problem:
+            text.tolerance.skip(problem)
+        else:
+            numbers.append(number)
+    columns = columns_of_dicts(rows)
+    return InputRows(columns, len(rows), lambda row: f"{text.name} line {numbers[row]}")
+
+
+def _parsed(text: JsonLinesText, number: int, content: bytes) -> Mapping[str, Any]:
+    try:
+        # Decimals keep the digits that a float would lose.
+        row = json.loads(content, parse_float=Decimal, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise BadValue(
+            f"{text.name} line {number} is not JSON: {error}. Nothing was inserted"
+        ) from error
+    if not isinstance(row, dict):
+        raise BadValue(
+            f'{text.name} line {number} is not an object {{"column": value, …}}: '
+            f"{content[:100]!r}. Nothing was inserted"
+        )
+    return row
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

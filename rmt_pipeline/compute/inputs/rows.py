@@ -1,9 +1,11 @@
 """Rows as they came in, before anything is known about whether they fit."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
+
+from rmt_pipeline.protocol.errors import BadValue
 
 
 class Absent(Enum):
@@ -35,6 +37,45 @@ class InputRows:
     again: "Callable[[], InputRows] | None" = None
     """Reads the same rows as Python values: those tell NULL from a value that is not there, and
     decide where the Arrow columns do not fit."""
+
+    def part(self, start: int, stop: int) -> "InputRows":
+        """The rows from `start` to before `stop`."""
+        again = self.again
+        return replace(
+            self,
+            columns={name: values[start:stop] for name, values in self.columns.items()},
+            count=stop - start,
+            where=lambda row: self.where(start + row),
+            again=None if again is None else lambda: again().part(start, stop),
+        )
+
+
+@dataclass(slots=True)
+class Tolerance:
+    """How many wrong rows of a text an insert may leave out: `most` of them, or this `ratio` of
+    those read so far (`input_format_allow_errors_num`, `…_ratio`). `rows` and `skipped` count.
+    """
+
+    most: int = 0
+    ratio: float = 0.0
+    rows: int = 0
+    skipped: int = 0
+
+    @property
+    def is_none(self) -> bool:
+        return self.most == 0 and self.ratio == 0
+
+    def skip(self, problem: BadValue) -> None:
+        """Leave the row out that `problem` is about. Raises it when that is one too many."""
+        self.rows += 1
+        self.skipped += 1
+        if self.skipped > self.most and self.skipped > self.ratio * self.rows:
+            if self.is_none:
+                raise problem
+            raise type(problem)(
+                f"{problem} ({self.skipped} wrong rows of {self.rows} are more than "
+                "input_format_allow_errors_num and input_format_allow_errors_ratio permit)"
+            ) from problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, blocks_of_lines
+from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance, blocks_of_lines
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData
 from rmt_pipeline.types.escapes import unescape
 
@@ -30,6 +30,7 @@ class TsvText:
     name: str
     open: Callable[[], Any]
     names: Sequence[str] | None
+    tolerance: Tolerance
     null: str = "\\N"
 
 
@@ -48,10 +49,15 @@ def _rows(text: TsvText) -> Iterator[InputRows]:
                 header, _, rest = block.partition(b"\n")
                 names = _header(text, header)
                 line += 1
+            lines = rest.count(b"\n")
+            place = partial(_place, text, line)
+            if not text.tolerance.is_none:
+                rest, numbers = _without_wrong_lines(text, rest, names, line)
+                place = partial(_numbered_place, text, numbers)
             if rest:
                 columns, count = _columns(text, rest, names, line)
-                yield InputRows(columns, count, partial(_place, text, line))
-            line += rest.count(b"\n")
+                yield InputRows(columns, count, place)
+            line += lines
     if names is None:
         raise IncorrectData(f"{text.name} has no header line. Nothing was inserted")
 
@@ -102,12 +108,33 @@ def _columns(
 def _check_lines(text: TsvText, block: bytes, names: Sequence[str], line: int) -> None:
     """Raises BadValue for the first line with too many or too few values."""
     for number, content in enumerate(block.removesuffix(b"\n").split(b"\n"), line):
-        count = content.count(b"\t") + 1
-        if count != len(names):
-            raise BadValue(
-                f"{text.name} line {number}: {count} values, but there are {len(names)} columns "
-                f"({', '.join(names)}). Nothing was inserted"
-            )
+        _check_line(text, number, content, names)
+
+
+def _check_line(text: TsvText, number: int, content: bytes, names: Sequence[str]) -> None:
+    count = content.count(b"\t") + 1
+    if count != len(names):
+        raise BadValue(
+            f"{text.name} line {number}: {count} values, but there are {len(names)} columns "
+            f"({', '.join(names)}). Nothing was inserted"
+        )
+
+
+def _without_wrong_lines(
+    text: TsvText, block: bytes, names: Sequence[str], line: int
+) -> tuple[bytes, list[int]]:
+    """The lines with as many values as there are columns, and their numbers."""
+    good: list[bytes] = []
+    numbers: list[int] = []
+    for number, content in enumerate(block.removesuffix(b"\n").split(b"\n"), line):
+        try:
+            _check_line(text, number, content, names)
+        except BadValue as problem:
+            text.tolerance.skip(problem)
+        else:
+            good.append(content + b"\n")
+            numbers.append(number)
+    return b"".join(good), numbers
 
 
 def _unescaped(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -126,6 +153,10 @@ def _unescaped(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
         return column
+
+
+def _numbered_place(text: TsvText, numbers: Sequence[int], row: int) -> str:
+    return f"{text.name} line {numbers[row]}"
 
 
 def _place(text: TsvText, line: int, row: int) -> str:

@@ -108,6 +108,27 @@ class QuerySettings:
     input_format_skip_unknown_fields: bool = setting(
         default=False, description="ignore columns of the input that the table does not have"
     )
+    input_format_allow_errors_num: int = setting(
+        0, "wrong rows of a text that an INSERT leaves out before it fails"
+    )
+    input_format_allow_errors_ratio: float = setting(
+        0.0, "or this part of the rows read so far; the larger of the two counts"
+    )
+    input_format_encoding: str = setting(
+        "", "of CSV, TSV and JSON texts, by its usual name: latin1, utf-16, cp1251; else UTF-8"
+    )
+    date_time_input_format: str = setting(
+        "basic", "basic, or best_effort: times as people write them, 3 Feb 2024 4:05 PM"
+    )
+    input_format_csv_allow_variable_number_of_columns: bool = setting(
+        default=False, description="further CSV values are left out, missing ones are defaults"
+    )
+    format_csv_allow_double_quotes: bool = setting(
+        default=True, description='CSV values may stand in "'
+    )
+    format_csv_allow_single_quotes: bool = setting(
+        default=False, description="CSV values may stand in '"
+    )
     input_format_csv_skip_first_lines: int = setting(0, "lines of a CSV file to leave out")
     input_format_csv_empty_as_default: bool = setting(
         default=True, description="an empty CSV value becomes the column's default"

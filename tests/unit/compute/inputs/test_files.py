@@ -29,7 +29,7 @@ BAD_CSV = {
     "id,price\n1,2\n\n3\n": "in.csv line 4: 1 values, but there are 2 columns \\(id, price\\)",
     "id,price\n1,2,3\n": "in.csv line 2: 3 values",
     'id,name\n1,"a\nb"\n300,x\n': "in.csv line 4, column id: '300' does not fit UInt8",
-    'id,name\n1,"open\n2,x\n': "in.csv: a quote is not closed, in the record after line 1",
+    'id,name\n1,"open\n2,x\n': "in.csv: a quote is not closed, in the record of line 2",
     "id,id\n1,2\n": "its header has 'id' twice",
     "": "it has no header line",
     b"id,name\n1,\xff\n": r"in.csv line 2, column name: b'\\xff' is not UTF-8",
@@ -170,8 +170,7 @@ def test_csv_is_read_in_blocks_of_bounded_size(
     with pytest.raises(BadValue, match="line 502, column id"):
         rows_of(CsvFile(csv_file(tmp_path, text)))
     huge = CsvFile(csv_file(tmp_path, "name\n" + "x" * 1000 + "\n"))
-    with pytest.raises(IncorrectData, match="block"):
-        rows_of(huge)
+    assert rows_of(huge, (Column("name", "String"),)) == [{"name": "x" * 1000}]
 
 
 # Tab-separated
@@ -279,3 +278,80 @@ def test_a_compression_may_be_named(tmp_path: Path) -> None:
         rows_of(CsvFile(packed, compression="xz"))
     with pytest.raises(IncorrectData, match=r"odd\.gz can't be read"):
         rows_of(CsvFile(plain))
+
+
+# Options of the reader
+
+
+@pytest.mark.parametrize("encoding", ["latin1", "utf-16", "cp1251", "utf-8-sig"])
+def test_a_text_may_have_another_encoding(tmp_path: Path, encoding: str) -> None:
+    word = "Юг" if encoding == "cp1251" else "café"
+    columns = (Column("name", "String"),)
+    for file in (
+        CsvFile(csv_file(tmp_path, f"name\n{word}\n".encode(encoding))),
+        TsvFile(csv_file(tmp_path, f"{word}\n".encode(encoding), "in.tsv")),
+        JsonLinesFile(csv_file(tmp_path, f'{{"name":"{word}"}}\n'.encode(encoding), "j")),
+    ):
+        assert rows_of(file, columns, input_format_encoding=encoding) == [{"name": word}]
+
+
+def test_an_unknown_encoding_or_way_to_read_times_is_refused(tmp_path: Path) -> None:
+    file = CsvFile(csv_file(tmp_path, "name\nx\n"))
+    with pytest.raises(UserError, match="there is no encoding 'latin77'"):
+        rows_of(file, input_format_encoding="latin77")
+    with pytest.raises(UserError, match="basic or best_effort, not 'best'"):
+        rows_of(file, date_time_input_format="best")
+
+
+def test_a_value_of_30_mb_is_read(tmp_path: Path) -> None:
+    value = "x" * 15_000_000 + '""\n' + "y" * 15_000_000
+    file = CsvFile(csv_file(tmp_path, f'name,id\nsmall,1\n"{value}",2\nlast,3\n'))
+    found = rows_of(file, (Column("name", "String"), Column("id", "UInt8")))
+    assert [row["id"] for row in found] == [1, 2, 3]
+    assert found[1]["name"] == value.replace('""', '"')
+
+
+def test_a_quote_that_nobody_closes_takes_a_bounded_part_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_csv, "VALUE_CHARACTERS_MAX", 100)
+    monkeypatch.setattr(input_csv, "BLOCK_BYTES", 64)
+    text = 'name\na\n"' + "line\n" * 1000
+    with pytest.raises(BadValue, match="line 3: a value of more than 0 MiB in quotes"):
+        rows_of(CsvFile(csv_file(tmp_path, text)), (Column("name", "String"),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (CsvFile, "id,name\n1,a\nx,b\n3\n4,d\n5,e,e\n6,f\n"),
+        (TsvFile, "1\ta\nx\tb\n3\n4\td\n5\te\te\n6\tf\n"),
+        (
+            JsonLinesFile,
+            (
+                '{"id":1,"name":"a"}\n{"id":"x"}\n{"id":3\n{"id":4,"name":"d"}\n[5]\n'
+                '{"id":6,"name":"f"}\n'
+            ),
+        ),
+    ],
+)
+def test_wrong_rows_are_left_out_up_to_a_number_or_a_part_of_all(
+    tmp_path: Path, kind: type, text: str
+) -> None:
+    file = kind(csv_file(tmp_path, text))
+    columns = (Column("id", "UInt8"), Column("name", "String"))
+    wanted = [{"id": 1, "name": "a"}, {"id": 4, "name": "d"}, {"id": 6, "name": "f"}]
+    assert rows_of(file, columns, input_format_allow_errors_num=3) == wanted
+    with pytest.raises(BadValue, match=r"\(3 wrong rows of . are more than input_format_allow"):
+        rows_of(file, columns, input_format_allow_errors_num=2)
+    with pytest.raises(BadValue, match=r"Nothing was inserted$"):
+        rows_of(file, columns)
+
+
+def test_the_row_that_is_one_too_many_is_named(tmp_path: Path) -> None:
+    file = CsvFile(csv_file(tmp_path, "id\n1\nx\n3\ny\n5\n"))
+    columns = (Column("id", "UInt8"),)
+    with pytest.raises(BadValue, match=r"in\.csv line 5, column id: 'y'.*\(2 wrong rows of 4"):
+        rows_of(file, columns, input_format_allow_errors_num=1)
+    found = rows_of(file, columns, input_format_allow_errors_ratio=0.5)
+    assert [row["id"] for row in found] == [1, 3, 5]
