@@ -367,7 +367,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "merge: one source that is gone stops them all",
-        "rmt_pipeline/replica/work/merge.py",
+        "rmt_pipeline/replica/work/making.py",
         "                    suspect(replica, error)\n                    continue\n",
         "                    suspect(replica, error)\n                    return\n",
         BAD_PARTS,

@@ -1,30 +1,27 @@
 """A merge entry: made here from its sources, or its result fetched from who has it (spec §5.3)."""
 
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
 from rmt_pipeline.compute.merge.job import (
     MergeDone,
-    MergeFailure,
     MergeJob,
     MergeOutcome,
     Merger,
     SourcePart,
 )
-from rmt_pipeline.protocol.errors import DiskFull, RmtError
+from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.log.entry import MERGE_TTL_RECOMPRESS, LogEntry, MergeParts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.check import check_part, is_here, suspect
+from rmt_pipeline.replica.upkeep.check import is_here
+from rmt_pipeline.replica.work.making import Making, make_here, require_room
 from rmt_pipeline.replica.work.single_merge import merger_elsewhere
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.zookeeper.snapshot import living_replicas
-
-DISK_RESERVED_FACTOR = 1.1  # of the sources' bytes, while the result is written beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,45 +86,21 @@ def somebody_has(replica: Replica, part: PartName) -> bool:
 def merge_here(
     replica: Replica, merger: Merger, merges: Sequence[MergeHere]
 ) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
-    """Run merges as one job; each result staged and whole, or the error that stopped it.
+    """Run merges as one job, see `make_here`."""
+    makings = [
+        Making(
+            merge.part,
+            merge.entry.sources,
+            partial(_is_made, replica, merge.entry),
+            partial(_prepare, replica, merge.entry),
+        )
+        for merge in merges
+    ]
 
-    The sources are pinned meanwhile. A result that did not get published is thrown away by the
-    caller. What an attempt has made whose session ended, or whose process died, is not made again;
-    what nobody wants any more is swept.
-    """
-    stagings: dict[str, Staging] = {}
-    jobs = []
-    kept = replica.store.adopt(
-        "merge", {merge.part: partial(_is_made, replica, merge.entry) for merge in merges}
-    )
-    yield from kept.items()
-    with ExitStack() as pinned:
-        try:
-            for merge in merges:
-                if merge.part in kept:
-                    continue
-                try:
-                    pinned.enter_context(replica.store.pin(merge.entry.sources))
-                    job, staging = _prepare(replica, merge.entry)
-                except RmtError as error:  # the others can be made all the same
-                    yield merge.part, error
-                    suspect(replica, error)
-                    continue
-                jobs.append(job)
-                stagings[job.result] = staging
-            for outcome in merger.merge(jobs) if jobs else ():
-                staging = stagings.pop(outcome.job.result)
-                yield PartName.parse(outcome.job.result), _staged(outcome, staging)
-                if isinstance(outcome, MergeFailure) and outcome.part:
-                    check_part(replica, PartName.parse(outcome.part))
-        except RmtError as error:  # nobody to compute: none of the rest is done
-            for result, staging in stagings.items():
-                staging.abandon()
-                yield PartName.parse(result), error
-            stagings.clear()
-        finally:
-            for staging in stagings.values():
-                staging.abandon()
+    def run(jobs: Sequence[MergeJob]) -> Generator[MergeOutcome, None, None]:
+        yield from merger.merge(jobs)
+
+    return make_here(replica, "merge", makings, run, _staged)
 
 
 def _is_made(replica: Replica, entry: MergeParts, manifest: Manifest) -> bool:
@@ -156,15 +129,9 @@ def _prepare(replica: Replica, entry: MergeParts) -> tuple[MergeJob, Staging]:
         SourcePart(str(source), store.directory(source), store.manifest(source))
         for source in entry.sources
     )
-    needed = int(
-        DISK_RESERVED_FACTOR * sum(source.manifest.bytes_on_disk for source in sources)
+    require_room(
+        replica, (source.manifest for source in sources), f"merging into {entry.result}"
     )
-    free = store.disk.free_bytes()
-    if free < needed:
-        raise DiskFull(
-            f"{replica}: merging into {entry.result} needs {needed} bytes beside its sources, "
-            f"{free} are free; free some space, the merge is tried again"
-        )
     staging = store.begin("merge", str(entry.result))
     job = MergeJob(
         result=str(entry.result),

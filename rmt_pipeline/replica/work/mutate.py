@@ -1,7 +1,6 @@
 """A MUTATE_PART entry: made here from its source, or its result fetched from who has it (§5.7)."""
 
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,15 +13,16 @@ from rmt_pipeline.compute.mutate.job import (
     Mutator,
     Untouched,
 )
-from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, RmtError
+from rmt_pipeline.protocol.errors import Conflict, Corruption, RmtError
 from rmt_pipeline.protocol.log.entry import MutatePart
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.check import check_part, is_here, suspect
-from rmt_pipeline.replica.work.merge import DISK_RESERVED_FACTOR, FetchResult, somebody_has
+from rmt_pipeline.replica.upkeep.check import is_here, suspect
+from rmt_pipeline.replica.work.making import Making, make_here, require_room
+from rmt_pipeline.replica.work.merge import FetchResult, somebody_has
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart, Staging
 
@@ -57,50 +57,25 @@ def fetch_or_mutate(
 def mutate_here(
     replica: Replica, mutator: Mutator, tasks: Sequence[MutateHere]
 ) -> Generator[tuple[PartName, StagedPart | RmtError], None, None]:
-    """Mutate parts as one job; each result staged and whole, or the error that stopped it.
+    """Mutate parts as one job, see `make_here`. A kill stops those that it is about."""
+    mutations, kills = load_mutations(replica), replica.memory.kills
+    makings = [
+        Making(
+            task.part,
+            (task.entry.source,),
+            partial(_is_made, replica, mutations, task.entry),
+            partial(_prepare, replica, mutations, task.entry),
+        )
+        for task in tasks
+    ]
 
-    The sources are pinned meanwhile. A result that did not get published is thrown away by the
-    caller. What an attempt has made whose session ended, or whose process died, is not made again;
-    what nobody wants any more is swept.
-    """
-    mutations = load_mutations(replica)
-    stagings: dict[str, Staging] = {}
-    jobs = []
-    kept = replica.store.adopt(
-        "mutate",
-        {task.part: partial(_is_made, replica, mutations, task.entry) for task in tasks},
-    )
-    yield from kept.items()
-    with ExitStack() as held:
-        try:
-            for task in tasks:
-                if task.part in kept:
-                    continue
-                try:
-                    held.enter_context(replica.store.pin([task.entry.source]))
-                    job, staging = _prepare(replica, mutations, task.entry)
-                except RmtError as error:  # the others can be made all the same
-                    yield task.part, error
-                    suspect(replica, error)
-                    continue
-                jobs.append(job)
-                stagings[job.result] = staging
-            kills = replica.memory.kills
-            held.enter_context(kills.watching(replica.keeper, replica.table, jobs))
-            for outcome in mutator.mutate(jobs) if jobs else ():
-                staging = stagings.pop(outcome.job.result)
+    def run(jobs: Sequence[MutateJob]) -> Generator[MutateOutcome, None, None]:
+        with kills.watching(replica.keeper, replica.table, jobs):
+            for outcome in mutator.mutate(jobs):
                 kills.ended(outcome.job)
-                yield PartName.parse(outcome.job.result), _staged(replica, outcome, staging)
-                if isinstance(outcome, MutateFailure) and outcome.part:
-                    check_part(replica, PartName.parse(outcome.part))
-        except RmtError as error:  # nobody to compute: none of the rest is done
-            for result, staging in stagings.items():
-                staging.abandon()
-                yield PartName.parse(result), error
-            stagings.clear()
-        finally:
-            for staging in stagings.values():
-                staging.abandon()
+                yield outcome
+
+    yield from make_here(replica, "mutate", makings, run, partial(_staged, replica))
 
 
 def _is_made(
@@ -135,9 +110,8 @@ def _staged(
             case MutateFailure():
                 staging.abandon()
                 return outcome.error
-    except (
-        Corruption
-    ) as error:  # of this one: its directory was swept, or its source lost a file
+    except Corruption as error:
+        # Of this one alone: its directory was swept, or its source lost a file.
         suspect(replica, error)
         return error
 
@@ -170,13 +144,7 @@ def _prepare(
     source = SourcePart(
         str(entry.source), store.directory(entry.source), store.manifest(entry.source)
     )
-    needed = int(DISK_RESERVED_FACTOR * source.manifest.bytes_on_disk)
-    free = store.disk.free_bytes()
-    if free < needed:
-        raise DiskFull(
-            f"{replica}: mutating {entry.source} needs {needed} bytes beside it, {free} are free; "
-            "free some space, the mutation is tried again"
-        )
+    require_room(replica, [source.manifest], f"mutating {entry.source}")
     found = mutations.between(entry.source, entry.result.data_version)
     staging = store.begin("mutate", str(entry.result))
     job = MutateJob(
