@@ -1,0 +1,74 @@
+"""What README.md and docs say of Python and of rmt.toml is run as it is written."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pydantic import BaseModel
+
+from rmt_pipeline import config as configuration
+from rmt_pipeline.sql.run.session import Session
+from tests.support.site import Site
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(document: str, language: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.dagster
+@pytest.mark.zookeeper
+def test_the_readme_s_python_example_runs(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RMT_CONFIG", str(site.config.path))
+    [example] = blocks("README.md", "python")
+    create = re.search(
+        r'"(CREATE TABLE orders .*?)"', (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert create is not None
+    Session(site.r1).execute(create[1])
+    try:
+        exec(compile(example, "README.md", "exec"), {})
+    finally:
+        site.r1.drop_table("default", "orders")
+    assert "7.25" in capsys.readouterr().out
+
+
+def test_the_dagster_page_s_example_is_a_code_location() -> None:
+    [example] = blocks("docs/dagster.md", "python")
+    found: dict[str, Any] = {}
+    exec(compile(example, "docs/dagster.md", "exec"), found)
+    dg.Definitions.validate_loadable(found["defs"])
+    keys = {spec.key.to_user_string() for spec in found["defs"].resolve_all_asset_specs()}
+    assert {"orders", "orders/r1_replica", "orders/r2_parts"} <= keys
+
+
+def keys_of(model: type[BaseModel], prefix: str = "") -> set[str]:
+    return {f"{prefix}{name}" for name in model.model_fields}
+
+
+def test_the_page_of_rmt_toml_has_every_key_and_a_file_that_is_read(tmp_path: Path) -> None:
+    [text] = blocks("docs/configuration.md", "toml")
+    file = tmp_path / "rmt.toml"
+    file.write_text(text, encoding="utf-8")
+    assert configuration.load_config(file).server("r1").listen == "127.0.0.1:9009"
+
+    every_key = re.sub(r"^# (?=\w+ =)", "", text, flags=re.MULTILINE)
+    written = tomllib.loads(every_key)
+    written["servers.NAME"] = written.pop("servers")["r1"]
+    models = {
+        "zookeeper": configuration.ZooKeeperConfig,
+        "servers.NAME": configuration.ServerConfig,
+        "spark": configuration.SparkConfig,
+        "dagster": configuration.DagsterConfig,
+        "exchange": configuration.ExchangeConfig,
+    }
+    for section, model in models.items():
+        assert written[section].keys() == keys_of(model), section
+    assert len(configuration.Config.model_fields) == len(models)
