@@ -1,10 +1,16 @@
 import time
+from typing import Any
 
 import pytest
+from kazoo.exceptions import UnimplementedError
 
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import (
+    BadConfiguration,
+    Unavailable,
+    ZooKeeperUnreachable,
+)
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
@@ -73,3 +79,63 @@ def test_a_session_that_looks_a_thousand_times_keeps_what_one_look_keeps(
     real_keeper.multi([Create("/log/a")])
     assert waker.wait_s(60)
     assert len(real_keeper._life.watches) == 1
+
+
+def sent(keeper: KazooKeeper, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What goes to ZooKeeper from now on."""
+    requests: list[Any] = []
+    call = keeper._client._call
+
+    def counting(request: Any, pending: Any) -> Any:
+        requests.append(request)
+        return call(request, pending)
+
+    monkeypatch.setattr(keeper._client, "_call", counting)
+    return requests
+
+
+def test_a_thousand_nodes_are_read_with_a_few_requests(
+    real_keeper: KazooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"/n{number:04}" for number in range(1_000)]
+    for start in range(0, 1_000, 250):
+        real_keeper.multi(
+            [
+                Create(name, name.encode())
+                for name in names[start : start + 250]
+                if "7" not in name[4:]
+            ]
+        )
+    real_keeper.multi([Create("/n0000/child"), Create("/n0000/other")])
+    requests = sent(real_keeper, monkeypatch)
+    reads = real_keeper.get_many(names)
+    listed = real_keeper.children_many(names)
+    assert len(requests) <= 20
+    for name, read, children in zip(names, reads, listed, strict=True):
+        if "7" in name[4:]:
+            assert read is None
+            assert children is None
+        else:
+            assert read == real_keeper.get(name)
+            assert children == (["child", "other"] if name == "/n0000" else [])
+
+
+def test_a_server_that_can_not_read_many_at_once_is_asked_one_by_one(
+    real_keeper: KazooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ZooKeeper 3.5: it refuses the request, and hangs up."""
+    real_keeper.multi([Create("/a", b"x"), Create("/b")])
+    call = real_keeper._client._call
+
+    def old(request: Any, pending: Any) -> Any:
+        if request.type == 22:
+            pending.set_exception(UnimplementedError())
+            return False
+        return call(request, pending)
+
+    monkeypatch.setattr(real_keeper._client, "_call", old)
+    with pytest.raises(Unavailable, match="try again"):
+        real_keeper.get_many(["/a", "/b", "/no"])
+    reads = real_keeper.get_many(["/a", "/b", "/no"])
+    assert [read and read[0] for read in reads] == [b"x", b"", None]
+    assert real_keeper.children_many(["/a", "/no"]) == [[], None]
