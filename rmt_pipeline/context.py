@@ -220,10 +220,15 @@ class ServerContext:
             return store
 
     def expanded(self, definition: TableDefinition) -> TableDefinition:
-        """With the server's macros in the engine's ZooKeeper path and replica name filled in."""
+        """With the server's macros in the engine's ZooKeeper path and replica name filled in, and
+        what was typed beside it, but for {database} and {table}: a renamed table stays where it is.
+        """
         macros = self.server.macros_for(definition.database, definition.name)
-        path = expand(definition.engine.zookeeper_path, macros).rstrip("/")
-        name = expand(definition.engine.replica, macros)
+        engine = definition.engine
+        if engine.is_private:
+            macros = {**macros, "uuid": definition.uuid}
+        path = expand(engine.zookeeper_path, macros).rstrip("/")
+        name = expand(engine.replica, macros)
         if not path.startswith("/") or "//" in path:
             raise UserError(
                 f"ZooKeeper path {path!r} of {definition.full_name} is not an absolute path; "
@@ -233,7 +238,13 @@ class ServerContext:
             raise UserError(
                 f"replica name {name!r} of {definition.full_name} is empty or has a slash in it"
             )
-        engine = replace(definition.engine, zookeeper_path=path, replica=name)
+        engine = replace(
+            engine,
+            zookeeper_path=path,
+            replica=name,
+            typed_path=_with_names(engine.zookeeper_path, definition),
+            typed_replica=_with_names(engine.replica, definition),
+        )
         return replace(definition, engine=engine)
 
     def create_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
@@ -250,7 +261,7 @@ class ServerContext:
                 return False
             raise TableAlreadyExists(f"table {definition.full_name} already exists")
         self._finish_drop(definition.database, definition.name)
-        definition = replace(self.expanded(definition), uuid=self.ids.new_id())
+        definition = self.expanded(replace(definition, uuid=self.ids.new_id()))
         definition = create_replica(self.keeper(), definition, self._creator(definition))
         self.catalog.add(definition)
         return True
@@ -284,3 +295,7 @@ class ServerContext:
 
     def _creator(self, definition: TableDefinition) -> bytes:
         return f"{definition.full_name}|{self.server.name}".encode()
+
+
+def _with_names(text: str, definition: TableDefinition) -> str:
+    return text.replace("{database}", definition.database).replace("{table}", definition.name)

@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.table import (
     TableDefinition,
 )
 
-FORMAT = 1  # Bump when the JSON changes; keep reading every older number.
+FORMAT = 2  # Bump when the JSON changes; keep reading every older number.
 
 
 def encode_definition(definition: TableDefinition) -> bytes:
@@ -33,8 +33,8 @@ def decode_definition(content: bytes, place: str) -> TableDefinition:
 
 def _definition(raw: dict[str, Any]) -> TableDefinition:
     number = raw.pop("format")
-    if number != FORMAT:
-        raise ValueError(f"its format is {number!r}; this version reads {FORMAT}")
+    if number not in range(1, FORMAT + 1):
+        raise ValueError(f"its format is {number!r}; this version reads 1 to {FORMAT}")
     primary_key = raw.pop("primary_key")
     return TableDefinition(
         columns=tuple(_column(column) for column in raw.pop("columns")),
@@ -45,6 +45,8 @@ def _definition(raw: dict[str, Any]) -> TableDefinition:
         settings=tuple(_pair(setting) for setting in raw.pop("settings")),
         metadata_version=_version(raw.pop("metadata_version", 0)),
         history=tuple(_change(change) for change in raw.pop("history", ())),
+        indices=_texts(raw.pop("indices", [])),
+        projections=_texts(raw.pop("projections", [])),
         **_only_texts(raw),
     )
 

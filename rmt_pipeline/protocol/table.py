@@ -67,6 +67,21 @@ class Engine:
     is_deleted_column: str = ""
     sign_column: str = ""
     columns_to_sum: tuple[str, ...] = ()
+    typed_path: str = field(default="", compare=False)
+    """As it was typed, with its macros; "" where nobody remembers, and so `typed_replica`."""
+    typed_replica: str = field(default="", compare=False)
+    typed_name: str = field(default="", compare=False)
+    """`MergeTree` for the table of one copy that was asked for as such; else ""."""
+
+    @property
+    def name(self) -> str:
+        """What the engine is called in a statement."""
+        return self.typed_name or f"Replicated{self.kind}"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the table has one copy, for itself, at a path that nobody typed."""
+        return bool(self.typed_name)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -94,6 +109,10 @@ class TableDefinition:
     ttl: str = ""
     comment: str = ""
     settings: tuple[tuple[str, str], ...] = field(default=())
+    indices: tuple[str, ...] = ()
+    """Skipping indices as they are declared: `i v TYPE minmax GRANULARITY 1`. Kept and shown."""
+    projections: tuple[str, ...] = ()
+    """As declared: `p (SELECT k, sum(v) GROUP BY k)`. Kept and shown."""
     uuid: str = ""
     """Of this table on this server: another one if it is dropped and created again. What was
     remembered about a table is worth nothing for its namesake."""

@@ -246,7 +246,78 @@ SELECTED = "".join(
     f"INSERT INTO c{place} SELECT 1, {value}; SELECT * FROM c{place};"
     for place, (kind, value) in enumerate(CASTS.items())
 )
+SHOWN = """
+CREATE TABLE a (k Int64, v String) ENGINE = ReplicatedMergeTree ORDER BY k
+    SETTINGS merge_with_ttl_timeout = 5;
+SHOW CREATE TABLE a;
+CREATE TABLE b (k Int64 PRIMARY KEY, v String) ENGINE = ReplicatedMergeTree;
+SELECT primary_key, sorting_key FROM system.tables WHERE name = 'b' AND database = 'script';
+CREATE TABLE c (k Int64, v String) ENGINE = ReplicatedMergeTree PRIMARY KEY (k, v);
+SHOW CREATE TABLE c;
+CREATE TABLE d (k Int64, v String) ENGINE = ReplicatedMergeTree PRIMARY KEY k ORDER BY k;
+SHOW CREATE TABLE d;
+CREATE TABLE e (k Int64 COMMENT 'x', v String, d Date, INDEX i1 v TYPE minmax GRANULARITY 3,
+    INDEX i2 (v, k) TYPE set(100)) ENGINE = ReplicatedMergeTree PARTITION BY toYYYYMM(d)
+    ORDER BY (k, intHash32(k)) SAMPLE BY intHash32(k) TTL d + toIntervalDay(1000)
+    SETTINGS index_granularity = 1024, min_bytes_for_wide_part = 0 COMMENT 'tab';
+SHOW CREATE TABLE e;
+SHOW CREATE e;
+SELECT engine, create_table_query FROM system.tables WHERE name = 'e' AND database = 'script'
+    FORMAT Null;
+CREATE TABLE e2 (k Int64, v String, PRIMARY KEY (k, v)) ENGINE = ReplicatedMergeTree
+    ORDER BY (k, v, k % 3);
+SHOW CREATE TABLE e2;
+CREATE TABLE e3 (k Int64, v String, PRIMARY KEY (v)) ENGINE = ReplicatedMergeTree ORDER BY (k, v);
+CREATE TABLE e4 (k Int64, v String, PRIMARY KEY k) ENGINE = ReplicatedMergeTree PRIMARY KEY k;
+CREATE TABLE e5 (k Int64 PRIMARY KEY, v String PRIMARY KEY) ENGINE = ReplicatedMergeTree;
+SHOW CREATE TABLE e5;
+CREATE TABLE e6 (k Int64 PRIMARY KEY, PRIMARY KEY k) ENGINE = ReplicatedMergeTree;
+CREATE TABLE e7 (k Int64, INDEX i k TYPE minmax, INDEX i k TYPE minmax)
+    ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE e8 (k Int64, INDEX i nosuch TYPE minmax) ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE f (k Int64, s Int8, v UInt8) ENGINE = ReplicatedVersionedCollapsingMergeTree(s, v)
+    ORDER BY tuple();
+SHOW CREATE TABLE f;
+CREATE TABLE g (k Int64 DEFAULT 1 + 2, m Int64 MATERIALIZED k * 2, al String ALIAS toString(k),
+    n Nullable(Int8) CODEC(ZSTD(3)), e Int8 EPHEMERAL) ENGINE = ReplicatedSummingMergeTree((n))
+    ORDER BY k;
+SHOW CREATE TABLE g;
+"""
+PLAIN = """
+CREATE TABLE p (k Int64, v String) ENGINE = MergeTree ORDER BY k;
+SHOW CREATE TABLE p;
+SELECT engine FROM system.tables WHERE name = 'p' AND database = 'script';
+INSERT INTO p VALUES (1, 'a'), (2, 'b');
+INSERT INTO p VALUES (3, 'c');
+SELECT * FROM p ORDER BY k;
+ALTER TABLE p UPDATE v = 'z' WHERE k = 2;
+ALTER TABLE p DELETE WHERE k = 1;
+OPTIMIZE TABLE p FINAL;
+SELECT * FROM p ORDER BY k;
+ALTER TABLE p ADD COLUMN n Int8 DEFAULT 4;
+SELECT count() FROM system.replicas WHERE table = 'p';
+SHOW CREATE TABLE p;
+CREATE TABLE r (k Int64, v UInt8, d UInt8) ENGINE = ReplacingMergeTree(v) ORDER BY k;
+INSERT INTO r VALUES (1, 1, 0), (1, 2, 0);
+SELECT * FROM r FINAL;
+SHOW CREATE TABLE r;
+CREATE TABLE s (k Int64, v UInt8) ENGINE = SummingMergeTree() ORDER BY k;
+INSERT INTO s VALUES (1, 1), (1, 2);
+SELECT * FROM s FINAL;
+SHOW CREATE TABLE s;
+CREATE TABLE t (k Int64, s Int8) ENGINE = CollapsingMergeTree(s) ORDER BY k;
+SHOW CREATE TABLE t;
+CREATE TABLE u (k Int64, s Int8) ENGINE = CollapsingMergeTree(s, k, 1) ORDER BY k;
+CREATE TABLE w (k Int64, s Int8) ORDER BY k;
+SHOW CREATE TABLE w;
+CREATE TABLE x (k Int64) ENGINE = NoSuchMergeTree ORDER BY k;
+DROP TABLE p;
+CREATE TABLE p (k Int64) ENGINE = MergeTree ORDER BY k;
+SELECT count() FROM p;
+"""
 SCRIPTS = {
+    "what is shown of a table": SHOWN,
+    "engines of one copy": PLAIN,
     "columns that parts lack": LACKING,
     "the sorting key and TTL": KEYS,
     "types of key columns": KEY_TYPES,
@@ -256,6 +327,7 @@ SCRIPTS = {
     "nested columns as a whole": WHOLE,
 }
 OTHER_CODES = {
+    "what is shown of a table": ("INDEX i nosuch", "e7", "e6 "),
     "the sorting key and TTL": ("nosuch",),
     "types of key columns": ("d UInt16",),
     "what a query gives for another type": ("'abc'",),

@@ -36,7 +36,12 @@ def create(session: Session, text: str) -> TableDefinition:
     """CREATE TABLE, and the table's replica active in this session, as its server would."""
     statement = parse(text)
     assert isinstance(statement, CreateTable)
-    definition = define_table(statement.table, statement.syntax, session.context.database)
+    definition = define_table(
+        statement.table,
+        statement.syntax,
+        session.context.database,
+        session=tuple(session.context.session_values().items()),
+    )
     session.context.server.create_table(definition)
     definition = session.context.server.catalog.definition(definition.database, definition.name)
     replica = session.context.server.replica(definition)

@@ -55,6 +55,8 @@ class ServerThread:
         self._thread = threading.Thread(target=self._run, name=f"server {context.server.name}")
         self._errors: list[BaseException] = []
         self._workers: dict[int, list[Worker]] = {}
+        self._busy: set[int] = set()
+        """The workers that did something at their last turn."""
         identity = Identity(context.server.name, "1", Address("127.0.0.1", 1))
         self.tables = Tables(
             context.catalog, SystemClock(), RandomIds(), identity, lambda: None
@@ -92,13 +94,18 @@ class ServerThread:
         if workers is None or workers[0].replica is not replica:
             clock = replica.clock
             tools = Tools(DirectPeers({}), LocalMerger(clock), LocalMutator(clock))
-            workers = [Worker(replica, tools, pool, select=True) for pool in ("fetch", "merge")]
+            workers = [
+                Worker(replica, tools, pool, EventWaker(), select=True)
+                for pool in ("fetch", "merge")
+            ]
             self._workers[id(replica)] = workers
         for worker in workers:
             try:
-                look, _ = worker.turn(EventWaker())
+                look, _ = worker.turn(progress=id(worker) in self._busy)
+                self._busy.discard(id(worker))
                 for batch in look.batches:
                     list(worker.executor.carry_out(batch))
+                    self._busy.add(id(worker))
             except RmtError:
                 return  # the table goes away, or another definition comes: look again
 

@@ -41,6 +41,8 @@ def definition_of_texts(
         primary_key=primary_key,
         sample_by=metadata.sampling_expression,
         ttl=metadata.ttl,
+        indices=split_key(metadata.indices),
+        projections=split_key(metadata.projections),
         metadata_version=version,
         history=tuple(change for change in history if change.version <= version),
     )

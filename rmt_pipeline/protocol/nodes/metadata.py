@@ -168,6 +168,8 @@ def metadata_of(definition: TableDefinition) -> Metadata:
         sorting_key=sorting_key if explicit else "",
         sampling_expression=definition.sample_by,
         ttl=definition.ttl,
+        indices=", ".join(definition.indices),
+        projections=", ".join(definition.projections),
         version_column=engine.version_column,
         is_deleted_column=engine.is_deleted_column,
         columns_to_sum=",".join(engine.columns_to_sum),

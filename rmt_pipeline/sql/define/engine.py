@@ -15,17 +15,22 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind
+from rmt_pipeline.sql.define.constants import evaluate_constants
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
 from rmt_pipeline.syntax.statements.nodes import TableSyntax
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.expression import SessionValues, compile_node
 from rmt_pipeline.types.data_type import DataType
 
 DEFAULT_ZOOKEEPER_PATH = "/clickhouse/tables/{shard}/{database}/{table}"
 DEFAULT_REPLICA = "{replica}"
+PRIVATE_ZOOKEEPER_PATH = "/clickhouse/private/{server}/{uuid}"
+"""Of a table of one copy. Nobody else may use it, and it is another one for each table."""
+PRIVATE_REPLICA = "{server}"
 
 _KINDS: dict[str, EngineKind] = {f"Replicated{kind}": kind for kind in get_args(EngineKind)}
-_NOT_YET = re.compile(r"Replicated(Graphite|Coalescing)MergeTree")
+_NOT_YET = re.compile(r"(Replicated)?(Graphite|Coalescing)MergeTree")
 # What the arguments after path and replica may be, and how many of them must be there.
 _ARGUMENTS: dict[EngineKind, tuple[int, tuple[str, ...]]] = {
     "MergeTree": (0, ()),
@@ -37,20 +42,78 @@ _ARGUMENTS: dict[EngineKind, tuple[int, tuple[str, ...]]] = {
 }
 
 
-def engine_of(syntax: TableSyntax, columns: Sequence[Column], keys: frozenset[str]) -> Engine:
-    """The engine; macros in path and replica are not expanded. `keys` are the columns of keys.
+class WrongEngineArguments(UserError):
+    """More or fewer arguments than the engine takes."""
+
+    code = "NUMBER_OF_ARGUMENTS_DOESNT_MATCH"
+
+
+def modern(syntax: TableSyntax, session: SessionValues = ()) -> TableSyntax:
+    """The table as it is written since there are clauses for it: the engine's old form is
+    `([path, replica,] date, [sampling,] key, granularity[, columns of the engine])`.
+
+    Raises WrongEngineArguments for a form that is neither.
+    """
+    if syntax.order_by is not None or syntax.primary_key is not None:
+        return syntax
+    kind, is_private = _kind(syntax.engine)
+    own, rest = syntax.engine_arguments, syntax.engine_arguments
+    if not is_private:
+        rest = _path_and_replica(syntax, session)[2]
+    if not rest or syntax.partition_by is not None:
+        return syntax
+    path = own[: len(own) - len(rest)]
+    at = next((at for at, node in enumerate(rest) if _integer(node) is not None), -1)
+    _, names = _ARGUMENTS[kind]
+    if at not in (2, 3) or len(rest) > at + 1 + len(names):
+        given = ", ".join(map(canonical, own))
+        raise WrongEngineArguments(
+            f"{syntax.engine}({given}) has no ORDER BY beside it; in its old form it takes"
+            f" {'' if is_private else 'path, replica, '}date, [sampling expression,] key, index"
+            f" granularity{''.join(f', [{name}]' for name in names)}"
+        )
+    date, key = rest[0], _listed(rest[at - 1])
+    granularity = ("index_granularity", str(_integer(rest[at])))
+    return replace(
+        syntax,
+        engine_arguments=(*path, *rest[at + 1 :]),
+        partition_by=(Call("toYYYYMM", (date,)),),
+        order_by=key,
+        sample_by=rest[1] if at == 3 else syntax.sample_by,
+        settings=(*syntax.settings, granularity),
+    )
+
+
+def _integer(node: Node) -> int | None:
+    if not isinstance(node, Literal) or isinstance(node.value, bool):
+        return None
+    return node.value if isinstance(node.value, int) else None
+
+
+def engine_of(
+    syntax: TableSyntax,
+    columns: Sequence[Column],
+    keys: frozenset[str],
+    session: SessionValues = (),
+) -> Engine:
+    """The engine; macros in path and replica are not expanded. `keys` are the columns of keys,
+    `session` what functions of the session answer in the path.
 
     Raises UnknownEngine, UnknownColumn, or UserError naming the argument.
     """
-    kind = _kind(syntax.engine)
-    path, replica, rest = _path_and_replica(syntax)
+    kind, is_private = _kind(syntax.engine)
+    if is_private:
+        path, replica, rest = PRIVATE_ZOOKEEPER_PATH, PRIVATE_REPLICA, syntax.engine_arguments
+    else:
+        path, replica, rest = _path_and_replica(syntax, session)
     least, names = _ARGUMENTS[kind]
     if not least <= len(rest) <= len(names):
-        raise UserError(
-            f"{syntax.engine} takes after path and replica: {', '.join(names) or 'nothing'};"
+        behind = "" if is_private else " after path and replica"
+        raise WrongEngineArguments(
+            f"{syntax.engine} takes{behind}: {', '.join(names) or 'nothing'};"
             f" it was given {', '.join(map(canonical, rest)) or 'nothing'}"
         )
-    engine = Engine(kind, path, replica)
+    engine = Engine(kind, path, replica, typed_name=kind if is_private else "")
     arguments = _Arguments(syntax.engine, columns)
     match kind:
         case "MergeTree" | "AggregatingMergeTree":
@@ -129,21 +192,23 @@ class _Arguments:
         )
 
 
-def _kind(name: str) -> EngineKind:
-    kind = _KINDS.get(name)
-    if kind is not None:
-        return kind
+def _kind(name: str) -> tuple[EngineKind, bool]:
+    """And whether it keeps one copy: the engines without Replicated in their names."""
+    for prefix in ("", "Replicated"):
+        kind = _KINDS.get(f"{prefix}{name}")
+        if kind is not None:
+            return kind, bool(prefix)
     if _NOT_YET.fullmatch(name):
         raise NotImplementedStatement(f"the engine {name} is not implemented")
-    if f"Replicated{name}" in _KINDS:
-        raise UnknownEngine(f"engine {name} keeps one copy only; here it is Replicated{name}")
     near = get_close_matches(name, _KINDS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_KINDS)}"
     raise UnknownEngine(f"there is no engine {name}; {hint}")
 
 
-def _path_and_replica(syntax: TableSyntax) -> tuple[str, str, tuple[Node, ...]]:
-    strings = [_string(node) for node in syntax.engine_arguments]
+def _path_and_replica(
+    syntax: TableSyntax, session: SessionValues
+) -> tuple[str, str, tuple[Node, ...]]:
+    strings = [_string(node, session) for node in syntax.engine_arguments[:2]]
     if len(strings) >= 2 and strings[0] is not None and strings[1] is not None:
         return strings[0], strings[1], syntax.engine_arguments[2:]
     if strings and strings[0] is not None:
@@ -154,9 +219,20 @@ def _path_and_replica(syntax: TableSyntax) -> tuple[str, str, tuple[Node, ...]]:
     return DEFAULT_ZOOKEEPER_PATH, DEFAULT_REPLICA, syntax.engine_arguments
 
 
-def _string(node: Node) -> str | None:
-    is_string = isinstance(node, Literal) and isinstance(node.value, str)
-    return str(node.value) if is_string and isinstance(node, Literal) else None
+def _string(node: Node, session: SessionValues) -> str | None:
+    """Of a constant expression; None for what is no constant, or no string."""
+    if isinstance(node, Literal):
+        return node.value if isinstance(node.value, str) else None
+    if not isinstance(node, Call) or node.name == "tuple":
+        return None
+    try:
+        found = compile_node(node, (), allow_nondeterministic=True, session=session)
+    except UnknownColumn:
+        return None
+    if not found.type.is_string:
+        return None
+    [value] = evaluate_constants([node], parse_type("String"), session)
+    return str(value)
 
 
 def _listed(node: Node) -> tuple[Node, ...]:

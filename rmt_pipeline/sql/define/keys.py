@@ -42,7 +42,7 @@ def keys_of(
                 " partitions, round it to an integer"
             )
     primary_key = None
-    if syntax.primary_key is not None and syntax.order_by is not None:
+    if syntax.primary_key is not None:
         primary_key = _primary_key(
             _key("PRIMARY KEY", syntax.primary_key, columns, settings), order_by
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from rmt_pipeline.protocol.nodes.metadata import INDEX_GRANULARITY
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.types.escapes import in_backticks, quote_name, quote_text
 
@@ -9,10 +10,12 @@ from rmt_pipeline.types.escapes import in_backticks, quote_name, quote_text
 def create_query(definition: TableDefinition, *, lines: bool = False) -> str:
     """CREATE TABLE on one line, or laid out as SHOW CREATE TABLE does. It can be parsed again.
 
-    Macros are expanded: the statement says which replica this table is.
+    Macros are as they were typed.
     """
     name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
     columns = [_column_text(column) for column in definition.columns]
+    columns += [f"INDEX {text}" for text in definition.indices]
+    columns += [f"PROJECTION {text}" for text in definition.projections]
     one_line, several_lines = ", ".join(columns), ",\n    ".join(columns)
     body = f"\n(\n    {several_lines}\n)\n" if lines else f" ({one_line}) "
     clauses = [f"ENGINE = {_engine(definition)}", *_clauses(definition)]
@@ -51,11 +54,17 @@ def _engine(definition: TableDefinition) -> str:
         engine.version_column,
         engine.is_deleted_column,
     ]
-    arguments = [quote_text(engine.zookeeper_path), quote_text(engine.replica)]
+    arguments = []
+    if not engine.is_private:
+        path, replica = engine.typed_path, engine.typed_replica
+        arguments = [
+            quote_text(path or engine.zookeeper_path),
+            quote_text(replica or engine.replica),
+        ]
     arguments += [quote_name(name) for name in columns if name]
     if engine.columns_to_sum:
         arguments.append(f"({', '.join(map(quote_name, engine.columns_to_sum))})")
-    return f"Replicated{engine.kind}({', '.join(arguments)})"
+    return f"{engine.name}({', '.join(arguments)})" if arguments else engine.name
 
 
 def _clauses(definition: TableDefinition) -> Iterator[str]:
@@ -68,9 +77,12 @@ def _clauses(definition: TableDefinition) -> Iterator[str]:
         yield f"SAMPLE BY {definition.sample_by}"
     if definition.ttl:
         yield f"TTL {definition.ttl}"
-    if definition.settings:
-        pairs = (f"{name} = {_setting_value(value)}" for name, value in definition.settings)
-        yield f"SETTINGS {', '.join(pairs)}"
+    settings = dict(definition.settings)
+    settings.setdefault(
+        "index_granularity", str(INDEX_GRANULARITY)
+    )  # the original always says it
+    pairs = (f"{name} = {_setting_value(value)}" for name, value in settings.items())
+    yield f"SETTINGS {', '.join(pairs)}"
 
 
 def _key(expressions: Sequence[str]) -> str:

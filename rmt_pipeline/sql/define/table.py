@@ -10,18 +10,26 @@ from rmt_pipeline.protocol.errors import (
     DuplicateColumn,
     UserError,
 )
+from rmt_pipeline.protocol.nodes.metadata import INDEX_GRANULARITY
 from rmt_pipeline.protocol.settings.table import TableSettings, find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.sql.define.engine import engine_of
+from rmt_pipeline.sql.define.engine import engine_of, modern
 from rmt_pipeline.sql.define.keys import keys_of
 from rmt_pipeline.syntax.lexer import excerpt
+from rmt_pipeline.syntax.nodes import Call
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.special_forms import cast
-from rmt_pipeline.syntax.statements.nodes import ColumnSyntax, TableName, TableSyntax
+from rmt_pipeline.syntax.statements.nodes import (
+    ColumnSyntax,
+    IndexSyntax,
+    TableName,
+    TableSyntax,
+)
 from rmt_pipeline.syntax.types import parse_type
-from rmt_pipeline.translate.expression import compile_node
+from rmt_pipeline.translate.expression import SessionValues, compile_node
 from rmt_pipeline.translate.ttl import column_ttl, table_ttl, ttl_text
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import quote_name
 
 _CODECS = frozenset(
     (
@@ -41,21 +49,27 @@ _CODECS = frozenset(
 
 
 def define_table(
-    table: TableName, syntax: TableSyntax, database: str, *, flatten_nested: bool = True
+    table: TableName,
+    syntax: TableSyntax,
+    database: str,
+    *,
+    flatten_nested: bool = True,
+    session: SessionValues = (),
 ) -> TableDefinition:
     """The definition, with expressions and types in canonical text and macros as they are.
 
-    `database` is the session's; with `flatten_nested` a column of type Nested is one per element.
-    Raises a UserError that names the column, type, key, engine or
-    setting that cannot be; nothing is made.
+    `database` is the session's, and `session` what functions of it answer in the engine's path.
+    With `flatten_nested` a column of type Nested is one per element. Raises a UserError that names
+    the column, type, key, engine or setting that cannot be; nothing is made.
     """
+    syntax = modern(syntax, session)
     settings = _settings(syntax.settings)
     if flatten_nested:
         syntax = replace(syntax, columns=_flat(syntax.columns))
     columns = _columns(syntax.columns)
     stored = [each for each in columns if each.is_stored]
     keys = keys_of(syntax, stored, TableSettings.of(dict(settings)))
-    engine = engine_of(syntax, stored, keys.columns)
+    engine = engine_of(syntax, stored, keys.columns, session)
     return TableDefinition(
         database=table.database or database,
         name=table.name,
@@ -68,7 +82,24 @@ def define_table(
         ttl=ttl_text(table_ttl(syntax.ttl, stored)),
         comment=syntax.comment,
         settings=settings,
+        indices=_indices(syntax.indices, stored),
+        projections=tuple(f"{quote_name(p.name)} ({p.query})" for p in syntax.projections),
     )
+
+
+def _indices(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tuple[str, ...]:
+    """As they are shown. Raises UnknownColumn; UserError for a name that is there twice."""
+    texts: dict[str, str] = {}
+    for one in given:
+        if one.name in texts:
+            raise UserError(f"the index {one.name} is declared twice")
+        is_list = isinstance(one.expression, Call) and one.expression.name == "tuple"
+        nodes = one.expression.arguments if is_list and isinstance(one.expression, Call) else ()
+        found = [compile_node(node, columns).canonical for node in nodes or (one.expression,)]
+        text = f"({', '.join(found)})" if nodes else found[0]
+        name = quote_name(one.name)
+        texts[one.name] = f"{name} {text} TYPE {one.type} GRANULARITY {one.granularity}"
+    return tuple(texts.values())
 
 
 def _settings(given: Settings) -> Settings:
@@ -78,6 +109,8 @@ def _settings(given: Settings) -> Settings:
         setting = find_table_setting(name)
         setting.parse(value)
         found[setting.name] = value
+    if found.get("index_granularity") == str(INDEX_GRANULARITY):
+        del found["index_granularity"]  # it is shown always, and is what it is without
     return tuple(found.items())
 
 

@@ -3,6 +3,7 @@
 What a call needs beyond this is imported when it is made, for start-up time.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmt_pipeline.protocol.errors import (
@@ -13,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
@@ -47,13 +49,25 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
         statement.syntax,
         session.database,
         flatten_nested=session.query_settings().flatten_nested,
+        session=tuple(session.session_values().items()),
     )
     if definition.database == SYSTEM_DATABASE:
         raise UserError("the database system holds no tables of your own: choose another")
     created = session.server.create_table(definition, if_not_exists=statement.if_not_exists)
     if not created:
         return Done(f"table {definition.full_name} exists already")
-    return _wait_active(session, definition.database, definition.name)
+    done = _wait_active(session, definition.database, definition.name)
+    return replace(done, note="\n".join(filter(None, (done.note, _unused(definition)))))
+
+
+def _unused(definition: TableDefinition) -> str:
+    """What is kept and shown, and does nothing."""
+    words = ("INDEX", definition.indices), ("PROJECTION", definition.projections)
+    found = " and ".join(word for word, texts in words if texts)
+    if not found:
+        return ""
+    return f"{found} of {definition.full_name} is kept and shown, and not built: Parquet's own \
+statistics leave out what a query does not need"
 
 
 def _wait_active(session: SessionContext, database: str, name: str) -> Done:
@@ -101,7 +115,13 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
         statement.syntax,
         session.database,
         flatten_nested=session.query_settings().flatten_nested,
+        session=tuple(session.session_values().items()),
     )
+    if definition.engine.is_private:
+        raise NotImplementedStatement(
+            f"ATTACH TABLE … ENGINE = {definition.engine.name} is not implemented: only replicas "
+            "of Replicated engines can be found by their path"
+        )
     definition = server.expanded(definition)
     if statement.if_not_exists and server.catalog.has(definition.database, definition.name):
         return Done()

@@ -56,7 +56,7 @@ def tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
         yield (
             definition.database,
             definition.name,
-            f"Replicated{definition.engine.kind}",
+            definition.engine.name,
             [f"{scope.server.catalog.table_directory(definition)}/"],
             create_query(definition),
             engine_text(definition),

@@ -287,5 +287,7 @@ def _snapshot(replica: Replica) -> QueueSnapshot:
 
 def _tables(scope: SystemScope) -> list[Table]:
     return [
-        scope.server.table_of(definition) for definition in scope.server.catalog.definitions()
+        scope.server.table_of(definition)
+        for definition in scope.server.catalog.definitions()
+        if not definition.engine.is_private
     ]

@@ -3,22 +3,28 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from rmt_pipeline.protocol.errors import NotImplementedStatement
+from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
 from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
-from rmt_pipeline.syntax.lexer import problem
-from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.syntax.lexer import place, problem
+from rmt_pipeline.syntax.nodes import Name, Node
 from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.nodes import (
     AttachTable,
     ColumnSyntax,
     CreateTable,
+    ElementSyntax,
+    IndexSyntax,
+    PrimaryKeySyntax,
+    ProjectionSyntax,
     TableSyntax,
 )
 from rmt_pipeline.syntax.statements.tail import table_name
 from rmt_pipeline.syntax.ttl import ttl_element
 from rmt_pipeline.syntax.types import read_type
+
+DEFAULT_ENGINE = "MergeTree"
 
 _DEFAULTS: dict[str, DefaultKind] = {
     "DEFAULT": "DEFAULT",
@@ -58,7 +64,7 @@ def _definition(cursor: Cursor) -> TableSyntax:
             "CREATE TABLE … AS is not implemented: name the columns, then INSERT … SELECT"
         )
     cursor.expect("(")
-    syntax = TableSyntax(cursor.list_of(_column, ")"), "", ())
+    syntax = _with_elements(cursor.list_of(_element, ")"), cursor)
     given: set[str] = set()
     while not cursor.at_end:
         clause = cursor.current.upper
@@ -74,9 +80,30 @@ def _definition(cursor: Cursor) -> TableSyntax:
             )
         given.add(clause)
         syntax = _CLAUSES[clause](cursor, syntax)
-    if not syntax.engine:
-        raise cursor.expected("ENGINE")
-    return syntax
+    return syntax if syntax.engine else replace(syntax, engine=DEFAULT_ENGINE)
+
+
+def _with_elements(elements: tuple[ElementSyntax, ...], cursor: Cursor) -> TableSyntax:
+    """What stands between the parentheses."""
+    columns = tuple(one for one in elements if isinstance(one, ColumnSyntax))
+    keys = [one.key for one in elements if isinstance(one, PrimaryKeySyntax)]
+    named = tuple(Name((one.name,)) for one in columns if one.is_primary_key)
+    keys += [named] if named else []
+    if len(keys) > 1:
+        raise several_primary_keys(cursor)
+    return TableSyntax(
+        columns,
+        "",
+        (),
+        primary_key=keys[0] if keys else None,
+        indices=tuple(one for one in elements if isinstance(one, IndexSyntax)),
+        projections=tuple(one for one in elements if isinstance(one, ProjectionSyntax)),
+    )
+
+
+def several_primary_keys(cursor: Cursor) -> UserError:
+    where = place(cursor.source, cursor.current.start)
+    return UserError(f"a table has one PRIMARY KEY, and here is another one, before {where}")
 
 
 def _engine(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
@@ -98,6 +125,8 @@ def _order_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
 
 
 def _primary_key(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
+    if syntax.primary_key is not None:
+        raise several_primary_keys(cursor)
     cursor.expect_words("PRIMARY", "KEY")
     return replace(syntax, primary_key=key_expressions(cursor))
 
@@ -155,14 +184,58 @@ def _ascending(cursor: Cursor) -> Node:
     return node
 
 
-def _column(cursor: Cursor) -> ColumnSyntax:
-    element = _element(cursor)
-    if element is not None:
-        raise NotImplementedStatement(f"{element} in CREATE TABLE is not implemented")
+def _element(cursor: Cursor) -> ElementSyntax:
+    """INDEX, PROJECTION, PRIMARY KEY, or a column, which may have such a name too."""
+    if cursor.at_words("CONSTRAINT") and cursor.ahead(2).upper in ("CHECK", "ASSUME"):
+        raise NotImplementedStatement("CONSTRAINT in CREATE TABLE is not implemented")
     if cursor.at_words("PRIMARY", "KEY"):
-        raise NotImplementedStatement(
-            "PRIMARY KEY among the columns is not implemented: write it after the engine"
-        )
+        cursor.advance()
+        cursor.advance()
+        return PrimaryKeySyntax(key_expressions(cursor))
+    if (
+        cursor.at_words("PROJECTION")
+        and cursor.at_mark(2, "(")
+        and cursor.ahead(3).upper in ("SELECT", "WITH")
+    ):
+        cursor.advance()
+        name = cursor.identifier("the name of a projection")
+        return ProjectionSyntax(name, " ".join(cursor.group()[1:-1].split()))
+    return index(cursor) if _at_index(cursor) else _column(cursor)
+
+
+def _at_index(cursor: Cursor) -> bool:
+    """Whether TYPE comes after INDEX before the next comma: else it is a column of that name."""
+    if not cursor.at_words("INDEX"):
+        return False
+    distance, depth = 1, 0
+    while depth >= 0 and cursor.ahead(distance).kind != "end":
+        token = cursor.ahead(distance)
+        if depth == 0 and (token.upper == "TYPE" or token.text == ","):
+            return token.upper == "TYPE"
+        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
+        distance += 1
+    return False
+
+
+def index(cursor: Cursor) -> IndexSyntax:
+    cursor.expect_words("INDEX")
+    name = cursor.identifier("the name of an index")
+    node = expression(cursor)
+    cursor.expect_words("TYPE")
+    start = cursor.current.start
+    cursor.identifier("the type of an index")
+    if cursor.at("("):
+        cursor.group()
+    kind = cursor.source[start : cursor.last_end]
+    granularity = 1
+    if cursor.take_words("GRANULARITY"):
+        if cursor.current.kind != "number" or not cursor.current.text.isdigit():
+            raise cursor.expected("a whole number")
+        granularity = int(cursor.advance().text)
+    return IndexSyntax(name, node, kind, granularity)
+
+
+def _column(cursor: Cursor) -> ColumnSyntax:
     name = cursor.identifier("the name of a column")
     if cursor.at("."):  # `n.a`, as columns of Nested types are named
         cursor.advance()
@@ -173,29 +246,6 @@ def _column(cursor: Cursor) -> ColumnSyntax:
     elif cursor.take_words("NULL"):
         column = replace(column, nullable=True)
     return _column_clauses(cursor, _default(cursor, column))
-
-
-def _element(cursor: Cursor) -> str | None:
-    """INDEX, PROJECTION or CONSTRAINT; None when it is a column, maybe of that name."""
-    third = cursor.ahead(2)
-    if cursor.at_words("CONSTRAINT") and third.upper in ("CHECK", "ASSUME"):
-        return "CONSTRAINT"
-    if (
-        cursor.at_words("PROJECTION")
-        and cursor.at_mark(2, "(")
-        and cursor.ahead(3).upper in ("SELECT", "WITH")
-    ):
-        return "PROJECTION"
-    if not cursor.at_words("INDEX"):
-        return None
-    distance, depth = 1, 0
-    while depth >= 0 and cursor.ahead(distance).kind != "end":
-        token = cursor.ahead(distance)
-        if depth == 0 and (token.upper == "TYPE" or token.text == ","):
-            return "INDEX" if token.upper else None
-        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-        distance += 1
-    return None
 
 
 def _default(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
@@ -219,6 +269,8 @@ def _column_clauses(cursor: Cursor, column: ColumnSyntax) -> ColumnSyntax:
             column = replace(column, codec=cursor.group()[1:-1].strip())
         elif cursor.take_words("TTL"):
             column = replace(column, ttl=expression(cursor))
+        elif cursor.take_words("PRIMARY", "KEY"):
+            column = replace(column, is_primary_key=True)
         elif at.upper in _COLUMN_CLAUSES:
             raise NotImplementedStatement(
                 f"{at.upper} of a column is not implemented (column {column.name})"

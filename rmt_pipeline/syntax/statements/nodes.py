@@ -40,6 +40,35 @@ class ColumnSyntax:
     comment: str = ""
     codec: str = ""
     ttl: Node | None = None
+    is_primary_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSyntax:
+    """`INDEX name expression TYPE type GRANULARITY n`, whose type is as it was typed."""
+
+    name: str
+    expression: Node
+    type: str
+    granularity: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionSyntax:
+    """`PROJECTION name (SELECT …)`; the query is as it was typed, on one line."""
+
+    name: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryKeySyntax:
+    """`PRIMARY KEY (…)` among the columns."""
+
+    key: tuple[Node, ...]
+
+
+ElementSyntax = ColumnSyntax | IndexSyntax | ProjectionSyntax | PrimaryKeySyntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +85,8 @@ class TableSyntax:
     ttl: tuple[TtlElement, ...] = ()
     settings: Settings = ()
     comment: str = ""
+    indices: tuple[IndexSyntax, ...] = ()
+    projections: tuple[ProjectionSyntax, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

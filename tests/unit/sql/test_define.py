@@ -67,7 +67,7 @@ def test_a_default_without_a_type_gives_the_type():
 
 def test_without_order_by_the_primary_key_sorts():
     definition = table("PRIMARY KEY (k, s)")
-    assert (definition.order_by, definition.primary_key) == (("k", "s"), None)
+    assert (definition.order_by, definition.primary_key) == (("k", "s"), ("k", "s"))
 
 
 def test_order_by_may_be_empty_when_it_says_so():
@@ -118,7 +118,6 @@ def test_every_engine_is_understood_with_its_columns(engine, expected):
 @pytest.mark.parametrize(
     ("engine", "error", "message"),
     [
-        ("MergeTree", UnknownEngine, "here it is ReplicatedMergeTree"),
         ("ReplicatedMergTree('/p', 'r')", UnknownEngine, "did you mean ReplicatedMergeTree"),
         ("Log", UnknownEngine, "there is no engine Log"),
         ("ReplicatedGraphiteMergeTree('/p', 'r', 'x')", NotImplementedStatement, "Graphite"),
