@@ -16,7 +16,7 @@ LANES  := $(INSIDE) zookeeper spark dagster golden
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format simulate mutants machine-mutants fuzz soak coverage bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test lint format simulate mutants machine-mutants fuzz soak soak-jvm coverage bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ fuzz: $(READY) ## MINUTES=n of any bytes for every decoder
 
 soak: $(READY) ## MINUTES=n of real servers and a real ZooKeeper that are killed while clients insert
 	$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+soak-jvm: $(READY) ## the same, each server with a JVM of its own: MINUTES=n of kills leave none
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --own-jvm
 
 coverage: $(READY) ## the branches of protocol/ that unit and property tests take
 	$(BIN)/coverage run --branch --source rmt_pipeline/protocol -m pytest -q tests/unit tests/property

@@ -125,7 +125,7 @@ class PartStore:
                 return None
             adopted = StagedPart(self._new_name(kind, str(part)), manifest)
             self._disk.rename(self._path(name), self._path(adopted.directory))
-        except (Corruption, FileNotFoundError):  # being written, or thrown away just now
+        except (Corruption, OSError):  # being written, thrown away just now, or unreadable
             return None
         if self._is_whole(adopted):
             return adopted

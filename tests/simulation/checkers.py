@@ -266,10 +266,15 @@ def nobody_saw_corruption(finished: Finished) -> None:
 
 
 def locks_are_gone(finished: Finished) -> None:
-    """No block number is in flight: nothing holds merges back for ever."""
+    """No block number is in flight: nothing holds merges back for ever. No claim, no lock of a drop
+    and nothing else hangs on a session, but that replicas are active; each is, once.
+    """
     for partition in finished.children(TABLE.block_numbers):
         locks = finished.children(TABLE.partition(partition))
         assert locks == [], f"partition {partition} has {locks}"
+    active = {paths_of(site).is_active for site in finished.sites}
+    held = {path for path, node in finished.nodes.items() if node.owner}
+    assert held == active, f"sessions hold {sorted(held ^ active)}"
 
 
 def inserts_are_recorded(finished: Finished) -> None:

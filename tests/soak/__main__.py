@@ -1,8 +1,12 @@
-"""`python -m tests.soak --minutes n`: two servers that work, a ZooKeeper, a Spark, clients; all but
-Spark are killed, stopped and started again. At the end the tables must be what the histories say.
+"""`python -m tests.soak --minutes n`: two servers that work, a ZooKeeper, a Spark, clients that
+insert, read, optimize and delete; all but Spark are killed, stopped and started again, and the
+servers' clocks jump. At the end the tables must be what the histories say, and no process is left.
+
+With `--own-jvm` each server has a JVM of its own for Spark, which must end when that is killed.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
@@ -27,7 +31,10 @@ from tests.soak.client import KEYS_PER_CLIENT, keys_of
 from tests.soak.history import judge, read_histories
 
 SERVERS = ("r1", "r2")
-CLIENTS = 3
+CLIENTS = 4
+SKEWS_S = (-3600.0, 0.0, 5.0, 3600.0, 86400.0)
+GONE_WITHIN_S = 30.0
+MARK = "RMT_SOAK"  # in the environment of every process of a soak
 FAULTS_EVERY_S = (3.0, 9.0)
 READY_S = 120.0
 SETTLES_S = 300.0
@@ -44,8 +51,7 @@ hosts = "{hosts}"
 session_timeout_s = {session_timeout_s}
 connect_timeout_s = 10
 [spark]
-port = {spark}
-data = "spark"
+{spark}
 [servers.r1]
 data = "r1"
 listen = "127.0.0.1:{r1}"
@@ -60,8 +66,10 @@ macros = {{shard = "01", replica = "r2"}}
 class Soak:
     """All processes of one soak, in one directory that stays when something is wrong."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, *, own_jvm: bool) -> None:
         self.directory = directory
+        self.own_jvm = own_jvm
+        os.environ[MARK] = directory.name
         self.rng = random.Random(seed)
         self.ports = {name: free_port() for name in SERVERS}
         self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", free_port())
@@ -76,7 +84,7 @@ class Soak:
         self.file.write_text(
             CONFIG.format(
                 hosts=self.zookeeper.hosts,
-                spark=self.spark.port,
+                spark='master = "local[2]"' if own_jvm else f"port = {self.spark.port}",
                 session_timeout_s=SESSION_TIMEOUT_S,
                 **self.ports,
             )
@@ -87,7 +95,8 @@ class Soak:
 
     def begin(self) -> None:
         self.zookeeper.start()
-        self.spark.start()
+        if not self.own_jvm:
+            self.spark.start()
         for name in SERVERS:
             self.serve(name)
             self._until(lambda name=name: self._answers(name), f"{name} to answer")
@@ -95,7 +104,8 @@ class Soak:
             self._until(lambda name=name: self._is_writable(name), f"{name} to be active")
 
     def serve(self, name: str) -> None:
-        self._start(name, "rmt_pipeline.cli", "serve", name, "--work")
+        skew = str(self.directory / f"skew-{name}")
+        self._start(name, "tests.soak.server", skew, "serve", name, "--work")
 
     def insert(self, number: int, seconds: float) -> None:
         inserts, _ = read_histories(self.histories)
@@ -114,6 +124,7 @@ class Soak:
             *("--config", str(self.file), "--client", str(number), "--first", str(first)),
             *("--history", str(self.directory / f"history-{number}")),
             *("--seconds", str(seconds)),
+            *(["--operates"] if number == 0 else []),
         )
 
     @property
@@ -139,12 +150,15 @@ class Soak:
         """One fault, of those that the cluster must survive."""
         server = self.rng.choice(SERVERS)
         client = self.rng.randrange(CLIENTS)
-        what = self.rng.choice(("kill", "kill", "freeze", "zookeeper", "client"))
+        what = self.rng.choice(("kill", "kill", "freeze", "zookeeper", "client", "clock"))
         self.struck.append(what)
         if what == "kill":
             self._kill(server)
             time.sleep(self.rng.uniform(0.0, 6.0))
+            self._no_jvm_is_left_over()
             self.serve(server)
+        elif what == "clock":
+            (self.directory / f"skew-{server}").write_text(str(self.rng.choice(SKEWS_S)))
         elif what == "freeze":
             self.processes[server].send_signal(signal.SIGSTOP)
             time.sleep(self.rng.uniform(0.5, 2.0 * SESSION_TIMEOUT_S))
@@ -156,6 +170,40 @@ class Soak:
         else:
             self._kill(f"client-{client}")
             self.insert(client, seconds_left)
+
+    def _no_jvm_is_left_over(self) -> None:
+        """Of the servers that have one, each has at most one; who was killed has none."""
+        living = sum(self.processes[name].poll() is None for name in SERVERS)
+        most = living if self.own_jvm else 1
+        self._until(
+            lambda: len(self._running("SparkSubmit")) <= most,
+            f"at most {most} JVMs for Spark",
+            within_s=GONE_WITHIN_S,
+        )
+
+    def _running(self, *words: str) -> list[str]:
+        """Command lines of Java processes with these words; without words, of all processes of
+        this soak but ourselves.
+        """
+        found = []
+        mark = f"{MARK}={self.directory.name}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                is_ours = mark in (process / "environ").read_bytes().split(b"\0")
+                is_wanted = not words or (
+                    "java" in command.split(" ")[0] and all(word in command for word in words)
+                )
+                if is_ours and is_wanted and int(process.name) != os.getpid():
+                    found.append(f"{process.name} {command[:200]}")
+        return found
+
+    def nothing_is_left(self) -> None:
+        self._until(
+            lambda: not self._running(),
+            "every process to be gone: " + "; ".join(self._running()),
+            within_s=GONE_WITHIN_S,
+        )
 
     def _kill(self, name: str) -> None:
         self.processes[name].kill()
@@ -184,6 +232,13 @@ class Soak:
             self._until(lambda name=name: self._is_writable(name), f"{name} to be active")
         with ServerContext.open(self.config, "r1") as one:
             self._until(lambda: self._is_even(one), "the queues to be empty")
+        for name in SERVERS:
+            with ServerContext.open(self.config, name) as context:
+                self._until(
+                    lambda context=context: self._is_mutated(context),
+                    f"{name} to finish its mutations",
+                )
+        with ServerContext.open(self.config, "r1") as one:
             different = compare_replicas(one.table("t").replica).different
             assert different == (), f"row hashes differ in {different}"
         found = {}
@@ -196,6 +251,13 @@ class Soak:
     def _is_even(context: ServerContext) -> bool:
         try:
             return not compare_replicas(context.table("t").replica).behind
+        except RmtError:
+            return False
+
+    @staticmethod
+    def _is_mutated(context: ServerContext) -> bool:
+        try:
+            return all(one.status.is_done for one in context.table("t").mutations())
         except RmtError:
             return False
 
@@ -216,11 +278,13 @@ class Soak:
         return True
 
     @staticmethod
-    def _until(condition: Callable[[], bool], what: str) -> None:
-        deadline_s = time.monotonic() + SETTLES_S
+    def _until(
+        condition: Callable[[], bool], what: str, *, within_s: float = SETTLES_S
+    ) -> None:
+        deadline_s = time.monotonic() + within_s
         while not condition():
             if time.monotonic() >= deadline_s:
-                raise AssertionError(f"waited {SETTLES_S:.0f} s for {what}, in vain")
+                raise AssertionError(f"waited {within_s:.0f} s for {what}, in vain")
             time.sleep(0.3)
 
     def end(self) -> None:
@@ -234,7 +298,8 @@ class Soak:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(30)
-        self.spark.stop()
+        if not self.own_jvm:
+            self.spark.stop()
         self.zookeeper.stop()
 
 
@@ -242,8 +307,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--own-jvm", action="store_true", help="a JVM in each server")
     options = parser.parse_args()
-    soak = Soak(Path(tempfile.mkdtemp(prefix="rmt-soak-")), options.seed)
+    soak = Soak(
+        Path(tempfile.mkdtemp(prefix="rmt-soak-")), options.seed, own_jvm=options.own_jvm
+    )
     print(f"histories and logs are in {soak.directory}", flush=True)
     try:
         soak.begin()
@@ -251,6 +319,7 @@ def main() -> int:
         tables = soak.tables()
     finally:
         soak.end()
+    soak.nothing_is_left()
     verdict = judge(*read_histories(soak.histories), tables)
     faults = ", ".join(f"{soak.struck.count(what)} {what}" for what in sorted(set(soak.struck)))
     print(f"faults: {faults or 'none'}")

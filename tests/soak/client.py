@@ -1,4 +1,5 @@
 """One client of a soak: inserts keys that are its own, asks elsewhere when it is not sure, reads.
+One that operates also has parts merged, and deletes what it has inserted.
 
 `python -m tests.soak.client --config rmt.toml --client 3 --history file --seconds 60`
 """
@@ -8,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ PARTITIONS = 3
 READ_SHARE = 0.2
 GIVES_UP = 0.3  # after a doubtful end
 PAUSE_MAX_S = 0.1
+OPERATES_SHARE = 0.05  # of the turns of a client that operates
 ROUNDS_MAX = 40
 SETTINGS = QuerySettings.of(
     {
@@ -39,16 +42,26 @@ def rows_of(keys: Sequence[int]) -> list[dict[str, object]]:
 
 class Client:
     def __init__(
-        self, number: int, contexts: Sequence[ServerContext], recorder: Recorder, first: int
+        self,
+        number: int,
+        contexts: Sequence[ServerContext],
+        recorder: Recorder,
+        first: int,
+        *,
+        operates: bool = False,
     ) -> None:
         self._rng = random.Random(f"{number} {first}")
         self._contexts = contexts
         self._recorder = recorder
         self._number = number
         self._next = number * KEYS_PER_CLIENT + first
+        self._operates = operates
+        self._there: list[Insert] = []
 
     def turn(self) -> None:
-        if self._rng.random() < READ_SHARE:
+        if self._operates and self._rng.random() < OPERATES_SHARE:
+            self._rng.choice((self._optimize, self._delete))(self._rng.choice(self._contexts))
+        elif self._rng.random() < READ_SHARE:
             self._read(self._rng.choice(self._contexts))
         else:
             self._insert()
@@ -81,7 +94,24 @@ class Client:
                 server = context.server.name if is_here else ""
                 done = replace(insert, end_s=time.monotonic(), outcome="done", server=server)
                 self._recorder.write(done)
+                self._there.append(done)
                 return
+
+    def _optimize(self, context: ServerContext) -> None:
+        partition = str(self._rng.randrange(PARTITIONS))
+        with suppress(RmtError):
+            context.table("t").optimize(partition, final=True, settings={"alter_sync": "0"})
+
+    def _delete(self, context: ServerContext) -> None:
+        """One of its own inserts, all of it. Without an answer it may be deleted or not."""
+        if not self._there:
+            return
+        insert = self._there.pop(self._rng.randrange(len(self._there)))
+        keys = ", ".join(map(str, insert.keys))
+        self._recorder.write(replace(insert, outcome="deleting"))
+        with suppress(RmtError):
+            context.table("t").mutate(f"DELETE WHERE key IN ({keys})")
+            self._recorder.write(replace(insert, outcome="deleted"))
 
     def _read(self, context: ServerContext) -> None:
         begin_s = time.monotonic()
@@ -110,10 +140,17 @@ def main() -> int:
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--first", type=int, default=0, help="keys that an earlier life used")
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--operates", action="store_true")
     options = parser.parse_args()
     config = load_config(options.config)
     contexts = [ServerContext.open(config, name) for name in config.servers]
-    client = Client(options.client, contexts, Recorder(options.history), options.first)
+    client = Client(
+        options.client,
+        contexts,
+        Recorder(options.history),
+        options.first,
+        operates=options.operates,
+    )
     end_s = time.monotonic() + options.seconds
     while time.monotonic() < end_s:
         client.turn()

@@ -12,8 +12,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Outcome = Literal["unknown", "done", "refused"]
-"""`refused`: nothing was inserted, and never will be."""
+Outcome = Literal["unknown", "done", "refused", "deleting", "deleted"]
+"""`refused`: nothing was inserted, and never will be. `deleting`: it was inserted, and may be gone
+by now; `deleted`: a mutation that was acknowledged deletes it, nothing of it is there at the end.
+"""
+GONE = ("refused", "deleted")
+GOING = ("deleting", "deleted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Verdict:
     duplicated: list[str] = field(default_factory=list)
     """More than once in a table or in a read."""
     unexpected: list[str] = field(default_factory=list)
-    """Keys that nobody tried to insert, or whose insert was refused."""
+    """Keys that nobody tried to insert, or whose insert was refused, or that were deleted."""
     stale: list[str] = field(default_factory=list)
     """Acknowledged by a server, and not in a read of that server that began later."""
     vanished: list[str] = field(default_factory=list)
@@ -63,6 +67,7 @@ class Verdict:
     acknowledged: int = 0
     unknown: int = 0
     unknown_and_there: int = 0
+    deleted: int = 0
     reads: int = 0
 
     @property
@@ -76,7 +81,7 @@ class Verdict:
     def words(self) -> str:
         counts = (
             f"{self.inserts} inserts, {self.acknowledged} acknowledged, {self.unknown} unknown "
-            f"({self.unknown_and_there} of them there), {self.reads} reads"
+            f"({self.unknown_and_there} of them there), {self.deleted} deleted, {self.reads} reads"
         )
         wrong = [
             f"{len(found)} {name}: {', '.join(found[:5])}"
@@ -137,7 +142,8 @@ def _judge_tables(
         verdict.unknown += insert.outcome == "unknown"
         if insert.outcome == "unknown":
             verdict.unknown_and_there += any(map(any, there.values()))
-        if insert.outcome != "refused":
+        verdict.deleted += insert.outcome == "deleted"
+        if insert.outcome not in GONE:
             tried.update(insert.keys)
         if any(any(counts) and not all(counts) for counts in there.values()):
             verdict.partial.append(insert.name)
@@ -156,6 +162,7 @@ def _judge_tables(
 def _judge_reads(verdict: Verdict, inserts: Sequence[Insert], reads: Sequence[Read]) -> None:
     by_server: dict[str, list[Read]] = defaultdict(list)
     tried = {key for insert in inserts for key in insert.keys}
+    going = {key for insert in inserts if insert.outcome in GOING for key in insert.keys}
     for read in sorted(reads, key=lambda read: read.begin_s):
         by_server[read.server].append(read)
         twice = [key for key, count in Counter(read.keys).items() if count > 1]
@@ -177,5 +184,5 @@ def _judge_reads(verdict: Verdict, inserts: Sequence[Insert], reads: Sequence[Re
                     for key, when_s in since.items()
                     if when_s < read.begin_s and key not in keys
                 ]
-            for key in keys:
+            for key in keys - going:
                 seen.setdefault(key, read.end_s)

@@ -24,7 +24,8 @@ def test_a_history_without_a_fault_is_right():
     verdict = judge(INSERTS, [Read("r1", (1, 2), 1.5, 1.6)], WHOLE)
     assert verdict.is_right
     assert verdict.words() == (
-        "4 inserts, 2 acknowledged, 1 unknown (0 of them there), 1 reads; nothing is wrong"
+        "4 inserts, 2 acknowledged, 1 unknown (0 of them there), 0 deleted, 1 reads; "
+        "nothing is wrong"
     )
 
 
@@ -75,3 +76,17 @@ def test_histories_are_read_as_far_as_they_were_written(tmp_path: Path):
     with file.open("a") as cut:
         cut.write('{"kind": "ins')
     assert read_histories([file]) == ([ONE], [Read("r1", (1, 2), 1.5, 1.6)])
+
+
+def test_what_was_deleted_is_away_at_the_end_and_may_vanish_before():
+    deleted = replace(ONE, outcome="deleted")
+    reads = [Read("r1", (1, 2), 1.1, 1.2), Read("r1", (), 1.3, 1.4)]
+    gone = {"r1": [3], "r2": [3]}
+    assert faults([deleted, TWO], reads, gone) == {}
+    assert judge([deleted, TWO], reads, gone).deleted == 1
+    assert faults([deleted, TWO], reads) == {"unexpected": ["1", "2"]}
+    deleting = replace(ONE, outcome="deleting")
+    for tables in (gone, WHOLE):
+        assert faults([deleting, TWO], reads, tables) == {}
+    half = {"r1": [1, 3], "r2": [1, 3]}
+    assert faults([deleting, TWO], reads, half) == {"partial": ["one"]}

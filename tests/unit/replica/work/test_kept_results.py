@@ -1,6 +1,7 @@
 """What an attempt has fetched or made that died before it published is taken by the next one."""
 
 import dataclasses
+import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -118,6 +119,23 @@ def test_a_fetched_part_that_is_not_the_promised_one_is_fetched_again(
     assert asked == ["all_0_0_0"]
     assert [one.error for one in done.done] == [""]
     assert replicas.table("r2").dataset().to_table().column("n").to_pylist() == [1, 2]
+
+
+def test_one_that_the_disk_can_t_read_is_fetched_again(replicas, monkeypatch):
+    """Else no fetch would come past it until a clean-up sweeps it."""
+    left = die_at_publishing(replicas, "r2", "fetch", monkeypatch)
+    disk = replicas.stores["r2"].disk
+    read = type(disk).read
+
+    def unreadable(self, path):
+        if left in path:
+            raise OSError(errno.EIO, "input/output error")
+        return read(self, path)
+
+    monkeypatch.setattr(type(disk), "read", unreadable)
+    done, asked = step(replicas, "r2", "fetch")
+    assert asked == ["all_0_0_0"]
+    assert [one.error for one in done.done] == [""]
 
 
 def mutation_dies(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
