@@ -7,6 +7,7 @@ import pytest
 
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.assign import mutations as assign_mutations
@@ -15,6 +16,7 @@ from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import refetch
+from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
 
@@ -75,6 +77,33 @@ def test_a_clone_while_a_merge_is_chosen_hides_no_part_from_it(replicas, monkeyp
     assert isinstance(outcome, Nothing)
     assert outcome.changed
     assert merge_view(r1).predicate.merge_range([FIRST, THIRD]) is not None
+
+
+def test_a_mutation_that_is_written_between_two_reads_of_a_view_is_seen(replicas, monkeypatch):
+    """M4. 1. A mutation holds its number, 1, and is not written yet; the blocks 0 and 2 are there.
+    2. One of the two is read: the numbers that are held, or the mutations. 3. It is written, and
+    gives its number back. 4. The other one is read. A merge of both blocks would do to the second
+    what is meant for the first.
+    """
+    r1, r3 = replicas["r1"], replicas["r3"]
+    replicas.insert("r1", 0)
+    lock = Create(r3.table.lock_prefix("all"), ephemeral=True, sequence=True)
+    [held] = r3.keeper.multi([lock])
+    replicas.insert("r1", 2)
+    follow(replicas, "r1")
+    _, stat = r3.keeper.get(r3.table.mutations)
+    entry = MutationEntry(1, "r3", (("all", 1),), "DELETE WHERE n = 2")
+    writes = [transactions.create_mutation(r3.table, entry.encode(), stat.version, held)]
+
+    def write_it() -> None:
+        if writes:
+            r3.keeper.multi(writes.pop())
+
+    once_after(assign, "committing_blocks", write_it, monkeypatch)
+    once_after(assign, "load_mutations", write_it, monkeypatch)
+    view = merge_view(r1)
+    assert writes == []
+    assert view.predicate.merge_range([FIRST, THIRD]) is not None
 
 
 def test_one_that_comes_after_the_last_look_is_refused_by_zookeeper(replicas, monkeypatch):

@@ -1,0 +1,34 @@
+"""The end of a ZooKeeper session, which may come from two sides at once."""
+
+import threading
+
+from rmt_pipeline.zookeeper.session import SessionLife
+
+
+def test_who_closes_a_session_that_ended_by_itself_waits_until_it_has_let_go() -> None:
+    """Also when it is let go on another thread: what is closed holds nothing any more."""
+    letting_go, may_end = threading.Event(), threading.Event()
+
+    def hang_up() -> None:
+        letting_go.set()
+        assert may_end.wait(60)
+
+    session = SessionLife(hang_up)
+    session.retire("the network is gone")
+    assert letting_go.wait(60)
+    closing = threading.Thread(target=session.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    may_end.set()
+    closing.join(60)
+    assert not closing.is_alive()
+
+
+def test_who_hears_of_the_end_may_close_the_session() -> None:
+    ended = threading.Event()
+    session = SessionLife(ended.set)
+    session.on_retired(session.close)
+    session.retire("it expired")
+    assert ended.wait(60)
+    assert session.is_over
