@@ -1,0 +1,88 @@
+"""When a kill took hold, replica by replica."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.nodes.formats import MutationEntry
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
+from rmt_pipeline.replica.mutations.mutations import create_mutation, kill_mutation
+from rmt_pipeline.replica.pull_log import pull_log
+from tests.support.local_replicas import Replicas, definition_of
+
+
+def by_tens(replica: str) -> TableDefinition:
+    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    """A part in each of two partitions on two replicas, and a third one that is away."""
+    with Replicas(tmp_path, ("r1", "r2", "r3"), define=by_tens) as made:
+        for value in (1, 11):
+            made.insert("r1", value)
+        while made.step("r2", "fetch").did_something:
+            pass
+        made["r3"].keeper.close()
+        yield made
+
+
+class Working:
+    """Whoever waits sees r2 carry out an entry of its queue meanwhile."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+
+    def wake(self) -> None: ...
+
+    def wait_s(self, timeout_s: float) -> bool:
+        self._replicas.clock.passed_s += timeout_s
+        self._replicas.step("r2", "merge")
+        return False
+
+
+def killed(replicas: Replicas, partition: str) -> MutationEntry:
+    """A mutation of this partition that was killed once its entry was in both queues."""
+    r1 = replicas["r1"]
+    mutation = create_mutation(r1, "DELETE WHERE n = 1", [partition])
+    entry = MutationEntry.decode(r1.keeper.get(r1.table.mutation(mutation))[0])
+    assign_mutations(r1)
+    for name in ("r1", "r2"):
+        pull_log(replicas[name])
+    kill_mutation(r1, mutation)
+    return entry
+
+
+def hold(replicas: Replicas, entry: MutationEntry, timeout_s: float) -> Hold:
+    return wait_for_hold(replicas["r1"], entry, timeout_s=timeout_s, waker=Working(replicas))
+
+
+def test_each_replica_is_looked_at_until_its_queue_has_nothing_of_it(replicas):
+    entry = killed(replicas, "0")
+    assert hold(replicas, entry, 0.0) == Hold({}, ("r1", "r2"), ("r3",))
+    replicas.step("r1", "merge")
+    assert hold(replicas, entry, 9.0).words() == (
+        "r1 after 0.0 s, r2 after 0.2 s, r3 when it is active again"
+    )
+
+
+def test_what_is_queued_of_other_mutations_holds_nothing_up(replicas):
+    """Of one in another partition, and of a later one of the same partition."""
+    first = killed(replicas, "0")
+    for name in ("r1", "r2"):
+        replicas.step(name, "merge")
+    killed(replicas, "0")
+    killed(replicas, "1")
+    at_once = Hold({"r1": 0.0, "r2": 0.0}, (), ("r3",))
+    assert hold(replicas, first, 0.0) == at_once
+
+
+def test_who_waits_no_longer_is_told_who_is_not_there_yet(replicas):
+    entry = killed(replicas, "0")
+    assert hold(replicas, entry, 0.2).words() == (
+        "r2 after 0.2 s, r1 not yet, r3 when it is active again"
+    )
