@@ -98,8 +98,6 @@ class Mutations:
         for mutation_id, entry in self.entries.items():
             for partition, version in entry.block_numbers:
                 self._by_partition.setdefault(partition, []).append((version, mutation_id))
-        for versions in self._by_partition.values():
-            versions.sort()
 
     def versions(self) -> dict[str, list[int]]:
         """By partition, ascending: what the merge predicate must not span (spec §6.2)."""

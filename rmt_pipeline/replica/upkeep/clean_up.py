@@ -398,8 +398,6 @@ def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartN
 
 def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, str]:
     """Mark who stays behind as lost, then remove entries, asserting that nobody came back."""
-    if plan.log.all_would_be_lost or not plan.log.remove:
-        return (), 0, ""
     hosts = dict(plan.log.check_hosts)
     marked: list[str] = []
     removed = 0

@@ -46,6 +46,7 @@ def test_a_short_log_is_left_alone() -> None:
     """P21. The factor keeps replicas from cleaning at the same moment."""
     assert trim(replica("r1", 100), keep_min=101).remove == ()
     assert trim(replica("r1", 100), keep_min=95, hysteresis=1.1).remove == ()
+    assert trim(replica("r1", 100), keep_min=50, hysteresis=2.0).remove == tuple(range(50))
     assert trim_log([], [replica("r1", 0)], keep_min=1, keep_max=9).remove == ()
     assert trim_log([], [replica("r1", 0)], keep_min=0, keep_max=9).remove == ()
 
