@@ -8,6 +8,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Stat
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, queue_snapshot
@@ -108,3 +109,20 @@ def test_a_replica_that_was_made_anew_has_none_of_its_old_parts(replicas: Replic
     others = [PartName("all", block, block, 0) for block in range(50, 50 + len(names))]
     keeper.multi([Create(parts), *(Create(replica.paths.part(one)) for one in others)])
     assert set(look(replica).parts) == set(others)
+
+
+def test_who_pulls_again_knows_where_it_was_but_for_who_acts_on_there_being_nothing(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = replicas["r2"]
+    while pull_log(replica).entries:
+        pass
+    reads: list[str] = []
+    real = replica.keeper.get_many
+    monkeypatch.setattr(
+        replica.keeper, "get_many", lambda paths: reads.extend(paths) or real(paths)
+    )
+    assert pull_log(replica).entries == 0
+    assert reads == []
+    assert pull_log(replica, afresh=True).entries == 0
+    assert replica.paths.log_pointer in reads
