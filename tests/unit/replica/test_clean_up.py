@@ -10,6 +10,8 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.backoff import record_failure
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
@@ -179,3 +181,14 @@ def test_what_is_being_published_is_neither_removed_nor_set_aside(replicas):
     assert carry_out(replica, replace(plan, unexpected=(unknown,))).detached == (
         "detached/unexpected_all_9_9_0",
     )
+
+
+def test_why_an_entry_failed_is_kept_as_long_as_it_waits(replicas):
+    r2 = replicas["r2"]
+    pull_log(r2)
+    nodes = r2.keeper.children(r2.paths.queue)
+    for node in nodes:
+        record_failure(r2, node, 1, "nobody answers")
+    r2.keeper.multi([Delete(r2.paths.queue_entry(nodes[0]))])
+    carry_out(r2, plan_clean_up(r2))
+    assert sorted(r2.keeper.children(r2.paths.attempts)) == sorted(nodes[1:]) != []

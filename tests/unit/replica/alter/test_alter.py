@@ -337,3 +337,23 @@ def test_who_does_not_wait_is_told_nothing_of_what_happens_later(replicas: Repli
     submitted = request_alter(living, lambda _: [ADDED], NO_WAIT, lambda: Waiting(replicas))
     assert submitted is not None
     assert replicas["r2"].keeper.exists(submitted.log_entry) is not None
+
+
+class Watching(Waiting):
+    """One that may be told of something before it waits."""
+
+    def wake(self) -> None: ...
+
+
+@pytest.mark.parametrize(("alter_sync", "names"), [(1, ["r1"]), (2, ["r1", "r2"])])
+def test_who_waits_returns_when_it_is_applied(
+    replicas: Replicas, alter_sync: int, names: list[str]
+) -> None:
+    """Here, or on all replicas; they take it up while somebody waits."""
+    before = replicas["r2"].definition
+    query = QuerySettings(alter_sync=alter_sync)
+    waker = Watching(replicas, lambda: take_up(replicas, *names))
+    assert request_alter(lambda: replicas["r1"], lambda _: [ADDED], query, lambda: waker)
+    for name in names:
+        assert replicas[name].definition.columns[-1].name == "x"
+    assert (replicas["r2"].definition == before) == ("r2" not in names)
