@@ -1,5 +1,6 @@
 """Planted bugs: their table is right, and a few are planted here. `make mutants` plants all."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 
 from tests.crash.scenarios import SCENARIOS
 from tests.mutants import lines, table
+from tests.mutants.machine.__main__ import explained
+from tests.mutants.machine.sites import planted, sites_of
+from tests.mutants.machine.tests_of_lines import ROOT
 from tests.mutants.run import alone, notice, sooner
 from tests.mutants.table import Mutant
 from tests.simulation import run
@@ -66,3 +70,42 @@ def test_the_table_in_the_docs_has_every_bug_once() -> None:
     assert len(names) == len(set(names)) >= 40
     shown = re.findall(r"^\| ([a-z ]+: [^|]+?) \|", PROOF.read_text(), re.MULTILINE)
     assert sorted(shown) == sorted(names)
+
+
+def test_bugs_of_the_machine_that_are_explained_can_be_planted() -> None:
+    known = explained()
+    files = {name.partition("::")[0] for name in known}
+    sites = [site for file in files for site in sites_of(Path(ROOT, file).read_text(), file)]
+    assert known.keys() <= {site.name for site in sites}
+    assert all(reason.endswith(".") for reason in known.values())
+
+
+def test_a_bug_of_the_machine_is_what_its_name_says() -> None:
+    """A guard, a comparison, a field of a multi, an exception: each changes this place alone."""
+    source = """
+def act(keeper, old, new):
+    try:
+        if old < new:
+            keeper.multi([Check("/a", old), Delete("/b", new)])
+    except Refused:
+        return None
+"""
+    found = {
+        (site.kind, ast.unparse(planted(source, site)).strip())
+        for site in sites_of(source, "act.py")
+    }
+    right = ast.unparse(ast.parse(source)).strip()
+    assert found == {
+        ("comparison", right.replace("old < new", "old <= new")),
+        ("guard", right.replace("old < new", "False")),
+        ("guard", right.replace("old < new", "True")),
+        ("field", right.replace("Check('/a', old), ", "")),
+        ("field", right.replace(", Delete('/b', new)", "")),
+        ("version", right.replace("'/a', old", "'/a'")),
+        ("version", right.replace("'/b', new", "'/b'")),
+        (
+            "effect",
+            right.replace("keeper.multi([Check('/a', old), Delete('/b', new)])", "pass"),
+        ),
+        ("exception", right.replace("return None", "raise")),
+    }

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand, DropColumn
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -19,6 +20,7 @@ from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.mutations.mutations import (
     MutationUnsettled,
     UnknownMutation,
+    allocate_numbers,
     create_mutation,
     kill_mutation,
     load_mutations,
@@ -26,6 +28,7 @@ from rmt_pipeline.replica.mutations.mutations import (
 from rmt_pipeline.replica.mutations.request import request_mutation
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty, unlocks
@@ -237,6 +240,22 @@ def test_an_interrupted_mutation_leaves_no_lock(replicas, at, landed):
     ):
         mutate(replicas)
     assert locks(replicas) == []
+
+
+def test_numbers_of_batches_before_one_that_is_refused_are_given_back(replicas, monkeypatch):
+    """1. A number is allocated in the first partition. 2. Another partition appears, so that the
+    batch with the second one is refused. 3. The first number holds nobody up.
+    """
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 1)
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+
+    def in_the_second(op: Op) -> bool:
+        return allocates(op) and op.path.startswith(table.partition("1"))
+
+    appears = transactions.create_partition(table, replicas["r2"].paths, "2")
+    with before(keeper, in_the_second, lambda: replicas["r2"].keeper.multi(appears)):
+        assert allocate_numbers(replicas["r1"], None) is None
+    assert keeper.children_many([table.partition(one) for one in "012"]) == [[], [], []]
 
 
 def test_numbers_given_back_without_an_answer_do_not_stay(replicas):

@@ -11,11 +11,15 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.mutate.job import MutateJob, MutateOutcome
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.protocol.log.codec import decode, encode
+from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import kill_mutation, load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Memory
 from rmt_pipeline.replica.work.execute import Executor, Pool, Step, Tools
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import DirectPeers, Replicas
 
 
@@ -163,3 +167,20 @@ def test_what_a_killed_mutation_has_made_is_not_taken(replicas, monkeypatch):
     assert [(str(one.part), one.error) for one in done.done] == [("all_0_0_0_1", "")]
     assert asked == ["all_0_0_0_1"]
     assert replicas.table("r1").dataset().to_table().column("n").to_pylist() == [1, 2]
+
+
+def test_what_was_merged_for_another_time_is_not_taken(replicas, monkeypatch):
+    """An entry of the same parts that was written later: other rows may have expired by then."""
+    replica = replicas["r1"]
+    replicas.insert("r1", 3)
+    optimize_partition(replica, "all", final=True, skip_merged=False)
+    die_at_publishing(replicas, "r1", "merge", monkeypatch)
+    [node] = replica.keeper.children(replica.paths.queue)
+    path = replica.paths.queue_entry(node)
+    entry = decode(replica.keeper.get(path)[0])
+    later = dataclasses.replace(entry, create_time=entry.create_time + 60)
+    replica.keeper.multi([SetData(path, encode(later))])
+    replica.memory = Memory()
+    [done] = step(replicas, "r1", "merge")[0].done
+    assert done.error == ""
+    assert replicas.stores["r1"].manifest(done.part).created_s == later.create_time
