@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ("rmt_pipeline/protocol", "rmt_pipeline/replica", "rmt_pipeline/zookeeper")
-LANES = ("tests/unit", "tests/property", "tests/simulation")
+LANES = ("tests/unit", "tests/property", "tests/contract", "tests/simulation")
 SEEDS = "test_every_promise or test_what_failed_once or planted_bug or each_check"
 """Worlds run nearly every line: they are asked last, see `hunt`."""
 NO_OTHER_PROCESS = "not zookeeper and not spark and not dagster and not browser and not slow"
