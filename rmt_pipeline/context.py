@@ -21,6 +21,7 @@ from rmt_pipeline.protocol.errors import (
     UnknownDatabase,
     UnknownTable,
     UserError,
+    ZooKeeperUnreachable,
 )
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from rmt_pipeline.store.part_store import PartStore
     from rmt_pipeline.table import Table
     from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+
+
+READ_PATIENCE_S = 3.0  # then a reader goes on from what the server last knew
+AWAY_S = 5.0  # for so long no reader waits again
 
 
 class ServerContext:
@@ -60,6 +65,7 @@ class ServerContext:
         self._worker = f"{purpose} {self.ids.new_id()[:8]} on {socket.gethostname()}"
         self._lock = threading.RLock()
         self._keeper: KazooKeeper | None = None
+        self._away_until_s = float("-inf")
         self._replicas: dict[str, Replica] = {}
         self._stores: dict[str, PartStore] = {}
         self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
@@ -91,19 +97,31 @@ class ServerContext:
         if keeper is not None:
             keeper.close()
 
-    def keeper(self) -> "KazooKeeper":
-        """A living session; a new one when the last is over. Raises ZooKeeperUnreachable."""
+    def keeper(self, patience_s: float | None = None) -> "KazooKeeper":
+        """A living session; a new one when the last is over. Raises ZooKeeperUnreachable, also when
+        none answered within `patience_s`; who has so little patience is told at once for a while.
+        """
         with self._lock:
-            if self._keeper is None or self._keeper.is_retired:
-                from rmt_pipeline.zookeeper.connect import connect  # noqa: PLC0415  start-up
+            if self._keeper is not None and not self._keeper.is_retired:
+                return self._keeper
+            from rmt_pipeline.zookeeper.connect import connect  # noqa: PLC0415  start-up
 
-                self._replicas.clear()
-                zookeeper = self.config.zookeeper
+            self._replicas.clear()
+            zookeeper = self.config.zookeeper
+            wait_s = zookeeper.connect_timeout_s
+            if patience_s is not None:
+                wait_s = min(wait_s, patience_s)
+                if self.clock.monotonic_s() < self._away_until_s:
+                    raise ZooKeeperUnreachable("ZooKeeper did not answer a moment ago")
+            try:
                 self._keeper = connect(
                     self.config.zookeeper_hosts,
                     session_timeout_s=zookeeper.session_timeout_s,
-                    connect_timeout_s=zookeeper.connect_timeout_s,
+                    connect_timeout_s=wait_s,
                 )
+            except ZooKeeperUnreachable:
+                self._away_until_s = self.clock.monotonic_s() + AWAY_S
+                raise
             return self._keeper
 
     def use(self, keeper: "KazooKeeper") -> None:
@@ -150,6 +168,7 @@ class ServerContext:
             definition,
             self.store(definition),
             replica=lambda: self.replica(definition),
+            reader=lambda: self.replica(definition, READ_PATIENCE_S),
             current=lambda: self.current(definition),
             clock=self.clock,
             ids=self.ids,
@@ -180,14 +199,16 @@ class ServerContext:
             raise UnknownTable(f"table {name} was dropped and created again: open it anew")
         return known[1]
 
-    def replica(self, definition: TableDefinition) -> "Replica":
+    def replica(
+        self, definition: TableDefinition, patience_s: float | None = None
+    ) -> "Replica":
         """With the definition of now. Raises ZooKeeperUnreachable; UnknownTable when the table was
         dropped and created again: what somebody still remembers of the old one is not true of the
         new one, which may be at the same place in ZooKeeper.
         """
         from rmt_pipeline.replica.replica import Memory, Replica  # noqa: PLC0415  start-up
 
-        keeper = self.keeper()
+        keeper = self.keeper(patience_s)
         definition = self._same(definition)
         with self._lock:
             known = self._replicas.get(definition.full_name)

@@ -8,6 +8,7 @@ with ServerContext.open("rmt.toml", "r1") as server:
 What a call needs beyond this is imported when it is made, for start-up time.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,10 @@ from rmt_pipeline.protocol.errors import (
     Corruption,
     MissingPart,
     OutcomeUnknown,
+    ReplicaDropped,
+    ReplicaRetired,
     RmtError,
+    Unavailable,
     UserError,
 )
 from rmt_pipeline.protocol.inserts import ids as block_ids
@@ -85,6 +89,10 @@ class Snapshot:
     files: tuple[str, ...]
 
 
+class ReadWithoutZooKeeper(UserWarning):
+    """What was read may be a little old."""
+
+
 class Table:
     """One table of one server: a replica. Thread-safe; made by `ServerContext.table`."""
 
@@ -94,17 +102,20 @@ class Table:
         store: PartStore,
         *,
         replica: Callable[[], Replica],
+        reader: Callable[[], Replica] | None = None,
         current: Callable[[], TableDefinition] | None = None,
         clock: Clock,
         ids: IdSource,
     ) -> None:
-        """`replica` gives a Replica with a living session, `current` the definition as ALTERs have
+        """`replica` gives a Replica with a living session, `reader` one for who would rather read
+        what was known last than wait long for it, `current` the definition as ALTERs have
         left it by now (None: nobody alters it).
         """
         self._definition = definition
         self._current = current
         self.store = store
         self._replica = replica
+        self._reader = reader or replica
         self._clock = clock
         self._ids = ids
 
@@ -344,8 +355,16 @@ class Table:
         told: Corruption | None = None
         while True:
             pinned.close()  # what was pinned in vain
-            replica = self._replica()
-            found = readable_parts(replica)
+            try:
+                replica = self._reader()
+                found = readable_parts(replica)
+            except ReplicaDropped:
+                raise
+            except (Unavailable, ReplicaRetired) as error:
+                if isinstance(error, ReplicaRetired) and rounds_left:
+                    rounds_left -= 1
+                    continue  # with a new session, if there is one to be had
+                return self._seen_last(pinned, query, error)
             try:
                 pinned.enter_context(self.store.pin(found.active))
                 snapshot = self._snapshot_of(found.active, query)
@@ -356,10 +375,28 @@ class Table:
                 if isinstance(error, MissingPart) and rounds_left:
                     rounds_left -= 1
                     continue  # merged away and removed since it was listed: list again
-                told = self._suspected(replica, error)
+                told = self._suspected(self._reader, error)
             if self._clock.monotonic_s() >= deadline_s:
                 raise told
             self._clock.sleep_s(BROKEN_POLL_S)
+
+    def _seen_last(self, pinned: ExitStack, query: QuerySettings, error: RmtError) -> Snapshot:
+        """While ZooKeeper is away: the parts that were active when the server looked last, with a
+        warning. Raises `error` when nobody has noted them; MissingPart, Corruption.
+        """
+        seen = self.store.marks.active_seen()
+        if seen is None:
+            raise error
+        age_s = max(0.0, self._clock.now_s() - seen.seen_s)
+        warnings.warn(
+            f"{self.definition.full_name} is read without ZooKeeper ({error}): these are the parts "
+            f"that its server knew when they last changed here, {age_s:.0f} s ago; what was "
+            "inserted or dropped elsewhere since then does not show",
+            ReadWithoutZooKeeper,
+            stacklevel=2,
+        )
+        pinned.enter_context(self.store.pin(seen.parts))
+        return self._snapshot_of(seen.parts, query)
 
     def _snapshot_of(self, names: Sequence[PartName], query: QuerySettings) -> Snapshot:
         look = (
@@ -379,12 +416,12 @@ class Table:
             try:
                 self.store.verify_changed(part.name)
             except Corruption as error:
-                raise self._suspected(self.replica, error) from error
+                raise self._suspected(self._reader, error) from error
 
-    def _suspected(self, replica: Replica, error: Corruption) -> Corruption:
+    def _suspected(self, replica: Callable[[], Replica], error: Corruption) -> Corruption:
         """What to tell who wanted to read a part that can't be read."""
         try:
-            problem = suspect(replica, error)
+            problem = suspect(replica(), error)
         except RmtError as failure:
             told = f"{error}; it could not be given up to be fetched again: {failure}"
             return type(error)(told, part=error.part)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import urllib3
@@ -12,7 +13,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange.connections import Peer
 from rmt_pipeline.exchange.control import reload_tables
 from rmt_pipeline.exchange.secret import exchange_secret
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.outlook import QueueStatus, queue_status
@@ -40,7 +41,12 @@ def run_status(config: Config, only: str | None) -> int:
             if not tables:
                 print("  no tables")
             for table in tables:
-                for line in _table_lines(table, health):
+                try:
+                    context.keeper(PROBE_TIMEOUT_S)
+                    lines = list(_table_lines(table, health))
+                except ZooKeeperUnreachable as error:
+                    healthy, lines = False, _lines_without_zookeeper(table, error)
+                for line in lines:
                     print(f"  {line}")
     return 0 if healthy else 1
 
@@ -91,6 +97,17 @@ def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
         yield f"  parts: {len(PartSet(names))} active, {len(names)} in all"
     except RmtError as error:
         yield f"  {error}"
+
+
+def _lines_without_zookeeper(table: Table, error: ZooKeeperUnreachable) -> list[str]:
+    name, seen = table.definition.full_name, table.store.marks.active_seen()
+    if seen is None:
+        return [f"{name}: no ZooKeeper, nothing can be read: {error}"]
+    since = datetime.fromtimestamp(seen.seen_s, tz=UTC).isoformat(timespec="seconds")
+    return [
+        f"{name}: no ZooKeeper, nothing can be written: {error}",
+        f"  reads go on from the {len(seen.parts)} parts that the server knew at {since}",
+    ]
 
 
 def _state_words(table: Table, health: dict[str, Any] | None) -> str:

@@ -7,7 +7,7 @@ from rmt_pipeline.protocol.log.entry import DropPart, DropRange, virtual_parts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.snapshot import active_parts, queued_entries
+from rmt_pipeline.zookeeper.snapshot import active_parts, parts_now, queued_entries
 
 MARK_KEPT_S = 600.0  # longer than any answer of ZooKeeper to who gives a part up may take
 
@@ -52,6 +52,14 @@ def readable_parts(replica: Replica) -> ReadableParts:
         ]
     _forget_old_marks(replica, [part for part in marked if part not in absent])
     return ReadableParts(tuple(active), tuple(absent))
+
+
+def note_active(replica: Replica) -> None:
+    """For who reads while ZooKeeper is away."""
+    active = tuple(PartSet(parts_now(replica.keeper, replica.paths, replica.memory.queue)))
+    seen = replica.store.marks.active_seen()
+    if seen is None or seen.parts != active:
+        replica.store.marks.note_active(active)
 
 
 def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.rewound import remember_log
@@ -16,7 +17,7 @@ from rmt_pipeline.server.log import get_log
 
 WAITING_MAX = 1000  # more than that many broken parts is a broken disk
 RETRY_S = 5.0
-SETTLED_S = 0.1
+SETTLED_S = 10.0  # a part has its name before it is promised: so long that is looked for again
 LOOK_EVERY_S = 1.0  # at each table's directory: whether names came or went
 
 log = get_log("server")
@@ -117,7 +118,7 @@ class PartChecks:
         if gone:
             _report_promised(replica, list(map(PartName.parse, gone)), self.report)
         remember_log(replica)  # who has new parts has seen new entries
-        # Of what changes within a tick of the clock that stamps it, the stamp shows nothing.
+        note_active(replica)
         is_settled = changed_s is not None and replica.clock.now_s() - changed_s > SETTLED_S
         return _Listing(changed_s if is_settled else None, names)
 

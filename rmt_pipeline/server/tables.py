@@ -27,6 +27,7 @@ from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.drop import resume_drop
 from rmt_pipeline.replica.life.start import Started, start
+from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import remember_log
 from rmt_pipeline.server.log import get_log
@@ -246,6 +247,7 @@ class Tables:
                 address=self.identity.address_of(table.definition),
             )
             remember_log(replica, anew=True)
+            note_active(replica)
         except RmtError as error:
             self._failed(table, error)
             return

@@ -8,6 +8,7 @@ tmp_<kind>_<hint>_<attempt>/          staged: not published yet, or never
 delete_tmp_<part name>/               being removed
 moved_tmp_<part name>_<attempt>/      without a lock: looked at, then removed or put back
 detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
+active_seen                           the active parts, as the server listed them last
 log_seen                              entries that the log had when it was last looked at
 given_up/<part name>/                 a part that was broken or gone, until it was fetched again
 """
@@ -22,6 +23,7 @@ MANIFEST = "part.json"
 WHOLE = "whole"
 GIVEN_UP = "given_up"
 LOG_SEEN = "log_seen"
+ACTIVE_SEEN = "active_seen"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
 

@@ -1,10 +1,20 @@
-"""What a table's directory remembers besides its parts: which of them were given up, and how far it
-has seen the log.
+"""What a table's directory remembers besides its parts: which of them were given up, how far it has
+seen the log, and which were active when ZooKeeper was asked last.
 """
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.hashes.checksums import hash_hex
+
+
+class ActiveSeen(NamedTuple):
+    parts: tuple[PartName, ...]
+    seen_s: float
+    """Seconds since the epoch."""
 
 
 class Marks:
@@ -43,6 +53,22 @@ class Marks:
 
     def note_log_seen(self, entries: int) -> None:
         self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
+
+    def active_seen(self) -> ActiveSeen | None:
+        """None when it was never noted, or the note is torn."""
+        path = self._path(layout.ACTIVE_SEEN)
+        seen_s, data = self._disk.modified_s(path), self._disk.read(path)
+        if seen_s is None or data is None:
+            return None
+        names, _, check = data.rpartition(b"check ")
+        if check.decode(errors="replace") != hash_hex(names):
+            return None
+        return ActiveSeen(tuple(map(PartName.parse, names.decode().split())), seen_s)
+
+    def note_active(self, parts: Iterable[PartName]) -> None:
+        names = "".join(f"{part}\n" for part in parts).encode()
+        text = names + b"check " + hash_hex(names).encode()
+        self._disk.write(self._path(layout.ACTIVE_SEEN), [text])
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

@@ -6,6 +6,7 @@ SHOW TABLES for DuckDB.
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from importlib.abc import MetaPathFinder
 from typing import BinaryIO
@@ -38,6 +39,7 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
     failed are carried out too.
     """
     _do_without_pandas()
+    warnings.showwarning = _warn
     stdin = sys.stdin.buffer
     if text is None:
         # Rows of a binary format may follow INSERT … FORMAT: every byte must come through.
@@ -58,6 +60,11 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """As people read it, without the line of the program that says so."""
+    sys.stderr.write(f"Warning: {message}\n")
 
 
 def _do_without_pandas() -> None:

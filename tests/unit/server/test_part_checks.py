@@ -7,7 +7,7 @@ import pytest
 
 from rmt_pipeline.server import checks
 from rmt_pipeline.server.checks import PartChecks
-from rmt_pipeline.zookeeper.keeper import Delete
+from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_replicas import Replicas
 from tests.support.waiting import until
@@ -60,10 +60,28 @@ def test_what_is_merged_away_is_no_loss(replicas):
 
 def test_while_nothing_changes_nobody_is_asked(replicas, monkeypatch):
     found = PartChecks({}.get, lambda: [replicas["r2"]])
+    found.look_at_disks()  # leaves notes in the directory
+    changed_s = replicas.stores["r2"].names_changed_s()
+    replicas.clock.passed_s += changed_s + 2 * checks.SETTLED_S - replicas.clock.now_s()
     found.look_at_disks()
 
     def fail(*_: object) -> None:
         pytest.fail("ZooKeeper was asked")
 
-    monkeypatch.setattr(FakeKeeper, "exists_many", fail)
+    for name in ("exists", "exists_many", "children", "children_stat"):
+        monkeypatch.setattr(FakeKeeper, name, fail)
     found.look_at_disks()
+
+
+def test_a_part_that_is_promised_a_moment_after_it_got_its_name_is_noted(replicas):
+    """1. It gets its name. 2. The server looks. 3. It is promised: nothing changes on the disk."""
+    replica = replicas["r2"]
+    part = replica.store.parts()[0]
+    header = replica.keeper.get(replica.paths.part(part))[0]
+    replica.keeper.multi([Delete(replica.paths.part(part))])
+    found = PartChecks({}.get, lambda: [replica])
+    found.look_at_disks()
+    assert part not in replica.store.marks.active_seen().parts
+    replica.keeper.multi([Create(replica.paths.part(part), header)])
+    found.look_at_disks()
+    assert part in replica.store.marks.active_seen().parts

@@ -1,0 +1,133 @@
+"""ZooKeeper is away: reads go on from what the server last knew, and say so."""
+
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.cli.status import run_status
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.processes.server import free_port
+from rmt_pipeline.protocol.errors import ReplicaRetired, RmtError, ZooKeeperUnreachable
+from rmt_pipeline.replica.readable import note_active
+from rmt_pipeline.sql.run import main as sql
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.store import layout
+from rmt_pipeline.table import ReadWithoutZooKeeper
+from tests.support.local_session import create, local_session, rows
+
+
+@pytest.fixture
+def directory(tmp_path) -> Path:
+    """Of server r1, which has gone, as ZooKeeper has; the table `t` has three rows."""
+    with local_session(tmp_path) as session:
+        create(
+            session,
+            "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n",
+        )
+        session.execute("INSERT INTO t VALUES (1), (2)")
+        session.execute("INSERT INTO t VALUES (3)")
+        note_active(session.context.server.table("t").replica)
+    file = tmp_path / "rmt.toml"
+    file.write_text(
+        f'[zookeeper]\nhosts = "127.0.0.1:{free_port()}"\nconnect_timeout_s = 20\n'
+        f"{file.read_text()}"
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def context(directory) -> Iterator[ServerContext]:
+    with ServerContext.open(directory / "rmt.toml", "r1") as opened:
+        yield opened
+
+
+def test_a_dataset_is_what_the_server_last_knew_and_says_so(context):
+    began_s = time.monotonic()
+    with pytest.warns(ReadWithoutZooKeeper, match=r"default\.t is read without ZooKeeper"):
+        dataset = context.table("t").dataset()
+    assert sorted(dataset.to_table().column("n").to_pylist()) == [1, 2, 3]
+    assert time.monotonic() - began_s < 15, "not the 20 s that others wait"
+
+
+def test_who_asks_again_does_not_wait_again(context):
+    with pytest.warns(ReadWithoutZooKeeper):
+        context.table("t").dataset()
+    began_s = time.monotonic()
+    with pytest.warns(ReadWithoutZooKeeper), context.table("t").snapshot() as snapshot:
+        assert len(snapshot.parts) == 2
+    assert time.monotonic() - began_s < 2
+
+
+def test_select_goes_on(context):
+    with Session(context) as session, pytest.warns(ReadWithoutZooKeeper):
+        assert rows(session, "SELECT sum(n) FROM t") == [(6,)]
+
+
+def test_on_the_command_line_the_warning_is_a_line(directory, capfd):
+    config = ServerContext.open(directory / "rmt.toml", "r1").config
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        status = sql.run(config, "r1", {}, "TSV", False, "SELECT count() FROM t")
+    assert status == 0
+    out, err = capfd.readouterr()
+    assert out == "3\n"
+    assert err.startswith("Warning: default.t is read without ZooKeeper")
+    assert err.count("\n") == 1
+
+
+def test_what_is_broken_is_not_answered_then_either(context):
+    store = context.table("t").store
+    file = Path(store.directory(store.parts()[0])) / layout.data_file(0)
+    data = bytearray(file.read_bytes())
+    data[40] ^= 1
+    file.write_bytes(data)
+    told = pytest.raises(RmtError, match=r"0_0_0.*has hash")
+    with told, pytest.warns(ReadWithoutZooKeeper):
+        context.table("t").dataset({"broken_parts_wait_ms": 0})
+
+
+def test_nobody_writes(context):
+    with pytest.raises(ZooKeeperUnreachable):
+        context.keeper(0.1)
+    with pytest.raises(ZooKeeperUnreachable, match="a moment ago"):
+        context.keeper(3.0)
+
+
+def test_a_list_that_is_torn_is_none(context):
+    mark = Path(context.table("t").store.disk.local_path(layout.ACTIVE_SEEN))
+    mark.write_bytes(mark.read_bytes()[:-3])
+    with pytest.raises(ZooKeeperUnreachable):
+        context.table("t").dataset()
+
+
+def test_a_session_that_ends_is_opened_again_before_anything_old_is_read(tmp_path):
+    with local_session(tmp_path) as session:
+        create(
+            session,
+            "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n",
+        )
+        session.execute("INSERT INTO t VALUES (1)")
+        table = session.context.server.table("t")
+        good, ended = table._reader, []
+
+        def reader():
+            if not ended:
+                ended.append(True)
+                raise ReplicaRetired("the session is over")
+            return good()
+
+        table._reader = reader
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert table.dataset().to_table().num_rows == 1
+
+
+def test_status_says_from_when_the_reads_are(directory, capsys):
+    config = ServerContext.open(directory / "rmt.toml", "r1").config
+    assert run_status(config, None) == 1
+    told = capsys.readouterr().out
+    assert "default.t: no ZooKeeper, nothing can be written" in told
+    assert "reads go on from the 2 parts that the server knew at 20" in told
