@@ -387,6 +387,12 @@ class Table:
         seen = self.store.marks.active_seen()
         if seen is None:
             raise error
+        known = PartSet(seen.parts)
+        absent = [part for part in self.store.marks.given_up() if not known.containing(part)]
+        if (
+            absent and not query.skip_broken_parts
+        ):  # or dropped since, which nobody can tell now
+            raise absent_error(f"{self.definition.full_name}", absent) from error
         age_s = max(0.0, self._clock.now_s() - seen.seen_s)
         warnings.warn(
             f"{self.definition.full_name} is read without ZooKeeper ({error}): these are the parts "

@@ -250,6 +250,19 @@ def cleanup(
     raise typer.Exit(run_cleanup(_config(context), server, dry_run=dry_run))
 
 
+@app.command("force-restore-data")
+def force_restore_data(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(metavar="[DATABASE.]TABLE")],
+    server: Annotated[str | None, typer.Option(help="A name in [servers].")] = None,
+) -> None:
+    """Let a table start that is read-only because its disk has what ZooKeeper does not know."""
+    from rmt_pipeline.cli.upkeep import run_force_restore_data  # noqa: PLC0415
+
+    config = _config(context)
+    raise typer.Exit(run_force_restore_data(config, server or _only_server(config), table))
+
+
 app.add_typer(mutations, name="mutations")
 explain = typer.Typer(help="Answers to: why is that so?", no_args_is_help=True)
 app.add_typer(explain, name="explain")

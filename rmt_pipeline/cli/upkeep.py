@@ -1,16 +1,18 @@
-"""`rmt cleanup` and `rmt explain merges`."""
+"""`rmt cleanup`, `rmt force-restore-data` and `rmt explain merges`."""
 
 import random
 import sys
+from contextlib import suppress
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import RmtError, UserError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.keeper import Create, Refused
 
 
 def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
@@ -27,6 +29,19 @@ def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
                     file=sys.stderr,
                 )
     return status
+
+
+def run_force_restore_data(config: Config, server: str, name: str) -> int:
+    """Set the flag that lets the table start though this disk has what ZooKeeper does not know."""
+    database, _, table = name.rpartition(".")
+    with ServerContext(config, server, purpose="force-restore-data") as context:
+        replica = context.table(table, database or "default").replica
+        if replica.keeper.exists(replica.paths.is_active) is not None:
+            raise UserError(f"{replica} is active: there is nothing to force")
+        with suppress(Refused):  # it is there already
+            replica.keeper.multi([Create(replica.paths.force_restore_data)])
+        print(f"{replica}: the next start sets aside in detached/ what ZooKeeper does not know")
+    return 0
 
 
 def _clean(table: Table, *, dry_run: bool) -> None:

@@ -127,6 +127,12 @@ class ReplicaAlreadyExists(UserError):
     code = "REPLICA_ALREADY_EXISTS"
 
 
+class ReplicaIsActive(UserError):
+    """What was asked of a dead replica, which lives."""
+
+    code = "TABLE_WAS_NOT_DROPPED"
+
+
 class ReplicaIsAlreadyActive(UserError):
     code = "REPLICA_IS_ALREADY_ACTIVE"
 

@@ -1,5 +1,6 @@
 """Which parts a reader reads, and which of its rows it can't have now."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart
@@ -70,12 +71,12 @@ def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:
             replica.store.marks.forget_given_up(part)
 
 
-def absent_error(replica: Replica, absent: tuple[PartName, ...]) -> MissingPart:
-    """What a reader is told who can't have all rows."""
+def absent_error(table: object, absent: Sequence[PartName]) -> MissingPart:
+    """What a reader of the table (or replica) is told who can't have all rows."""
     first = absent[0]
     more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
     return MissingPart(
-        f"part {first}{more} of {replica} was broken or gone, and it is fetched again from another "
+        f"part {first}{more} of {table} was broken or gone, and it is fetched again from another "
         "replica: try again when it is here (system.replication_queue says what it waits for), "
         "read on another server, or without its rows: SETTINGS skip_broken_parts = 1",
         part=first,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rmt_pipeline.catalog.catalog import Catalog, UnfinishedDrop
-from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.errors import Conflict, ReplicaIsActive, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import (
@@ -27,6 +27,7 @@ from rmt_pipeline.zookeeper.keeper import (
     RefusalKind,
     Refused,
     SetData,
+    absent,
 )
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
@@ -98,6 +99,38 @@ def drop_replica(
         remove_leftovers(keeper, table)
         return True
     return drop_table_without_replicas(keeper, table)
+
+
+def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
+    """SYSTEM DROP REPLICA: as `drop_replica`, for one whose server is gone for good. True when it
+    was the last one and the table is gone too. A removal that was cut off is finished.
+
+    That it is not active is asserted in the multi that marks it as lost: one that becomes active
+    after that finds the mark, and would have to clone another one first. Raises UserError when
+    there is none, ReplicaIsActive, Conflict while somebody else is at it.
+    """
+    replica = table.replica(name)
+    root, lost, dropped = keeper.exists_many([replica.root, replica.is_lost, table.dropped])
+    if root is None and dropped is None:
+        known = ", ".join(_replicas_of(keeper, table)) or "none"
+        raise UserError(f"{table.root} has no replica {name!r}; it has: {known}")
+    if lost is not None:
+        try:
+            keeper.multi([*absent(replica.is_active), SetData(replica.is_lost, b"1")])
+        except Refused as refused:
+            if refused.kind is RefusalKind.NODE_EXISTS:
+                raise ReplicaIsActive(
+                    f"replica {name!r} of {table.root} is active: its server runs. DROP TABLE "
+                    "there, or stop the server first"
+                ) from refused
+            if refused.kind is not RefusalKind.NO_NODE:  # else somebody is removing it
+                raise
+    return drop_replica(keeper, table, name)
+
+
+def _replicas_of(keeper: Keeper, table: TablePaths) -> list[str]:
+    [names] = keeper.children_many([table.replicas])
+    return sorted(names or [])
 
 
 @contextmanager

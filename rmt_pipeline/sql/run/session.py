@@ -41,6 +41,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     ShowSettings,
     ShowTables,
     Statement,
+    SystemDropReplica,
     SystemSwitch,
     SystemSyncReplica,
     Use,
@@ -140,7 +141,13 @@ class Session:
                 from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
 
                 return select(self.context, statement)
-            case Optimize() | CheckTable() | SystemSyncReplica() | SystemSwitch():
+            case (
+                Optimize()
+                | CheckTable()
+                | SystemSyncReplica()
+                | SystemSwitch()
+                | SystemDropReplica()
+            ):
                 from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415
 
                 return upkeep(self.context, statement)

@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart
 from rmt_pipeline.replica.wait import SyncMode
 from rmt_pipeline.sql.define.partition import partition_id_of
@@ -19,15 +20,17 @@ from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
     Optimize,
+    SystemDropReplica,
     SystemSwitch,
     SystemSyncReplica,
 )
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.paths import TablePaths
 
 
 def upkeep(
     session: SessionContext,
-    statement: Optimize | CheckTable | SystemSyncReplica | SystemSwitch,
+    statement: Optimize | CheckTable | SystemSyncReplica | SystemSwitch | SystemDropReplica,
 ) -> Result:
     match statement:
         case Optimize():
@@ -36,6 +39,8 @@ def upkeep(
             return check_table(session, statement)
         case SystemSyncReplica():
             return sync_replica(session, statement)
+        case SystemDropReplica():
+            return drop_replica_of(session, statement)
         case SystemSwitch():
             verb = "START" if statement.start else "STOP"
             raise NotImplementedStatement(
@@ -132,3 +137,42 @@ def sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:
     timeout_s = session.query_settings().receive_timeout
     table.sync(SyncMode(statement.mode), timeout_s)
     return Done()
+
+
+def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Done:
+    """Remove what a replica whose server is gone for good has left in ZooKeeper.
+
+    Raises UnknownTable, ReplicaIsActive, Conflict; UserError when there is no such replica, or when
+    it is this server's own.
+    """
+    server = session.server
+    if statement.zookeeper_path:
+        paths = [statement.zookeeper_path]
+    elif statement.table is not None:
+        name = statement.table
+        definition = server.catalog.definition(session.database_of(name), name.name)
+        paths = [definition.engine.zookeeper_path]
+    else:
+        paths = [
+            definition.engine.zookeeper_path
+            for definition in server.catalog.definitions()
+            if statement.database in ("", definition.database)
+            and definition.engine.replica != statement.replica
+        ]
+    own = {
+        (definition.engine.zookeeper_path, definition.engine.replica): definition
+        for definition in server.catalog.definitions()
+    }
+    gone = []
+    for path in paths:
+        if (path, statement.replica) in own:
+            full_name = own[path, statement.replica].full_name
+            raise UserError(
+                f"{statement.replica!r} is this server's own replica of {full_name}: DROP TABLE"
+            )
+        if drop_dead_replica(server.keeper(), TablePaths(path), statement.replica):
+            gone.append(path)
+    was_last = (
+        f"it was the last replica of {', '.join(gone)}: the table is gone" if gone else ""
+    )
+    return Done(was_last)

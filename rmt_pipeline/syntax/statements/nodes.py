@@ -295,6 +295,18 @@ class SystemSyncReplica:
     if_exists: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SystemDropReplica:
+    """Of one table, of the tables of a database, of the table at a path in ZooKeeper, or of all
+    tables of this server.
+    """
+
+    replica: str
+    table: TableName | None = None
+    database: str = ""
+    zookeeper_path: str = ""
+
+
 class Background(Enum):
     """What SYSTEM STOP and SYSTEM START can name."""
 
@@ -425,6 +437,7 @@ Statement = (
     | CheckTable
     | SystemSyncReplica
     | SystemSwitch
+    | SystemDropReplica
     | MutateRows
     | AlterTable
     | KillMutation

@@ -9,6 +9,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
     Optimize,
     SyncReplicaMode,
+    SystemDropReplica,
     SystemSwitch,
     SystemSyncReplica,
 )
@@ -62,8 +63,10 @@ def _deduplicate_by(cursor: Cursor) -> tuple[str, ...]:
     return tuple(names)
 
 
-def system(cursor: Cursor) -> SystemSyncReplica | SystemSwitch:
+def system(cursor: Cursor) -> SystemSyncReplica | SystemSwitch | SystemDropReplica:
     """After SYSTEM (spec §4.13)."""
+    if cursor.take_words("DROP", "REPLICA"):
+        return _drop_replica(cursor)
     if cursor.take_words("SYNC", "REPLICA"):
         return _sync_replica(cursor)
     verb = cursor.current.upper
@@ -79,6 +82,21 @@ def system(cursor: Cursor) -> SystemSyncReplica | SystemSwitch:
     if not words:
         raise cursor.expected("a command of SYSTEM")
     raise NotImplementedStatement(f"SYSTEM {' '.join(words)} is not implemented")
+
+
+def _drop_replica(cursor: Cursor) -> SystemDropReplica:
+    refuse_cluster(cursor)
+    replica = cursor.string("the name of a replica in single quotes")
+    if not cursor.take_words("FROM"):
+        return SystemDropReplica(replica)
+    if cursor.take_words("TABLE"):
+        return SystemDropReplica(replica, table=table_name(cursor))
+    if cursor.take_words("DATABASE"):
+        database = cursor.identifier("the name of a database")
+        return SystemDropReplica(replica, database=database)
+    cursor.expect_words("ZKPATH")
+    path = cursor.string("a path in ZooKeeper in single quotes")
+    return SystemDropReplica(replica, zookeeper_path=path.rstrip("/"))
 
 
 def _sync_replica(cursor: Cursor) -> SystemSyncReplica:

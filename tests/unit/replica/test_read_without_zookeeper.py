@@ -10,7 +10,12 @@ import pytest
 from rmt_pipeline.cli.status import run_status
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.server import free_port
-from rmt_pipeline.protocol.errors import ReplicaRetired, RmtError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import (
+    MissingPart,
+    ReplicaRetired,
+    RmtError,
+    ZooKeeperUnreachable,
+)
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.sql.run import main as sql
 from rmt_pipeline.sql.run.session import Session
@@ -87,6 +92,19 @@ def test_what_is_broken_is_not_answered_then_either(context):
     told = pytest.raises(RmtError, match=r"0_0_0.*has hash")
     with told, pytest.warns(ReadWithoutZooKeeper):
         context.table("t").dataset({"broken_parts_wait_ms": 0})
+
+
+def test_what_was_given_up_is_not_left_out_of_the_answer(context):
+    """It was broken, and was not fetched again before ZooKeeper went."""
+    store = context.table("t").store
+    [part, other] = store.parts()
+    store.marks.give_up(part)
+    store.marks.note_active([other])
+    with pytest.raises(MissingPart, match=f"part {part}"):
+        context.table("t").dataset()
+    with pytest.warns(ReadWithoutZooKeeper):
+        left = context.table("t").dataset({"skip_broken_parts": True})
+    assert left.to_table().num_rows == 1
 
 
 def test_nobody_writes(context):
