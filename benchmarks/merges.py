@@ -39,7 +39,7 @@ from rmt_pipeline.processes.java import find_java  # noqa: E402
 from rmt_pipeline.processes.server import free_port  # noqa: E402
 from rmt_pipeline.processes.spark import ConnectServer, import_path  # noqa: E402
 from rmt_pipeline.protocol.merges.predicate import MergePredicate, mergeable_runs  # noqa: E402
-from rmt_pipeline.protocol.merges.selector import MergeablePart, SelectorSettings, select_merge  # noqa: E402
+from rmt_pipeline.protocol.merges.selector import MergeablePart, SelectorSettings  # noqa: E402
 from rmt_pipeline.protocol.parts.name import PartName  # noqa: E402
 from rmt_pipeline.protocol.parts.set import PartSet  # noqa: E402
 from rmt_pipeline.protocol.table import Column, Engine, EngineKind, TableDefinition  # noqa: E402
@@ -48,6 +48,7 @@ from rmt_pipeline.store.hashes.rows import hash_table  # noqa: E402
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile  # noqa: E402
 from rmt_pipeline.store.parquet import to_parquet  # noqa: E402
 from rmt_pipeline.system import RandomIds, SystemClock  # noqa: E402
+from tests.support.protocol import select_merge  # noqa: E402
 
 ROUNDS = 5
 CORES = 2

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmt_pipeline.hints import Hints
+from rmt_pipeline.protocol.merges.selector import WeighedRun
 from rmt_pipeline.protocol.merges.size_limits import SizeLimits
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.parts.name import PartName
@@ -73,6 +74,10 @@ class Memory:
     active: tuple[float, tuple[str, ...]] | None = None
     """When it was asked last (monotonic) which replicas are active, and the answer: to choose who
     merges. When two choose differently both merge, or both wait until the others have.
+    """
+    runs: Hints[PartName, WeighedRun] = field(default_factory=Hints)
+    """Runs by their first parts, as they were weighed last. They serve to choose a merge; whether
+    it may be is looked at anew.
     """
     fetch_instead: Hints[PartName, None] = field(default_factory=Hints)
     """Results of merges that came out differently here: fetched from who published them. Who does

@@ -549,6 +549,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         TOGETHER,
     ),
     LineMutant(
+        "merges: a partition is at rest while a block is on its way",
+        f"{PROTOCOL}/merges/predicate.py",
+        "            self._numbers.get(partition) == []\n",
+        "            True\n",
+        MERGES,
+    ),
+    LineMutant(
+        "merges: a partition is at rest although more is promised",
+        f"{PROTOCOL}/merges/predicate.py",
+        "            and active.is_same_in(partition, self.virtual)\n",
+        "",
+        MERGES,
+    ),
+    LineMutant(
+        "merges: a run that might be better is not looked at",
+        f"{PROTOCOL}/merges/selector.py",
+        "        if best is not None and run.least >= best.score:\n",
+        "        if best is not None and run.least >= best.score / 2:\n",
+        MERGES,
+    ),
+    LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",
         "rmt_pipeline/replica/assign/merges.py",
         "        [entry],\n        log_version=",

@@ -9,16 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.merges.predicate import MergePredicate, mergeable_runs
+from rmt_pipeline.protocol.merges.predicate import _runs_of as part_by_part
 from rmt_pipeline.protocol.merges.selector import (
     GIB,
     MergeablePart,
     SelectorSettings,
     explain_run,
-    select_merge,
 )
 from rmt_pipeline.protocol.merges.size_limits import SizeLimits
 from rmt_pipeline.protocol.parts.name import PartName, merged
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
+from tests.support.protocol import select_merge
 
 # --- the predicate -----------------------------------------------------------------------------
 
@@ -255,3 +256,51 @@ def test_more_running_never_allows_larger_merges(limits: SizeLimits, slots: int)
     assert mutations == sorted(mutations, reverse=True)
     assert merges[-1] == mutations[-1] == 0
     assert all(size <= limits.disk_free_bytes for size in merges + mutations)
+
+
+# --- partitions at rest ----------------------------------------------------------------------
+
+
+@given(worlds, st.lists(st.integers(0, 9), max_size=2).map(sorted), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_a_partition_at_rest_is_one_run_as_the_rules_say_part_by_part(
+    world: tuple, versions: list[int], waits: bool
+) -> None:
+    """P15."""
+    predicate, _ = predicate_from(world)
+    first = next(iter(predicate.virtual), None)
+    predicate = replace(
+        predicate, mutations={"p": versions}, quorum_part=first if waits else None
+    )
+    found = mergeable_runs(predicate, predicate.virtual)
+    slowly = part_by_part(predicate, predicate.virtual.in_partition("p"))
+    assert found.runs == tuple(run for run in slowly.runs if run)
+    assert found.boundaries == slowly.boundaries
+
+
+def test_a_partition_is_at_rest_only_when_nothing_is_on_its_way_into_it() -> None:
+    parts = PartSet([PartName("p", 0, 0, 0), PartName("p", 2, 2, 0)])
+    calm = MergePredicate(
+        prev_virtual=parts.copy(),
+        committing={"p": frozenset()},
+        virtual=parts.copy(),
+        mutations={},
+        quorum_part=None,
+        log_version=1,
+    )
+    assert calm.is_at_rest("p", parts)
+    assert mergeable_runs(calm, parts).runs == (tuple(parts),)
+    promised = parts.copy()
+    promised.add(PartName("p", 1, 1, 0))
+    for change in (
+        {"committing": {}},
+        {"committing": {"p": frozenset({1})}},
+        {"virtual": promised},
+        {"prev_virtual": PartSet()},
+        {"mutations": {"p": [1]}},
+        {"quorum_part": PartName("p", 0, 0, 0)},
+        {"parallel_quorum_parts": frozenset({PartName("p", 0, 0, 0)})},
+    ):
+        restless = replace(calm, **change)
+        assert not restless.is_at_rest("p", parts)
+        assert mergeable_runs(restless, parts).runs != (tuple(parts),) or "mutations" in change

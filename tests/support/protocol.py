@@ -3,7 +3,7 @@
 A name that begins with a digit is one of partition `all`: "0_5_2" is `all_0_5_2`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
@@ -14,6 +14,13 @@ from rmt_pipeline.protocol.log.entry import (
     MergeParts,
     MutatePart,
     ReplaceRange,
+)
+from rmt_pipeline.protocol.merges.selector import (
+    MergeablePart,
+    Selected,
+    SelectorSettings,
+    WeighedRun,
+    select_weighed,
 )
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName, drop_range, merged
@@ -105,3 +112,20 @@ def queue(
         for number, text in (claims or {}).items()
     }
     return QueueView(numbered(entries), found, parts(here))
+
+
+def select_merge(
+    runs: Sequence[Sequence[MergeablePart]], settings: SelectorSettings, bytes_max: int
+) -> Selected | None:
+    """The best range of runs that nobody has looked at before."""
+    now_s = max((part.age_s for run in runs for part in run), default=0)
+    weighed = [
+        WeighedRun.of(
+            tuple(part.part for part in run),
+            tuple(part.size_bytes for part in run),
+            tuple(now_s - part.age_s for part in run),
+            settings,
+        )
+        for run in runs
+    ]
+    return select_weighed(weighed, settings, bytes_max, now_s)

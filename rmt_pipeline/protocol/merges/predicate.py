@@ -88,6 +88,21 @@ class MergePredicate:
             or self._mutation_between(left, right)
         )
 
+    def is_at_rest(self, partition: str, active: PartSet) -> bool:
+        """Whether no rule refuses anything that has only these parts of the partition: they are all
+        that is there and will be there, and were so before; nothing is on its way into it, nothing
+        was mutated and nothing waits for a quorum. Then nothing can be between two of them.
+        """
+        waiting = [self.quorum_part] if self.quorum_part else []
+        return (
+            self._numbers.get(partition) == []
+            and not self.mutations.get(partition)
+            and active.is_same_in(partition, self.virtual)
+            and active.is_same_in(partition, self.prev_virtual)
+            and all(one.partition != partition for one in waiting)
+            and all(one.partition != partition for one in self.parallel_quorum_parts)
+        )
+
     def merge_range(self, parts: Sequence[PartName]) -> Refusal | None:
         """Whether all of `parts`, in order of their blocks, may be merged into one."""
         assert parts, "a merge has sources"
@@ -158,19 +173,32 @@ def mergeable_runs(predicate: MergePredicate, active: PartSet) -> MergeableRuns:
     runs: list[tuple[PartName, ...]] = []
     boundaries: list[Boundary] = []
     for partition in active.partitions():
-        run: list[PartName] = []
-        for part in active.in_partition(partition):
-            refusal = predicate.may_merge_one(part)
-            if refusal is not None:
-                boundaries.append(Boundary(part, None, refusal))
-                runs.append(tuple(run))
-                run = []
-                continue
-            refusal = predicate.may_span(run[-1], part) if run else None
-            if refusal is not None:
-                boundaries.append(Boundary(run[-1], part, refusal))
-                runs.append(tuple(run))
-                run = []
-            run.append(part)
-        runs.append(tuple(run))
+        parts = active.in_partition(partition)
+        if predicate.is_at_rest(partition, active):
+            runs.append(tuple(parts))
+            continue
+        found = _runs_of(predicate, parts)
+        runs += found.runs
+        boundaries += found.boundaries
     return MergeableRuns(tuple(run for run in runs if run), tuple(boundaries))
+
+
+def _runs_of(predicate: MergePredicate, parts: Sequence[PartName]) -> MergeableRuns:
+    """Of one partition, part by part."""
+    runs: list[tuple[PartName, ...]] = []
+    boundaries: list[Boundary] = []
+    run: list[PartName] = []
+    for part in parts:
+        refusal = predicate.may_merge_one(part)
+        if refusal is not None:
+            boundaries.append(Boundary(part, None, refusal))
+            runs.append(tuple(run))
+            run = []
+            continue
+        refusal = predicate.may_span(run[-1], part) if run else None
+        if refusal is not None:
+            boundaries.append(Boundary(run[-1], part, refusal))
+            runs.append(tuple(run))
+            run = []
+        run.append(part)
+    return MergeableRuns((*runs, tuple(run)), tuple(boundaries))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count
 from math import inf, log, log2
-from operator import add
+from operator import add, attrgetter
 
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.refusal import Refusal
@@ -59,6 +59,39 @@ class SelectorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WeighedRun:
+    """A run, and the least score of any of its ranges, allowed or not: as long as its parts are the
+    same that is so at any time. `parts_max` and `window` are the settings' it was weighed with.
+    """
+
+    parts: tuple[PartName, ...]
+    sizes: tuple[int, ...]
+    created_s: tuple[int, ...]
+    parts_max: int
+    window: int
+    least: float
+
+    @classmethod
+    def of(
+        cls,
+        parts: tuple[PartName, ...],
+        sizes: tuple[int, ...],
+        created_s: tuple[int, ...],
+        settings: "SelectorSettings",
+    ) -> "WeighedRun":
+        run = [MergeablePart(part, size, 0) for part, size in zip(parts, sizes, strict=True)]
+        lightest = _Search(run, settings, bytes_max=0).better_than(inf, whatever=True)
+        least = inf if lightest is None else lightest.score
+        return cls(parts, sizes, created_s, settings.parts_max, settings.window, least)
+
+    def at(self, now_s: int) -> list[MergeablePart]:
+        known = zip(self.parts, self.sizes, self.created_s, strict=True)
+        return [
+            MergeablePart(part, size, max(0, now_s - made_s)) for part, size, made_s in known
+        ]
+
+
+@dataclass(frozen=True, slots=True)
 class Selected:
     """Merge these parts. The score is bytes rewritten per part saved; lower is better."""
 
@@ -79,18 +112,21 @@ class Candidate:
     refusal: Refusal | None
 
 
-def select_merge(
-    runs: Sequence[Sequence[MergeablePart]], settings: SelectorSettings, bytes_max: int
+def select_weighed(
+    runs: Sequence[WeighedRun], settings: SelectorSettings, bytes_max: int, now_s: int
 ) -> Selected | None:
     """The best range over all runs, None when no range may be merged.
 
     `runs` are neighbours that the predicate lets merge, each in order of blocks, a run being
-    all of its partition when `force_whole_partition` asks. `bytes_max` 0 is no limit.
+    all of its partition when `force_whole_partition` asks. `bytes_max` 0 is no limit. What may be
+    best comes first: runs that can't beat it are not looked at.
     """
     best: Selected | None = None
-    for run in runs:
-        better = _Search(run, settings, bytes_max).better_than(best.score if best else inf)
-        best = better or best
+    for run in sorted(runs, key=attrgetter("least")):
+        if best is not None and run.least >= best.score:
+            break
+        search = _Search(run.at(now_s), settings, bytes_max)
+        best = search.better_than(best.score if best else inf) or best
     return best
 
 
@@ -121,8 +157,9 @@ class _Search:
         self._sums = list(accumulate(self._sizes, initial=0))
         self._many_parts = _clamp((len(run) - PARTS_LOW) / (PARTS_HIGH - PARTS_LOW))
 
-    def better_than(self, score_max: float) -> Selected | None:
-        """The range with the smallest score below `score_max`.
+    def better_than(self, score_max: float, *, whatever: bool = False) -> Selected | None:
+        """The range with the smallest score below `score_max`; with `whatever`, also one that is
+        not allowed.
 
         A hundred ends for each of a thousand begins would be slow to look at one by one, so
         each begin is tested as a whole first. A range of n parts from `begin` beats the best
@@ -144,7 +181,7 @@ class _Search:
             for score, end in sorted(self._scored(begin, ends, table)):
                 if score >= score_max:
                     break
-                if self.refusal(begin, end) is None:
+                if whatever or self.refusal(begin, end) is None:
                     best, score_max = (begin, end), score
                     bounds = _Bounds(score_max, settings.parts_max)
                     break

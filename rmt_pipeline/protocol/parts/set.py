@@ -134,6 +134,14 @@ class PartSet:
         """The members of one partition, in order of their blocks."""
         return list(self._members.get(partition, ()))
 
+    def is_same_in(self, partition: str, other: "PartSet") -> bool:
+        """Whether the partition has the same members in both. Where they share it, that costs
+        nothing.
+        """
+        mine = self._members.get(partition)
+        theirs = other._members.get(partition)  # noqa: SLF001  of its own kind
+        return mine is theirs or (mine or []) == (theirs or [])
+
     def partitions(self) -> list[str]:
         """The partitions that have members, sorted."""
         return sorted(partition for partition, members in self._members.items() if members)

@@ -14,7 +14,12 @@ from rmt_pipeline.protocol.merges.optimize import (
     select_partition,
 )
 from rmt_pipeline.protocol.merges.predicate import MergePredicate, mergeable_runs
-from rmt_pipeline.protocol.merges.selector import MergeablePart, SelectorSettings, select_merge
+from rmt_pipeline.protocol.merges.selector import (
+    MergeablePart,
+    SelectorSettings,
+    WeighedRun,
+    select_weighed,
+)
 from rmt_pipeline.protocol.merges.ttl import TtlMerge, TtlPart, TtlSettings, select_ttl_merge
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.formats import QuorumEntry
@@ -32,6 +37,7 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Watch
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, queue_snapshot
 
+RUNS_KNOWN_MORE = 100  # than twice what there is
 GAVE_UP = "the replica gave up a part, or was cloned, since it was looked at"
 OUTDATED = "another replica assigned something to the log first"
 
@@ -257,12 +263,12 @@ def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choi
     bytes_max = replica.size_limits().merge_bytes_max(
         used=0 if aggressive else view.queued, slots=settings.max_replicated_merges_in_queue
     )
-    runs = _runs(replica, view)
+    settings_of_selector = selector_settings(replica, aggressive=aggressive)
+    runs = _runs(replica, view, settings_of_selector)
+    now_s = int(replica.clock.now_s())
     while True:
         due = None if aggressive else choose_ttl_merge(replica, view, runs, bytes_max)
-        best = due or select_merge(
-            runs, selector_settings(replica, aggressive=aggressive), bytes_max
-        )
+        best = due or select_weighed(runs, settings_of_selector, bytes_max, now_s)
         if best is None:
             return Nothing(
                 f"no range of the {len(view.active)} active parts is worth merging now"
@@ -271,37 +277,49 @@ def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choi
         if all(is_here(replica, part) for part in sources):
             return Choice(sources, MERGE_REGULAR if due is None else due.merge_type)
         # Nothing of its run, then: what is not here is fetched again first.
-        runs = [run for run in runs if all(one.part not in sources for one in run)]
+        runs = [run for run in runs if not set(run.parts).intersection(sources)]
 
 
-def _runs(replica: Replica, view: MergeView) -> list[list[MergeablePart]]:
+def _runs(replica: Replica, view: MergeView, settings: SelectorSettings) -> list[WeighedRun]:
     """What may be merged, to choose from, as it is known: the disk is asked about parts that this
-    process has not read yet, and about those that are chosen.
+    process has not read yet, and about those that are chosen. What was weighed before and has the
+    same parts is not weighed again.
     """
-    store, now_s = replica.store, int(replica.clock.now_s())
-    found = []
-    for run in mergeable_runs(view.predicate, view.active).runs:
+    store, memory = replica.store, replica.memory
+    runs = mergeable_runs(view.predicate, view.active).runs
+    known = memory.runs.of(run[0] for run in runs)
+    found: list[WeighedRun] = []
+    new: dict[PartName, WeighedRun] = {}
+    for run in runs:
+        weighed = known.get(run[0])
+        if (
+            weighed is not None
+            and weighed.parts == run
+            and (weighed.parts_max, weighed.window) == (settings.parts_max, settings.window)
+        ):
+            found.append(weighed)
+            continue
         read = [(part, store.manifest_read(part)) for part in run]
         if all(manifest is not None or is_here(replica, part) for part, manifest in read):
-            found.append(
-                [
-                    _mergeable(part, manifest or store.manifest(part), now_s)
-                    for part, manifest in read
-                ]
-            )
+            manifests = [manifest or store.manifest(part) for part, manifest in read]
+            sizes = tuple(manifest.bytes_on_disk for manifest in manifests)
+            created_s = tuple(manifest.created_s for manifest in manifests)
+            new[run[0]] = WeighedRun.of(run, sizes, created_s, settings)
+            found.append(new[run[0]])
+    memory.runs.learn(new, most=2 * len(runs) + RUNS_KNOWN_MORE)
     return found
 
 
 def choose_ttl_merge(
     replica: Replica,
     view: MergeView,
-    runs: Sequence[Sequence[MergeablePart]],
+    runs: Sequence[WeighedRun],
     bytes_max: int,
 ) -> TtlMerge | None:
     """The TTL merge that is due and may be assigned now (spec §6.1 item 3, §13)."""
     if ttl_limit(replica, view) or not ttl_rules(replica.definition):
         return None
-    found = [[ttl_part(replica, one.part) for one in run] for run in runs]
+    found = [[ttl_part(replica, part) for part in run.parts] for run in runs]
     return select_ttl_merge(found, ttl_settings(replica, bytes_max))
 
 

@@ -12,9 +12,9 @@ from rmt_pipeline.protocol.merges.selector import (
     MergeablePart,
     SelectorSettings,
     explain_run,
-    select_merge,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from tests.support.protocol import select_merge
 
 SETTINGS = SelectorSettings()
 DAY_S = 86_400
