@@ -10,6 +10,8 @@ from rmt_pipeline.protocol.alter.commands import AlterCommand
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica, remove_leftovers
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.zookeeper.paths import sequence_number
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.checkers import what_is_left, what_is_missing
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert
@@ -21,6 +23,7 @@ from tests.support.sim_keeper import SimKeeper
 
 SIZE = Size(hosts=2, partitions=2, clients=0, inserts_each=0, rows_max=2)
 REST_STEPS_MAX = 1500
+UNKNOWN_PART = "a_3_3_0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +152,18 @@ def join_r2(run: Run) -> None:
 
 def start_over(run: Run) -> None:
     """The server of r1 comes back to a disk that lost a promised part, and has one that nobody
-    knows: the first is fetched anew, the other one set aside.
+    knows, of an insert that never was committed: the first is fetched anew, the other one set
+    aside.
     """
     site = run.cluster.sites["r1"]
     run.cluster.switch_off(site, for_s=0.0)
+    session = run.world.zookeeper.connect()
+    [lock] = session.multi([Create(TABLE.lock_prefix("a"), ephemeral=True, sequence=True)])
+    session.multi([Delete(lock)])
+    session.close()
+    assert sequence_number(lock) == 3, f"{UNKNOWN_PART} is of another number than {lock}"
     first, *_ = run.finished.active(site)
-    site.host.disk.copy(str(first), "a_77_77_0")
+    site.host.disk.copy(str(first), UNKNOWN_PART)
     site.host.disk.lose(str(first))
     run.ledger.lost_parts += 1
     run.world.now_s += LATER_S

@@ -7,7 +7,7 @@ Adding an effect to an action adds its crash points: nobody maintains a list.
 import pytest
 
 from tests.crash.everywhere import must_survive, strike_everywhere
-from tests.crash.scenarios import SCENARIOS, Scenario
+from tests.crash.scenarios import SCENARIOS, UNKNOWN_PART, Scenario
 from tests.simulation import run as simulation
 from tests.simulation.checkers import Finished
 from tests.support.schedule import Fault, Strike
@@ -74,7 +74,7 @@ def test_a_start_fetches_what_is_missing_and_sets_aside_what_nobody_promised() -
     run = SCENARIOS["start over"].play(Strike(Fault.KILL_BEFORE, owner="nobody"))
     try:
         detached = run.cluster.sites["r1"].host.disk.list("detached")
-        assert [name for name in detached if name.endswith("a_77_77_0")] == detached
+        assert [name for name in detached if name.endswith(UNKNOWN_PART)] == detached
         assert len(detached) == 1
         for checker in (*simulation.CHECKERS, simulation.on_disk_is_promised):
             checker(run.finished)
