@@ -105,8 +105,10 @@ class PartChecks:
                 listings[root] = self._look(replica, known)
             except (RmtError, OSError) as error:
                 log.debug("directory not looked at", replica=root, error=str(error))
-                if known is not None:
-                    listings[root] = known
+            except Exception:
+                log.exception("directory not looked at", replica=root)
+            if known is not None:
+                listings.setdefault(root, known)
         self._listings = listings
 
     def _look(self, replica: Replica, known: _Listing | None) -> _Listing:

@@ -3,8 +3,10 @@ seen the log, and which were active when ZooKeeper was asked last.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
+from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
@@ -52,7 +54,9 @@ class Marks:
         return int(data) if data.isdigit() else 0
 
     def note_log_seen(self, entries: int) -> None:
-        self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
+        """If it can't be noted, what was noted before stands."""
+        with suppress(OSError, DiskFull):
+            self._disk.write(self._path(layout.LOG_SEEN), [str(entries).encode()])
 
     def active_seen(self) -> ActiveSeen | None:
         """None when it was never noted, or the note is torn."""
@@ -66,9 +70,11 @@ class Marks:
         return ActiveSeen(tuple(map(PartName.parse, names.decode().split())), seen_s)
 
     def note_active(self, parts: Iterable[PartName]) -> None:
+        """If it can't be noted, nothing is: a list of other parts would be believed."""
         names = "".join(f"{part}\n" for part in parts).encode()
         text = names + b"check " + hash_hex(names).encode()
-        self._disk.write(self._path(layout.ACTIVE_SEEN), [text])
+        with suppress(OSError, DiskFull):
+            self._disk.write(self._path(layout.ACTIVE_SEEN), [text])
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

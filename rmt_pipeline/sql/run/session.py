@@ -42,6 +42,8 @@ from rmt_pipeline.syntax.statements.nodes import (
     ShowTables,
     Statement,
     SystemDropReplica,
+    SystemFlushLogs,
+    SystemRestartReplica,
     SystemSwitch,
     SystemSyncReplica,
     Use,
@@ -147,6 +149,8 @@ class Session:
                 | SystemSyncReplica()
                 | SystemSwitch()
                 | SystemDropReplica()
+                | SystemRestartReplica()
+                | SystemFlushLogs()
             ):
                 from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415
 

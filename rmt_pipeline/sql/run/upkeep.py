@@ -1,6 +1,7 @@
 """OPTIMIZE, CHECK TABLE and SYSTEM SYNC REPLICA."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import assert_never
 
 from rmt_pipeline.protocol.errors import (
@@ -12,25 +13,31 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart
 from rmt_pipeline.replica.wait import SyncMode
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.sql.run.tables import ACTIVE_WAIT_S
 from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
     Optimize,
     SystemDropReplica,
+    SystemFlushLogs,
+    SystemRestartReplica,
+    SystemStatement,
     SystemSwitch,
     SystemSyncReplica,
 )
+from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 
 def upkeep(
-    session: SessionContext,
-    statement: Optimize | CheckTable | SystemSyncReplica | SystemSwitch | SystemDropReplica,
+    session: SessionContext, statement: Optimize | CheckTable | SystemStatement
 ) -> Result:
     match statement:
         case Optimize():
@@ -41,6 +48,10 @@ def upkeep(
             return sync_replica(session, statement)
         case SystemDropReplica():
             return drop_replica_of(session, statement)
+        case SystemRestartReplica():
+            return restart_replicas(session, statement)
+        case SystemFlushLogs():
+            return Done()  # no log is held back: what system shows is read when it is asked for
         case SystemSwitch():
             verb = "START" if statement.start else "STOP"
             raise NotImplementedStatement(
@@ -176,3 +187,45 @@ def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Do
         f"it was the last replica of {', '.join(gone)}: the table is gone" if gone else ""
     )
     return Done(was_last)
+
+
+def restart_replicas(session: SessionContext, statement: SystemRestartReplica) -> Done:
+    """Take away what says that the replica is active: its server notices, and starts it as it does
+    after a crash. Waits for that; what runs goes on or is taken up again.
+
+    Raises UnknownTable.
+    """
+    server, name = session.server, statement.table
+    if name is None:
+        tables = server.tables()
+    else:
+        tables = [server.table(name.name, session.database_of(name))]
+    before = [_stop_being_active(table.replica) for table in tables]
+    waker = EventWaker()
+    deadline_s = server.clock.monotonic_s() + ACTIVE_WAIT_S
+    late = []
+    for table, czxid in zip(tables, before, strict=True):
+        while not _is_active_anew(table.replica, czxid, waker.wake):
+            left_s = deadline_s - server.clock.monotonic_s()
+            if left_s <= 0:
+                late.append(table.definition.full_name)
+                break
+            waker.wait_s(left_s)
+    if not late:
+        return Done()
+    return Done(f"{', '.join(late)}: not active yet; does its server run? rmt status says why")
+
+
+def _stop_being_active(replica: Replica) -> int:
+    """The transaction that made it active; 0 when it was not."""
+    stat = replica.keeper.exists(replica.paths.is_active)
+    if stat is None:
+        return 0
+    with suppress(Refused):  # its session has ended
+        replica.keeper.multi([Delete(replica.paths.is_active, stat.version)])
+    return stat.created_zxid
+
+
+def _is_active_anew(replica: Replica, before: int, watch: Callable[[], None]) -> bool:
+    stat = replica.keeper.exists(replica.paths.is_active, watch)
+    return stat is not None and stat.created_zxid > before

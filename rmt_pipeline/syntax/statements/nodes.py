@@ -307,6 +307,18 @@ class SystemDropReplica:
     zookeeper_path: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class SystemRestartReplica:
+    """The server starts the table's replica anew; all of them when none is named."""
+
+    table: TableName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFlushLogs:
+    pass
+
+
 class Background(Enum):
     """What SYSTEM STOP and SYSTEM START can name."""
 
@@ -416,6 +428,14 @@ class SetSettings:
     settings: Settings
 
 
+SystemStatement = (
+    SystemSyncReplica
+    | SystemSwitch
+    | SystemDropReplica
+    | SystemRestartReplica
+    | SystemFlushLogs
+)
+
 Statement = (
     CreateTable
     | AttachTable
@@ -435,9 +455,7 @@ Statement = (
     | SelectStatement
     | Optimize
     | CheckTable
-    | SystemSyncReplica
-    | SystemSwitch
-    | SystemDropReplica
+    | SystemStatement
     | MutateRows
     | AlterTable
     | KillMutation

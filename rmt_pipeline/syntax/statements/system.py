@@ -10,6 +10,9 @@ from rmt_pipeline.syntax.statements.nodes import (
     Optimize,
     SyncReplicaMode,
     SystemDropReplica,
+    SystemFlushLogs,
+    SystemRestartReplica,
+    SystemStatement,
     SystemSwitch,
     SystemSyncReplica,
 )
@@ -63,8 +66,13 @@ def _deduplicate_by(cursor: Cursor) -> tuple[str, ...]:
     return tuple(names)
 
 
-def system(cursor: Cursor) -> SystemSyncReplica | SystemSwitch | SystemDropReplica:
+def system(cursor: Cursor) -> SystemStatement:
     """After SYSTEM (spec §4.13)."""
+    if cursor.take_words("FLUSH", "LOGS"):
+        refuse_cluster(cursor)
+        return SystemFlushLogs()
+    if cursor.at_words("RESTART", "REPLICA") or cursor.at_words("RESTART", "REPLICAS"):
+        return _restart_replica(cursor)
     if cursor.take_words("DROP", "REPLICA"):
         return _drop_replica(cursor)
     if cursor.take_words("SYNC", "REPLICA"):
@@ -82,6 +90,15 @@ def system(cursor: Cursor) -> SystemSyncReplica | SystemSwitch | SystemDropRepli
     if not words:
         raise cursor.expected("a command of SYSTEM")
     raise NotImplementedStatement(f"SYSTEM {' '.join(words)} is not implemented")
+
+
+def _restart_replica(cursor: Cursor) -> SystemRestartReplica:
+    if cursor.take_words("RESTART", "REPLICAS"):
+        refuse_cluster(cursor)
+        return SystemRestartReplica()
+    cursor.expect_words("RESTART", "REPLICA")
+    refuse_cluster(cursor)
+    return SystemRestartReplica(table_name(cursor))
 
 
 def _drop_replica(cursor: Cursor) -> SystemDropReplica:
