@@ -28,7 +28,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
 
 if TYPE_CHECKING:
-    from rmt_pipeline.exchange.http_peers import HttpPeers
+    from rmt_pipeline.exchange.client import HttpPeers
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.store.part_store import PartStore
     from rmt_pipeline.table import Table
@@ -136,8 +136,10 @@ class ServerContext:
         All its fetches share the table's `max_replicated_fetches_network_bandwidth`.
         """
         from rmt_pipeline.exchange.bandwidth import Bandwidth  # noqa: PLC0415  start-up
-        from rmt_pipeline.exchange.client import PartClient  # noqa: PLC0415  start-up
-        from rmt_pipeline.exchange.http_peers import HttpPeers  # noqa: PLC0415  start-up
+        from rmt_pipeline.exchange.client import (  # noqa: PLC0415  start-up
+            HttpPeers,
+            PartClient,
+        )
         from rmt_pipeline.exchange.secret import exchange_secret  # noqa: PLC0415  start-up
 
         secret = self.config.secret_of(self.server.name)

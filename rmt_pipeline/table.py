@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rmt_pipeline.protocol.errors import (
     Corruption,
     MissingPart,
+    NotImplementedStatement,
     OutcomeUnknown,
     ReplicaDropped,
     ReplicaRetired,
@@ -32,6 +33,7 @@ from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest, optimize
 from rmt_pipeline.replica.insert.insert import Insertion, blocks_together
@@ -44,7 +46,6 @@ from rmt_pipeline.replica.insert.result import (
     identity_of,
     retryable,
 )
-from rmt_pipeline.replica.insert.settings import require_supported
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
@@ -152,7 +153,7 @@ class Table:
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
 
         query = _query_settings(settings)
-        require_supported(query)
+        _require_supported(query)
         token = token or query.insert_deduplication_token
         definition = self.definition
         tables = conform(
@@ -225,7 +226,7 @@ class Table:
         )
 
         query = _query_settings(settings)
-        require_supported(query)
+        _require_supported(query)
         token = token or query.insert_deduplication_token
         throttle_insert(self._replica(), query)
         plan = StagePlan(
@@ -560,3 +561,18 @@ def _query_settings(settings: Mapping[str, Any] | QuerySettings | None) -> Query
     if isinstance(settings, QuerySettings):
         return settings
     return QuerySettings.of(settings or {})
+
+
+def _require_supported(query: QuerySettings) -> None:
+    """What this version does not have is refused, not ignored. Raises NotImplementedStatement
+    naming the setting; BadSetting for a quorum of nonsense.
+    """
+    quorum = query.insert_quorum
+    if quorum != "auto" and not (quorum.isascii() and quorum.isdigit()):
+        raise BadSetting(f"insert_quorum = {quorum!r} is neither a number of replicas nor auto")
+    if quorum == "auto" or int(quorum) > 1:  # of one: whoever inserts has the parts
+        raise NotImplementedStatement(
+            f"insert_quorum = {quorum} is not supported yet: an insert is answered when this "
+            "replica has it, and the others fetch it. Set insert_quorum to 0 and, to wait for "
+            "another replica, use SYSTEM SYNC REPLICA there; nothing was inserted"
+        )

@@ -5,7 +5,8 @@ the bytes go to a staging directory, which is removed when anything is wrong. Th
 of a fetch here: the queue tries again, maybe with another replica.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +16,8 @@ from urllib3.exceptions import HTTPError
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -88,6 +91,44 @@ class PartClient:
             if isinstance(error, RmtError):
                 error.args = (f"{part} from {peer}: {error}",)
             raise
+
+
+class HttpPeers:
+    """`Peers` over HTTP: several fetches at once, each with bounded memory (spec §12). Owns its
+    threads; `close` ends them.
+    """
+
+    def __init__(self, client: PartClient, *, at_once_max: int = limits.FETCHES_MAX) -> None:
+        self._client = client
+        self._pool = ThreadPoolExecutor(at_once_max, thread_name_prefix="fetch")
+
+    def fetch(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[Sequence[Fetched]]:
+        if len(requests) == 1:  # the usual case on a quiet table: no thread, no hand-over
+            yield [(requests[0], self._fetch(requests[0], store))]
+            return
+        futures: dict[Future[StagedPart | RmtError], FetchRequest] = {
+            self._pool.submit(self._fetch, request, store): request for request in requests
+        }
+        try:
+            left = set(futures)
+            while left:
+                done, left = wait(left, return_when=FIRST_COMPLETED)
+                yield [(futures[future], future.result()) for future in done]
+        finally:  # nobody waits for the others any more
+            for future in futures:
+                future.cancel()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._client.connections.close()
+
+    def _fetch(self, request: FetchRequest, store: PartStore) -> StagedPart | RmtError:
+        try:
+            return self._client.fetch(request.address, request.endpoint, request.part, store)
+        except RmtError as error:
+            return error
 
 
 def _receive(reader: "_Reader", part: PartName, store: PartStore) -> StagedPart:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.protocol.errors import OutcomeUnknown, TableIsReadOnly
 from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.log.codec import encode
@@ -31,7 +31,6 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
-from rmt_pipeline.replica.insert.writable import not_lost_version, read_only
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
@@ -224,7 +223,7 @@ class Insertion:
         """One allocation and one commit; or nothing, when there is less to do than was known."""
         blocks = [block for group in batch for block in group.blocks]
         step = self._progress(batch, len(blocks)) if self.identity.insert_id else None
-        lost_version = not_lost_version(replica)
+        lost_version = _not_lost_version(replica)
         locks = self._allocate(replica, blocks) if blocks else []
         if locks is None:
             return
@@ -275,7 +274,7 @@ class Insertion:
             self.identity.insert_id,
             record_version=None if self._known is None else self._known.version,
             holder=holder,
-            is_lost_version=not_lost_version(replica),
+            is_lost_version=_not_lost_version(replica),
         )
         strays = [
             Stray(replica.table.partition(partition), holder, is_parent=True)
@@ -307,7 +306,7 @@ class Insertion:
                 partition = blocks[block].staged.manifest.partition_id
                 replica.memory.partitions.forget([partition])
             case meaning.NotActive():
-                raise read_only(replica) from refused
+                raise _read_only(replica) from refused
             case meaning.TableGone() | meaning.Unexpected() | meaning.FindOut():
                 raise refused
 
@@ -320,7 +319,7 @@ class Insertion:
             case meaning.DuplicateBlock():
                 return  # committed by others between our two multis; the next round sees it
             case meaning.NotActive():
-                raise read_only(replica) from refused
+                raise _read_only(replica) from refused
             case meaning.Cancelled():
                 raise InsertCancelled(
                     f"insert into {replica} was cancelled: a concurrent DROP or TRUNCATE of a "
@@ -537,3 +536,27 @@ def _commit_of(replica: Replica, block: _Block, lock: str, create_time: int) -> 
 def _discard(store: PartStore, group: _Group) -> None:
     for block in group.blocks:
         store.discard(block.staged)
+
+
+def _not_lost_version(replica: Replica) -> int:
+    """The version of `is_lost` while it says that this replica is not lost. One read per session:
+    the multis check that it did not change. Raises TableIsReadOnly.
+    """
+    known = replica.memory.not_lost_version
+    if known is not None:
+        return known
+    [read] = replica.keeper.get_many([replica.paths.is_lost])
+    if read is None or read[0] == b"1":
+        raise TableIsReadOnly(
+            f"{replica} is lost and is cloning another replica; its server finishes that"
+        )
+    replica.memory.not_lost_version = read[1].version
+    return read[1].version
+
+
+def _read_only(replica: Replica) -> TableIsReadOnly:
+    replica.memory.not_lost_version = None  # it may have been cloned meanwhile: look again
+    return TableIsReadOnly(
+        f"{replica} is not active, or clones another replica, so it takes no inserts; start its "
+        "server with `rmt serve`, or wait until that is done"
+    )
