@@ -10,7 +10,7 @@ from rmt_pipeline.syntax.cursor import CLAUSE_WORDS, DEPTH_MAX, Cursor
 from rmt_pipeline.syntax.lexer import Token
 from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Name, Node
 from rmt_pipeline.syntax.primary import primary
-from rmt_pipeline.syntax.special_forms import cast, number
+from rmt_pipeline.syntax.special_forms import cast_node, number
 from rmt_pipeline.syntax.types import read_type
 
 _COMPARISONS = {
@@ -260,7 +260,7 @@ def _postfix(c: Cursor, node: Node) -> Node:
             node = _operator("arrayElement", node, expression(c))
             c.expect("]")
         elif c.take("::"):
-            node = cast(node, read_type(c), exact=True)
+            node = cast_node(node, read_type(c), exact=True)
         elif c.take("."):
             node = _element(c, node)
         else:

@@ -55,7 +55,7 @@ def number(c: Cursor, *, negative: bool = False) -> Literal:
     return Literal(value, f"-{text}" if negative else text)
 
 
-def cast(node: Node, data_type: DataType, *, exact: bool = False) -> Call:
+def cast_node(node: Node, data_type: DataType, *, exact: bool = False) -> Call:
     """`exact`: a number before `::` is read by the type itself, `1.1::Decimal(9, 1)`."""
     if exact and isinstance(node, Literal) and type(node.value) in {int, float}:
         node = node if node.text[-3:] in {"inf", "nan"} else Literal(node.text)
@@ -102,12 +102,12 @@ def _interval_in_quotes(c: Cursor) -> Node:
 def _cast(c: Cursor, expression: ReadExpression) -> Node | None:
     node = expression(c)
     if c.take_words("AS"):
-        made = cast(node, read_type(c))
+        made = cast_node(node, read_type(c))
     else:
         c.expect(",")
         if c.current.kind != "string":
             raise c.expected("the type in quotes")
-        made = cast(node, parse_type(c.advance().value))
+        made = cast_node(node, parse_type(c.advance().value))
     c.expect(")")
     return made
 

@@ -35,7 +35,7 @@ def evaluate(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Arra
     return [results[place] for place in range(len(expressions))]
 
 
-def conform(array: pa.Array | pa.ChunkedArray, data_type: DataType) -> pa.Array:
+def in_stored_form(array: pa.Array | pa.ChunkedArray, data_type: DataType) -> pa.Array:
     """One array of exactly `data_type.arrow`, from what DuckDB gives for its stored form."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -67,12 +67,14 @@ def _by_duckdb(expressions: Sequence[Expression], table: pa.Table) -> list[pa.Ar
         raise user_error(problem, ", ".join(each.canonical for each in expressions)) from None
     finally:
         connection.unregister(_RELATION)
-    return [conform(found.column(place), each.type) for place, each in enumerate(expressions)]
+    return [
+        in_stored_form(found.column(place), each.type) for place, each in enumerate(expressions)
+    ]
 
 
 def _directly(expression: Expression, table: pa.Table) -> pa.Array | None:
     if expression.is_plain_column:
-        return conform(table.column(expression.columns_used[0]), expression.type)
+        return in_stored_form(table.column(expression.columns_used[0]), expression.type)
     node = expression.node
     if not isinstance(node, Call) or len(node.arguments) != 1:
         return None
@@ -92,4 +94,4 @@ def _directly(expression: Expression, table: pa.Table) -> pa.Array | None:
         array = array.cast(pa.timestamp(array.type.unit))
     elif not pa.types.is_date32(array.type):
         return None
-    return conform(direct(array), expression.type)
+    return in_stored_form(direct(array), expression.type)

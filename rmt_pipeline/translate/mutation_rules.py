@@ -21,7 +21,7 @@ from rmt_pipeline.syntax.mutation import (
     PartitionId,
 )
 from rmt_pipeline.syntax.nodes import Call, Node
-from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.evaluate import evaluate
 from rmt_pipeline.translate.expression import Expression, compile_expression, compile_node
@@ -137,7 +137,7 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
 
 def cast_to(value: Node, column: Column) -> Call:
     """An assignment's value as the column's type."""
-    return cast(value, parse_type(column.type))
+    return cast_node(value, parse_type(column.type))
 
 
 def affected(name: str, columns: Sequence[Column]) -> list[Column]:

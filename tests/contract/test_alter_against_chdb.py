@@ -15,7 +15,7 @@ from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.connection import open_connection
-from rmt_pipeline.translate.evaluate import conform
+from rmt_pipeline.translate.evaluate import in_stored_form
 from rmt_pipeline.translate.select.query import translate_query
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, connection, create_table
 from tests.support.merging import write_part
@@ -112,7 +112,7 @@ def ours(table: TableDefinition, part: SourcePart, query: str) -> list[str]:
     with open_connection(directories=[Path(part.directory)]) as duck:
         found = duck.sql(translated.sql).to_arrow_table()
     texts = [
-        list(column_text(conform(array, column.type), column.type, "TSV"))
+        list(column_text(in_stored_form(array, column.type), column.type, "TSV"))
         for array, column in zip(found.columns, translated.columns, strict=True)
     ]
     return ["\t".join(row) for row in zip(*texts, strict=True)]

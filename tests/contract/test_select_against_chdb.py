@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.errors import UnknownTable, UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.connection import open_connection, user_error
-from rmt_pipeline.translate.evaluate import conform
+from rmt_pipeline.translate.evaluate import in_stored_form
 from rmt_pipeline.translate.functions.registry import all_names, real_name
 from rmt_pipeline.translate.select.query import TranslatedQuery, translate_query
 from rmt_pipeline.translate.select.sources import Relation
@@ -114,7 +114,7 @@ def lines(query: TranslatedQuery) -> list[str]:
 def _texts(array: pa.ChunkedArray, query: TranslatedQuery, place: int) -> list[str]:
     data_type = query.columns[place].type
     write = formatter(data_type, "TSV")
-    return [write(value) for value in column_values(conform(array, data_type))]
+    return [write(value) for value in column_values(in_stored_form(array, data_type))]
 
 
 def ours(query: str) -> list[str] | None:

@@ -24,8 +24,6 @@ SAME_NAME = {
     "alter_table": "a statement, read and carried out",
     "attach_table": "a statement, read and carried out",
     "build_definitions": "each code location has one",
-    "cast": "the form of CAST, and what it becomes",
-    "conform": "an insert's data, and an expression's result, brought to a column's type",
     "create_mutation": "an action, and the multi that it sends",
     "create_replica": "an action, and the multi that it sends",
     "create_table": "a statement, read and carried out, and the multi that it sends",

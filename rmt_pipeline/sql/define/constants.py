@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rmt_pipeline.syntax.nodes import Literal, Node
-from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.translate.evaluate import evaluate
 from rmt_pipeline.translate.expression import SessionValues, compile_node
 from rmt_pipeline.types.data_type import DataType
@@ -28,7 +28,9 @@ def evaluate_constants(
     Raises UserError when one of them is no constant, or does not fit the type.
     """
     expressions = [
-        compile_node(cast(node, data_type), (), allow_nondeterministic=True, session=session)
+        compile_node(
+            cast_node(node, data_type), (), allow_nondeterministic=True, session=session
+        )
         for node in nodes
     ]
     return [column_values(array)[0] for array in evaluate(expressions, _ONE_ROW)]

@@ -18,7 +18,7 @@ from rmt_pipeline.sql.define.keys import keys_of
 from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.nodes import Call
 from rmt_pipeline.syntax.settings import Settings
-from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.statements.nodes import (
     ColumnSyntax,
     IndexSyntax,
@@ -180,7 +180,8 @@ def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
     if column.type is not None:
         data_type = _typed(column.name, column.type, nullable=column.nullable).type
         if column.default is not None and default_type != data_type:
-            compile_node(cast(column.default, parse_type(data_type)), typed)  # can it be one?
+            # Can it be one?
+            compile_node(cast_node(column.default, parse_type(data_type)), typed)
     return Column(
         column.name,
         data_type,

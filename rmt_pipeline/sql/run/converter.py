@@ -10,7 +10,7 @@ import pyarrow as pa
 from rmt_pipeline.protocol.errors import BadValue, UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.nodes import Name
-from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.translate.evaluate import evaluate
 from rmt_pipeline.translate.expression import Expression, compile_node
 from rmt_pipeline.types.data_type import DataType
@@ -67,7 +67,7 @@ class Converter:
 
 
 def _cast(given: DataType, wanted: DataType) -> Expression:
-    node = cast(Name((_VALUE,)), wanted)
+    node = cast_node(Name((_VALUE,)), wanted)
     return compile_node(node, [Column(_VALUE, given.text)])
 
 

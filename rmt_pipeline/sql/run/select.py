@@ -24,7 +24,7 @@ from rmt_pipeline.syntax.nodes import Query
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Answer, SelectStatement
 from rmt_pipeline.translate.connection import open_connection, user_error
-from rmt_pipeline.translate.evaluate import conform
+from rmt_pipeline.translate.evaluate import in_stored_form
 from rmt_pipeline.translate.select.query import translate_query
 from rmt_pipeline.translate.select.sources import Relation
 from rmt_pipeline.types.data_type import DataType
@@ -101,7 +101,7 @@ def _batches(
                 sources.require_whole()
                 raise user_error(duckdb.Error(str(error)), query) from error
             arrays = [
-                conform(array, data_type)
+                in_stored_form(array, data_type)
                 for array, data_type in zip(batch.columns, types, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=names)

@@ -12,7 +12,7 @@ from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Name, Query, names_in
-from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Snapshot, Table
 from rmt_pipeline.translate.base.typed import ELEMENT
@@ -161,7 +161,7 @@ def _converted(column: Column, found: StoredColumn) -> str:
     name = duckdb_name(column.name)
     if found.type == column.type:
         return name
-    node = cast(Name((column.name,)), parse_type(column.type))
+    node = cast_node(Name((column.name,)), parse_type(column.type))
     expression = compile_node(node, [Column(column.name, found.type)])
     return f"{expression.duckdb_sql} AS {name}"
 
@@ -174,7 +174,7 @@ def _with_computed(sql: str, computed: Sequence[Column], stored: Sequence[Column
     for name in DefaultExpressions(stored).in_order(list(waiting)):
         column = waiting.pop(name)
         known = [each for each in stored if each.name not in waiting and each != column]
-        node = cast(parse_expression(column.default), parse_type(column.type))
+        node = cast_node(parse_expression(column.default), parse_type(column.type))
         expression = compile_node(node, known, allow_nondeterministic=True)
         sql = f"SELECT *, {expression.duckdb_sql} AS {duckdb_name(name)} FROM ({sql})"  # noqa: S608
     return sql

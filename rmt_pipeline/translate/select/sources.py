@@ -28,7 +28,7 @@ from rmt_pipeline.syntax.nodes import (
     TableExpression,
     TableFunction,
 )
-from rmt_pipeline.syntax.special_forms import cast
+from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.base.typed import (
     ELEMENT,
@@ -145,7 +145,7 @@ def _table(source: NamedTable, scope: QueryScope) -> From:
     ]
     for each in found.columns:
         if each.default_kind == "ALIAS":
-            node = cast(parse_expression(each.default), parse_type(each.type))
+            node = cast_node(parse_expression(each.default), parse_type(each.type))
             computed = scope.expression(node, fields)
             fields.append(Field(each.name, computed, qualifiers, in_star=False))
     return From(f"{found.sql} AS {name}", tuple(fields))
