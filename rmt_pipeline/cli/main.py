@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rmt_pipeline import __version__
 from rmt_pipeline.cli.mutations import mutations
 from rmt_pipeline.protocol.errors import RmtError, UserError
 
@@ -32,6 +33,12 @@ WORK_UNTIL_IDLE_S = 3.0
 ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="A name in [servers].")]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rmt_pipeline {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     context: typer.Context,
@@ -42,7 +49,14 @@ def _options(
             "ZooKeeper and two servers below ./rmt-data."
         ),
     ] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
+    del version  # printed, and then nothing else is done
     context.obj = config
 
 

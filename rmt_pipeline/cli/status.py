@@ -26,9 +26,10 @@ REASONS_MAX = 5
 
 
 def run_status(config: Config, only: str | None) -> int:
-    """Print it. The exit status is 1 when a server is down or a table may not be written.
+    """Print it. The exit status is 1 when a server is down, a table may not be written, or what a
+    server has can't be looked at, which does not keep the others from being shown.
 
-    Raises ZooKeeperUnreachable, UserError for an unknown server.
+    Raises UserError for an unknown server.
     """
     servers = [config.server(only)] if only else list(config.servers.values())
     healthy = True
@@ -36,19 +37,30 @@ def run_status(config: Config, only: str | None) -> int:
         health = _health(server)
         print(f"server {server.name}: {_server_words(server, health)}")
         healthy &= health is not None and health["status"] == "ok"
-        with closing(ServerContext.open(config, server.name, purpose="status")) as context:
-            tables = context.tables()
-            if not tables:
-                print("  no tables")
-            for table in tables:
-                try:
-                    context.keeper(PROBE_TIMEOUT_S)
-                    lines = list(_table_lines(table, health))
-                except ZooKeeperUnreachable as error:
-                    healthy, lines = False, _lines_without_zookeeper(table, error)
-                for line in lines:
-                    print(f"  {line}")
+        try:
+            healthy &= _print_tables(config, server, health)
+        except RmtError as error:
+            print(f"  its tables can't be looked at: {error.code}. {error}")
+            healthy = False
     return 0 if healthy else 1
+
+
+def _print_tables(config: Config, server: ServerConfig, health: dict[str, Any] | None) -> bool:
+    """Whether ZooKeeper could be asked about all of them."""
+    asked = True
+    with closing(ServerContext.open(config, server.name, purpose="status")) as context:
+        tables = context.tables()
+        if not tables:
+            print("  no tables")
+        for table in tables:
+            try:
+                context.keeper(PROBE_TIMEOUT_S)
+                lines = list(_table_lines(table, health))
+            except ZooKeeperUnreachable as error:
+                asked, lines = False, _lines_without_zookeeper(table, error)
+            for line in lines:
+                print(f"  {line}")
+    return asked
 
 
 def run_reload(config: Config, name: str) -> int:

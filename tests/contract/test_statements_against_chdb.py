@@ -176,3 +176,65 @@ def _lines(text: str) -> list[list[object]]:
 def test_what_is_nested_too_deeply_is_refused_by_name(texts, statement, deep):
     with pytest.raises(UserError):
         texts.execute(statement.format(deep=deep))
+
+
+# --- what tools ask first ---
+
+INFO = "(a Int32, b Nullable(String) DEFAULT 'x' COMMENT 'c', e Array(UInt8))"
+INFORMATION = [
+    (
+        "SELECT column_name, ordinal_position, column_default, is_nullable, data_type, column_comment,"
+        " column_type, table_schema, table_catalog FROM information_schema.columns"
+        " WHERE table_name = 'info' ORDER BY ordinal_position"
+    ),
+    (
+        "SELECT COLUMN_NAME, IS_NULLABLE FROM INFORMATION_SCHEMA.COLUMNS"
+        " WHERE TABLE_SCHEMA = currentDatabase() AND TABLE_NAME = 'info' ORDER BY COLUMN_NAME"
+    ),
+    (
+        "SELECT table_catalog, table_schema, table_name, table_type, table_rows, table_comment"
+        " FROM information_schema.tables WHERE table_name = 'info'"
+    ),
+    "SELECT TABLE_ROWS FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_NAME = 'info'",
+    (
+        "SELECT table_type, table_rows FROM information_schema.tables"
+        " WHERE table_schema = 'system' AND table_name = 'one'"
+    ),
+    (
+        "SELECT catalog_name, schema_name, schema_owner, sql_path FROM information_schema.schemata"
+        " WHERE schema_name IN ('default', 'system') ORDER BY schema_name"
+    ),
+    "SELECT count() FROM INFORMATION_SCHEMA.SCHEMATA WHERE SCHEMA_NAME = 'nowhere'",
+    "SELECT count() > 0 FROM system.build_options WHERE name = 'VERSION_FULL'",
+    (
+        "SELECT name, value FROM system.build_options WHERE name IN ('SYSTEM', 'SYSTEM_PROCESSOR')"
+        " ORDER BY name"
+    ),
+    "SELECT count() > 100 FROM system.settings",
+    "SELECT name FROM system.settings WHERE name IN ('max_block_size', 'max_threads') ORDER BY 1",
+    "SELECT count() > 100 FROM system.functions",
+]
+
+
+@pytest.mark.parametrize("query", INFORMATION)
+def test_what_tools_ask_first_answers_as_clickhouse_does(session, query):
+    create(
+        session,
+        f"CREATE TABLE info {INFO} ENGINE = ReplicatedMergeTree ORDER BY a COMMENT 'about it'",
+    )
+    connection().query(
+        f"CREATE OR REPLACE TABLE info {INFO} ENGINE = MergeTree ORDER BY a COMMENT 'about it'"
+    )
+    for execute in (session.execute, connection().query):
+        execute("INSERT INTO info (a) VALUES (1), (2)")
+    found = [[None if x is None else str(x) for x in row] for row in rows(session, query)]
+    wanted = _lines(ask(query, "JSONCompactEachRow"))
+    assert found == [[None if x is None else str(x) for x in row] for row in wanted]
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT * FROM information_schema.nothing", "SELECT * FROM system.nothing"]
+)
+def test_a_system_table_that_is_none_is_refused_with_those_that_are(session, query):
+    with pytest.raises(UserError, match=r"there is no table .*\.nothing; there are: "):
+        session.execute(query)

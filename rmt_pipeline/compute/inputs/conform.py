@@ -3,7 +3,7 @@
     conform(data, definition.columns, settings=QuerySettings())
 
 `data` is a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or Polars DataFrame,
-a list of dicts, or a file: `ParquetFile`, `CsvFile`, `TsvFile`, `JsonLinesFile`.
+a list of dicts, or a file: `ParquetFile`, `ArrowFile`, `CsvFile`, `TsvFile`, `JsonLinesFile`.
 """
 
 import codecs
@@ -21,7 +21,7 @@ import pyarrow as pa
 from rmt_pipeline.compute.inputs.columns import InputSettings, InsertColumns
 from rmt_pipeline.compute.inputs.csv import CsvText, csv_source
 from rmt_pipeline.compute.inputs.json import JsonLinesText, json_source
-from rmt_pipeline.compute.inputs.memory import parquet_source, source_of
+from rmt_pipeline.compute.inputs.memory import arrow_source, parquet_source, source_of
 from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance
 from rmt_pipeline.compute.inputs.tsv import TsvText, tsv_source
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData, UnknownFormat, UserError
@@ -44,6 +44,14 @@ class ParquetFile:
 
     With `content`, that is read instead, and `path` is what it is called in errors.
     """
+
+    path: str | os.PathLike[str]
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFile:
+    """Arrow IPC, as files or streams; path and content as ParquetFile."""
 
     path: str | os.PathLike[str]
     content: bytes | None = None
@@ -76,14 +84,17 @@ class TsvFile:
 
 @dataclass(frozen=True, slots=True)
 class JsonLinesFile:
-    """Files with one JSON object per line; path and content as ParquetFile."""
+    """Files with one JSON object per line, or, if `compact`, one array of the values of the
+    insert's columns; path and content as ParquetFile.
+    """
 
     path: str | os.PathLike[str]
     content: bytes | None = None
     compression: str = ""
+    compact: bool = False
 
 
-File = ParquetFile | CsvFile | TsvFile | JsonLinesFile
+File = ParquetFile | ArrowFile | CsvFile | TsvFile | JsonLinesFile
 
 
 def file_of_format(
@@ -96,16 +107,21 @@ def file_of_format(
     match name.lower():
         case "parquet":
             return ParquetFile(path, content)
+        case "arrow" | "arrowstream":
+            return ArrowFile(path, content)
         case "csv" | "csvwithnames" as csv:
             return CsvFile(path, csv.endswith("names"), content, compression)
         case "tsv" | "tabseparated" | "tsvwithnames" | "tabseparatedwithnames" as tsv:
             return TsvFile(path, tsv.endswith("names"), content, compression)
         case "jsoneachrow" | "jsonlines" | "ndjson":
             return JsonLinesFile(path, content, compression)
+        case "jsoncompacteachrow":
+            return JsonLinesFile(path, content, compression, compact=True)
         case _:
             raise UnknownFormat(
                 f"{name} is no format that can be inserted; there are CSV, CSVWithNames, "
-                "TabSeparated (TSV), TabSeparatedWithNames, JSONEachRow, Parquet and Values"
+                "TabSeparated (TSV), TabSeparatedWithNames, JSONEachRow, JSONCompactEachRow, "
+                "Parquet, Arrow, ArrowStream and Values"
             )
 
 
@@ -198,6 +214,9 @@ def _source(
     if isinstance(file, ParquetFile):
         content = None if file.content is None else pa.BufferReader(file.content)
         return parquet_source(path, content or path)
+    if isinstance(file, ArrowFile):
+        content = None if file.content is None else pa.BufferReader(file.content)
+        return arrow_source(path, content or path)
     opened = partial(_open, path, file, settings.input_format_encoding)
     match file:
         case CsvFile():
@@ -210,7 +229,8 @@ def _source(
         case JsonLinesFile():
             types = {name: plan.type_of(name) for name in plan.names}
             skips = settings.input_format_skip_unknown_fields
-            return json_source(JsonLinesText(path, opened, types, tolerance, skips))
+            names = plan.accepted if file.compact else None
+            return json_source(JsonLinesText(path, opened, types, tolerance, skips, names))
 
 
 def _csv_text(

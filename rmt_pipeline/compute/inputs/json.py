@@ -8,7 +8,7 @@ that matters is read by Python.
 import io
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -29,7 +29,8 @@ _types = pa.types
 @dataclass(frozen=True, slots=True)
 class JsonLinesText:
     """`open` gives the bytes from the start, uncompressed. `types` are of the columns known;
-    keys of other columns are left out when `skips_unknown`, and end in an error else.
+    keys of other columns are left out when `skips_unknown`, and end in an error else. With `names`
+    a line is an array of their values.
     """
 
     name: str
@@ -37,6 +38,7 @@ class JsonLinesText:
     types: Mapping[str, DataType]
     tolerance: Tolerance
     skips_unknown: bool = False
+    names: Sequence[str] | None = None
 
 
 def json_source(text: JsonLinesText) -> InputSource:
@@ -45,7 +47,7 @@ def json_source(text: JsonLinesText) -> InputSource:
 
 
 def _rows(text: JsonLinesText) -> Iterator[InputRows]:
-    schema = _schema(text.types)
+    schema = _schema(text.types) if text.names is None else None
     line = 1
     with text.open() as stream:
         for block in blocks_of_lines(stream, BLOCK_BYTES):
@@ -122,6 +124,13 @@ def _parsed(text: JsonLinesText, number: int, content: bytes) -> Mapping[str, An
         raise BadValue(
             f"{text.name} line {number} is not JSON: {error}. Nothing was inserted"
         ) from error
+    if text.names is not None:
+        if not isinstance(row, list) or len(row) != len(text.names):
+            raise BadValue(
+                f"{text.name} line {number} is not an array of {len(text.names)} values "
+                f"({', '.join(text.names)}): {content[:100]!r}. Nothing was inserted"
+            )
+        return dict(zip(text.names, row, strict=True))
     if not isinstance(row, dict):
         raise BadValue(
             f'{text.name} line {number} is not an object {{"column": value, …}}: '

@@ -59,6 +59,28 @@ def _parquet_batches(name: str, file: Any) -> Iterator[pa.RecordBatch]:
         ) from error
 
 
+def arrow_source(name: str, file: Any) -> InputSource:
+    """`file` as for Parquet. Raises IncorrectData when it is no Arrow file and no stream."""
+    return InputSource(
+        name, _arrow_rows(_ipc_batches(name, file), name), nulls_become_defaults=True
+    )
+
+
+def _ipc_batches(name: str, file: Any) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.input_stream(file, compression=None) as stream:
+            data = stream.read()
+        if bytes(data[:6]) == b"ARROW1":
+            reader = pa.ipc.open_file(data)
+            yield from map(reader.get_batch, range(reader.num_record_batches))
+        else:
+            yield from pa.ipc.open_stream(data)
+    except (pa.ArrowException, OSError) as error:
+        raise IncorrectData(
+            f"{name} can't be read as Arrow: {error}. Nothing was inserted"
+        ) from error
+
+
 def _slices(data: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
     if isinstance(data, pa.Table) and data.num_rows > BATCH_ROWS:
         yield from data.to_batches(max_chunksize=BATCH_ROWS)

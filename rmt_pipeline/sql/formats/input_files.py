@@ -18,7 +18,7 @@ from rmt_pipeline.syntax.statements.nodes import FromFile, InlineRows
 
 HEAD_BYTES = 65_536
 SPOOL_BYTES = 32 << 20
-_JSON_LINES = {"jsoneachrow", "jsonlines", "ndjson"}
+_JSON_LINES = {"jsoneachrow", "jsonlines", "ndjson", "jsoncompacteachrow"}
 _SEPARATOR = re.compile(r"\s*,?\s*")
 
 _COMPRESSIONS = {"gz", "gzip", "zst", "zstd", "bz2", "lz4"}
@@ -30,6 +30,8 @@ _FORMATS = {
     "ndjson": "JSONEachRow",
     "parquet": "Parquet",
     "pq": "Parquet",
+    "arrow": "Arrow",
+    "arrows": "ArrowStream",
 }
 
 

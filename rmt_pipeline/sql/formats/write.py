@@ -1,4 +1,4 @@
-"""Answers as bytes: TSV, CSV, JSON and their kin, tables for people, Parquet.
+"""Answers as bytes: TSV, CSV, JSON and their kin, tables for people, Parquet and Arrow.
 
 Each text format is a generator of pieces, so that an answer of any size passes through in
 bounded memory. The formats are the original's, byte for byte where they can be; JSON leaves out
@@ -8,7 +8,7 @@ bounded memory. The formats are the original's, byte for byte where they can be;
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -97,8 +97,8 @@ ColumnTexts = Callable[[pa.Array, ResultColumn], Iterable[str]]
 def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
     """Write an answer to `out`. Raises UserError for a format that does not exist."""
     name = canonical_format(format_name)
-    if name == "Parquet":
-        _write_parquet(rows, out)
+    if name in _BINARY_FORMATS:
+        _BINARY_FORMATS[name](rows, out)
         return
     # FixedString bytes that are no UTF-8 were carried as surrogates.
     out.writelines(
@@ -108,7 +108,7 @@ def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
 
 def canonical_format(name: str) -> str:
     """The format's own name. Raises UserError with the names there are."""
-    known = {each.lower(): each for each in (*_TEXT_FORMATS, "Parquet")}
+    known = {each.lower(): each for each in (*_TEXT_FORMATS, *_BINARY_FORMATS)}
     found = known.get(_ALIASES.get(name.lower(), name).lower())
     if found is None:
         near = get_close_matches(name.lower(), known, n=1)
@@ -206,6 +206,11 @@ def _json_each_row(rows: Rows) -> Iterator[str]:
         yield "{" + ",".join(fields) + "}\n"
 
 
+def _json_compact_each_row(rows: Rows) -> Iterator[str]:
+    for texts in _row_texts(rows, _json_style(rows)):
+        yield f"[{', '.join(texts)}]\n"
+
+
 def _json(rows: Rows) -> Iterator[str]:
     keys = [f"\t\t\t{json_string(column.name)}: " for column in rows.columns]
 
@@ -255,6 +260,7 @@ _TEXT_FORMATS: dict[str, TextFormat] = {
     "CSVWithNames": _csv_with_names,
     "JSON": _json,
     "JSONCompact": _json_compact,
+    "JSONCompactEachRow": _json_compact_each_row,
     "JSONEachRow": _json_each_row,
     "Null": _null,
     "Pretty": pretty,
@@ -276,15 +282,39 @@ _ALIASES = {
 def _write_parquet(rows: Rows, out: BinaryIO) -> None:
     from pyarrow import parquet  # noqa: PLC0415  start-up: only this format needs it
 
-    schema = pa.schema([(column.name, column.type.arrow) for column in rows.columns])
-    _refuse_twins(rows.columns)
+    schema = _schema(rows.columns, "Parquet")
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
         for batch in rows.batches:
             writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
 
 
-def _refuse_twins(columns: Sequence[ResultColumn]) -> None:
+def _write_arrow(rows: Rows, out: BinaryIO) -> None:
+    _write_ipc(rows, pa.ipc.new_file, out)
+
+
+def _write_arrow_stream(rows: Rows, out: BinaryIO) -> None:
+    _write_ipc(rows, pa.ipc.new_stream, out)
+
+
+def _write_ipc(rows: Rows, new: Callable[[BinaryIO, pa.Schema], Any], out: BinaryIO) -> None:
+    schema = _schema(rows.columns, "Arrow")
+    with new(out, schema) as writer:
+        for batch in rows.batches:
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+
+
+def _schema(columns: Sequence[ResultColumn], format_name: str) -> pa.Schema:
     names = [column.name for column in columns]
     twins = sorted({name for name in names if names.count(name) > 1})
     if twins:
-        raise UserError(f"Parquet needs distinct names: {twins[0]!r} is there twice; use AS")
+        raise UserError(
+            f"{format_name} needs distinct names: {twins[0]!r} is there twice; use AS"
+        )
+    return pa.schema([(column.name, column.type.arrow) for column in columns])
+
+
+_BINARY_FORMATS: dict[str, Callable[[Rows, BinaryIO], None]] = {
+    "Arrow": _write_arrow,
+    "ArrowStream": _write_arrow_stream,
+    "Parquet": _write_parquet,
+}

@@ -130,24 +130,32 @@ class _Sources:
         found_in = database or self.session.database
         key = (found_in, name, final)
         if key not in self._known:
-            system = found_in == SYSTEM_DATABASE
-            self._known[key] = self._system(name) if system else self._table(*key)
+            if found_in == SYSTEM_DATABASE or found_in.lower() == "information_schema":
+                self._known[key] = self._system(found_in.lower(), name)
+            else:
+                self._known[key] = self._table(*key)
         return self._known[key]
 
-    def _system(self, name: str) -> Relation:
-        if name == "numbers":
+    def _system(self, database: str, name: str) -> Relation:
+        if name == "numbers" and database == SYSTEM_DATABASE:
             return NUMBERS
+        from rmt_pipeline.sql.system.information import (  # noqa: PLC0415  start-up
+            INFORMATION_SCHEMA,
+            INFORMATION_TABLES,
+        )
         from rmt_pipeline.sql.system.scope import SystemScope  # noqa: PLC0415  start-up
         from rmt_pipeline.sql.system.tables import SYSTEM_TABLES  # noqa: PLC0415  start-up
 
-        table = SYSTEM_TABLES.get(name)
+        is_information = database == INFORMATION_SCHEMA
+        tables = INFORMATION_TABLES if is_information else SYSTEM_TABLES
+        table = tables.get(name.lower() if is_information else name)
         if table is None:
-            known = ", ".join([*SYSTEM_TABLES, "numbers"])
-            raise UnknownTable(f"there is no table system.{name}; there are: {known}")
+            known = ", ".join([*tables, *([] if is_information else ["numbers"])])
+            raise UnknownTable(f"there is no table {database}.{name}; there are: {known}")
         settings = {**self.session.settings, **dict(self.settings)}
         scope = SystemScope(self.session.server, settings, self.query, SYSTEM_TABLES, self._ask)
         rows = rows_of(table.columns, table.rows(scope))
-        registered = f"system_{name}"
+        registered = f"{database}_{name}"
         self.tables[registered] = pa.Table.from_batches(rows.batches)
         columns = [Column(name, data_type) for name, data_type in table.columns]
         return Relation(f'"{registered}"', columns)

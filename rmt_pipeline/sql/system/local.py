@@ -1,7 +1,9 @@
 """System tables that are answered from the catalog and the configuration, without ZooKeeper."""
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
 
+from rmt_pipeline import __version__
 from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
@@ -44,8 +46,9 @@ TABLES: Columns = (
 )
 
 
-def tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    counted = scope.mentions("total_rows", "total_bytes", "active_parts")
+def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[object, ...]]:
+    """`counted`: rows and bytes are wanted, whatever the query names."""
+    counted = counted or scope.mentions("total_rows", "total_bytes", "active_parts")
     for definition in scope.server.catalog.definitions():
         totals: tuple[int | None, ...] = (None, None, None)
         if counted:
@@ -164,6 +167,25 @@ def _settings(
             setting.type,
             setting.default_text,
         )
+
+
+BUILD_OPTIONS: Columns = (("name", "String"), ("value", "String"))
+
+
+def build_options(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """What clients look for there: which program this is, and on what it runs."""
+    del scope
+    major, minor, patch = __version__.split(".")
+    yield "VERSION_FULL", f"rmt_pipeline {__version__}"
+    yield "VERSION_DESCRIBE", f"v{__version__}"
+    yield "VERSION_NAME", "rmt_pipeline"
+    yield "VERSION_MAJOR", major
+    yield "VERSION_MINOR", minor
+    yield "VERSION_PATCH", patch
+    yield "VERSION_STRING", __version__
+    yield "SYSTEM", platform.system()
+    yield "SYSTEM_PROCESSOR", platform.machine()
+    yield "PYTHON_VERSION", platform.python_version()
 
 
 MACROS: Columns = (("macro", "String"), ("substitution", "String"))

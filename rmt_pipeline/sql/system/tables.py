@@ -22,6 +22,7 @@ def _one(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 SYSTEM_TABLES: dict[str, SystemTable] = {
+    "build_options": SystemTable(local.BUILD_OPTIONS, local.build_options),
     "columns": SystemTable(local.COLUMNS, local.columns),
     "databases": SystemTable(local.DATABASES, local.databases),
     "functions": SystemTable(local.FUNCTIONS, local.functions),

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from rmt_pipeline import __version__
 from rmt_pipeline.cli import main as cli
 from rmt_pipeline.cli import merges as cli_merges
 from rmt_pipeline.cli.up import services, workspace_of
@@ -235,3 +236,23 @@ def test_up_without_a_workspace_says_so_before_it_starts_anything(
     assert status == 1
     assert "[dagster] workspace: there is no" in error
     assert remedy in error
+
+
+def test_the_version_is_told_at_once(rmt):
+    assert rmt("--version") == (0, f"rmt_pipeline {__version__}\n", "")
+
+
+def test_status_goes_on_when_one_server_cannot_be_looked_at(rmt, tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "server.json").write_text(
+        '{"format": 1, "server": "somebody", "cluster": "c", "id": "i"}'
+    )
+    status, out, err = rmt("status")
+    assert status == 1
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0].startswith("server r1: not running")
+    assert lines[1].startswith("  its tables can't be looked at: ")
+    assert "somebody" in lines[1]
+    assert lines[2].startswith("server r2: not running")
+    assert lines[3] == "  no tables"

@@ -175,6 +175,24 @@ def test_parquet_keeps_the_stored_types():
     assert table.schema.field("d").type == pa.timestamp("us", "UTC")
 
 
+@pytest.mark.parametrize(
+    ("name", "opened"), [("Arrow", pa.ipc.open_file), ("ArrowStream", pa.ipc.open_stream)]
+)
+def test_arrow_keeps_the_stored_types(name, opened):
+    out = io.BytesIO()
+    write_rows(answer(), name, out)
+    read = opened(out.getvalue()).read_all()
+    assert read.to_pylist() == pa.Table.from_batches(answer().batches).to_pylist()
+    assert read.schema.names == [column for column, _ in COLUMNS]
+    with pytest.raises(UserError, match="Arrow needs distinct names: 'x' is there twice"):
+        write_rows(rows_of([("x", "UInt8"), ("x", "UInt8")], [(1, 2)]), name, io.BytesIO())
+
+
+def test_compact_json_lines_are_the_originals():
+    found = text(answer(), "JSONCompactEachRow")
+    assert found.splitlines()[1] == ('[20, null, "2020-01-01 00:00:00", [], [2,"z"], 0]')
+
+
 def test_parquet_refuses_two_columns_of_one_name():
     twins = rows_of([("a", "UInt8"), ("a", "UInt8")], [(1, 2)])
     with pytest.raises(UserError, match="'a' is there twice"):

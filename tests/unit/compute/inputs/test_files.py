@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from rmt_pipeline.compute.inputs import csv as input_csv
 from rmt_pipeline.compute.inputs import json as input_json
 from rmt_pipeline.compute.inputs import tsv as input_tsv
-from rmt_pipeline.compute.inputs.conform import CsvFile, JsonLinesFile, TsvFile, file_of_format
+from rmt_pipeline.compute.inputs.conform import (
+    ArrowFile,
+    CsvFile,
+    JsonLinesFile,
+    TsvFile,
+    file_of_format,
+)
 from rmt_pipeline.protocol.errors import (
     BadValue,
     IncorrectData,
@@ -262,6 +268,34 @@ def test_parquet_within_a_statement() -> None:
     pq.write_table(TABLE, sink)
     file = file_of_format("Parquet", "the rows", content=sink.getvalue().to_pybytes())
     assert rows_of(file) == ROWS
+
+
+@pytest.mark.parametrize("name", ["Arrow", "ArrowStream"])
+def test_arrow_within_a_statement_or_in_a_file(tmp_path: Path, name: str) -> None:
+    sink = pa.BufferOutputStream()
+    new = pa.ipc.new_file if name == "Arrow" else pa.ipc.new_stream
+    with new(sink, TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=2)
+    content = sink.getvalue().to_pybytes()
+    assert rows_of(file_of_format(name, "the rows", content=content)) == ROWS
+    assert rows_of(ArrowFile(csv_file(tmp_path, content, "in.arrow"))) == ROWS
+    broken = file_of_format(name, "the rows", content=b"no arrow at all")
+    with pytest.raises(IncorrectData, match="the rows can't be read as Arrow"):
+        rows_of(broken)
+
+
+def test_compact_json_has_the_values_of_the_columns_in_their_order() -> None:
+    lines = '[1, "2013-07-01", "a", 1.5]\n[2, "2013-07-02", null, -2]\n'
+    file = file_of_format("JSONCompactEachRow", "the rows", content=lines.encode())
+    assert rows_of(file) == ROWS[:2]
+    some = file_of_format("JSONCompactEachRow", "the rows", content=b"[7]\n")
+    assert rows_of(some, (Column("id", "UInt8"), Column("b", "String")), given=["id"]) == [
+        {"id": 7, "b": ""}
+    ]
+    for wrong in (b"[1]\n", b'{"id":1}\n'):
+        file = file_of_format("JSONCompactEachRow", "the rows", content=wrong)
+        with pytest.raises(BadValue, match=r"the rows line 1 is not an array of 4 values"):
+            rows_of(file)
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
