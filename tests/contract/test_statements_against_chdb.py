@@ -183,8 +183,8 @@ def test_what_is_nested_too_deeply_is_refused_by_name(texts, statement, deep):
 INFO = "(a Int32, b Nullable(String) DEFAULT 'x' COMMENT 'c', e Array(UInt8))"
 INFORMATION = [
     (
-        "SELECT column_name, ordinal_position, column_default, is_nullable, data_type, column_comment,"
-        " column_type, table_schema, table_catalog FROM information_schema.columns"
+        "SELECT column_name, ordinal_position, column_default, is_nullable, data_type,"
+        " column_comment, column_type, table_schema, table_catalog FROM information_schema.columns"
         " WHERE table_name = 'info' ORDER BY ordinal_position"
     ),
     (
