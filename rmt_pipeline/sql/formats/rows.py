@@ -59,9 +59,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A statement that answers with no rows. `note` is for people, on standard error."""
+    """A statement that answers with no rows. `note` is for people, on standard error; `at_terminal`
+    only where somebody sits there.
+    """
 
     note: str = ""
+    at_terminal: str = ""
 
 
 Result = Rows | Done

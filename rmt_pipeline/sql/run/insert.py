@@ -54,7 +54,9 @@ def insert(session: SessionContext, statement: Insert) -> Done:
             case FromQuery() as query:
                 data = _query(session, query, statement, names, definition)
         result = table.insert(data, columns=names, settings=settings)
-    return Done("" if result.outcome is Outcome.INSERTED else result.words())
+    words = result.words()
+    is_plain = result.outcome is Outcome.INSERTED
+    return Done("" if is_plain else words, at_terminal=words)
 
 
 def _names(statement: Insert, definition: TableDefinition) -> list[str]:

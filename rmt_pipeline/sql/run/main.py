@@ -111,8 +111,9 @@ def _run_all(
 
 def _write(result: Result, format_name: str | None) -> None:
     if isinstance(result, Done):
-        if result.note:
-            sys.stderr.write(f"{result.note}\n")
+        note = result.note or (result.at_terminal if sys.stderr.isatty() else "")
+        if note:
+            sys.stderr.write(f"{note}\n")
         return
     from rmt_pipeline.sql.formats.write import write_rows  # noqa: PLC0415  start-up
 

@@ -62,6 +62,9 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
         sources.pinned.callback(connection.close)
         for name, table in sources.tables.items():
             connection.register(name, table)
+        if statement.explain:
+            with sources.pinned:
+                return _plan(connection, translated.sql, statement)
         reader = _run(connection, translated.sql, statement.text, sources)
     except BaseException:
         sources.pinned.close()
@@ -70,6 +73,13 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
     types = [column.type for column in columns]
     batches = _batches(reader, types, statement.text, sources)
     return Rows(columns, batches, statement.answer.format)
+
+
+def _plan(connection: duckdb.DuckDBPyConnection, sql: str, statement: SelectStatement) -> Rows:
+    """EXPLAIN: DuckDB's plan, which is what runs, line by line."""
+    ((_, plan),) = connection.execute(f"EXPLAIN {sql}").fetchall()
+    lines = [(line.rstrip(),) for line in plan.splitlines()]
+    return rows_of([("explain", "String")], lines, statement.answer.format)
 
 
 def _spill_directory(session: SessionContext) -> Path:

@@ -253,12 +253,14 @@ class Insert:
 class SelectStatement:
     """A query, without the FORMAT and SETTINGS that may stand at its end.
 
-    `text` is the query as typed, for messages.
+    `text` is the query as typed, for messages. `explain`: it is not asked for its rows, but for how
+    it would be carried out.
     """
 
     query: Query
     answer: Answer = field(default=Answer())
     text: str = field(default="", compare=False)
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ here or beside, and a line in a table below.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
 from rmt_pipeline.syntax.cursor import Cursor
@@ -38,7 +39,7 @@ Parser = Callable[[Cursor], Statement]
 
 _REFUSED = frozenset(
     (
-        "BACKUP", "EXCHANGE", "EXPLAIN", "GRANT", "MOVE", "RENAME", "RESTORE",
+        "BACKUP", "EXCHANGE", "GRANT", "MOVE", "RENAME", "RESTORE",
         "REVOKE", "TRUNCATE", "UNDROP", "UPDATE", "WATCH",
     )
 )  # fmt: skip
@@ -95,6 +96,16 @@ def _select(cursor: Cursor) -> SelectStatement:
     found = whole_query(cursor)
     text = cursor.source[start : cursor.last_end]
     return SelectStatement(found, answer_tail(cursor), text)
+
+
+def _explain(cursor: Cursor) -> SelectStatement:
+    """After EXPLAIN."""
+    cursor.take_words("PLAN")
+    if not (cursor.at("(") or cursor.at_word("SELECT", "WITH", "FROM")):
+        raise NotImplementedStatement(
+            f"EXPLAIN {_first_words(cursor, 1)} is not implemented: EXPLAIN [PLAN] SELECT … is"
+        )
+    return replace(_select(cursor), explain=True)
 
 
 def _only_piece(text: str) -> Piece:
@@ -212,6 +223,7 @@ def _alter(cursor: Cursor) -> Statement:
 
 
 _PARSERS: dict[str, Parser] = {
+    "EXPLAIN": _explain,
     "ALTER": _alter,
     "ATTACH": _attach,
     "CHECK": check,

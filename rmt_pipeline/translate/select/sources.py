@@ -300,10 +300,51 @@ def _merged(
 
 
 def _semi_join(join: Join, left: From, right: From, scope: QueryScope) -> From:
-    if join.kind not in {"LEFT", "INNER"}:
-        raise NotImplementedStatement("RIGHT SEMI and RIGHT ANTI JOIN are not supported")
+    """SEMI: each row that has a partner, with the columns of one of them. ANTI: each row that has
+    none, with the defaults of the other side's types. RIGHT is LEFT with the sides exchanged.
+    """
+    if join.kind == "FULL":
+        raise NotImplementedStatement(f"FULL {join.strictness} JOIN is not supported")
+    turned = join.kind == "RIGHT"
+    kept, other = (right, left) if turned else (left, right)
     condition = _on(join, left, right, scope)
-    return From(f"{left.sql} {join.strictness} JOIN {right.sql} ON {condition}", left.fields)
+    if join.strictness == "ANTI":
+        sql = f"{kept.sql} ANTI JOIN {other.sql} ON {condition}"
+        fields = tuple(replace(each, value=_default_of(each.value)) for each in other.fields)
+    else:
+        name = scope.new_name()
+        items = [f"{to_stored(each.value)} AS c{n}" for n, each in enumerate(other.fields)]
+        partner = f"SELECT {', '.join(items)} FROM {other.sql} WHERE {condition} LIMIT 1"  # noqa: S608
+        sql = f"{kept.sql} CROSS JOIN LATERAL ({partner}) AS {name}"
+        fields = tuple(
+            replace(each, value=from_stored(f"{name}.c{n}", each.value.type))
+            for n, each in enumerate(other.fields)
+        )
+    left_fields, right_fields = (fields, kept.fields) if turned else (kept.fields, fields)
+    if join.using:
+        left_fields, right_fields = _with_keys_once(join, left_fields, right_fields, turned)
+    return From(sql, left_fields + right_fields)
+
+
+def _default_of(value: Typed) -> Typed:
+    return from_stored(stored_default(value.type), value.type)
+
+
+def _with_keys_once(
+    join: Join, left: tuple[Field, ...], right: tuple[Field, ...], turned: bool
+) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
+    """With USING the keys are there once, from the side whose rows are kept."""
+    if turned:
+        left = tuple(
+            replace(each, value=_field(each.name, right).value)
+            if each.name in join.using
+            else each
+            for each in left
+        )
+    hidden = (
+        replace(each, in_star=each.in_star and each.name not in join.using) for each in right
+    )
+    return left, tuple(hidden)
 
 
 def _one_of_each(join: Join, right: From, scope: QueryScope) -> From:

@@ -309,7 +309,8 @@ def test_an_insert_can_take_a_file_or_a_query():
         ("CREATE TABLE t (a Int8, CONSTRAINT c CHECK a > 0) ENGINE = E", "CONSTRAINT"),
         ("CREATE TABLE t (a Int8) ENGINE = E ORDER BY a DESC", "DESC"),
         ("SELECT 1 INTO OUTFILE 'x'", "INTO OUTFILE"),
-        ("EXPLAIN SELECT 1", "EXPLAIN SELECT"),
+        ("EXPLAIN SYNTAX SELECT 1", "EXPLAIN SYNTAX"),
+        ("EXPLAIN ALTER TABLE t DROP COLUMN c", "EXPLAIN ALTER"),
     ],
 )
 def test_a_statement_of_the_original_that_is_missing_is_refused_by_name(text, name):

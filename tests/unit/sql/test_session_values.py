@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmt_pipeline import __version__
-from rmt_pipeline.protocol.errors import UnknownSetting, UserError
+from rmt_pipeline.protocol.errors import UnknownSetting, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.settings.neutral import (
 from rmt_pipeline.protocol.settings.query import ALIASES, QUERY_SETTINGS, QuerySettings
 from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS, TableSettings
+from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run.session import Session
 from tests.support.local_session import create, local_session, rows
 
@@ -142,3 +143,32 @@ def test_a_query_may_be_given_less_memory(session):
     with pytest.raises(UserError) as refused:
         rows(session, f"{query} SETTINGS max_memory_usage = 4000000, max_threads = 1")
     assert refused.value.code == "MEMORY_LIMIT_EXCEEDED"
+
+
+# --- EXPLAIN, and what an INSERT says ---
+
+
+def test_explain_shows_the_plan_and_reads_nothing(session):
+    create(
+        session, "CREATE TABLE t (d String, n UInt8) ENGINE = ReplicatedMergeTree ORDER BY n"
+    )
+    session.execute("INSERT INTO t VALUES ('a', 1), ('b', 2)")
+    for explain in ("EXPLAIN", "EXPLAIN PLAN"):
+        plan = "\n".join(
+            str(line)
+            for (line,) in rows(session, f"{explain} SELECT d FROM t WHERE n > 1 LIMIT 3")
+        )
+        assert "READ_PARQUET" in plan
+        assert "n>1" in plan.replace(" ", "").replace('"', "")
+    assert rows(session, "EXPLAIN SELECT throwIf(1, 'not run') FROM t")
+    with pytest.raises(UnknownTable, match="nowhere"):
+        session.execute("EXPLAIN SELECT 1 FROM nowhere")
+
+
+def test_an_insert_tells_its_rows_where_somebody_sits(session):
+    create(
+        session, "CREATE TABLE t (d String, n UInt8) ENGINE = ReplicatedMergeTree ORDER BY n"
+    )
+    done = session.execute("INSERT INTO t VALUES ('a', 1), ('b', 2)")
+    assert isinstance(done, Done)
+    assert (done.note, done.at_terminal) == ("", "inserted 2 rows as 1 parts")
