@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.log.codec import decode
-from rmt_pipeline.protocol.log.entry import GetPart, MergeParts, virtual_parts
+from rmt_pipeline.protocol.log.entry import GetPart, MergeParts, MutatePart, virtual_parts
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.nodes.records import Claim
@@ -191,6 +191,8 @@ class Watchman:
         plan = QueueView(entries, claims, parts).plan(Facts(), len(entries))
         running = {*claims, *(node for node, _ in plan.run)}
         named = {str(part) for _, entry in entries for part in virtual_parts(entry)}
+        # A piece of a mutation is called by its source, which may have gone: then it is fetched.
+        named |= {str(entry.source) for _, entry in entries if isinstance(entry, MutatePart)}
         named |= {str(part) for claim in claims.values() for part in claim.parts}
         named |= {str(part) for part in parts}
         for node, reason in plan.wait:
