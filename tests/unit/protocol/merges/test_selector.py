@@ -74,6 +74,17 @@ def test_the_cheapest_range_per_part_saved_wins() -> None:
     assert isclose(found.score, (6 * MIB + 6 * FIXED_COST_BYTES) / 4.1)
 
 
+def test_what_a_run_could_be_without_limits_does_not_hide_a_better_one() -> None:
+    """P18. Ten parts of the first would be the cheapest, three are all that is allowed; three of
+    the second are cheaper, by little.
+    """
+    settings = SelectorSettings(base=1.0, parts_max=10)
+    almost = run([6 * MIB] * 3, partition="b")
+    found = select_merge([run([6 * MIB + MIB // 2] * 10), almost], settings, 20 * MIB)
+    assert found is not None
+    assert found.parts == tuple(almost)
+
+
 def test_no_more_parts_and_bytes_than_allowed() -> None:
     """P18."""
     assert chosen([MIB] * 20, SelectorSettings(parts_max=7)) == list(range(7))
