@@ -80,6 +80,11 @@ def definition_of(sql: str) -> TableDefinition:
         raise UserError(
             f"rmt_table takes a CREATE TABLE statement, not {type(statement).__name__}"
         )
+    if statement.syntax is None or not statement.syntax.columns or statement.query is not None:
+        raise UserError(
+            "rmt_table takes a CREATE TABLE statement that says all of the table: columns and"
+            " engine, without AS"
+        )
     return define_table(statement.table, statement.syntax, DEFAULT_DATABASE)
 
 

@@ -175,6 +175,14 @@ class BadValue(UserError):
     code = "CANNOT_PARSE_TEXT"
 
 
+class BadDate(BadValue):
+    code = "CANNOT_PARSE_DATE"
+
+
+class BadTime(BadValue):
+    code = "CANNOT_PARSE_DATETIME"
+
+
 class UnequalArrays(BadValue):
     """Arrays of one group of Nested have different lengths in a row."""
 

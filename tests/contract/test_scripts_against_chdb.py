@@ -315,7 +315,47 @@ DROP TABLE p;
 CREATE TABLE p (k Int64) ENGINE = MergeTree ORDER BY k;
 SELECT count() FROM p;
 """
+LIKE = """
+CREATE TABLE a (k Int64, x Int8 DEFAULT 'abc') ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE b (k Int64, x DateTime DEFAULT 'abc') ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE c (k Int64, x Date DEFAULT 'abc') ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE d (k Int64, x String DEFAULT 'abc', y Int8) ENGINE = ReplicatedMergeTree ORDER BY k;
+ALTER TABLE d ADD COLUMN z Int8 DEFAULT 'abc';
+ALTER TABLE d ADD COLUMN z DateTime DEFAULT 'abc';
+ALTER TABLE d ADD COLUMN z Date DEFAULT 'abc';
+ALTER TABLE d MODIFY COLUMN x UInt64;
+ALTER TABLE d MODIFY COLUMN x DateTime;
+ALTER TABLE d DROP COLUMN k;
+CREATE TABLE d2 AS d;
+DESCRIBE d2;
+CREATE TABLE d3 AS d ENGINE = ReplicatedMergeTree ORDER BY x;
+DESCRIBE d3;
+CREATE TABLE d4 ENGINE = ReplicatedMergeTree ORDER BY number
+    AS SELECT number, toString(number) AS s FROM numbers(3);
+DESCRIBE d4;
+SELECT * FROM d4 ORDER BY number;
+CREATE TABLE d5 (a Int8, b String) ENGINE = ReplicatedMergeTree ORDER BY a
+    AS SELECT number, toString(number) AS s FROM numbers(3);
+SELECT * FROM d5 ORDER BY a;
+CREATE TABLE d6 AS d5 ENGINE = MergeTree ORDER BY b AS SELECT a + 1, b FROM d5;
+CREATE TABLE d4 ENGINE = ReplicatedMergeTree ORDER BY number AS SELECT 1 AS number;
+CREATE TABLE IF NOT EXISTS d4 ENGINE = ReplicatedMergeTree ORDER BY number AS SELECT 1 AS number;
+SELECT count() FROM d4;
+CREATE TABLE d7 AS nosuch;
+CREATE TABLE d8 ENGINE = ReplicatedMergeTree ORDER BY n AS SELECT nosuch AS n;
+CREATE TABLE d9 ENGINE = ReplicatedMergeTree ORDER BY tuple() EMPTY AS SELECT 1 AS n;
+SELECT count() FROM d9;
+INSERT INTO d SELECT 1;
+INSERT INTO d VALUES (1, 'a', 1), (1, 'a', 1), (1, 'b', 1);
+OPTIMIZE TABLE d FINAL DEDUPLICATE BY * EXCEPT (k, x, y);
+OPTIMIZE TABLE d FINAL DEDUPLICATE BY COLUMNS('nosuch');
+OPTIMIZE TABLE d FINAL DEDUPLICATE BY COLUMNS('k|y|x');
+SELECT count() FROM d;
+OPTIMIZE TABLE d FINAL DEDUPLICATE BY * EXCEPT x;
+SELECT count() FROM d;
+"""
 SCRIPTS = {
+    "tables like others, and what is equal": LIKE,
     "what is shown of a table": SHOWN,
     "engines of one copy": PLAIN,
     "columns that parts lack": LACKING,
@@ -327,6 +367,7 @@ SCRIPTS = {
     "nested columns as a whole": WHOLE,
 }
 OTHER_CODES = {
+    "tables like others, and what is equal": ("AS nosuch",),
     "what is shown of a table": ("INDEX i nosuch", "e7", "e6 "),
     "the sorting key and TTL": ("nosuch",),
     "types of key columns": ("d UInt16",),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rmt_pipeline.protocol.errors import BadDate, BadTime, BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.protocol.ttl import TtlRule
 
@@ -37,3 +38,20 @@ def evaluated(expressions: Sequence["Expression"], table: pa.Table) -> list[pa.A
     from rmt_pipeline.translate.evaluate import evaluate  # noqa: PLC0415  start-up: slow
 
     return evaluate(expressions, table)
+
+
+def check_constant_default(column: Column, columns: Sequence[Column]) -> None:
+    """A default that uses no column can be one of the column's values, or never. Raises BadValue,
+    or what it is of dates and times.
+    """
+    cast = compiled(f"CAST({column.default} AS {column.type})", columns)
+    if cast.columns_used:
+        return
+    try:
+        evaluated([cast], pa.table({"": pa.nulls(1, pa.int8())}))
+    except BadValue as error:
+        kind = BadTime if cast.type.is_time else BadDate if cast.type.is_date else BadValue
+        raise kind(
+            f"column {column.name} is {column.type}, and its {column.default_kind} "
+            f"{column.default} can't become that: {error}. Give it another default with its type"
+        ) from error

@@ -4,10 +4,8 @@ whether a mutation holds it up, and whether the values that are here can become 
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from rmt_pipeline.compute.read.convert import try_conversions
-from rmt_pipeline.compute.rows.computed import compiled, evaluated
+from rmt_pipeline.compute.rows.computed import check_constant_default, compiled
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.protocol.alter.commands import (
     AlterCommand,
@@ -67,21 +65,7 @@ def _check_default(column: Column, columns: Sequence[Column]) -> None:
     expression = compiled(column.default, columns)
     if column.name in expression.columns_used:
         raise UserError(f"the default of column {column.name} uses the column itself")
-    cast = compile_expression(
-        f"CAST({column.default} AS {column.type})", columns, allow_nondeterministic=True
-    )
-    if not cast.columns_used:
-        try:
-            evaluated([cast], _one_row())
-        except UserError as error:
-            raise UserError(
-                f"column {column.name} is {column.type}, and its {column.default_kind} "
-                f"{column.default} can't become that: {error}. MODIFY its default with its type"
-            ) from error
-
-
-def _one_row() -> pa.Table:
-    return pa.table({"": pa.nulls(1, pa.int8())})
+    check_constant_default(column, columns)
 
 
 def _check_key(text: str, definition: TableDefinition, *, nullable: bool) -> None:

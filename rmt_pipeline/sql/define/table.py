@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rmt_pipeline.compute.rows.computed import check_constant_default
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.protocol.errors import (
     BadTtl,
@@ -129,6 +130,9 @@ def _columns(given: Sequence[ColumnSyntax]) -> tuple[Column, ...]:
         raise UserError("a table has at least one column that is stored")
     computed = [c.name for c in columns if c.default and c.default_kind != "ALIAS"]
     DefaultExpressions(columns).in_order(computed)  # raises when they wait for each other
+    for column in columns:
+        if column.default:
+            check_constant_default(column, columns)
     return columns
 
 

@@ -29,6 +29,10 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.syntax.types import parse_type
 
 
+class WrongNumberOfColumns(UserError):
+    code = "NUMBER_OF_COLUMNS_DOESNT_MATCH"
+
+
 def insert(session: SessionContext, statement: Insert) -> Done:
     """All rows or none. The note says when they were there already, and since when.
 
@@ -143,7 +147,7 @@ def _query(
 
     rows = select(session, SelectStatement(query.query, text=query.text))
     if len(rows.columns) != len(names):
-        raise UserError(
+        raise WrongNumberOfColumns(
             f"INSERT INTO {statement.table} wants {len(names)} columns ({', '.join(names)}),"
             f" and the query gives {len(rows.columns)}"
         )

@@ -17,6 +17,7 @@ from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.sql.formats.rows import Done, Result
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.statements.split import Piece, split
 
@@ -107,6 +108,16 @@ def _run_all(
             _report(error, piece)
             if piece is None or not ignore_error:
                 return status
+            if _is_set(piece):
+                sys.stderr.write(
+                    "The rest of the script is not carried out: it was to run with these settings\n"
+                )
+                return status
+
+
+def _is_set(piece: Piece) -> bool:
+    """What a SET guards, `insert_quorum` say, does not run unguarded."""
+    return Cursor(piece.source, piece.start, piece.stop).at_word("SET")
 
 
 def _write(result: Result, format_name: str | None) -> None:

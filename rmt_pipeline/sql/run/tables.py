@@ -17,14 +17,20 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.syntax.nodes import Derived, Literal, Select, Star
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     AttachTable,
+    ColumnSyntax,
     CreateDatabase,
     CreateTable,
     DetachTable,
     DropDatabase,
     DropTable,
+    Insert,
+    SelectStatement,
+    TableName,
+    TableSyntax,
 )
 from rmt_pipeline.system import EventWaker
 
@@ -46,7 +52,7 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
 
     definition = define_table(
         statement.table,
-        statement.syntax,
+        _syntax(session, statement),
         session.database,
         flatten_nested=session.query_settings().flatten_nested,
         session=tuple(session.session_values().items()),
@@ -57,7 +63,54 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
     if not created:
         return Done(f"table {definition.full_name} exists already")
     done = _wait_active(session, definition.database, definition.name)
+    if statement.query is not None and not statement.is_empty:
+        from rmt_pipeline.sql.run.insert import insert  # noqa: PLC0415  start-up
+
+        insert(session, Insert(statement.table, None, statement.query))
     return replace(done, note="\n".join(filter(None, (done.note, _unused(definition)))))
+
+
+def _syntax(session: SessionContext, statement: CreateTable) -> TableSyntax:
+    """What is typed, with the columns of another table or of a query. Raises UnknownTable."""
+    given = statement.syntax
+    if statement.like is not None:
+        found = _syntax_of(session, statement.like)
+        if given is None:
+            return found
+        return replace(
+            given, columns=found.columns, indices=found.indices, projections=found.projections
+        )
+    assert given is not None
+    if given.columns or statement.query is None:
+        return given
+    from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up
+
+    query = statement.query
+    nothing = Select((Star(),), source=Derived(query.query), limit=Literal(0, "0"))
+    rows = select(session, SelectStatement(nothing, text=query.text))
+    for _ in rows.batches:  # none, and the parts are let go
+        pass
+    columns = tuple(ColumnSyntax(column.name, column.type) for column in rows.columns)
+    return replace(given, columns=columns)
+
+
+def _syntax_of(session: SessionContext, table: TableName) -> TableSyntax:
+    """What makes a table like this one, at a path of its own: the server's default."""
+    from rmt_pipeline.sql.define.engine import (  # noqa: PLC0415  start-up
+        DEFAULT_REPLICA,
+        DEFAULT_ZOOKEEPER_PATH,
+    )
+    from rmt_pipeline.sql.define.show_create import create_query  # noqa: PLC0415  start-up
+    from rmt_pipeline.syntax.statements.parse import parse  # noqa: PLC0415  start-up
+
+    other = session.server.catalog.definition(session.database_of(table), table.name)
+    engine = replace(
+        other.engine, typed_path=DEFAULT_ZOOKEEPER_PATH, typed_replica=DEFAULT_REPLICA
+    )
+    shown = parse(create_query(replace(other, engine=engine)))
+    assert isinstance(shown, CreateTable)
+    assert shown.syntax is not None
+    return shown.syntax
 
 
 def _unused(definition: TableDefinition) -> str:

@@ -22,6 +22,7 @@ from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.tables import ACTIVE_WAIT_S
 from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
+    ColumnsChosen,
     Optimize,
     SystemDropReplica,
     SystemFlushLogs,
@@ -61,6 +62,34 @@ def upkeep(
             assert_never(statement)
 
 
+class NoColumns(UserError):
+    """What chooses columns has chosen none."""
+
+    code = "EMPTY_LIST_OF_COLUMNS_QUERIED"
+
+
+def _deduplicated(
+    given: tuple[str, ...] | ColumnsChosen, definition: TableDefinition
+) -> tuple[str, ...]:
+    if not isinstance(given, ColumnsChosen):
+        return given
+    # For start-up time.
+    from rmt_pipeline.translate.select.items import matching  # noqa: PLC0415  start-up: DuckDB
+
+    names = [column.name for column in definition.columns if column.is_stored]
+    for name in given.without:
+        if name not in names:
+            raise UnknownColumn(
+                f"DEDUPLICATE BY … EXCEPT {name}: {definition.full_name} has {', '.join(names)}"
+            )
+    chosen = matching(given.pattern, names) if given.pattern else [True] * len(names)
+    found = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
+    left = tuple(name for name in found if name not in given.without)
+    if not left:
+        raise NoColumns(f"DEDUPLICATE BY chooses no column; there are {', '.join(names)}")
+    return left
+
+
 def optimize(session: SessionContext, statement: Optimize) -> Done:
     """Assign merges and wait for them as `alter_sync` says (spec §6.7).
 
@@ -71,7 +100,8 @@ def optimize(session: SessionContext, statement: Optimize) -> Done:
     name = statement.table
     table = session.server.table(name.name, session.database_of(name))
     definition = table.definition
-    for column in statement.deduplicate_by:
+    columns = _deduplicated(statement.deduplicate_by, definition)
+    for column in columns:
         if definition.column(column) is None:
             known = ", ".join(each.name for each in definition.columns)
             raise UnknownColumn(f"DEDUPLICATE BY {column}: {definition.full_name} has {known}")
@@ -82,7 +112,7 @@ def optimize(session: SessionContext, statement: Optimize) -> Done:
         partition,
         final=statement.final,
         deduplicate=statement.deduplicate,
-        deduplicate_by=statement.deduplicate_by,
+        deduplicate_by=columns,
         settings=session.query_settings(statement.settings),
     )
     return Done()

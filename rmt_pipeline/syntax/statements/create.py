@@ -15,12 +15,14 @@ from rmt_pipeline.syntax.statements.nodes import (
     ColumnSyntax,
     CreateTable,
     ElementSyntax,
+    FromQuery,
     IndexSyntax,
     PrimaryKeySyntax,
     ProjectionSyntax,
+    TableName,
     TableSyntax,
 )
-from rmt_pipeline.syntax.statements.tail import table_name
+from rmt_pipeline.syntax.statements.tail import table_name, whole_query
 from rmt_pipeline.syntax.ttl import ttl_element
 from rmt_pipeline.syntax.types import read_type
 
@@ -40,7 +42,24 @@ def create_table(cursor: Cursor) -> CreateTable:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     table = table_name(cursor)
     _skip_uuid(cursor)
-    return CreateTable(table, _definition(cursor), if_not_exists)
+    like = None
+    if cursor.at_words("AS") and not cursor.at_query(1):
+        cursor.advance()
+        if cursor.at_mark(1, "("):
+            raise NotImplementedStatement(
+                "CREATE TABLE … AS a table function is not implemented"
+            )
+        like = table_name(cursor)
+        if cursor.at_end:
+            return CreateTable(table, None, if_not_exists, like)
+    syntax = _definition(cursor, like)
+    is_empty = cursor.take_words("EMPTY")
+    if like is not None or not cursor.take_words("AS"):
+        return CreateTable(table, syntax, if_not_exists, like)
+    start = cursor.current.start
+    found = whole_query(cursor)
+    text = cursor.source[start : cursor.last_end]
+    return CreateTable(table, syntax, if_not_exists, like, FromQuery(found, text), is_empty)
 
 
 def attach_table(cursor: Cursor) -> AttachTable:
@@ -50,7 +69,7 @@ def attach_table(cursor: Cursor) -> AttachTable:
     _skip_uuid(cursor)
     if cursor.at_end:
         return AttachTable(table, None, if_not_exists)
-    return AttachTable(table, _definition(cursor), if_not_exists)
+    return AttachTable(table, _definition(cursor, None), if_not_exists)
 
 
 def _skip_uuid(cursor: Cursor) -> None:
@@ -58,22 +77,23 @@ def _skip_uuid(cursor: Cursor) -> None:
         raise NotImplementedStatement("CREATE TABLE … UUID is not implemented: leave UUID out")
 
 
-def _definition(cursor: Cursor) -> TableSyntax:
-    if cursor.at_words("AS") or cursor.at_words("CLONE"):
-        raise NotImplementedStatement(
-            "CREATE TABLE … AS is not implemented: name the columns, then INSERT … SELECT"
-        )
-    cursor.expect("(")
-    syntax = _with_elements(cursor.list_of(_element, ")"), cursor)
+def _definition(cursor: Cursor, like: TableName | None) -> TableSyntax:
+    """Up to AS, which a query follows; without columns where another table or a query has them."""
+    if cursor.at_words("CLONE"):
+        raise NotImplementedStatement("CREATE TABLE … CLONE AS is not implemented")
+    if like is None and cursor.take("("):
+        syntax = _with_elements(cursor.list_of(_element, ")"), cursor)
+    elif like is not None or cursor.at_word(*_CLAUSES) or cursor.at_words("AS"):
+        syntax = TableSyntax((), "", ())
+    else:
+        raise cursor.expected("`(`, ENGINE or AS")
     given: set[str] = set()
     while not cursor.at_end:
         clause = cursor.current.upper
         if clause in given:
             raise cursor.expected(f"{clause} only once")
-        if clause == "AS":
-            raise NotImplementedStatement(
-                "CREATE TABLE … AS SELECT is not implemented: use INSERT … SELECT afterwards"
-            )
+        if clause in ("AS", "EMPTY"):
+            break
         if clause not in _CLAUSES:
             raise cursor.expected(
                 "ENGINE, ORDER BY, PARTITION BY, PRIMARY KEY, SAMPLE BY, TTL, SETTINGS, COMMENT"

@@ -90,13 +90,6 @@ class TableSyntax:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTable:
-    table: TableName
-    syntax: TableSyntax
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class AttachTable:
     """`syntax` is None for a table whose definition this server still has."""
 
@@ -236,6 +229,20 @@ class FromQuery:
     text: str = field(default="", compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """`like` is another table, whose columns it has, and whose engine too without a `syntax`. The
+    rows of `query` go in, unless `is_empty`; where no columns are given it has the query's.
+    """
+
+    table: TableName
+    syntax: TableSyntax | None
+    if_not_exists: bool = False
+    like: TableName | None = None
+    query: FromQuery | None = None
+    is_empty: bool = False
+
+
 InsertSource = ValuesText | InlineRows | FromFile | FromQuery
 
 
@@ -264,6 +271,14 @@ class SelectStatement:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnsChosen:
+    """`COLUMNS('regular expression')`, or `*` (""), with EXCEPT."""
+
+    pattern: str
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Optimize:
     """`deduplicate_by` is () for DEDUPLICATE over all columns."""
 
@@ -271,7 +286,7 @@ class Optimize:
     partition: Partition | None = None
     final: bool = False
     deduplicate: bool = False
-    deduplicate_by: tuple[str, ...] = ()
+    deduplicate_by: tuple[str, ...] | ColumnsChosen = ()
     cleanup: bool = False
     settings: Settings = ()
 

@@ -7,6 +7,7 @@ from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.nodes import (
     Background,
     CheckTable,
+    ColumnsChosen,
     Optimize,
     SyncReplicaMode,
     SystemDropReplica,
@@ -48,13 +49,16 @@ def check(cursor: Cursor) -> CheckTable:
     return CheckTable(table, part=part, answer=answer_tail(cursor))
 
 
-def _deduplicate_by(cursor: Cursor) -> tuple[str, ...]:
+def _deduplicate_by(cursor: Cursor) -> tuple[str, ...] | ColumnsChosen:
     if cursor.take("*"):
-        if cursor.at_words("EXCEPT"):
-            raise NotImplementedStatement(
-                "DEDUPLICATE BY * EXCEPT is not implemented: name the columns"
-            )
-        return ()
+        left_out = _left_out(cursor)
+        return ColumnsChosen("", left_out) if left_out else ()
+    if cursor.at_words("COLUMNS") and cursor.at_mark(1, "("):
+        cursor.advance()
+        cursor.advance()
+        pattern = cursor.string("a regular expression in single quotes")
+        cursor.expect(")")
+        return ColumnsChosen(pattern, _left_out(cursor))
     grouped = cursor.take("(")
     names = [cursor.identifier("the name of a column")]
     if cursor.at("("):
@@ -64,6 +68,15 @@ def _deduplicate_by(cursor: Cursor) -> tuple[str, ...]:
     if grouped:
         cursor.expect(")")
     return tuple(names)
+
+
+def _left_out(cursor: Cursor) -> tuple[str, ...]:
+    """After EXCEPT: one name, or several in parentheses."""
+    if not cursor.take_words("EXCEPT"):
+        return ()
+    if cursor.take("("):
+        return cursor.list_of(lambda c: c.identifier("the name of a column"), ")")
+    return (cursor.identifier("the name of a column"),)
 
 
 def system(cursor: Cursor) -> SystemStatement:

@@ -45,10 +45,10 @@ def written_out(items: Sequence[Node], source: From, starred: Starred) -> list[N
                 found += _star(item, source, starred)
             case ColumnsMatcher():
                 shown = [each for each in source.fields if each.in_star]
-                matching = _matching(item.pattern, [each.name for each in shown])
+                chosen = matching(item.pattern, [each.name for each in shown])
                 found += [
                     starred.add(each)
-                    for each, matches in zip(shown, matching, strict=True)
+                    for each, matches in zip(shown, chosen, strict=True)
                     if matches
                 ]
             case _:
@@ -80,7 +80,7 @@ def _star(star: Star, source: From, starred: Starred) -> list[Node]:
     ]
 
 
-def _matching(pattern: str, names: list[str]) -> list[bool]:
+def matching(pattern: str, names: list[str]) -> list[bool]:
     """By the same kind of regular expressions as `match`: they cannot run wild."""
     try:
         from pyarrow import compute as pc  # noqa: PLC0415  start-up

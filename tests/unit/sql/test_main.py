@@ -182,3 +182,16 @@ def test_every_system_table_is_described_with_types_that_exist(config, standard)
     assert len(tables) > 10
     text = ";".join(f"DESCRIBE TABLE system.{name}" for name in tables)
     assert run(config, "r1", {}, None, False, text) == 0
+
+
+def test_what_a_set_was_to_guard_does_not_run_when_it_fails(config, standard):
+    text = "SELECT 1; SET insert_quorum = 2, nosuch = 0; SELECT 2; SELECT 3"
+    assert run(config, "r1", {}, None, True, text) == 1
+    assert standard.answer == "1\n"
+    assert "UNKNOWN_SETTING" in standard.error
+    assert "The rest of the script is not carried out" in standard.error
+
+
+def test_a_script_goes_on_after_other_errors_when_they_are_ignored(config, standard):
+    assert run(config, "r1", {}, None, True, "SELECT nosuch; SELECT 2") == 1
+    assert standard.answer == "2\n"
