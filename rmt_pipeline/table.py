@@ -49,6 +49,7 @@ from rmt_pipeline.replica.insert.result import (
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
+from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
 from rmt_pipeline.replica.readable import absent_error, readable_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
@@ -517,6 +518,46 @@ class Table:
             self.replica, mutation_id, query, query.mutations_sync, EventWaker()
         )
         return mutation_id
+
+    # --- partitions and parts ---
+
+    def drop_partitions(
+        self,
+        partitions: Sequence[str] | None,
+        *,
+        detach: bool = False,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> tuple[PartName, ...]:
+        """DROP PARTITION of these ids, at one moment; None: of all there are. With `detach`, each
+        replica keeps its parts in `detached/` (spec §9.2). What was dropped, as ranges of blocks;
+        one that never had a row is not among it.
+
+        Their rows can be inserted again. Waits as `alter_sync` says. Raises TableIsReadOnly,
+        CannotAssignDrop; Unfinished when waiting ended first; OutcomeUnknown.
+        """
+        query = _query_settings(settings)
+        return drop_partitions(self._replica, partitions, query, EventWaker, detach=detach)
+
+    def drop_part(
+        self,
+        part: PartName,
+        *,
+        detach: bool = False,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> None:
+        """DROP PART: this active part and no other (spec §9.4). As `drop_partitions` otherwise.
+
+        Raises NoSuchPart, PartIsLocked.
+        """
+        drop_part(self._replica, part, _query_settings(settings), EventWaker, detach=detach)
+
+    def truncate(
+        self, *, settings: Mapping[str, Any] | QuerySettings | None = None
+    ) -> tuple[PartName, ...]:
+        """TRUNCATE TABLE: every row goes, what is inserted meanwhile stays or is cancelled."""
+        return self.drop_partitions(None, settings=settings)
+
+    # --- mutations ---
 
     def mutations(self) -> "list[MutationReport]":
         """Every mutation there is, as this replica sees it."""

@@ -14,7 +14,7 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.replica.insert.result import InsertResult
-from rmt_pipeline.replica.work.execute import PartDone
+from rmt_pipeline.replica.work.step import PartDone
 
 TABLE = source.TABLE.full_name
 DAYS_PER_RUN_MAX = 92

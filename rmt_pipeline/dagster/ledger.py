@@ -15,7 +15,7 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.result import InsertResult
-from rmt_pipeline.replica.work.execute import PartDone
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.table import ActivePart, Table
 

@@ -23,7 +23,8 @@ from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.dagster.watching import QueueWatch
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
-from rmt_pipeline.replica.work.execute import PartDone, Pool, Tools
+from rmt_pipeline.replica.work.execute import Pool, Tools
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table

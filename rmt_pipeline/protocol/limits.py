@@ -33,6 +33,9 @@ INSERT_READ_ROUNDS_MAX = 100
 CLONE_ROUNDS_MAX = 100
 LOOK_ROUNDS_MAX = 10  # at the mutations of a replica that is cloned or gives up parts meanwhile
 OPTIMIZE_ROUNDS_MAX = 10  # spec §6.7: tries while others assign to the log first
+FORGET_ROUNDS_MAX = 100  # of ids and records that others change meanwhile
+DROP_ROUNDS_MAX = 1000  # spec §9.2: tries while other commands on partitions come first
+DROPS_PER_MULTI_MAX = 500  # partitions that are dropped at one moment
 
 CLEAN_UP_OPS_PER_MULTI_MAX = 400  # spec §10.2
 

@@ -40,6 +40,7 @@ class Reconciliation:
     * `forget`: promised and not here, but a larger promised one covers it: remove the node;
     * `in_flight`: another process of this host is about to announce it; leave it alone;
     * `set_aside`: here and not promised;
+    * `remove`: here, not promised, and dropped;
     * `refusal`: so much is unexpected that the table must not start unless forced.
     """
 
@@ -48,6 +49,7 @@ class Reconciliation:
     forget: tuple[PartName, ...]
     in_flight: tuple[PartName, ...]
     set_aside: tuple[SetAside, ...]
+    remove: tuple[PartName, ...]
     refusal: str | None
 
 
@@ -57,6 +59,7 @@ def reconcile(
     queued: Mapping[PartName, str],
     *,
     in_flight: Collection[PartName] = (),
+    dropped: Collection[PartName] = (),
     wrong_rows_ratio_max: float,
     force: bool = False,
 ) -> Reconciliation:
@@ -66,6 +69,8 @@ def reconcile(
     bring anyway, by the node that does. `in_flight`: parts that other processes of this host
     were publishing when the disk was listed (their block numbers are locked, or a claim names
     them): list the disk first, read locks and claims second, and the promises last.
+    `dropped`: ranges and parts that drops have
+    taken away here; what is left of them on the disk is no part any more (spec §16.5 D6).
     `wrong_rows_ratio_max` of all rows may be unexpected without a good explanation
     (replicated_max_ratio_of_wrong_parts).
 
@@ -80,7 +85,12 @@ def reconcile(
     here = PartSet(part for part in by_name if part in names)
     unknown = sorted(part for part in by_name if part not in names)
     under_way = tuple(part for part in unknown if part in in_flight)
-    unexpected = [part for part in unknown if part not in in_flight]
+    gone = [
+        part
+        for part in unknown
+        if part not in in_flight and any(one.contains(part) for one in dropped)
+    ]
+    unexpected = [part for part in unknown if part not in in_flight and part not in gone]
     empty = [part for part in unexpected if by_name[part].rows == 0]
     set_aside = [
         _explained(by_name[part], expected, here, empty, queued) for part in unexpected
@@ -103,6 +113,7 @@ def reconcile(
         ),
         in_flight=under_way,
         set_aside=tuple(set_aside),
+        remove=tuple(gone),
         refusal=refusal,
     )
 

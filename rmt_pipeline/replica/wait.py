@@ -9,6 +9,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
 
@@ -55,6 +56,14 @@ def sync_replica(
         waiting = set(queue) if mode is SyncMode.STRICT else waiting & set(queue)
         if waiting:
             waker.wait_s(min(left, WAIT_SLICE_S))
+
+
+def replicas_to_wait_for(replica: Replica, sync: int) -> list[str]:
+    """`alter_sync`: 0 nobody, 1 this replica, 2 all, 3 the active ones."""
+    if sync < 2:
+        return [replica.name] * sync
+    living = living_replicas(replica.keeper, replica.table)
+    return sorted(name for name, active in living.items() if active or sync == 2)
 
 
 def wait_for_entry(

@@ -19,7 +19,8 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.work.execute import PartDone, Pool, Tools
+from rmt_pipeline.replica.work.execute import Pool, Tools
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.server.upkeep import UpkeepLoop

@@ -29,3 +29,14 @@ def set_aside(
         f"{first} exists {layout.DETACHED_COPIES_MAX} times; look at the copies and remove those "
         "that are not needed"
     )
+
+
+def copy_of(disk: Disk, root: str, part: PartName, reason: layout.DetachReason) -> str | None:
+    """The name that a part's copy would get first, when it is there and says the same of its rows;
+    else None.
+    """
+    target = layout.join(layout.DETACHED, str(layout.DetachedName(reason, part)))
+    mine, theirs = (
+        disk.read(layout.join(root, name, layout.MANIFEST)) for name in (str(part), target)
+    )
+    return target if mine is not None and mine == theirs else None

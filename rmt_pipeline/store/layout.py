@@ -7,6 +7,7 @@
 tmp_<kind>_<hint>_<attempt>/          staged: not published yet, or never
 delete_tmp_<part name>/               being removed
 moved_tmp_<part name>_<attempt>/      without a lock: looked at, then removed or put back
+was_dropped_<range>/                  empty: what has a name inside and is not promised may go
 detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
 active_seen                           the active parts, as the server listed them last
 log_seen                              entries that the log had when it was last looked at
@@ -53,6 +54,7 @@ _STAGED = re.compile(
 )
 _DELETING = "delete_tmp_"
 _MOVED = re.compile(r"moved_tmp_(.+)_[0-9a-f]{32}", re.ASCII)
+_DROPPED = "was_dropped_"
 _TRY = re.compile(r"(.+)_try([1-9])", re.ASCII)
 
 
@@ -113,6 +115,17 @@ def moved(part: PartName, attempt: str) -> str:
 def parse_moved(name: str) -> PartName | None:
     match = _MOVED.fullmatch(name)
     return None if match is None else PartName.try_parse(match[1])
+
+
+def dropped(part_range: PartName) -> str:
+    """What says that everything in these blocks was dropped."""
+    return f"{_DROPPED}{part_range}"
+
+
+def parse_dropped(name: str) -> PartName | None:
+    if not name.startswith(_DROPPED):
+        return None
+    return PartName.try_parse(name.removeprefix(_DROPPED))
 
 
 def parse_staged(name: str) -> StagedName | None:

@@ -21,8 +21,9 @@ from dataclasses import replace
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.detached import set_aside
+from rmt_pipeline.store.detached import copy_of, set_aside
 from rmt_pipeline.store.disk import Disk, Lock
+from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.marks import Marks
@@ -55,6 +56,7 @@ class PartStore:
         self._root = root
         self._ids = ids
         self._durable = durable
+        self.drops = DroppedRanges(disk, root, durable=durable)
         self._cache: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
         self._cache_lock = threading.Lock()
         self._whole = WholeParts(disk)
@@ -579,13 +581,18 @@ class PartStore:
             self._sync_names()
             return target
 
-    def detach_copy(self, part: PartName, reason: layout.DetachReason) -> str:
+    def detach_copy(
+        self, part: PartName, reason: layout.DetachReason, *, once: bool = False
+    ) -> str:
         """As `detach`, but the part stays: hard links, for DETACH while queries run (§9.3). Of a
-        part that is broken, whatever is in its directory. Raises as `detach`.
+        part that is broken, whatever is in its directory. `once`: a copy that is there already,
+        from a try that died, is good enough. Raises as `detach`.
         """
         names = self._disk.list(self._path(str(part)))
         if not names:
             raise self._missing(part)
+        if once and (copied := copy_of(self._disk, self._root, part, reason)):
+            return copied
         staging = self.begin("attach", str(part))
         try:
             self._link_files(part, staging.directory, names)

@@ -191,8 +191,9 @@ class TablePaths:
         return f"{self.lock_prefix(partition_id)}{number:010d}"
 
     def insert_lock_data(self, holder: str) -> bytes:
-        """What the lock of an insert that a DROP may cancel holds (spec §0.4.9), and, ours, in a
-        second line who holds it: no two holders have one name.
+        """What the lock of an insert, which a DROP may cancel, holds (spec §0.4.9), and, ours, in a
+        second line who holds it: no two holders have one name. Here also that of an insert without
+        deduplication: the original lets it commit below a DROP that is in the log already.
         """
         return f"{self.root}/temp/abandonable_lock-insert\n{holder}".encode()
 

@@ -81,7 +81,7 @@ def allocate_blocks(
 def _allocation(
     table: TablePaths, partition: str, block_id: str, holder: str
 ) -> list[tuple[Sequence[Op], Purpose]]:
-    data = table.insert_lock_data(holder) if block_id else table.other_lock_data(holder)
+    data = table.insert_lock_data(holder)
     lock = Create(table.lock_prefix(partition), data, ephemeral=True, sequence=True)
     number: tuple[Sequence[Op], Purpose] = ([lock], Purpose.PARTITION)
     return [(absent(table.block(block_id)), Purpose.BLOCK_ID), number] if block_id else [number]
@@ -348,6 +348,11 @@ def assign(
         SetData(table.log, b"", log_version),
         *(Create(table.log_prefix, entry, sequence=True) for entry in entries),
     ]
+
+
+def bump_log(table: TablePaths) -> list[Op]:
+    """Excludes an assignment that is still under way under a version that was read before."""
+    return [SetData(table.log)]
 
 
 # --- mutations (spec §7) ----------------------------------------------------------------------

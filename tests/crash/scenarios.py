@@ -2,6 +2,7 @@
 the places where a fault may strike.
 """
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import sequence_number
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.checkers import what_is_left, what_is_missing
+from tests.simulation.dropping import drop, drop_some_part
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert
 from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build
 from tests.simulation.workload import Size, Workload, clean_up
@@ -279,6 +281,31 @@ def widened(run: Run) -> None:
     assert rest(run)
 
 
+def drop_at_r1(*partitions: str, detach: bool = False) -> Callable[[Run], None]:
+    """The rows of the last insert are said again at once: in dropped partitions they are new."""
+
+    def act(run: Run) -> None:
+        site = run.cluster.sites["r1"]
+        run.cluster.spawn(site, "drop", drop(*partitions, detach=detach))
+        run.world.run(REST_STEPS_MAX, lambda: bool(run.ledger.drops))
+        last = run.ledger.inserts.pop()
+        insert(run, number=last.number, at="r2")
+
+    return act
+
+
+def drop_part_at_r1(run: Run) -> None:
+    site = run.cluster.sites["r1"]
+    run.cluster.spawn(site, "drop", drop_some_part(random.Random(1), detach=True))
+
+
+def drop_beside_inserts(run: Run) -> None:
+    """One insert is under way when the drop is decided, and another one comes right after."""
+    insert(run, number=7)
+    run.world.run(40)
+    drop_at_r1("a", "b")(run)
+
+
 SCENARIOS: dict[str, Scenario] = {
     "create": Scenario("h1/server", lambda run: None, lambda run: run.cluster.boot("r1", "r2")),
     "join and clone": Scenario("h2/server", only_r1, join_r2),
@@ -307,6 +334,17 @@ SCENARIOS: dict[str, Scenario] = {
     "rewrite for an ALTER": Scenario("h2/merge", widened, alter_at_r1(drop_column("x"))),
     "clean up": Scenario("h1/clean up", merged, clean),
     "clean up after mutations": Scenario("h1/clean up", mutated, clean),
+    "drop partitions": Scenario("h1/drop", three_inserts, drop_at_r1("a", "b")),
+    "drop a partition beside inserts": Scenario("h1/drop", one_insert, drop_beside_inserts),
+    "insert while it is dropped": Scenario("h1/insert 7", one_insert, drop_beside_inserts),
+    "drop a part": Scenario("h1/drop", three_inserts, drop_part_at_r1),
+    "carry out a drop": Scenario("h1/fetch", three_inserts, drop_at_r1("a")),
+    "carry out a detach on the follower": Scenario(
+        "h2/fetch", three_inserts, drop_at_r1("a", detach=True)
+    ),
+    "two carry out a drop": Scenario(
+        "h2/fetch", three_inserts, drop_at_r1("a", "b"), workers=2, switch=0.4
+    ),
     "drop a replica": Scenario("h2/drop", three_inserts, drop_r2),
     "drop the last replica": Scenario(
         "h1/drop", lambda run: boot(run, "r1"), drop_and_create_again

@@ -8,7 +8,7 @@ import pytest
 from rmt_pipeline.dagster import ledger, workers
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange
-from rmt_pipeline.replica.work.execute import PartDone
+from rmt_pipeline.replica.work.step import PartDone
 from tests.support.local_replicas import Replicas
 
 

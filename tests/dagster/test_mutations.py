@@ -10,7 +10,7 @@ from rmt_pipeline.dagster import checks, ledger, names
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import finalize_mutations, load_mutations
-from rmt_pipeline.replica.work.execute import PartDone
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.table import Table
 from tests.support.site import Site
 

@@ -4,6 +4,7 @@ from tests.mutants.planting import LineMutant
 
 PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
+DROPS = "tests/unit/replica/partitions/test_drop.py"
 ZOOKEEPER = "rmt_pipeline/zookeeper"
 VALUES = "tests/unit/protocol/values tests/property/test_values.py"
 UPKEEP = "tests/unit/protocol/upkeep"
@@ -572,22 +573,15 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",
         "rmt_pipeline/replica/assign/merges.py",
-        "        [entry],\n        log_version=",
-        "        [],\n        log_version=",
-        ACCOUNTING,
-    ),
-    LineMutant(
-        "accounting: what was decided on another state is taken for a bug",
-        "rmt_pipeline/replica/accounting.py",
-        "        if versions == [log_version, is_lost_version]:\n",
-        "        if versions:\n",
+        "    require_covered_now(replica, [entry])\n",
+        "",
         ACCOUNTING,
     ),
     LineMutant(
         "accounting: what a mutation covers is not looked at when it is decided",
         "rmt_pipeline/replica/assign/mutations.py",
-        "        replica, entries, log_version=",
-        "        replica, [], log_version=",
+        "    require_covered_now(replica, entries)\n",
+        "",
         ACCOUNTING,
     ),
     LineMutant(
@@ -779,5 +773,68 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        return part if str(part) == text else None",
         "        return part",
         VALUES,
+    ),
+    LineMutant(
+        "drop: the disk is not told",
+        f"{REPLICA}/work/drop.py",
+        "        store.drops.note(drop.part)",
+        "        pass",
+        f"{DROPS}::test_a_start_after_a_death_in_the_middle_shows_nothing_that_was_dropped",
+    ),
+    LineMutant(
+        "drop: commands on partitions do not exclude each other",
+        "rmt_pipeline/zookeeper/partition_transactions.py",
+        'SetData(table.alter_partition_version, b"", version),',
+        "SetData(table.alter_partition_version),",
+        f"{DROPS}::test_two_drops_at_once_come_one_after_the_other",
+    ),
+    LineMutant(
+        "drop: records of inserts stay",
+        f"{REPLICA}/partitions/forget.py",
+        "    return [*_ids(replica, dropped), *_records(replica, dropped)]",
+        "    return [*_ids(replica, dropped)]",
+        f"{DROPS}::test_what_was_dropped_can_be_inserted_again_and_nothing_else",
+    ),
+    LineMutant(
+        "drop: a record goes with any block of it",
+        f"{PROTOCOL}/nodes/records.py",
+        "return dropped.block_min <= self.first and self.last <= dropped.block_max",
+        "return dropped.block_min <= self.last and self.first <= dropped.block_max",
+        f"{DROPS}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
+    ),
+    LineMutant(
+        "drop: blocks that others had are not in the record",
+        f"{REPLICA}/insert/insert.py",
+        "group.elsewhere += [there.block_min, there.block_max]",
+        "group.elsewhere += []",
+        f"{DROPS}::test_a_block_whose_rows_a_later_drop_leaves_is_known_still",
+    ),
+    LineMutant(
+        "drop: inserts without ids are not cancelled",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "    data = table.insert_lock_data(holder)\n",
+        "    data = (table.insert_lock_data if block_id else table.other_lock_data)(holder)\n",
+        f"{DROPS}::test_an_insert_in_flight_is_cancelled_by_a_drop",
+    ),
+    LineMutant(
+        "drop: a part that is to be merged goes",
+        f"{REPLICA}/partitions/drop.py",
+        "    refusal = view.predicate.may_merge_one(part)",
+        "    refusal = None",
+        f"{DROPS}::test_a_part_that_is_being_merged_is_not_dropped",
+    ),
+    LineMutant(
+        "drop: a detached copy is made once more",
+        f"{REPLICA}/work/drop.py",
+        'store.detach_copy(part, "", once=True)',
+        'store.detach_copy(part, "")',
+        f"{DROPS}::test_a_detached_partition_is_kept_by_every_replica_that_had_it",
+    ),
+    LineMutant(
+        "drop: who asked does not see to ids",
+        f"{REPLICA}/work/drop.py",
+        "        forget(replica, [drop.part])",
+        "        pass",
+        f"{DROPS}::test_ids_that_do_not_fit_beside_the_drop_are_forgotten_by_who_asked",
     ),
 )

@@ -9,6 +9,7 @@ from rmt_pipeline.replica.mutations import mutations
 from rmt_pipeline.replica.upkeep import clean_up
 from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
+from tests.mutants import plants_drop as drops
 from tests.mutants import plants_upkeep as upkeep
 from tests.mutants.plants import Plant
 
@@ -242,6 +243,26 @@ MUTANTS: tuple[Mutant, ...] = (
         first_by="merges_read_all_that_they_cover",
     ),
     Mutant("predicate: promised parts merged again", plants.unpulled_is_merged),
+    # partitions
+    Mutant(
+        "drop: inserts in flight are not cancelled",
+        drops.no_insert_is_cancelled,
+        seed=31,
+        first_by="nothing_comes_into_what_was_dropped",
+    ),
+    Mutant(
+        "drop: ids and records stay",
+        drops.nothing_is_forgotten,
+        seed=2,
+        only_by="ids_are_those_of_what_is_there",
+    ),
+    Mutant("drop: ids of later blocks go too", drops.all_ids_are_forgotten),
+    Mutant("drop: entries inside the range stay", drops.entries_inside_stay),
+    Mutant("drop: the range ends one too late", drops.the_range_ends(1)),
+    Mutant("drop: the range ends one too early", drops.the_range_ends(-1)),
+    Mutant("drop: a part stays promised", drops.parts_stay_promised),
+    Mutant("drop: the log does not move", drops.the_log_does_not_move),
+    Mutant("drop: disk before ZooKeeper", drops.disk_first),
     # start, clone, clean up
     Mutant(
         "start: missing parts not fetched",

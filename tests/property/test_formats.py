@@ -15,7 +15,14 @@ from rmt_pipeline.protocol.nodes.formats import (
     ReplicaAddress,
 )
 from rmt_pipeline.protocol.nodes.metadata import Metadata, metadata_mismatch, parse_metadata
-from rmt_pipeline.protocol.nodes.records import Attempts, Claim, InsertBatch, InsertRecord
+from rmt_pipeline.protocol.nodes.records import (
+    UNKNOWN_BLOCK,
+    Attempts,
+    Claim,
+    InsertBatch,
+    InsertRecord,
+    PartitionRows,
+)
 from rmt_pipeline.protocol.table import Column
 from tests.support.strategies import (
     log_entries,
@@ -51,8 +58,17 @@ mutations = st.builds(
 )
 claims = st.builds(Claim, texts, st.lists(part_names(), max_size=4).map(tuple))
 attempts = st.builds(Attempts, counts, texts, times, texts)
-partition_rows = st.dictionaries(partitions, st.tuples(numbers, hex_hashes), max_size=4).map(
-    lambda found: tuple(sorted((name, rows, text) for name, (rows, text) in found.items()))
+blocks = st.just((UNKNOWN_BLOCK, UNKNOWN_BLOCK)) | st.tuples(counts, counts).map(
+    lambda pair: (min(pair), max(pair))
+)
+partition_rows = st.dictionaries(
+    partitions, st.tuples(numbers, hex_hashes, blocks), max_size=4
+).map(
+    lambda found: tuple(
+        sorted(
+            PartitionRows(name, rows, text, *held) for name, (rows, text, held) in found.items()
+        )
+    )
 )
 insert_batches = st.builds(InsertBatch, partition_rows)
 

@@ -149,8 +149,8 @@ def replicas_hold_the_same_rows(finished: Finished) -> None:
 
 def each_row_is_what_the_log_makes_of_it(finished: Finished) -> None:
     """G4, G5. An acknowledged row is in the log, and there once, changed by the mutations with
-    greater numbers than its block and by no others; what they deleted does not come back. A plain
-    merge keeps duplicates, so a second copy can't hide.
+    greater numbers than its block and by no others; what they deleted, or a drop took, does not
+    come back. A plain merge keeps duplicates, so a second copy can't hide.
     """
     ledger = finished.ledger
     for site in finished.sites:
@@ -159,7 +159,7 @@ def each_row_is_what_the_log_makes_of_it(finished: Finished) -> None:
             for row in insert.all_rows():
                 found = there.get(row, [])
                 if row in ledger.blocks:
-                    allowed = ledger.forms_of(row)
+                    allowed = ledger.forms_now(row)
                 else:
                     assert not insert.is_acknowledged, f"{insert} is not in the log: {row}"
                     allowed = {None}
@@ -237,17 +237,21 @@ def rows_are_conserved(finished: Finished) -> None:
 
 def reads_saw_whole_inserts(finished: Finished) -> None:
     """On the replica that took an insert it is in all its partitions or in none; on the others
-    its parts arrive one by one. No row is ever seen twice. Rows that are mutated may be gone.
+    its parts arrive one by one. No row is ever seen twice. Rows that are mutated may be gone; those
+    that were dropped are, partition by partition, and while a replica has yet to drop what another
+    has, it may have both that and what was inserted again.
     """
     ledger = finished.ledger
     for read in ledger.reads:
         rows = Counter(map(inserted_as, read.rows))
         for insert in ledger.inserts:
-            own = insert.own_rows()
+            own = [row for row in insert.own_rows() if not ledger.was_dropped(row)]
             lasting = {rows[row] for row in own if not ledger.is_changed(row)}
             taken_here = bool(own) and ledger.taken_by.get(own[0]) == read.replica
             is_whole = len(lasting) < 2 or not taken_here
-            is_once = all(rows[row] < 2 for row in insert.all_rows())
+            is_once = all(
+                rows[row] < 2 for row in insert.all_rows() if not ledger.was_dropped(row)
+            )
             seen = f"a read on {read.replica} saw {insert} so: {count_rows(insert, rows)}"
             assert is_whole, seen
             assert is_once, seen
@@ -278,14 +282,32 @@ def locks_are_gone(finished: Finished) -> None:
 
 
 def inserts_are_recorded(finished: Finished) -> None:
-    """An acknowledged insert has its record, so that a late retry is answered."""
+    """An acknowledged insert has its record, so that a late retry is answered; unless all of its
+    rows were dropped.
+    """
     for insert in finished.ledger.inserts:
+        if all(map(finished.ledger.was_dropped, insert.all_rows())):
+            continue
         for answer in insert.answers:
             node = finished.nodes.get(TABLE.insert(answer.insert_id))
             assert node is not None, f"{insert} has no record {answer.insert_id}"
             record = InsertRecord.decode(node.data)
             assert record.rows == len(insert.all_rows()), f"{insert}: {record}"
             assert record.is_whole, f"{insert} was answered, and is in part: {record}"
+
+
+def ids_are_those_of_what_is_there(finished: Finished) -> None:
+    """I7. What was dropped can be inserted again, and nothing else."""
+    ledger, nodes = finished.ledger, finished.nodes
+    named = {
+        name: PartName.parse(nodes[TABLE.block(name)].data.decode())
+        for name in finished.children(TABLE.blocks)
+    }
+    for name, block in named.items():
+        drop = ledger.dropped_by.get(block)
+        assert drop is None, f"{name} keeps out what was {block} until {drop} was dropped"
+    for block in ledger.all_blocks() - ledger.dropped_by.keys() - set(named.values()):
+        raise AssertionError(f"{block} has no id: its rows could be inserted once more")
 
 
 def structures_agree(finished: Finished) -> None:
@@ -321,6 +343,7 @@ CHECKERS: tuple[Callable[[Finished], None], ...] = (
     nobody_saw_corruption,
     locks_are_gone,
     inserts_are_recorded,
+    ids_are_those_of_what_is_there,
 )
 
 
@@ -331,6 +354,8 @@ def nothing_is_left_behind(finished: Finished) -> None:
         assert promised == list(finished.active(site)), f"{site.replica} keeps {show(promised)}"
         staged = outside_store(site).staged()
         assert staged == [], f"{site.replica} keeps {staged}"
+        dropped = outside_store(site).drops.ranges()
+        assert dropped == [], f"{site.replica} remembers that {show(dropped)} was dropped"
         assert finished.children(paths_of(site).attempts) == [], (
             f"{site.replica} keeps attempts"
         )

@@ -81,8 +81,13 @@ class Ledger:
     reads: list[Read] = field(default_factory=list)
     taken_by: dict[str, str] = field(default_factory=dict)
     """Row to the replica that wrote it to the log."""
-    blocks: dict[str, PartName] = field(default_factory=dict)
-    """Row to the part that the log first had it in."""
+    blocks: dict[str, list[PartName]] = field(default_factory=dict)
+    """Row to the parts in which it came into the log: more than one when those before were dropped.
+    """
+    drops: list[PartName] = field(default_factory=list)
+    """Ranges and parts that were dropped, in the order of the log."""
+    dropped_by: dict[PartName, PartName] = field(default_factory=dict)
+    """By the part in which rows came, the first drop that took them."""
     changes: dict[str, Change] = field(default_factory=dict)
     """What each mutation that somebody asked for does, by its command."""
     mutations: dict[str, MutationEntry] = field(default_factory=dict)
@@ -108,12 +113,44 @@ class Ledger:
             for entry in self.mutations.values()
         )
 
-    def forms_of(self, row: str, up_to: float = math.inf) -> set[str | None]:
-        """What may have become of a row that was logged, None for deleted: every mutation with a
-        greater number than its block, in order, has changed it, and no other one has. `up_to`:
-        in a part with this data version.
+    def was_dropped(self, row: str) -> bool:
+        """At some time; it may have been inserted again since."""
+        return any(block in self.dropped_by for block in self.blocks.get(row, ()))
+
+    def drop(self, dropped: PartName) -> None:
+        """What is in the log by now of these blocks is gone."""
+        self.drops.append(dropped)
+        for block in self.all_blocks():
+            if is_inside(block, dropped):
+                self.dropped_by.setdefault(block, dropped)
+
+    def all_blocks(self) -> set[PartName]:
+        return {block for blocks in self.blocks.values() for block in blocks}
+
+    def forms_now(self, row: str) -> set[str | None]:
+        """What may be left at the end of a row that was logged."""
+        last = self.blocks[row][-1]
+        return {None} if last in self.dropped_by else self.forms_of(row, last)
+
+    def forms_in(self, row: str, part: PartName) -> set[str | None]:
+        """What a part may have of a row; empty when none of its blocks is the row's. What was
+        dropped is in the parts that were dropped with it, on replicas that do not know that yet.
         """
-        block = self.blocks[row]
+        inside = [block for block in self.blocks.get(row, ()) if is_inside(block, part)]
+        if not inside:
+            return set()
+        there = [
+            block
+            for block in inside
+            if block not in self.dropped_by or self.dropped_by[block].contains(part)
+        ]
+        return self.forms_of(row, there[-1], part.data_version) if there else {None}
+
+    def forms_of(self, row: str, block: PartName, up_to: float = math.inf) -> set[str | None]:
+        """What may have become of a row that was logged in this block, None for deleted: every
+        mutation with a greater number than its block, in order, has changed it, and no other one
+        has. `up_to`: in a part with this data version.
+        """
         forms: set[str | None] = {row}
         for mutation_id in sorted(self.mutations):
             entry = self.mutations[mutation_id]
@@ -130,6 +167,15 @@ class Ledger:
     def is_changed(self, row: str) -> bool:
         """Whether some mutation is for this row, now or later."""
         return any(row.startswith(change.prefix) for change in self.changes.values())
+
+
+def is_inside(block: PartName, part: PartName) -> bool:
+    """Whether the part stands for the block."""
+    return (
+        block.partition == part.partition
+        and part.block_min <= block.block_min
+        and block.block_max <= part.block_max
+    )
 
 
 def inserted_as(text: str) -> str:

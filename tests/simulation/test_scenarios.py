@@ -27,7 +27,8 @@ from rmt_pipeline.replica.upkeep.check import (
     look_at_disk,
     recover_parts,
 )
-from rmt_pipeline.replica.work.execute import Executor, Step
+from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.simulation.scene import (
     Scene,

@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.log.codec import decode
-from rmt_pipeline.protocol.log.entry import GetPart, MergeParts, MutatePart, virtual_parts
+from rmt_pipeline.protocol.log.entry import (
+    DropPart,
+    DropRange,
+    GetPart,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    drop_range_of,
+    produced_parts,
+    virtual_parts,
+)
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.nodes.records import Claim
@@ -18,7 +28,7 @@ from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from tests.simulation.checkers import outside_store, paths_of, show
-from tests.simulation.ledger import Ledger, inserted_as
+from tests.simulation.ledger import Ledger, inserted_as, is_inside
 from tests.support.cluster import TABLE, Cluster, Site
 from tests.support.fake_keeper import Node
 from tests.support.sim_rows import rows_on
@@ -31,7 +41,6 @@ class Watchman:
     cluster: Cluster
     ledger: Ledger
     recorded: PartSet = field(default_factory=PartSet)
-    rows_logged: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cluster.world.zookeeper.on_commit(self._look)
@@ -107,29 +116,33 @@ class Watchman:
         found: dict[str, list[str]] = {}
         for text in rows_on(site.host.disk, part):
             found.setdefault(inserted_as(text), []).append(text)
-        for row, block in self.ledger.blocks.items():
-            if block.partition != part.partition or not (
-                part.block_min <= block.block_min <= part.block_max
-            ):
+        for row in self.ledger.blocks:
+            allowed = self.ledger.forms_in(row, part)
+            if not allowed:
                 continue
             there = found.get(row, [])
-            allowed = self.ledger.forms_of(row, part.data_version)
             right = len(there) < 2 and (there[0] if there else None) in allowed
             assert right, f"{site.replica} announces {part}, in which {row} is {there}"
 
     def merges_read_all_that_they_cover(self, path: str, entry: MergeParts) -> None:
-        """Every block that is in the log and in the range of the result is in a source."""
+        """Every block that is in the log and in the range of the result is in a source, but what
+        was dropped.
+        """
         result = entry.result
-        for row, block in self.ledger.blocks.items():
-            covered = (
-                block.partition == result.partition
-                and result.block_min <= block.block_min <= result.block_max
-            )
+        for block in self.ledger.all_blocks():
+            covered = is_inside(block, result) and block not in self.ledger.dropped_by
             is_read = any(
                 source.block_min <= block.block_min <= source.block_max
                 for source in entry.sources
             )
-            assert is_read or not covered, f"{path} merges over {row} in {block}: {entry}"
+            assert is_read or not covered, f"{path} merges over {block}: {entry}"
+
+    def nothing_comes_into_what_was_dropped(self, path: str, entry: LogEntry) -> None:
+        """D2, D3: whatever was decided before a drop is in the log before it, or never."""
+        for part in produced_parts(entry):
+            for dropped in self.ledger.drops:
+                inside = dropped.is_drop_range and is_inside(part, dropped)
+                assert not inside, f"{path} brings {part}, and {dropped} was dropped"
 
     def finished_mutations_are_carried_out(self, replica: str) -> None:
         """What a replica notes as finished is in every part that it has or will have, for each
@@ -150,18 +163,21 @@ class Watchman:
             if mutation not in finished or mutation in self.ledger.killed:
                 continue
             entry = self.ledger.mutations[mutation]
-            for block in set(self.ledger.blocks.values()):
+            for block in self.ledger.all_blocks():
                 version = entry.version_in(block.partition)
                 if version is None or block.block_min > version:
                     continue
                 part = there.containing(block)
-                done = part is not None and part.data_version >= version
+                gone = part is None and block in self.ledger.dropped_by
+                done = gone or (part is not None and part.data_version >= version)
                 assert done, (
                     f"{replica} has finished {mutation}, {version}; of {block} has {part}"
                 )
 
     def claims_never_overlap(self, paths: ReplicaPaths, node: str) -> None:
-        """No two workers produce overlapping parts, and nobody what was produced already."""
+        """No two workers produce overlapping parts, and nobody what was produced already. A drop
+        may start over what it takes away.
+        """
         nodes = self.cluster.world.zookeeper.nodes
         assert paths.queue_entry(node) in nodes, f"{paths.root}/{node} is claimed, and finished"
         claims = {
@@ -170,7 +186,7 @@ class Watchman:
         }
         mine = claims.pop(node)
         for other, parts in claims.items():
-            assert all(one.disjoint(two) for one in mine for two in parts), (
+            assert all(_is_apart(one, two) for one in mine for two in parts), (
                 f"{paths.root}: {node} claims {show(list(mine))}, {other} {show(list(parts))}"
             )
 
@@ -195,6 +211,7 @@ class Watchman:
         named |= {str(entry.source) for _, entry in entries if isinstance(entry, MutatePart)}
         named |= {str(part) for claim in claims.values() for part in claim.parts}
         named |= {str(part) for part in parts}
+        named |= {str(drop_range_of(entry)) for _, entry in entries}
         for node, reason in plan.wait:
             for other in re.findall(r"queue-\d+", reason):
                 is_there = other in (running if "producing" in reason else queue)
@@ -209,6 +226,11 @@ class Watchman:
 
     def _logged(self, path: str, node: Node) -> None:
         entry = decode(node.data)
+        self.nothing_comes_into_what_was_dropped(path, entry)
+        if isinstance(entry, DropRange | DropPart):
+            dropped = drop_range_of(entry)
+            assert dropped is not None
+            self.ledger.drop(dropped)
         if isinstance(entry, MergeParts):
             self.merges_read_all_that_they_cover(path, entry)
         if isinstance(entry, GetPart):
@@ -217,10 +239,22 @@ class Watchman:
             self.each_row_is_logged_once(path, entry.part, rows)
             for row in rows:
                 self.ledger.taken_by[row] = entry.source_replica
-                self.ledger.blocks.setdefault(row, entry.part)
+                self.ledger.blocks.setdefault(row, []).append(entry.part)
 
     def each_row_is_logged_once(self, path: str, part: PartName, rows: Sequence[str]) -> None:
-        """G4, by the log: merges could hide a second copy, the log can't."""
+        """G4, by the log: merges could hide a second copy, the log can't. What was dropped may come
+        again.
+        """
         for row in rows:
-            earlier = self.rows_logged.setdefault(row, path)
-            assert earlier == path, f"{row} is in {earlier}, and now in {path}: {part}"
+            there = [
+                block
+                for block in self.ledger.blocks.get(row, ())
+                if block not in self.ledger.dropped_by
+            ]
+            assert not there, f"{row} is in {there[0]}, and now in {path}: {part}"
+
+
+def _is_apart(one: PartName, two: PartName) -> bool:
+    if one.is_drop_range != two.is_drop_range:
+        return one.disjoint(two) or one.contains(two) or two.contains(one)
+    return one.disjoint(two)

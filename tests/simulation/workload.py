@@ -20,6 +20,7 @@ from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation.altering import add_column, alter, drop_column
+from tests.simulation.dropping import drawn
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.sim_rows import rows_on, stage_rows
@@ -48,9 +49,11 @@ class Size:
     losses: int = 0
     """How often the last host's disk loses a part, or a bit of one flips."""
     alters: int = 0
+    drops: int = 0
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
+        apart = random.Random(str(rng.getstate()[1][:9]))  # beside: worlds stay what they were
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))
@@ -66,6 +69,7 @@ class Size:
             outages=rng.choice((0, 0, 2)),
             losses=rng.choice((0, 0, 6)),
             alters=rng.choice((0, 0, 3)),
+            drops=apart.choice((0, 0, 3)),
         )
 
 
@@ -95,6 +99,8 @@ class Workload:
             self._spawn("statements", self._mutate_some)
         if self._size.alters:
             self._spawn("alters", self._alter_some)
+        if self._size.drops:
+            self._spawn("drops", self._drop_some)
         if self._size.losses:
             self._spawn("checker", lambda: self._again_and_again("check", check_parts))
         if self._size.outages + self._size.losses:
@@ -275,6 +281,26 @@ class Workload:
             change = self._rng.choice((add_column, add_column, drop_column))
             command = change(self._rng.choice("xy"))
             self._cluster.spawn(self._somewhere(), "alter", alter(command))
+
+    def _drop_some(self) -> None:
+        """On any replica, one at a time or several at once. Then somebody may say an insert again
+        that was there before.
+        """
+        for _ in range(self._size.drops):
+            self._world.sleep_s(self._rng.uniform(0.0, 1.0))
+            if self._world.is_calm:
+                return
+            action = drawn(self._rng, "abcd"[: self._size.partitions + 1])
+            process = self._cluster.spawn(self._somewhere(), "drop", action)
+            if self._rng.random() < 0.5:
+                continue
+            while process.is_alive and not self._world.is_calm:
+                self._world.sleep_s(0.05)
+            over = [one for one in self._ledger.inserts if one.is_over and one.is_acknowledged]
+            if over:
+                waker = SimWaker(self._world)
+                self._attempt(self._rng.choice(over), self._somewhere(), waker)
+                waker.wait_s(PATIENCE_S)
 
     def _until_some_part_has_it(self) -> None:
         """The worst moment for a kill: some parts are mutated already and some are not."""

@@ -21,7 +21,8 @@ from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.work.execute import Executor, Pool, Step, Tools
+from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
+from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table

@@ -6,7 +6,7 @@ Lines that a person can read, under a format number. See docs/protocol.md for wh
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
@@ -14,7 +14,8 @@ from rmt_pipeline.protocol.reader import TextReader
 from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse_time, unescape
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
-INSERT_FORMAT = 2  # of insert records: 1 had no sums of the rows as they were given
+INSERT_FORMAT = 3  # of insert records: 1 had no sums of the rows as given, 2 no block numbers
+BATCH_FORMAT = 2  # 1 had no block numbers
 COUNT_MAX = 2**31 - 1
 
 _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -85,10 +86,32 @@ class Attempts:
         return cls(tries, exception, attempt_s, reason)
 
 
-PartitionRows = tuple[str, int, str]
-"""A partition's id, how many rows an insert put there, and the sum of their hashes as 32 lower-hex
-digits.
-"""
+UNKNOWN_BLOCK = -1
+
+
+class PartitionRows(NamedTuple):
+    """What an insert put into one partition: how many rows, the sum of their hashes as 32 lower-hex
+    digits, and the first and the last number of the blocks that they are in.
+
+    The numbers say whether a DROP took these rows, or others that were inserted before or since.
+    They are `UNKNOWN_BLOCK` in records of older formats, and where no block has rows.
+    """
+
+    partition: str
+    rows: int
+    row_hash: str
+    first: int = UNKNOWN_BLOCK
+    last: int = UNKNOWN_BLOCK
+
+    def is_in(self, dropped: PartName) -> bool:
+        """Whether all of it was in these blocks: what is left of it in others must not come twice.
+        Of what is not known it is believed of a whole partition only.
+        """
+        if self.partition != dropped.partition:
+            return False
+        if self.first == UNKNOWN_BLOCK:
+            return dropped.is_drop_range and dropped.block_min == 0
+        return dropped.block_min <= self.first and self.last <= dropped.block_max
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +149,10 @@ class InsertRecord:
         return self.rows_in == self.rows
 
     def partition_ids(self) -> tuple[str, ...]:
-        return tuple(partition for partition, _, _ in self.partitions)
+        return tuple(one.partition for one in self.partitions)
 
-    def without(self, dropped: Collection[str]) -> Self:
-        """What is left after a DROP of these partitions; with none left the node may go."""
+    def without(self, dropped: Collection[PartName]) -> Self:
+        """What is left after a DROP of these blocks."""
         return replace(self, partitions=_without(self.partitions, dropped))
 
     def encode(self) -> bytes:
@@ -156,7 +179,7 @@ class InsertRecord:
         blocks = reader.number("blocks: ", high=COUNT_MAX)
         if version == 1:
             partitions = _read_partitions(reader)
-            rows = sum(found for _, found, _ in partitions)
+            rows = sum(one.rows for one in partitions)
             return cls(created_s, replica, run_id, partitions, blocks, rows, "", rows)
         rows = reader.number("rows: ")
         row_hash = reader.field_as("row hash: ", _parse_hash)
@@ -178,27 +201,29 @@ class InsertBatch:
         _require_in_order(self.partitions)
 
     def partition_ids(self) -> tuple[str, ...]:
-        return tuple(partition for partition, _, _ in self.partitions)
+        return tuple(one.partition for one in self.partitions)
 
-    def without(self, dropped: Collection[str]) -> Self:
+    def without(self, dropped: Collection[PartName]) -> Self:
         """As the record's."""
         return replace(self, partitions=_without(self.partitions, dropped))
 
     def encode(self) -> bytes:
         lines = _partition_lines(self.partitions)
-        return f"insert batch format version: {FORMAT}\n{lines}".encode()
+        return f"insert batch format version: {BATCH_FORMAT}\n{lines}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "insert batch")
-        reader.number("insert batch format version: ", low=1, high=FORMAT)
+        reader.number("insert batch format version: ", low=1, high=BATCH_FORMAT)
         return cls(_read_partitions(reader))
 
 
 def partition_line(partition: PartitionRows) -> str:
     """As it stands in a record or a batch."""
-    name, rows, row_hash = partition
-    return f"{name}\t{rows}\t{row_hash}\n"
+    blocks = (
+        "" if partition.first == UNKNOWN_BLOCK else f"\t{partition.first}\t{partition.last}"
+    )
+    return f"{partition.partition}\t{partition.rows}\t{partition.row_hash}{blocks}\n"
 
 
 def _partition_lines(partitions: Sequence[PartitionRows]) -> str:
@@ -216,22 +241,28 @@ def _read_partitions(reader: TextReader) -> tuple[PartitionRows, ...]:
 
 def _require_in_order(partitions: Sequence[PartitionRows]) -> None:
     assert list(partitions) == sorted(partitions)
-    for _, rows, row_hash in partitions:
-        assert rows >= 0
-        assert _HASH.fullmatch(row_hash), f"{row_hash!r} is not 32 lower-hex digits"
+    for one in partitions:
+        assert one.rows >= 0
+        assert _HASH.fullmatch(one.row_hash), f"{one.row_hash!r} is not 32 lower-hex digits"
+        assert UNKNOWN_BLOCK <= one.first <= one.last
+        assert (one.first == UNKNOWN_BLOCK) == (one.last == UNKNOWN_BLOCK)
 
 
 def _without(
-    partitions: tuple[PartitionRows, ...], dropped: Collection[str]
+    partitions: tuple[PartitionRows, ...], dropped: Collection[PartName]
 ) -> tuple[PartitionRows, ...]:
-    return tuple(row for row in partitions if row[0] not in dropped)
+    return tuple(row for row in partitions if not any(map(row.is_in, dropped)))
 
 
 def _parse_partition(line: str) -> PartitionRows:
     fields = line.split("\t")
-    if len(fields) != 3 or not fields[0] or _HASH.fullmatch(fields[2]) is None:
-        raise Corruption(f"{line!r} is not a partition, its rows and its row hash")
-    return fields[0], parse_decimal(fields[1]), fields[2]
+    if len(fields) not in (3, 5) or not fields[0] or _HASH.fullmatch(fields[2]) is None:
+        raise Corruption(f"{line!r} is not a partition, its rows, its row hash and its blocks")
+    first, last = map(parse_decimal, fields[3:] or ("0", "0"))
+    if first > last:
+        raise Corruption(f"{line!r}: the blocks {first} to {last} are none")
+    known = (first, last) if fields[3:] else (UNKNOWN_BLOCK, UNKNOWN_BLOCK)
+    return PartitionRows(fields[0], parse_decimal(fields[1]), fields[2], *known)
 
 
 def _parse_hash(text: str) -> str:

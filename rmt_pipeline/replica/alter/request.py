@@ -47,7 +47,7 @@ from rmt_pipeline.replica.mutations.mutations import (
 )
 from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.wait import wait_for_entry
+from rmt_pipeline.replica.wait import replicas_to_wait_for, wait_for_entry
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.system import Clock, Waker
 from rmt_pipeline.zookeeper.alter_transactions import (
@@ -60,7 +60,6 @@ from rmt_pipeline.zookeeper.alter_transactions import (
 )
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
-from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ROUNDS_MAX = 20
 SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0)  # while ZooKeeper does not answer
@@ -341,16 +340,9 @@ def _find(replica: Replica, texts: AlterTexts) -> Submitted:
 
 
 def _wait(replica: Replica, submitted: Submitted, query: QuerySettings, waker: Waker) -> None:
-    """`alter_sync`: 1 for this replica, 2 for all, 3 for the active ones."""
-    names = [replica.name]
-    if query.alter_sync >= 2:
-        living = living_replicas(replica.keeper, replica.table)
-        names = sorted(
-            name for name, active in living.items() if active or query.alter_sync == 2
-        )
     wait_for_entry(
         replica,
-        names,
+        replicas_to_wait_for(replica, query.alter_sync),
         submitted.log_entry,
         submitted.data,
         timeout_s=query.receive_timeout,

@@ -20,7 +20,12 @@ from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
-from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows, partition_line
+from rmt_pipeline.protocol.nodes.records import (
+    UNKNOWN_BLOCK,
+    InsertRecord,
+    PartitionRows,
+    partition_line,
+)
 from rmt_pipeline.protocol.parts.name import BLOCK_NUMBER_MAX, PartName
 from rmt_pipeline.replica.insert.record import InsertProgress, Known, progress, read_record
 from rmt_pipeline.replica.insert.result import (
@@ -58,15 +63,19 @@ class _Group:
     rows: int = 0
     row_hash: int = 0
     given: int = 0
+    elsewhere: list[int] = field(default_factory=list)
+    """First and last numbers of the parts that had blocks of it already."""
 
     def add(self, part: StagedPart) -> None:
         self.rows += part.manifest.rows
         self.row_hash = (self.row_hash + part.manifest.row_hash) % 2**128
         self.given += part.source.rows
 
-    @property
-    def line(self) -> PartitionRows:
-        return self.partition, self.rows, f"{self.row_hash:032x}"
+    def line(self, numbers: Sequence[int]) -> PartitionRows:
+        """`numbers` are those of its blocks."""
+        known = [*numbers, *self.elsewhere] or [UNKNOWN_BLOCK]
+        row_hash = f"{self.row_hash:032x}"
+        return PartitionRows(self.partition, self.rows, row_hash, min(known), max(known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +231,11 @@ class Insertion:
     def _commit_batch(self, replica: Replica, batch: list[_Group]) -> None:
         """One allocation and one commit; or nothing, when there is less to do than was known."""
         blocks = [block for group in batch for block in group.blocks]
-        step = self._progress(batch, len(blocks)) if self.identity.insert_id else None
         lost_version = _not_lost_version(replica)
         locks = self._allocate(replica, blocks) if blocks else []
         if locks is None:
             return
+        step = self._progress(batch, locks) if self.identity.insert_id else None
         try:
             commits = self._publish(replica, blocks, locks)
         except BaseException:
@@ -252,13 +261,16 @@ class Insertion:
             self._committing = sent
             self._committed()
 
-    def _progress(self, batch: Sequence[_Group], blocks: int) -> InsertProgress:
+    def _progress(self, batch: Sequence[_Group], locks: Sequence[str]) -> InsertProgress:
+        """`locks` are those of all blocks, in order."""
+        numbers = map(sequence_number, locks)
+        lines = [group.line([next(numbers) for _ in group.blocks]) for group in batch]
         return progress(
             self.record,
             self._known,
             self.identity.insert_id,
-            [group.line for group in batch],
-            blocks=blocks,
+            lines,
+            blocks=len(locks),
             rows=sum(group.given for group in batch),
         )
 
@@ -395,9 +407,27 @@ class Insertion:
             case meaning.Committed():
                 self._committed()
             case meaning.NotCommitted():
+                staged = [block.staged for block, _ in self._committing.blocks]
                 self._withdraw(replica)
+                self._require_still_here(replica, staged, evidence)
             case meaning.StillUnknown():
                 raise OutcomeUnknown(f"{replica}: whether an insert landed is still not known")
+
+    @staticmethod
+    def _require_still_here(
+        replica: Replica, staged: Sequence[StagedPart], evidence: Evidence
+    ) -> None:
+        """What was committed, and dropped before we knew, has left the disk. Raises
+        InsertCancelled.
+        """
+        here = all(replica.store.staged_at(one.directory) for one in staged)
+        if evidence.locks_deleted or here:
+            return
+        raise InsertCancelled(
+            f"insert into {replica} was cancelled, or its rows were dropped, by a concurrent DROP "
+            "or TRUNCATE of a partition; nothing of this commit is in the table. Insert again if "
+            "that is meant"
+        )
 
     def _evidence(self, replica: Replica) -> Evidence:
         """What only this commit can have written. It all appeared at once, but some of it may be
@@ -467,7 +497,11 @@ class Insertion:
                 continue
             manifest = block.staged.manifest
             self._duplicates.append((manifest.partition_id, read[0].decode(), manifest.rows))
-            self._todo[manifest.partition_id].blocks.remove(block)
+            group = self._todo[manifest.partition_id]
+            group.blocks.remove(block)
+            there = PartName.try_parse(read[0].decode())
+            if there is not None:
+                group.elsewhere += [there.block_min, there.block_max]
             replica.store.discard(block.staged)
 
     def _ensure_partitions(self, replica: Replica, partitions: set[str]) -> None:
@@ -509,7 +543,7 @@ def blocks_together(replica: Replica, part: StagedPart, identity: InsertIdentity
 
 def _group_bytes(replica: Replica, group: _Group) -> int:
     blocks = sum(_block_bytes(replica, block) for block in group.blocks)
-    return len(partition_line(group.line)) + blocks
+    return len(partition_line(group.line([BLOCK_NUMBER_MAX, BLOCK_NUMBER_MAX]))) + blocks
 
 
 def _block_bytes(replica: Replica, block: _Block) -> int:

@@ -92,7 +92,7 @@ def progress(
         batch = (record.batches, InsertBatch(lines).encode())
         record = replace(record, batches=record.batches + 1)
     version = None if known is None else known.version
-    ids = {name for name, _, _ in lines} | (set() if known is None else known.partitions)
+    ids = {one.partition for one in lines} | (set() if known is None else known.partitions)
     return InsertProgress(
         RecordChange(insert_id, record.encode(), version, batch),
         Known(record, 0 if version is None else version + 1, frozenset(ids)),

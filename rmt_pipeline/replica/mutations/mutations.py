@@ -233,14 +233,14 @@ def allocate_numbers(
         except Refused as refused:
             if refused.kind is not RefusalKind.NODE_EXISTS:
                 raise
-        return _lock(replica, [partition], holder)
+        return take_numbers(replica, [partition], holder)
     names, stat = keeper.children_stat(table.block_numbers)
     locks: dict[str, str] = {}
     ops = transactions.lock_partitions(table, names, holder)
     try:
         for batch in [*batches(ops, bytes_max=limits.MULTI_BYTES_MAX)] or [ops]:
             some = names[len(locks) : len(locks) + len(batch)]
-            locks.update(_lock(replica, some, holder, version=stat.version))
+            locks.update(take_numbers(replica, some, holder, version=stat.version))
     except BaseException as error:
         release_numbers(replica, list(locks.values()))
         if isinstance(error, Refused) and error.kind is RefusalKind.BAD_VERSION:
@@ -249,10 +249,13 @@ def allocate_numbers(
     return locks
 
 
-def _lock(
+def take_numbers(
     replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
 ) -> dict[str, str]:
-    """Whatever goes wrong, no lock stays that nobody knows of: so Unavailable, and not unknown."""
+    """A number in each of these partitions: by partition the path of its lock. With `version`, only
+    if no partition was added since. Whatever goes wrong, no lock stays that nobody knows of: so
+    Unavailable, and not unknown.
+    """
     table = replica.table
     strays = [Stray(table.partition(one), holder, is_parent=True) for one in partitions]
     ops = transactions.lock_partitions(table, partitions, holder, version=version)

@@ -55,6 +55,11 @@ class DiskView:
     in_flight: frozenset[PartName]
     queued: Mapping[PartName, str]
     is_lost_version: int
+    dropped: tuple[PartName, ...]
+    """What drops have taken away here. Of an unexpected part inside nothing is kept."""
+
+    def was_dropped(self, part: PartName) -> bool:
+        return any(one.contains(part) for one in self.dropped)
 
 
 def look_at_disk(replica: Replica) -> DiskView:
@@ -89,7 +94,15 @@ def look_at_disk(replica: Replica) -> DiskView:
         or part.block_min in locks.get(part.partition, ())
         or _created_s(replica, part) > fresh_s
     )
-    return DiskView(on_disk, promised, unexpected, in_flight, queued, snapshot.is_lost_version)
+    return DiskView(
+        on_disk,
+        promised,
+        unexpected,
+        in_flight,
+        queued,
+        snapshot.is_lost_version,
+        tuple(replica.store.drops.ranges()),
+    )
 
 
 def recover_parts(replica: Replica) -> Recovered:
@@ -103,17 +116,20 @@ def recover_parts(replica: Replica) -> Recovered:
         require_numbers_given_out(replica, disk.unexpected)
     settled = [part for part in disk.on_disk if part not in disk.in_flight]
     local, broken = _loadable(replica, settled)
+    broken = [one for one in broken if one[0] in disk.promised or not disk.was_dropped(one[0])]
     if not force:
         _require_few_broken(replica, broken)
     plan = reconcile(
         local,
         disk.promised,
         disk.queued,
+        dropped=disk.dropped,
         wrong_rows_ratio_max=replica.settings.replicated_max_ratio_of_wrong_parts,
         force=force,
     )
     if plan.refusal is not None:
         raise TooManyUnexpectedParts(f"{replica}: {plan.refusal}")
+    replica.store.remove_all(plan.remove, partial(idle_ones, replica))
     whole, detached = _set_aside_broken(replica, broken)
     for one in plan.set_aside:
         name = replica.store.detach_if(one.part, "ignored", partial(is_idle, replica, one.part))
@@ -198,6 +214,12 @@ def _set_aside_broken(
 def is_idle(replica: Replica, part: PartName) -> bool:
     """Nobody promises the part, and nobody is about to."""
     return claims_and_parts(replica.keeper, replica.paths).is_free(part)
+
+
+def idle_ones(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
+    """As `is_idle`, of many."""
+    view = claims_and_parts(replica.keeper, replica.paths)
+    return [part for part in parts if view.is_free(part)]
 
 
 def is_here(replica: Replica, part: PartName) -> bool:

@@ -174,6 +174,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     mutations = len(clean_mutations(replica))
     removed, pinned, kept = _remove_parts(replica, plan)
     detached, full = _set_aside(replica, plan.unexpected)
+    _forget_dropped(replica)
     return CleanedUp(
         parts=removed,
         pinned=pinned,
@@ -253,7 +254,9 @@ def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName
 
 
 def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName, ...]]:
-    """Directories that ZooKeeper does not know and nobody is working on: covered, not covered."""
+    """Directories that ZooKeeper does not know and nobody is working on: covered or dropped, and
+    the others.
+    """
     disk = look_at_disk(replica)
     promised = PartSet(disk.promised.intersection(disk.on_disk))
     try:
@@ -262,7 +265,9 @@ def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName,
     except ZooKeeperIsOlder:
         return (), ()  # it says less than it did: what it does not know may have been inserted
     settled = [part for part in disk.unexpected if part not in disk.in_flight]
-    is_covered = [promised.containing(part) is not None for part in settled]
+    is_covered = [
+        promised.containing(part) is not None or disk.was_dropped(part) for part in settled
+    ]
     return (
         tuple(compress(settled, is_covered)),
         tuple(compress(settled, (not one for one in is_covered))),
@@ -384,16 +389,41 @@ def _forget(
 
 def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
     """Of directories that nobody else can take now: those that are not promised, that nobody is
-    about to promise, and that a promised part covers.
+    about to promise, and that a promised part covers or a drop took away.
 
     Nobody knew them when the plan was made. Since then somebody may have claimed an entry that
     makes the part, found the directory as good as what it made, and promised it.
     """
     view = claims_and_parts(replica.keeper, replica.paths)
-    promised = PartSet(view.parts)
+    promised, dropped = PartSet(view.parts), replica.store.drops.ranges()
     return [
-        part for part in parts if view.is_free(part) and promised.containing(part) is not None
+        part
+        for part in parts
+        if view.is_free(part)
+        and (
+            promised.containing(part) is not None or any(one.contains(part) for one in dropped)
+        )
     ]
+
+
+def _forget_dropped(replica: Replica) -> None:
+    """What says that a range was dropped goes once nothing inside is left, nobody is producing
+    anything there, and who does so all the same, without knowing that his session is over, has had
+    as long as a staged directory has.
+    """
+    oldest_s = replica.clock.now_s() - replica.settings.temporary_directories_lifetime
+    old = [
+        one
+        for one in replica.store.drops.ranges()
+        if (replica.store.drops.noted_s(one) or 0) < oldest_s
+    ]
+    if not old:
+        return
+    claimed = claims_and_parts(replica.keeper, replica.paths).claimed
+    here = [*replica.store.parts(), *claimed]
+    for one in old:
+        if not any(one.contains(part) for part in here):
+            replica.store.drops.forget(one)
 
 
 def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, str]:

@@ -37,10 +37,13 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.log.entry import (
     MERGE_REGULAR,
     AttachPart,
+    DropPart,
+    DropRange,
     GetPart,
     LogEntry,
     MergeParts,
     MutatePart,
+    drop_range_of,
     kind_name,
     result_of,
     sources_of,
@@ -60,9 +63,11 @@ from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.publish_batch import Ready, publish_batch
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_here
+from rmt_pipeline.replica.work.drop import DropHere, drop_here
 from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
 from rmt_pipeline.replica.work.mutate import MutateHere, fetch_or_mutate, mutate_here
 from rmt_pipeline.replica.work.single_merge import merges_awaited
+from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import in_a_thread
@@ -77,54 +82,12 @@ CLONES_TOGETHER_MAX = 128  # a large part may come after them, and take long
 
 
 @dataclass(frozen=True, slots=True)
-class PartDone:
-    """One queue entry carried out, or tried in vain (`error`). Times in seconds.
-
-    `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
-    was made of here. `differs`: what was made is not what another replica has published.
-    """
-
-    part: PartName
-    kind: str
-    rows: int = 0
-    size_bytes: int = 0
-    rows_in: int = 0
-    bytes_in: int = 0
-    sources: tuple[PartName, ...] = ()
-    source_replica: str = ""
-    lag_s: float = 0.0
-    seconds: float = 0.0
-    error: str = ""
-    differs: bool = False
-    bug: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet.
-
-    `next_retry_s` is when what failed may be tried again. `left` are entries that wait for anything
-    else: for what others are at, for slots, for time. No watch may tell when they can run.
-    """
-
-    done: tuple[PartDone, ...] = ()
-    finished_without_work: int = 0
-    waiting: tuple[tuple[str, str], ...] = ()
-    next_retry_s: float | None = None
-    left: int = 0
-
-    @property
-    def did_something(self) -> bool:
-        return bool(self.done) or self.finished_without_work > 0
-
-
-@dataclass(frozen=True, slots=True)
 class _Task:
-    """An entry that is going to run: fetched from a source, or made here."""
+    """An entry that is going to run: its part is fetched from a source, or made or dropped here."""
 
     node: str
     entry: LogEntry
-    how: PartSource | MergeHere | MutateHere
+    how: PartSource | MergeHere | MutateHere | DropHere
 
     @property
     def part(self) -> PartName:
@@ -133,6 +96,8 @@ class _Task:
     @property
     def produces(self) -> tuple[PartName, ...]:
         """What its claim names."""
+        if isinstance(self.how, DropHere):
+            return virtual_parts(self.entry)
         return tuple(dict.fromkeys([*virtual_parts(self.entry), self.part]))
 
 
@@ -352,6 +317,9 @@ class Executor:
         wanted: list[tuple[str, LogEntry]] = []
         taken: list[PartName] = []
         for node, entry in ready:
+            if isinstance(entry, DropRange | DropPart):
+                yield _Task(node, entry, DropHere(entry))
+                continue
             here = self._here(view, entry)
             if isinstance(here, FetchResult):
                 wanted.append((node, entry))
@@ -403,6 +371,7 @@ class Executor:
         merges, and small mutations, share a job. A large one is alone, so that nothing waits for
         it; and one that failed before, so that nothing fails with it.
         """
+        drops: list[_Task] = []
         fetches: list[_Task] = []
         alone: list[tuple[int, _Task]] = []
         together: dict[type, list[_Task]] = {MergeHere: [], MutateHere: []}
@@ -410,13 +379,16 @@ class Executor:
             if isinstance(task.how, PartSource):
                 fetches.append(task)
                 continue
+            if isinstance(task.how, DropHere):
+                drops.append(task)
+                continue
             size = sum(sizes.get(source, UNKNOWN_BYTES) for source in sources_of(task.entry))
             if size > limits.SMALL_MERGE_BYTES or self._backoff.has_failed(task.node):
                 alone.append((size, task))
             else:
                 together[type(task.how)].append(task)
         alone.sort(key=itemgetter(0))
-        groups = [fetches, *together.values(), *([task] for _, task in alone)]
+        groups = [drops, fetches, *together.values(), *([task] for _, task in alone)]
         yield from (tuple(group) for group in groups if group)
 
     # --- doing it ---
@@ -444,12 +416,39 @@ class Executor:
         hows = [task.how for task in batch.tasks]
         if fetches := [how for how in hows if isinstance(how, PartSource)]:
             yield from self._fetched(batch, fetches, started_s)
+        elif isinstance(hows[0], DropHere):
+            yield from self._dropped(batch)
         elif merges := [how for how in hows if isinstance(how, MergeHere)]:
             with closing(merge_here(self._replica, self._tools.merger, merges)) as results:
                 yield from self._made(batch, results, started_s)
         elif mutations := [how for how in hows if isinstance(how, MutateHere)]:
             with closing(mutate_here(self._replica, self._tools.mutator, mutations)) as results:
                 yield from self._made(batch, results, started_s)
+
+    def _dropped(self, batch: Batch) -> Iterator[PartDone]:
+        """One after another, in the order of the queue."""
+        clock = self._replica.clock
+        for task in batch.tasks:
+            assert isinstance(task.how, DropHere)
+            started_s = clock.monotonic_s()
+            try:
+                dropped = drop_here(self._replica, task.node, task.how)
+            except ReplicaRetired:
+                raise
+            except Exception as error:  # noqa: BLE001  of this entry alone
+                yield self._failed_task(batch, task, error)
+                continue
+            if not dropped.is_claimed:  # it went with the entry
+                del batch.left[task.node]
+            yield PartDone(
+                part=task.part,
+                kind=kind_name(task.entry),
+                rows_in=dropped.rows,
+                bytes_in=dropped.size_bytes,
+                sources=dropped.parts,
+                lag_s=self._replica.clock.now_s() - task.entry.create_time,
+                seconds=clock.monotonic_s() - started_s,
+            )
 
     def _fetched(
         self, batch: Batch, sources: Sequence[PartSource], started_s: float
@@ -632,7 +631,7 @@ class Executor:
                 raise error from None
             raise
         return PartDone(
-            part=_result(entry),
+            part=drop_range_of(entry) or _result(entry),
             kind=kind_name(entry),
             error=reason,
             bug=error if is_bug else None,

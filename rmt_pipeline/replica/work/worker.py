@@ -27,7 +27,8 @@ from rmt_pipeline.replica.assign.merges import Assigned
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
-from rmt_pipeline.replica.work.execute import Batch, Executor, Look, PartDone, Pool, Step, Tools
+from rmt_pipeline.replica.work.execute import Batch, Executor, Look, Pool, Tools
+from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.system import Signal, Waker
 from rmt_pipeline.zookeeper.keeper import Keeper
 

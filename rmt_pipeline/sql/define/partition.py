@@ -7,14 +7,17 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.constants import constant_value
 from rmt_pipeline.syntax.mutation import Partition, PartitionId
 from rmt_pipeline.syntax.nodes import Call
+from rmt_pipeline.translate.mutation_rules import check_partition
 
 
 def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
     """The id of the partition that a statement names, by its id or by the value of its key.
 
-    Raises BadValue when the value does not fit the key, UserError when there is no key.
+    Raises BadValue when the value does not fit the key, UserError when there is no key, or for what
+    can't be the id of any partition.
     """
     if isinstance(partition, PartitionId):
+        check_partition(partition.id, f"PARTITION {partition}")
         return partition.id
     node = partition.value
     is_tuple = isinstance(node, Call) and node.name.lower() == "tuple"

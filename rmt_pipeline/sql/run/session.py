@@ -18,6 +18,7 @@ from rmt_pipeline.sql.run import show, tables
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
+    AlterPartitions,
     AlterTable,
     Answer,
     AttachTable,
@@ -46,6 +47,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemRestartReplica,
     SystemSwitch,
     SystemSyncReplica,
+    Truncate,
     Use,
 )
 from rmt_pipeline.syntax.statements.parse import parse
@@ -155,21 +157,32 @@ class Session:
                 from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415
 
                 return upkeep(self.context, statement)
-            case MutateRows():
-                from rmt_pipeline.sql.run.alter import mutate_rows  # noqa: PLC0415
-
-                return mutate_rows(self.context, statement)
-            case AlterTable():
-                from rmt_pipeline.sql.run.alter import alter_table  # noqa: PLC0415
-
-                return alter_table(self.context, statement)
-            case KillMutation():
-                from rmt_pipeline.sql.run.alter import kill_mutations  # noqa: PLC0415
-
-                return kill_mutations(self.context, statement)
+            case MutateRows() | AlterTable() | AlterPartitions() | Truncate() | KillMutation():
+                return self._change(statement)
             case SetSettings():
                 self.context.set(statement.settings)
                 return Done()
+            case _:
+                assert_never(statement)
+
+    def _change(
+        self,
+        statement: MutateRows | AlterTable | AlterPartitions | Truncate | KillMutation,
+    ) -> Result:
+        """What a table is, or what is in it."""
+        from rmt_pipeline.sql.run import alter, partitions  # noqa: PLC0415
+
+        match statement:
+            case MutateRows():
+                return alter.mutate_rows(self.context, statement)
+            case AlterTable():
+                return alter.alter_table(self.context, statement)
+            case AlterPartitions():
+                return partitions.alter_partitions(self.context, statement)
+            case Truncate():
+                return partitions.truncate(self.context, statement)
+            case KillMutation():
+                return alter.kill_mutations(self.context, statement)
             case _:
                 assert_never(statement)
 

@@ -428,6 +428,48 @@ class AlterTable:
 
 
 @dataclass(frozen=True, slots=True)
+class AllPartitions:
+    """PARTITION ALL."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnePart:
+    """PART 'name', as typed."""
+
+    name: str
+
+
+PartitionTarget = Partition | AllPartitions | OnePart
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartition:
+    """DROP, or DETACH, PARTITION or PART."""
+
+    target: PartitionTarget
+    detach: bool = False
+
+
+PartitionCommand = DropPartition
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitions:
+    """ALTER TABLE with commands on partitions and parts (spec §9)."""
+
+    table: TableName
+    commands: tuple[PartitionCommand, ...]
+    settings: Settings = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    table: TableName
+    if_exists: bool = False
+    settings: Settings = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KillMutation:
     """`condition` is over the columns of system.mutations. With TEST nothing is killed.
 
@@ -475,6 +517,8 @@ Statement = (
     | SystemStatement
     | MutateRows
     | AlterTable
+    | AlterPartitions
+    | Truncate
     | KillMutation
     | SetSettings
 )

@@ -30,6 +30,11 @@ from rmt_pipeline.syntax.statements.nodes import (
     Statement,
     Use,
 )
+from rmt_pipeline.syntax.statements.partitions import (
+    at_partition_command,
+    partition_commands,
+    truncate_table,
+)
 from rmt_pipeline.syntax.statements.show import describe, exists, show
 from rmt_pipeline.syntax.statements.split import Piece, split
 from rmt_pipeline.syntax.statements.system import check, optimize, system
@@ -40,7 +45,7 @@ Parser = Callable[[Cursor], Statement]
 _REFUSED = frozenset(
     (
         "BACKUP", "EXCHANGE", "GRANT", "MOVE", "RENAME", "RESTORE",
-        "REVOKE", "TRUNCATE", "UNDROP", "UPDATE", "WATCH",
+        "REVOKE", "UNDROP", "UPDATE", "WATCH",
     )
 )  # fmt: skip
 _REFUSED_KINDS = frozenset(
@@ -52,11 +57,11 @@ _REFUSED_KINDS = frozenset(
 )  # fmt: skip
 _ALTER_COMMANDS = (
     "ADD CONSTRAINT", "ADD INDEX", "ADD PROJECTION", "APPLY DELETED MASK", "ATTACH PART",
-    "ATTACH PARTITION", "CLEAR INDEX", "CLEAR PROJECTION", "DETACH PART", "DETACH PARTITION",
-    "DROP CONSTRAINT", "DROP DETACHED PART", "DROP DETACHED PARTITION", "DROP INDEX", "DROP PART",
-    "DROP PARTITION", "DROP PROJECTION", "FETCH PART", "FETCH PARTITION", "FORGET PARTITION",
-    "FREEZE", "MATERIALIZE COLUMN", "MATERIALIZE INDEX", "MATERIALIZE TTL", "MODIFY SAMPLE BY",
-    "MOVE PART", "MOVE PARTITION", "REMOVE SAMPLE BY", "REPLACE PARTITION", "UNFREEZE",
+    "ATTACH PARTITION", "CLEAR INDEX", "CLEAR PROJECTION", "DROP CONSTRAINT",
+    "DROP DETACHED PART", "DROP DETACHED PARTITION", "DROP INDEX", "DROP PROJECTION",
+    "FETCH PART", "FETCH PARTITION", "FORGET PARTITION", "FREEZE", "MATERIALIZE COLUMN",
+    "MATERIALIZE INDEX", "MATERIALIZE TTL", "MODIFY SAMPLE BY", "MOVE PART", "MOVE PARTITION",
+    "REMOVE SAMPLE BY", "REPLACE PARTITION", "UNFREEZE",
 )  # fmt: skip
 
 
@@ -216,10 +221,20 @@ def _alter(cursor: Cursor) -> Statement:
         return alter_rows(cursor, table)
     if at_alter(cursor):
         return alter_table(cursor, table)
+    if at_partition_command(cursor):
+        return partition_commands(cursor, table)
     for command in _ALTER_COMMANDS:
         if cursor.at_words(*command.split()):
             raise NotImplementedStatement(f"ALTER TABLE {table} {command} is not implemented")
     raise cursor.expected("a command of ALTER TABLE")
+
+
+def _truncate(cursor: Cursor) -> Statement:
+    if cursor.at_word("DATABASE", "ALL") or cursor.at_words("TABLES"):
+        raise NotImplementedStatement(
+            f"TRUNCATE {cursor.current.upper} is not implemented: say it for each table"
+        )
+    return truncate_table(cursor)
 
 
 _PARSERS: dict[str, Parser] = {
@@ -240,5 +255,6 @@ _PARSERS: dict[str, Parser] = {
     "SET": _set,
     "SHOW": show,
     "SYSTEM": system,
+    "TRUNCATE": _truncate,
     "USE": _use,
 }

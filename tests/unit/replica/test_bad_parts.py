@@ -15,8 +15,9 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.upkeep.check import check_part, recover_parts
-from rmt_pipeline.replica.work.execute import Executor, PartDone
+from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.merge import MergeHere, merge_here
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Worker
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.manifest import Manifest

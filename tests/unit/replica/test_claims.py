@@ -22,7 +22,8 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work import mutate
-from rmt_pipeline.replica.work.execute import Executor, PartDone
+from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import DirectPeers, Replicas

@@ -11,6 +11,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord
+from rmt_pipeline.protocol.parts.name import drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertInPart, OtherRows, Outcome
@@ -267,7 +268,11 @@ def take_out(replicas, partition, token, where=""):
     table, keeper = replicas["r1"].table, replicas["r1"].keeper
     record_path = table.insert(insert_id_of_token(token))
     kind = InsertBatch if where else InsertRecord
-    left = kind.decode(keeper.get(record_path + where)[0]).without({partition}).encode()
+    left = (
+        kind.decode(keeper.get(record_path + where)[0])
+        .without([drop_range(partition, 99)])
+        .encode()
+    )
     bumped = SetData(record_path, keeper.get(record_path)[0])
     ids = [name for name in keeper.children(table.blocks) if name.startswith(f"{partition}_")]
     gone = [Delete(table.block(name)) for name in ids]

@@ -11,7 +11,7 @@ from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.work.execute import PartDone
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.support.local_replicas import DirectPeers, Replicas

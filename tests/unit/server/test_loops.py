@@ -2,7 +2,7 @@
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.work.execute import PartDone
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush
 from rmt_pipeline.server.loops import QueueLoops
 

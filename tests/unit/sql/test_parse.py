@@ -299,8 +299,8 @@ def test_an_insert_can_take_a_file_or_a_query():
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("ALTER TABLE t DROP PARTITION 1", "ALTER TABLE t DROP PARTITION"),
-        ("TRUNCATE TABLE t", "TRUNCATE TABLE"),
+        ("ALTER TABLE t FORGET PARTITION 1", "ALTER TABLE t FORGET PARTITION"),
+        ("TRUNCATE ALL TABLES FROM d", "TRUNCATE ALL"),
         ("KILL QUERY WHERE 1", "KILL QUERY"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW"),
         ("SYSTEM RESTORE REPLICA t", "SYSTEM RESTORE REPLICA"),

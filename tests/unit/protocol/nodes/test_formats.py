@@ -12,7 +12,14 @@ from rmt_pipeline.protocol.nodes.formats import (
     QuorumEntry,
     ReplicaAddress,
 )
-from rmt_pipeline.protocol.nodes.records import Attempts, Claim, InsertBatch, InsertRecord
+from rmt_pipeline.protocol.nodes.records import (
+    Attempts,
+    Claim,
+    InsertBatch,
+    InsertRecord,
+    PartitionRows,
+)
+from rmt_pipeline.protocol.parts.name import drop_range
 from tests.support.protocol import TIME_S, part, parts
 
 ADDRESS = ReplicaAddress("r1.example", 9009, 9000, "d\tb", "t'", "https")
@@ -22,7 +29,10 @@ HEADER = PartHeader(b"c" * 16, 200, b"a" * 16, b"u" * 16, b"r" * 16, 3)
 MUTATION = MutationEntry(TIME_S, "r1", (("a", 7), ("b", 2)), "DELETE WHERE x = 'a\nb'", 4)
 CLAIM = Claim("r1 fetch\t7", tuple(parts("a_0_1_1 a_0_9_999999999_999999999")))
 ATTEMPTS = Attempts(3, "no route\nto r2", TIME_S, "a_0_0_0 is busy")
-PARTITIONS = (("a", 5, "0" * 32), ("b", 7, "f" * 32))
+PARTITIONS = (
+    PartitionRows("a", 5, "0" * 32, 3, 4),
+    PartitionRows("b", 7, "f" * 32),
+)
 RECORD = InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 13, "a" * 32, 13)
 BEGUN = InsertRecord(TIME_S, "r1", "", (), 2, 40, "a" * 32, 13, batches=1)
 BATCH = InsertBatch(PARTITIONS)
@@ -77,23 +87,23 @@ GOLDEN = [
     (
         RECORD,
         (
-            b"insert format version: 2\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+            b"insert format version: 3\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
             b"blocks: 2\nrows: 13\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
             b"batches: 0\npartitions: 2\n"
-            b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+            b"a\t5\t00000000000000000000000000000000\t3\t4\nb\t7\tffffffffffffffffffffffffffffffff\n"
         ),
     ),
     (
         BATCH,
         (
-            b"insert batch format version: 1\npartitions: 2\n"
-            b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
+            b"insert batch format version: 2\npartitions: 2\n"
+            b"a\t5\t00000000000000000000000000000000\t3\t4\nb\t7\tffffffffffffffffffffffffffffffff\n"
         ),
     ),
     (
         BEGUN,
         (
-            b"insert format version: 2\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
+            b"insert format version: 3\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
             b"blocks: 2\nrows: 40\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
             b"batches: 1\npartitions: 0\n"
         ),
@@ -140,7 +150,7 @@ def test_texts_never_change(value, text: bytes) -> None:
         (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"\t7"),
         (InsertRecord.decode, GOLDEN[7][1], b"rows in: 13", b"rows in: 14"),
         (InsertRecord.decode, GOLDEN[7][1], b"row hash: a", b"row hash: A"),
-        (InsertRecord.decode, GOLDEN[7][1], b"version: 2", b"version: 3"),
+        (InsertRecord.decode, GOLDEN[7][1], b"version: 3", b"version: 4"),
         (InsertBatch.decode, GOLDEN[8][1], b"partitions: 2", b"partitions: 3"),
         (InsertBatch.decode, GOLDEN[8][1], b"b\t7", b"a\t4"),
     ],
@@ -195,11 +205,20 @@ def test_a_mutation_concerns_the_partitions_that_it_names() -> None:
 
 def test_a_drop_takes_its_partitions_out_of_an_insert() -> None:
     """P6. A retry then brings back just those. It is as whole as it was."""
-    left = RECORD.without({"a", "z"})
+    left = RECORD.without([drop_range("a", 5), drop_range("z", 9)])
     assert left.partition_ids() == ("b",)
     assert left.is_whole
     assert InsertRecord.decode(left.encode()) == left
-    assert BATCH.without({"b"}).partition_ids() == ("a",)
+    assert BATCH.without([drop_range("b", 1)]).partition_ids() == ("a",)
+
+
+def test_what_was_inserted_beside_or_after_what_was_dropped_stays_known() -> None:
+    """P38. Blocks 3 and 4: a range that ends before them, or has one of them, took less than that;
+    and of a record that does not say its blocks only a whole partition is believed.
+    """
+    for kept in (drop_range("a", 3), drop_range("a", 4), *parts("a_4_4_0 a_0_3_2 b_0_9_3")):
+        assert RECORD.without([kept]) == RECORD
+    assert RECORD.without(parts("a_3_4_1")).partition_ids() == ("b",)
 
 
 def test_an_insert_is_whole_when_all_its_rows_are_in() -> None:
@@ -216,6 +235,7 @@ def test_a_record_of_the_first_format_is_of_a_whole_insert() -> None:
         b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
     )
     record = InsertRecord.decode(text)
-    assert record == InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 12, "", 12)
+    unknown = tuple(PartitionRows(*one[:3]) for one in PARTITIONS)
+    assert record == InsertRecord(TIME_S, "r1", "run-7", unknown, 2, 12, "", 12)
     assert record.is_whole
     assert InsertRecord.decode(record.encode()) == record

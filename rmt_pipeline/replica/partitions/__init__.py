@@ -1,0 +1,1 @@
+"""Partitions and parts as a whole: dropped, detached, attached, replaced, frozen (spec §9)."""

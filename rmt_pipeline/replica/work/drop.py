@@ -1,0 +1,183 @@
+"""A drop entry, carried out by one replica (spec §5.5, §4.11).
+
+    queue entries inside go ──► [detached copies] ──► the disk knows what may go ──►
+    ids forgotten ──► parts no longer promised, entry and claim gone ──► directories go
+
+1. The queue first: whoever carries out an entry inside can't publish any more, for that deletes the
+   entry. So once none is left, nothing appears in the range. A part that is given up goes the other
+   way, from the parts to the queue: each step asserts that the version of `is_lost` is the one from
+   before we looked, which changes then, and when another replica's state is taken over.
+2. The disk is told before ZooKeeper forgets (`DroppedRanges.note`): if we die in between, or a
+   reader holds a part, or somebody slow gives a directory its name, then who finds it knows that it
+   was dropped, and removes it, now or years later.
+3. Whoever comes second finds less to do; the last step is refused to all but one.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, TableIsReadOnly
+from rmt_pipeline.protocol.log.entry import (
+    DropPart,
+    DropRange,
+    describe_entry,
+    drop_range_of,
+)
+from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.partitions.forget import forget
+from rmt_pipeline.replica.publish import EntryGone, answered
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.batches import batches
+from rmt_pipeline.zookeeper.keeper import Delete, Refused
+from rmt_pipeline.zookeeper.partition_transactions import Dropping
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts, queue_snapshot
+
+GUARD_BYTES = 4 * limits.OP_BYTES_OVERHEAD
+_Named = TypeVar("_Named")
+
+
+@dataclass(frozen=True, slots=True)
+class DropHere:
+    entry: DropRange | DropPart
+
+    @property
+    def part(self) -> PartName:
+        """The range, or the part."""
+        dropped = drop_range_of(self.entry)
+        assert dropped is not None
+        return dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The active parts that went, and their rows and bytes. `is_claimed`: the entry was gone
+    already, and our claim of it is held still.
+    """
+
+    parts: tuple[PartName, ...] = ()
+    rows: int = 0
+    size_bytes: int = 0
+    is_claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is in the range: queue entries to remove; parts, and of them the active ones."""
+
+    dropping: Dropping
+    pointless: tuple[str, ...]
+    parts: tuple[PartName, ...]
+    active: tuple[PartName, ...]
+
+
+def drop_here(replica: Replica, node: str, drop: DropHere) -> Dropped:
+    """Carry out the claimed entry at `node`. Idempotent; may die anywhere.
+
+    Raises EntryGone when our claim is gone, TableIsReadOnly when the replica is lost, Conflict when
+    others keep changing the range; what `detach_copy` raises.
+    """
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        found = _look(replica, node, drop)
+        if found is None:
+            return Dropped(is_claimed=True)
+        try:
+            if found.pointless:
+                for nodes in _cut(found.pointless, replica.paths.queue):
+                    answered(replica, found.dropping.remove_entries(nodes))
+                continue
+            dropped = _prepare(replica, drop, found)
+            *first, last = [*_cut(found.parts, replica.paths.parts)] or [()]
+            for some in first:
+                answered(replica, found.dropping.forget_parts(some))
+            answered(replica, found.dropping.finish(last))
+        except Refused as refused:
+            if refused.path == replica.paths.claim(node):
+                raise EntryGone(
+                    f"{replica}: our claim of {node} is gone ({refused})"
+                ) from refused
+            continue
+        _remove(replica, found.parts)
+        return dropped
+    raise Conflict(f"{replica}: what {drop.part} drops changes all the time; trying again")
+
+
+def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
+    """None when the entry is gone. `is_lost` first, then the queue, and then the parts: what was in
+    neither was given up since, and that changes `is_lost`.
+    """
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    if snapshot.is_lost:
+        raise TableIsReadOnly(
+            f"{replica} is lost and is cloning another replica; its server finishes that"
+        )
+    if node not in dict(snapshot.entries):
+        return None
+    view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+    pointless = view.entries_removed_by(drop.part, by=node)
+    inside = _inside(replica, drop, snapshot.parts)
+    active = PartSet(inside)
+    return _Found(
+        Dropping(replica.paths, node, snapshot.is_lost_version),
+        tuple(node for node, _ in pointless),
+        inside,
+        tuple(active),
+    )
+
+
+def _inside(replica: Replica, drop: DropHere, parts: Holdings) -> tuple[PartName, ...]:
+    """Raises Corruption for a part that has both blocks that are dropped and others: no history
+    gives one.
+    """
+    inside: list[PartName] = []
+    for part in sorted(parts.names(drop.part.partition)):
+        if drop.part.contains(part):
+            inside.append(part)
+        elif not drop.part.disjoint(part) and not part.contains(drop.part):
+            raise Corruption(
+                f"{replica}: {part} has blocks that {describe_entry(drop.entry)} drops, and others "
+                "beside them: no history gives both. Nothing was dropped"
+            )
+    return tuple(inside)
+
+
+def _cut(names: Sequence[_Named], parent: str) -> Iterator[Sequence[_Named]]:
+    """So that each multi, with what it asserts, fits into a packet."""
+    start = 0
+    ops = [Delete(f"{parent}/{name}") for name in names]
+    for some in batches(ops, bytes_max=limits.MULTI_BYTES_MAX, bytes_before=GUARD_BYTES):
+        yield names[start : start + len(some)]
+        start += len(some)
+
+
+def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Dropped:
+    """All that must be there before the first part is no longer promised."""
+    store = replica.store
+    rows = size_bytes = 0
+    for part in found.active:
+        with suppress(Corruption):  # what can't be read is dropped all the same
+            manifest = store.manifest(part)
+            rows, size_bytes = rows + manifest.rows, size_bytes + manifest.bytes_on_disk
+        if drop.entry.detach:
+            with suppress(MissingPart):  # it is to be fetched again: others keep a copy
+                store.detach_copy(part, "", once=True)
+    if found.parts or any(map(drop.part.contains, store.parts())):
+        store.drops.note(drop.part)
+    if drop.entry.source_replica == replica.name:
+        forget(replica, [drop.part])
+    return Dropped(found.active, rows, size_bytes)
+
+
+def _remove(replica: Replica, parts: Sequence[PartName]) -> None:
+    """What readers hold goes with the next clean-up."""
+
+    def nobody_promises(held: Sequence[PartName]) -> list[PartName]:
+        view = claims_and_parts(replica.keeper, replica.paths)
+        return [part for part in held if view.is_free(part)]
+
+    replica.store.remove_all(parts, nobody_promises)

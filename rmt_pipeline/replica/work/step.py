@@ -1,0 +1,48 @@
+"""What one look at the queue, and what was claimed by it, came to."""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.parts.name import PartName
+
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """One queue entry carried out, or tried in vain (`error`). Times in seconds. Of a drop
+    `part` is the range, and `sources` are the active parts that went.
+
+    `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
+    was made of here. `differs`: what was made is not what another replica has published.
+    """
+
+    part: PartName
+    kind: str
+    rows: int = 0
+    size_bytes: int = 0
+    rows_in: int = 0
+    bytes_in: int = 0
+    sources: tuple[PartName, ...] = ()
+    source_replica: str = ""
+    lag_s: float = 0.0
+    seconds: float = 0.0
+    error: str = ""
+    differs: bool = False
+    bug: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet.
+
+    `next_retry_s` is when what failed may be tried again. `left` are entries that wait for anything
+    else: for what others are at, for slots, for time. No watch may tell when they can run.
+    """
+
+    done: tuple[PartDone, ...] = ()
+    finished_without_work: int = 0
+    waiting: tuple[tuple[str, str], ...] = ()
+    next_retry_s: float | None = None
+    left: int = 0
+
+    @property
+    def did_something(self) -> bool:
+        return bool(self.done) or self.finished_without_work > 0

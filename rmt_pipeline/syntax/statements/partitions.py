@@ -1,0 +1,74 @@
+"""ALTER TABLE … DROP, DETACH PARTITION or PART, and TRUNCATE (spec §9)."""
+
+from collections.abc import Callable
+
+from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.mutation import read_partition
+from rmt_pipeline.syntax.statements.nodes import (
+    AllPartitions,
+    AlterPartitions,
+    DropPartition,
+    OnePart,
+    PartitionCommand,
+    PartitionTarget,
+    TableName,
+    Truncate,
+)
+from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
+
+
+def at_partition_command(cursor: Cursor) -> bool:
+    """Whether a command that this module reads starts here."""
+    return any(cursor.at_words(verb, what) for verb in _COMMANDS for what in _WHATS)
+
+
+def partition_commands(cursor: Cursor, table: TableName) -> AlterPartitions:
+    """After ALTER TABLE t: one or more, which are carried out one after another."""
+    commands = cursor.several(_command)
+    return AlterPartitions(table, commands, answer_tail(cursor).settings)
+
+
+def truncate_table(cursor: Cursor) -> Truncate:
+    """After TRUNCATE."""
+    cursor.take_words("TABLE")
+    if_exists = cursor.take_words("IF", "EXISTS")
+    table = table_name(cursor)
+    cursor.take_words("SYNC")  # `alter_sync` says what is waited for
+    return Truncate(table, if_exists, answer_tail(cursor).settings)
+
+
+def _command(cursor: Cursor) -> PartitionCommand:
+    for verb, read in _COMMANDS.items():
+        if any(cursor.at_words(verb, what) for what in _WHATS):
+            cursor.advance()
+            return read(cursor)
+    raise cursor.expected(
+        "another command on partitions; those that change columns or rows are statements of their "
+        "own"
+    )
+
+
+def _target(cursor: Cursor) -> PartitionTarget:
+    """`PART 'name'`, `PARTITION ALL`, `PARTITION ID '…'` or `PARTITION value`."""
+    if cursor.take_words("PART"):
+        return OnePart(cursor.string("the name of a part in single quotes"))
+    cursor.expect_words("PARTITION")
+    if cursor.at_word("ALL") and not cursor.at_mark(1, "("):
+        cursor.advance()
+        return AllPartitions()
+    return read_partition(cursor)
+
+
+def _drop(cursor: Cursor) -> DropPartition:
+    return DropPartition(_target(cursor))
+
+
+def _detach(cursor: Cursor) -> DropPartition:
+    return DropPartition(_target(cursor), detach=True)
+
+
+_WHATS = ("PART", "PARTITION")
+_COMMANDS: dict[str, Callable[[Cursor], PartitionCommand]] = {
+    "DROP": _drop,
+    "DETACH": _detach,
+}

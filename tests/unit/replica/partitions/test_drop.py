@@ -1,0 +1,417 @@
+"""DROP PARTITION, DROP PART and TRUNCATE on two replicas, step by step (spec §9.2, §16.5)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from rmt_pipeline.protocol.errors import TableIsReadOnly, Unfinished
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
+from rmt_pipeline.replica.partitions import drop as dropping
+from rmt_pipeline.replica.partitions.drop import NoSuchPart, PartIsLocked
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.upkeep.check import recover_parts
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.local_replicas import Replicas, definition_of
+from tests.support.lost_answers import before, faulty, logs
+
+NOW = QuerySettings(alter_sync=0)
+UNKNOWN_IDS = QuerySettings(insert_deduplicate=False)
+
+
+def partitioned(replica):
+    plain = definition_of(replica, (Column("p", "UInt8"), Column("n", "UInt64")))
+    return replace(plain, partition_by=("p",))
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    with Replicas(tmp_path, define=partitioned) as opened:
+        yield opened
+
+
+def insert(replicas, *pairs, at="r1", **options):
+    rows = [{"p": p, "n": n} for p, n in pairs]
+    return replicas.table(at).insert(rows, **options)
+
+
+def drop(replicas, *partitions, at="r1", **options):
+    return replicas.table(at).drop_partitions(partitions, settings=NOW, **options)
+
+
+def work(replicas, *names):
+    done = []
+    for name in names or ("r1", "r2"):
+        for pool in ("fetch", "merge"):
+            while (step := replicas.step(name, pool)).did_something:
+                assert all(not one.error for one in step.done), step.done
+                done += step.done
+    return done
+
+
+def rows(replicas, name):
+    found = replicas.table(name).dataset().to_table().to_pylist()
+    return sorted((row["p"], row["n"]) for row in found)
+
+
+def on_disk(replicas, name):
+    return [str(part) for part in replicas.stores[name].parts()]
+
+
+def drops(op):
+    """The multi that decides a drop, or a replica's last step of it."""
+    return isinstance(op, Create) and b"drop\n" in op.data
+
+
+def test_a_dropped_partition_is_gone_on_every_replica_and_on_their_disks(replicas):
+    """D1. Also on one that never had it."""
+    insert(replicas, (1, 1), (2, 2))
+    insert(replicas, (1, 3))
+    assert [str(one) for one in drop(replicas, "1")] == ["1_0_1_999999999_999999999"]
+    assert rows(replicas, "r1") == [(1, 1), (1, 3), (2, 2)]
+    work(replicas)
+    for name in ("r1", "r2"):
+        assert rows(replicas, name) == [(2, 2)]
+        assert on_disk(replicas, name) == ["2_0_0_0"]
+        assert replicas[name].keeper.children(replicas[name].paths.queue) == []
+
+
+def test_a_partition_that_never_had_a_row_is_not_dropped(replicas):
+    insert(replicas, (1, 1))
+    log = replicas["r1"].keeper.children(replicas["r1"].table.log)
+    assert drop(replicas, "2", "no-such") == ()
+    assert replicas["r1"].keeper.children(replicas["r1"].table.log) == log
+    assert replicas["r1"].keeper.children(replicas["r1"].table.partition("1")) == []
+
+
+def test_truncate_drops_every_partition_at_one_moment(replicas):
+    insert(replicas, *((p, p) for p in range(5)))
+    commits = []
+    multi = replicas["r2"].keeper.multi
+
+    def counting(ops):
+        commits.append(sum(map(drops, ops)))
+        return multi(ops)
+
+    replicas["r2"].keeper.multi = counting
+    assert len(replicas.table("r2").truncate(settings=NOW)) == 5
+    assert [one for one in commits if one] == [5]
+    replicas["r2"].keeper.multi = multi
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == []
+
+
+@pytest.mark.parametrize("token", ["", "a token"])
+def test_what_was_dropped_can_be_inserted_again_and_nothing_else(replicas, token):
+    """I7. The same insert again brings back just the partition that is gone, said anywhere."""
+    pairs = ((1, 1), (2, 2))
+    insert(replicas, *pairs, token=token)
+    drop(replicas, "1", at="r2")
+    again = insert(replicas, *pairs, at="r2", token=token)
+    assert (again.outcome, again.rows, again.rows_duplicate) == (Outcome.RESUMED, 1, 1)
+    assert insert(replicas, *pairs, token=token).outcome is Outcome.DUPLICATE
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (2, 2)]
+    drop(replicas, "1", "2")
+    work(replicas)
+    assert insert(replicas, *pairs, token=token).outcome is Outcome.INSERTED
+
+
+def test_a_block_whose_rows_another_insert_had_can_be_inserted_again(replicas):
+    """The second insert had nothing to add to partition 1. Its record goes with these rows too."""
+    insert(replicas, (1, 1))
+    insert(replicas, (1, 1), (2, 2), token="a token")
+    drop(replicas, "1")
+    again = insert(replicas, (1, 1), (2, 2), token="a token")
+    assert (again.rows, again.rows_duplicate) == (1, 1)
+
+
+def test_a_block_whose_rows_a_later_drop_leaves_is_known_still(replicas):
+    """The insert has blocks 1 and 2 of the partition, and the first one was another insert's."""
+    [first] = insert(replicas, (1, 1)).parts
+    both = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
+    [second] = insert(replicas, (1, 1), (1, 2), settings=both, token="").parts
+    replicas.table("r1").drop_part(second, settings=NOW)
+    work(replicas)
+    assert insert(replicas, (1, 1), (1, 2), settings=both).outcome is Outcome.DUPLICATE
+    assert str(first) in on_disk(replicas, "r1")
+
+
+def test_what_is_inserted_while_a_drop_is_decided_stays_known(replicas):
+    """Its number is greater than the one that ends the range, and it commits first."""
+    insert(replicas, (1, 1))
+    late = [(1, 2), (2, 2)]
+    with before(replicas["r2"].keeper, drops, lambda: insert(replicas, *late)):
+        drop(replicas, "1", at="r2")
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 2), (2, 2)]
+    assert insert(replicas, *late).outcome is Outcome.DUPLICATE
+    assert insert(replicas, (1, 2)).outcome is Outcome.DUPLICATE
+
+
+@pytest.mark.parametrize("settings", [None, UNKNOWN_IDS], ids=["known by id", "without ids"])
+def test_an_insert_in_flight_is_cancelled_by_a_drop(replicas, settings):
+    """D2. Otherwise it would commit below a drop that is in the log already."""
+    insert(replicas, (1, 1))
+    with (
+        before(replicas["r1"].keeper, logs, lambda: drop(replicas, "1", at="r2")),
+        pytest.raises(InsertCancelled, match="concurrent DROP"),
+    ):
+        insert(replicas, (1, 2), settings=settings)
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == []
+    assert on_disk(replicas, "r1") == on_disk(replicas, "r2") == []
+    insert(replicas, (1, 2), settings=settings)
+    work(replicas)
+    assert rows(replicas, "r2") == [(1, 2)]
+
+
+def test_what_was_committed_without_an_answer_and_dropped_is_not_inserted_anew(
+    replicas, monkeypatch
+):
+    """Its bytes have left the disk, and nobody was told that it was in."""
+    insert(replicas, (2, 2))
+    settle = Insertion._settle
+
+    def late(insertion, replica):
+        if insertion.is_pending:
+            drop(replicas, "1", at="r2")
+            work(replicas)
+        settle(insertion, replica)
+
+    monkeypatch.setattr(Insertion, "_settle", late)
+    with (
+        faulty(replicas["r1"].keeper, logs, landed=True),
+        pytest.raises(InsertCancelled, match="were dropped"),
+    ):
+        insert(replicas, (1, 1))
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(2, 2)]
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_drop_without_an_answer_is_in_the_log_once(replicas, landed):
+    insert(replicas, (1, 1))
+    with faulty(replicas["r1"].keeper, drops, landed=landed):
+        [dropped] = drop(replicas, "1")
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    assert dropped.block_max == (0 if landed else 1)
+    assert len(keeper.children(table.log)) == 2
+    assert keeper.children(table.partition("1")) == []
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_drop_of_a_part_without_an_answer_is_in_the_log_once(replicas, landed):
+    [part] = insert(replicas, (1, 1)).parts
+    with faulty(replicas["r1"].keeper, drops, landed=landed):
+        replicas.table("r1").drop_part(part, settings=NOW)
+    assert len(replicas["r1"].keeper.children(replicas["r1"].table.log)) == 2
+
+
+def test_two_drops_at_once_come_one_after_the_other(replicas):
+    """D5. The one whose numbers were taken first is decided anew on what the other has made."""
+    insert(replicas, (1, 1), settings=UNKNOWN_IDS)
+    with before(replicas["r1"].keeper, drops, lambda: drop(replicas, "1", at="r2")):
+        [dropped] = drop(replicas, "1")
+    assert dropped.block_max == 2
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == []
+
+
+def test_a_merge_that_is_published_after_its_range_was_dropped_is_thrown_away(replicas):
+    """D1. Its queue entry is gone, and so is what it made."""
+    for n in range(2):
+        insert(replicas, (1, n))
+    optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
+
+    def publishes(op):
+        return isinstance(op, Create) and op.path.endswith("/parts/1_0_1_1")
+
+    def drop_here():
+        drop(replicas, "1", at="r2")
+        assert [one.kind for one in replicas.step("r1", "fetch").done] == ["DROP_RANGE"]
+
+    pull_log(replicas["r1"])
+    with before(replicas["r1"].keeper, publishes, drop_here):
+        [done] = replicas.executor("r1", "merge").step(None).done
+    assert "is gone" in done.error
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == []
+    assert on_disk(replicas, "r1") == ["1_0_0_0", "1_1_1_0"]  # the merge had them pinned
+    replicas.clock.passed_s += 1000
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert on_disk(replicas, "r1") == replicas.stores["r1"].detached() == []
+
+
+def test_a_fetch_of_what_is_dropped_meanwhile_brings_nothing_back(replicas):
+    """G5."""
+    insert(replicas, (1, 1))
+
+    def drop_here():
+        drop(replicas, "1")
+        assert [one.kind for one in replicas.step("r2", "fetch").done] == ["DROP_RANGE"]
+
+    def publishes(op):
+        return isinstance(op, Create) and op.path.endswith("/r2/parts/1_0_0_0")
+
+    pull_log(replicas["r2"])
+    with before(replicas["r2"].keeper, publishes, drop_here):
+        [done] = replicas.executor("r2", "fetch").step(None).done
+    assert "is gone" in done.error
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == []
+    assert on_disk(replicas, "r2") == []
+
+
+def test_a_part_is_dropped_by_its_name_alone(replicas):
+    """§9.4. What was inserted beside it stays, and is known still."""
+    first, second = (insert(replicas, (1, n)).parts[0] for n in (1, 2))
+    replicas.table("r1").drop_part(first, settings=NOW)
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 2)]
+    assert insert(replicas, (1, 2)).outcome is Outcome.DUPLICATE
+    assert insert(replicas, (1, 1)).outcome is Outcome.INSERTED
+    with pytest.raises(NoSuchPart, match="no active part 1_0_0_0"):
+        replicas.table("r1").drop_part(first, settings=NOW)
+    assert str(second) in on_disk(replicas, "r2")
+
+
+def test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice(replicas):
+    """The record of the insert knows the partition, not the block: it stays."""
+    small = QuerySettings(max_insert_block_size=1, min_insert_block_size_rows=1)
+    result = insert(replicas, (1, 1), (1, 2), settings=small, token="a token")
+    assert len(result.parts) == 2
+    replicas.table("r1").drop_part(result.parts[0], settings=NOW)
+    work(replicas)
+    assert insert(replicas, (1, 1), (1, 2), token="a token").outcome is Outcome.DUPLICATE
+    assert len(rows(replicas, "r1")) == 1
+
+
+def test_a_part_that_is_being_merged_is_not_dropped(replicas):
+    """D10, D4."""
+    [first] = insert(replicas, (1, 1)).parts
+    insert(replicas, (1, 2))
+    optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
+    with pytest.raises(PartIsLocked, match="already going to become part of 1_0_1_1"):
+        replicas.table("r1").drop_part(first, settings=NOW)
+    work(replicas)
+    with pytest.raises(NoSuchPart, match="it became part of 1_0_1_1"):
+        replicas.table("r1").drop_part(first, settings=NOW)
+
+
+def test_a_merge_that_is_assigned_at_the_same_time_comes_first(replicas):
+    """D4: the version of the log lets one of them win."""
+    [first] = insert(replicas, (1, 1)).parts
+    insert(replicas, (1, 2))
+
+    def merge():
+        optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
+
+    work(replicas)
+    with before(replicas["r2"].keeper, drops, merge), pytest.raises(PartIsLocked):
+        replicas.table("r2").drop_part(first, settings=NOW)
+
+
+def test_a_start_after_a_death_in_the_middle_shows_nothing_that_was_dropped(replicas):
+    """D6. ZooKeeper knows nothing of it any more, and the directories are there still."""
+    for n in range(3):
+        insert(replicas, (1, n))
+    replicas.set(replicated_max_ratio_of_wrong_parts="0")
+    drop(replicas, "1")
+
+    class Died(BaseException):
+        pass
+
+    def dies(*_):
+        raise Died
+
+    store = replicas.stores["r1"]
+    remove, store.remove_all = store.remove_all, dies
+    pull_log(replicas["r1"])
+    with pytest.raises(Died):
+        replicas.executor("r1", "fetch").step(None)
+    store.remove_all = remove
+    assert replicas.parts("r1") == []
+    assert len(on_disk(replicas, "r1")) == 3
+    replicas.clock.passed_s += 1000
+    recovered = recover_parts(replicas["r1"])
+    assert recovered.detached == ()
+    assert on_disk(replicas, "r1") == []
+    assert store.detached() == []
+
+
+def test_what_a_reader_holds_goes_when_it_lets_go(replicas):
+    [part] = insert(replicas, (1, 1)).parts
+    store = replicas.stores["r1"]
+    with store.pin([part]):
+        drop(replicas, "1")
+        work(replicas)
+        replicas.clock.passed_s += 1000
+        carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+        assert on_disk(replicas, "r1") == [str(part)]
+    assert store.drops.ranges() != []
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert on_disk(replicas, "r1") == []
+    replicas.clock.passed_s = 1e9  # the disk's clock is the host's
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert store.drops.ranges() == store.detached() == []
+
+
+def test_a_detached_partition_is_kept_by_every_replica_that_had_it(replicas):
+    """§9.3. Once, however often its replica dies over it."""
+    insert(replicas, (1, 1))
+    insert(replicas, (1, 2))
+    work(replicas)
+    drop(replicas, "1", detach=True)
+    with faulty(replicas["r1"].keeper, forgets_parts, landed=False, times=4):
+        pull_log(replicas["r1"])
+        assert replicas.executor("r1", "fetch").step(None).done[0].error
+    replicas.clock.passed_s += 100
+    work(replicas)
+    for name in ("r1", "r2"):
+        assert replicas.stores[name].detached() == ["1_0_0_0", "1_1_1_0"]
+        assert rows(replicas, name) == []
+
+
+def forgets_parts(op):
+    return isinstance(op, Delete) and "/parts/" in op.path
+
+
+def test_ids_that_do_not_fit_beside_the_drop_are_forgotten_by_who_asked(replicas, monkeypatch):
+    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
+    insert(replicas, (1, 1), token="a token")
+    drop(replicas, "1")
+    assert insert(replicas, (1, 1), token="a token").outcome is Outcome.DUPLICATE
+    work(replicas, "r2")
+    assert insert(replicas, (1, 1), token="a token").outcome is Outcome.DUPLICATE
+    work(replicas, "r1")
+    assert insert(replicas, (1, 1), token="a token").outcome is Outcome.INSERTED
+
+
+def test_a_drop_is_waited_for_as_alter_sync_says(replicas):
+    insert(replicas, (1, 1))
+    impatient = QuerySettings(alter_sync=1, receive_timeout=0)
+    with pytest.raises(Unfinished, match="have not done it yet: r1"):
+        replicas.table("r1").drop_partitions(["1"], settings=impatient)
+    work(replicas)
+    assert rows(replicas, "r1") == []
+
+
+def test_a_replica_that_is_not_active_takes_no_drop(replicas):
+    insert(replicas, (1, 1))
+    replica = replicas["r1"]
+    replica.keeper.multi([Delete(replica.paths.is_active)])
+    with pytest.raises(TableIsReadOnly, match="not active"):
+        drop(replicas, "1")
+    assert replica.keeper.children(replica.table.partition("1")) == []
+
+
+def test_a_name_of_a_part_is_a_name(replicas):
+    with pytest.raises(NoSuchPart):
+        replicas.table("r1").drop_part(PartName.parse("7_0_0_0"), settings=NOW)

@@ -1,0 +1,110 @@
+"""Commands on partitions, from statement to answer: every kind of key, and bad input."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import RmtError
+from tests.support.local_session import create, local_session, rows
+from tests.support.local_work import working
+
+ENGINE = "ENGINE = ReplicatedMergeTree('/t/{name}', 'r1')"
+
+
+@pytest.fixture
+def session(tmp_path):
+    with local_session(tmp_path) as opened:
+        yield opened
+
+
+def table(session, columns, key, values):
+    partition = f"PARTITION BY {key}" if key else ""
+    engine = ENGINE.replace("{name}", "t")
+    definition = create(session, f"CREATE TABLE t ({columns}) {engine} {partition} ORDER BY n")
+    session.execute(f"INSERT INTO t VALUES {values}")
+    return definition
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "values", "dropped"),
+    [
+        ("p UInt8, n UInt8", "p", "(1, 1), (2, 2)", "1"),
+        ("p Int32, n UInt8", "p", "(-7, 1), (2, 2)", "-7"),
+        ("p Date, n UInt8", "p", "('2019-05-01', 1), ('2019-05-02', 2)", "'2019-05-01'"),
+        ("p Date, n UInt8", "toYYYYMM(p)", "('2019-05-01', 1), ('2019-06-02', 2)", "201905"),
+        ("p Date, n UInt8", "toYYYYMM(p)", "('2019-05-01', 1), ('2019-06-02', 2)", "'201905'"),
+        (
+            "p Date, n UInt8",
+            "toMonday(p)",
+            "('2019-05-01', 1), ('2019-06-02', 2)",
+            "'2019-04-29'",
+        ),
+        ("p String, n UInt8", "p", "('a b', 1), ('c', 2)", "'a b'"),
+        ("p String, q Int8, n UInt8", "(p, q)", "('a', 1, 1), ('a', 2, 2)", "('a', 1)"),
+        ("p UInt8, q Int8, n UInt8", "(p, q)", "(3, -1, 1), (3, 2, 2)", "(3, -1)"),
+        ("p UInt8, q Int8, n UInt8", "(p, q)", "(3, -1, 1), (3, 2, 2)", "ID '3--1'"),
+        ("p Enum8('x' = 1, 'y' = 2), n UInt8", "p", "('x', 1), ('y', 2)", "'x'"),
+        ("p UInt8, n UInt8", "p % 2", "(3, 1), (4, 2)", "1"),
+    ],
+)
+def test_a_partition_is_named_by_the_value_of_its_key(session, columns, key, values, dropped):
+    definition = table(session, columns, key, values)
+    with working(session.context.server, definition):
+        session.execute(f"ALTER TABLE t DROP PARTITION {dropped}")
+        assert rows(session, "SELECT n FROM t") == [(2,)]
+        session.execute(f"INSERT INTO t VALUES {values}")
+        assert rows(session, "SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+
+
+def test_a_table_without_a_key_has_one_partition(session):
+    definition = table(session, "n UInt8", "", "(1)")
+    with working(session.context.server, definition):
+        for name in ("tuple()", "ID 'all'", "ALL"):
+            session.execute(f"ALTER TABLE t DROP PARTITION {name}")
+            assert rows(session, "SELECT n FROM t") == []
+            session.execute("INSERT INTO t VALUES (1)")
+        session.execute("TRUNCATE TABLE t")
+        assert rows(session, "SELECT n FROM t") == []
+
+
+def test_a_part_is_dropped_by_its_name(session):
+    definition = table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    with working(session.context.server, definition):
+        session.execute("ALTER TABLE t DROP PART '1_0_0_0', DETACH PARTITION 2")
+        assert rows(session, "SELECT n FROM t") == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "words"),
+    [
+        (
+            "ALTER TABLE t DROP PARTITION 'x'",
+            "CANNOT_PARSE_TEXT",
+            "no value of the partition key",
+        ),
+        ("ALTER TABLE t DROP PARTITION (1, 2)", "CANNOT_PARSE_TEXT", r"\(p UInt8\)"),
+        ("ALTER TABLE t DROP PARTITION ID 'a_b'", "INVALID_PARTITION_VALUE", "can't be the id"),
+        (
+            "ALTER TABLE t DROP PARTITION ID '../x'",
+            "INVALID_PARTITION_VALUE",
+            "can't be the id",
+        ),
+        ("ALTER TABLE t DROP PART '../1_0_0_0'", "CANNOT_PARSE_TEXT", "not the name of a part"),
+        ("ALTER TABLE t DROP PART '1_0_0_999999999'", "CANNOT_PARSE_TEXT", "name of a part"),
+        ("ALTER TABLE t DROP PART '1_7_7_0'", "NO_SUCH_DATA_PART", "no active part 1_7_7_0"),
+        ("ALTER TABLE u DROP PARTITION 1", "UNKNOWN_TABLE", "u"),
+        ("ALTER TABLE system.parts DROP PARTITION 1", "BAD_ARGUMENTS", "system.parts"),
+        ("TRUNCATE TABLE u", "UNKNOWN_TABLE", "u"),
+    ],
+)
+def test_what_names_nothing_is_refused_and_nothing_is_dropped(session, statement, code, words):
+    table(session, "p UInt8, n UInt8", "p", "(1, 1)")
+    with pytest.raises(RmtError, match=words) as raised:
+        session.execute(statement)
+    assert raised.value.code == code
+    assert rows(session, "SELECT n FROM t") == [(1,)]
+
+
+def test_a_partition_without_rows_is_said_to_be_one(session):
+    table(session, "p UInt8, n UInt8", "p", "(1, 1)")
+    done = session.execute("ALTER TABLE t DROP PARTITION 9")
+    assert "partition 9 has never had a row" in done.note
+    assert session.execute("TRUNCATE TABLE IF EXISTS u").note == ""
