@@ -16,7 +16,6 @@ from rmt_pipeline.protocol.log.entry import (
     MergeParts,
     MutatePart,
     drop_range_of,
-    produced_parts,
     virtual_parts,
 )
 from rmt_pipeline.protocol.mutations import FinishedMutations
@@ -139,7 +138,7 @@ class Watchman:
 
     def nothing_comes_into_what_was_dropped(self, path: str, entry: LogEntry) -> None:
         """D2, D3: whatever was decided before a drop is in the log before it, or never."""
-        for part in produced_parts(entry):
+        for part in _real_parts(entry):
             for dropped in self.ledger.drops:
                 inside = dropped.is_drop_range and is_inside(part, dropped)
                 assert not inside, f"{path} brings {part}, and {dropped} was dropped"
@@ -258,3 +257,8 @@ def _is_apart(one: PartName, two: PartName) -> bool:
     if one.is_drop_range != two.is_drop_range:
         return one.disjoint(two) or one.contains(two) or two.contains(one)
     return one.disjoint(two)
+
+
+def _real_parts(entry: LogEntry) -> tuple[PartName, ...]:
+    """Those that exist once the entry is done."""
+    return tuple(part for part in virtual_parts(entry) if not part.is_drop_range)
