@@ -75,12 +75,29 @@ def _position(part: PartName) -> tuple[str, int]:
     return part.partition, part.block_min
 
 
-def require_covered_now(replica: Replica, decided: Sequence[MergeParts | MutatePart]) -> None:
-    """As `require_covered`, of what the replica has and has queued at this moment."""
+def covered_now(
+    replica: Replica,
+    decided: Sequence[MergeParts | MutatePart],
+    *,
+    log_version: int,
+    is_lost_version: int,
+) -> bool:
+    """As `require_covered`, of what the replica has and has queued at this moment. False when these
+    are not the versions any more on which it was decided: something was assigned since, and the
+    log refuses it. Raises RowsDoNotAddUp.
+    """
     there = _There.now(replica)
-    for entry in decided:
-        result = entry.result
-        require_covered(replica, result, sources_of(entry), there.of(result.partition))
+    try:
+        for entry in decided:
+            result = entry.result
+            require_covered(replica, result, sources_of(entry), there.of(result.partition))
+    except RowsDoNotAddUp:
+        stats = replica.keeper.exists_many([replica.table.log, replica.paths.is_lost])
+        versions = [stat and stat.version for stat in stats]
+        if versions == [log_version, is_lost_version]:
+            raise
+        return False
+    return True
 
 
 @dataclass(slots=True)

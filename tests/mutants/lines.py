@@ -573,15 +573,22 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "accounting: what a merge covers is not looked at when it is decided",
         "rmt_pipeline/replica/assign/merges.py",
-        "    require_covered_now(replica, [entry])\n",
-        "",
+        "        [entry],\n        log_version=",
+        "        [],\n        log_version=",
+        ACCOUNTING,
+    ),
+    LineMutant(
+        "accounting: what was decided on another state is taken for a bug",
+        "rmt_pipeline/replica/accounting.py",
+        "        if versions == [log_version, is_lost_version]:\n",
+        "        if versions:\n",
         ACCOUNTING,
     ),
     LineMutant(
         "accounting: what a mutation covers is not looked at when it is decided",
         "rmt_pipeline/replica/assign/mutations.py",
-        "    require_covered_now(replica, entries)\n",
-        "",
+        "        replica, entries, log_version=",
+        "        replica, [], log_version=",
         ACCOUNTING,
     ),
     LineMutant(

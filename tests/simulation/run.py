@@ -39,7 +39,7 @@ from tests.support.schedule import Schedule, Swarm
 from tests.support.world import World
 
 STORM_STEPS = 600
-CALM_STEPS_MAX = 10_000
+CALM_STEPS_MAX = 20_000
 NEVER_S = 1e9
 LATER_S = 5000.0  # old enough to be judged, even if a clock was an hour ahead
 CALM_BEFORE = 0.75  # of the worlds have all replicas up before the storm

@@ -27,7 +27,7 @@ from rmt_pipeline.protocol.parts.name import PartName, merged
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.ttl import something_expired
-from rmt_pipeline.replica.accounting import require_covered_now
+from rmt_pipeline.replica.accounting import covered_now
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -39,6 +39,7 @@ from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, qu
 
 RUNS_KNOWN_MORE = 100  # than twice what there is
 GAVE_UP = "the replica gave up a part, or was cloned, since it was looked at"
+OUTDATED = "another replica assigned something to the log first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,13 @@ def assign_merge(
         deduplicate_by=deduplicate_by,
         merge_type=merge_type,
     )
-    require_covered_now(replica, [entry])
+    if not covered_now(
+        replica,
+        [entry],
+        log_version=view.predicate.log_version,
+        is_lost_version=view.is_lost_version,
+    ):
+        return Nothing(OUTDATED, changed=True)
     data = encode(entry)
     ops = transactions.assign(
         replica.table,
@@ -182,7 +189,7 @@ def assign_merge(
 def outdated(replica: Replica, refused: Refused) -> str:
     """Why an assignment was refused, in words."""
     is_log = refused.path == replica.table.log
-    return "another replica assigned something to the log first" if is_log else GAVE_UP
+    return OUTDATED if is_log else GAVE_UP
 
 
 def optimize_partition(

@@ -11,8 +11,8 @@ from rmt_pipeline.protocol.nodes.formats import QuorumEntry
 from rmt_pipeline.protocol.parts.name import PartName, mutated
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.facts import slots_of
-from rmt_pipeline.replica.accounting import require_covered_now
-from rmt_pipeline.replica.assign.merges import Assigned, Nothing, outdated, view_of
+from rmt_pipeline.replica.accounting import covered_now
+from rmt_pipeline.replica.assign.merges import OUTDATED, Assigned, Nothing, outdated, view_of
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -58,7 +58,10 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
     entries = list(_entries(replica, view, room))
     if not entries:
         return Nothing(f"no mutation is left to do for the {len(view.active)} active parts")
-    require_covered_now(replica, entries)
+    if not covered_now(
+        replica, entries, log_version=view.log_version, is_lost_version=view.is_lost_version
+    ):
+        return Nothing(OUTDATED, changed=True)
     assigned: list[Assigned] = []
     ops = [Create(replica.table.log_prefix, encode(entry), sequence=True) for entry in entries]
     for batch in batches(

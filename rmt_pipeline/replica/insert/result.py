@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, RmtError, UserError
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    MissingPart,
+    OutcomeUnknown,
+    RmtError,
+    UserError,
+)
 from rmt_pipeline.protocol.inserts import ids as block_ids
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
@@ -85,8 +91,10 @@ class InsertResult:
 
 
 def retryable(error: RmtError) -> bool:
-    """Whether another `run`, perhaps with a new session, can succeed."""
-    return not isinstance(error, InsertCancelled)
+    """Whether another `run`, perhaps with a new session, can succeed. Not without the bytes: a
+    clean-up has swept what was staged, because the clock of the host jumped.
+    """
+    return not isinstance(error, InsertCancelled | MissingPart)
 
 
 def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str:

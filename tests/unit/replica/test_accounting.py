@@ -17,7 +17,13 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import accounting
 from rmt_pipeline.replica.accounting import RowsDoNotAddUp
 from rmt_pipeline.replica.assign import mutations
-from rmt_pipeline.replica.assign.merges import assign_merge, merge_view
+from rmt_pipeline.replica.assign.merges import (
+    OUTDATED,
+    Assigned,
+    Nothing,
+    assign_merge,
+    merge_view,
+)
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part, refetch
@@ -78,6 +84,35 @@ def test_nor_over_one_that_is_only_queued(replicas):
     view = merge_view(replica)
     with pytest.raises(RowsDoNotAddUp, match="all_1_1_0"):
         assign_merge(replica, view, [FIRST, THIRD])
+
+
+def test_what_was_decided_on_another_state_is_outdated_and_no_bug(replicas):
+    """1. What there is is looked at. 2. Somebody else assigns a merge, and it is pulled. 3. That is
+    in the queue, and in none of the parts that were looked at. The log refuses it in any case.
+    """
+    replica = replicas["r1"]
+    view = merge_view(replica)
+    assert isinstance(assign_merge(replica, merge_view(replica), [FIRST, SECOND]), Assigned)
+    pull_log(replica)
+    outcome = assign_merge(replica, view, [FIRST, SECOND, THIRD])
+    assert outcome == Nothing(OUTDATED, changed=True)
+
+
+def test_the_same_is_true_of_mutations_that_are_decided(replicas, monkeypatch):
+    replica = replicas["r1"]
+    replicas.table("r1").mutate("DELETE WHERE n = 1")
+    real = mutations.queue_snapshot
+
+    def overtaken(*arguments):
+        monkeypatch.undo()
+        seen = real(*arguments)
+        replicas.table("r1").mutate("DELETE WHERE n = 2")
+        assert isinstance(assign_mutations(replica), list)
+        pull_log(replica)
+        return seen
+
+    monkeypatch.setattr(mutations, "queue_snapshot", overtaken)
+    assert assign_mutations(replica) == Nothing(OUTDATED, changed=True)
 
 
 def test_what_is_in_the_log_all_the_same_is_made_and_not_published(replicas):

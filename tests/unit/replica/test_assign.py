@@ -112,7 +112,7 @@ def test_one_that_comes_after_the_last_look_is_refused_by_zookeeper(replicas, mo
         replicas.insert("r1", value)
     follow(replicas, "r1", "r2")
     view = merge_view(r1)
-    once_after(assign, "require_covered_now", lambda: become_a_clone(r1), monkeypatch)
+    once_after(assign, "covered_now", lambda: become_a_clone(r1), monkeypatch)
     outcome = assign_merge(r1, view, [FIRST, SECOND])
     assert isinstance(outcome, Nothing)
     assert outcome.changed

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from rmt_pipeline.protocol.errors import OutcomeUnknown, TableIsReadOnly
+from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown, TableIsReadOnly
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import InsertCancelled
 from rmt_pipeline.store.part_store import PartStore
@@ -199,3 +199,23 @@ def test_nor_one_that_has_the_name_of_ours_in_a_table_that_was_made_anew(replica
     make_contact(replicas)
     assert locks(replicas) == ["block-0000000000"]
     assert len(ours.strays) == 0
+
+
+def test_an_insert_whose_bytes_were_swept_is_not_tried_again(replicas, monkeypatch):
+    """The clock has jumped, and a clean-up took what was staged: no retry can bring it back."""
+    replica = replicas["r1"]
+    publish, tries = PartStore.publish_all, []
+
+    def swept(store, pairs):
+        tries.append(len(pairs))
+        store.sweep(keep=(), older_than_s=0, now_s=1e12)
+        publish(store, pairs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartStore, "publish_all", swept)
+        with pytest.raises(MissingPart, match="can't be published"):
+            replicas.table("r1").insert(ROWS)
+    assert tries == [1]
+    assert locks(replicas) == []
+    assert replicas.parts("r1") == replica.keeper.children(replica.table.log) == []
+    assert replicas.table("r1").insert(ROWS).rows == len(ROWS)
