@@ -108,8 +108,8 @@ def until_nothing_is_left(run: Run) -> None:
 
 
 def tidy_up(run: Run) -> None:
-    """Everybody cleans up, until nothing is left behind: what is forgotten first frees more, and
-    merges go on.
+    """Everybody cleans up, until nothing is left behind: what is forgotten first frees more, merges
+    go on, and a directory that a sweep puts back under its name is judged by the next clean-up.
     """
     for rounds_left in reversed(range(TIDY_ROUNDS_MAX)):
         run.world.now_s += LATER_S
@@ -118,6 +118,7 @@ def tidy_up(run: Run) -> None:
         until_nothing_is_left(run)
         try:
             nothing_is_left_behind(run.finished)
+            on_disk_is_promised(run.finished)
         except AssertionError:
             if rounds_left == 0:
                 raise
