@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 
     from rmt_pipeline.compute.insert.stage import StagePlan
     from rmt_pipeline.replica.mutations.request import MutationReport
+    from rmt_pipeline.replica.partitions.attach import Attached
     from rmt_pipeline.syntax.mutation import Command
 
 BLOCKS_ALWAYS_TOGETHER = (
@@ -556,6 +557,40 @@ class Table:
     ) -> tuple[PartName, ...]:
         """TRUNCATE TABLE: every row goes, what is inserted meanwhile stays or is cancelled."""
         return self.drop_partitions(None, settings=settings)
+
+    def attach(
+        self,
+        partition: str | None = None,
+        *,
+        part: PartName | None = None,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> "Attached":
+        """ATTACH PARTITION (an id) or PART, from this replica's `detached/`; with neither, all of
+        it (spec §9.5). Each part gets a new block number, on every replica; one that is damaged
+        stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
+
+        Raises BadDetachedPart; what `insert` raises.
+        """
+        from rmt_pipeline.replica.partitions.attach import attach  # noqa: PLC0415
+
+        query = _query_settings(settings)
+        return attach(
+            self._replica(),
+            lambda insertion: self._run(insertion, query),
+            partition=partition,
+            part=part,
+            deduplicate=query.insert_deduplicate,
+        )
+
+    def drop_detached(
+        self, partition: str | None = None, *, name: str | None = None
+    ) -> tuple[str, ...]:
+        """DROP DETACHED PARTITION (an id), or PART (the directory's name); with neither, all that
+        is detached here. Their names. Raises BadDetachedPart when there is none of the name.
+        """
+        from rmt_pipeline.replica.partitions.attach import drop_detached  # noqa: PLC0415
+
+        return drop_detached(self._replica(), partition, name)
 
     # --- mutations ---
 

@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.detached import copy_of, set_aside
+from rmt_pipeline.store.detached_parts import DetachedParts
 from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
@@ -57,6 +58,7 @@ class PartStore:
         self._ids = ids
         self._durable = durable
         self.drops = DroppedRanges(disk, root, durable=durable)
+        self.detached_parts = DetachedParts(disk, root, durable=durable)
         self._cache: OrderedDict[PartName, tuple[float | None, Manifest]] = OrderedDict()
         self._cache_lock = threading.Lock()
         self._whole = WholeParts(disk)

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from rmt_pipeline.protocol.parts.name import PartName
 
 DIRECTORY = Path(__file__).parent / "scenarios"
 
@@ -171,9 +173,13 @@ def entry_of(lines: list[str]) -> Entry:
         lines
     )
     action = tuple(line for line in lines[4:] if line and not line.startswith(_NEWER))
-    # The recorded version had one leader that assigned all merges and mutations; since 20.6 the
-    # replica does that was asked (spec §6.7).
-    assigned = action[:1] in (("merge",), ("mutate",))
+    if action[:1] in (("drop",), ("detach",)):  # since 21.6 with a mutation (§1.6)
+        action = (action[0], str(replace(PartName.parse(action[1]), mutation=0)))
+    elif action[:1] == ("attach",):  # GET_PART before 21.5 (§9.5)
+        action = ("get", action[1])
+    # The recorded version had one leader that assigned all merges, mutations and drops; since
+    # 20.6 the replica does that was asked (spec §6.7).
+    assigned = action[:1] in (("merge",), ("mutate",), ("drop",), ("detach",))
     source = "a leader" if assigned else fields["source replica"]
     return Entry(source, fields["block_id"] != "", action)
 

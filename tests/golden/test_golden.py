@@ -7,7 +7,6 @@ import pytest
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from rmt_pipeline.protocol.errors import NotImplementedStatement
 from tests.golden.cluster import (
     Client,
     CommandLine,
@@ -22,12 +21,6 @@ from tests.golden.scenario import DIRECTORY, Run, differences, reference_of, ste
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 NAMES = sorted(path.stem for path in DIRECTORY.glob("*.sql"))
-
-NOT_YET = {
-    "05_drop_partition": "ALTER TABLE … DROP, DETACH and ATTACH PARTITION",
-}
-"""Scenarios and the statements that they lack. A test that passes all the same fails (strict):
-then its line here has to go."""
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +37,6 @@ def in_process(config: Path) -> Iterator[Client]:
     client = InProcess(load_config(config))
     yield client
     client.close()
-
-
-def scenario(name: str) -> object:
-    reason = NOT_YET.get(name)
-    marks = (
-        ()
-        if reason is None
-        else pytest.mark.xfail(reason=reason, raises=NotImplementedStatement)
-    )
-    return pytest.param(name, marks=marks)
 
 
 def play(name: str, client: Client, observer: Client, root: str) -> None:
@@ -75,7 +58,7 @@ def play(name: str, client: Client, observer: Client, root: str) -> None:
     assert differences(expected, actual, forced=forced) == []
 
 
-@pytest.mark.parametrize("name", [scenario(name) for name in NAMES])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_scenario_ends_as_it_did_in_the_original(name, in_process):
     play(name, in_process, in_process, f"/golden/{name}")
 

@@ -33,6 +33,13 @@ def token_block_id(partition_id: str, token: str, ordinal: int) -> str:
     return block_id(partition_id, _hash128(f"{ordinal}:{token}"))
 
 
+def attach_block_id(partition_id: str, name: str, checksum: str) -> str:
+    """The id of a detached part that is attached: the same part, once. Two parts of equal rows are
+    two, so its name counts; no hash of rows can equal it.
+    """
+    return f"{partition_id}_attach_{name}_{checksum}"
+
+
 def insert_id_of_rows(row_hash: int, rows: int) -> str:
     """The id of an insert by what it inserts: the order-free sum of its rows' hashes.
 

@@ -98,6 +98,10 @@ class QuerySettings:
         description="a column Nested(a T) becomes columns `n.a Array(T)`; else it is one array",
     )
 
+    allow_drop_detached: bool = setting(
+        default=False, description="permit DROP DETACHED PARTITION and PART"
+    )
+
     # --- formats
     format_csv_delimiter: str = setting(",", "between the values of a CSV line", "Char")
     format_csv_null_representation: str = setting("\\N", "how NULL is written in CSV")

@@ -19,7 +19,7 @@ from rmt_pipeline.protocol.errors import OutcomeUnknown, TableIsReadOnly
 from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.log.entry import AttachPart, GetPart, LogEntry
 from rmt_pipeline.protocol.nodes.records import (
     UNKNOWN_BLOCK,
     InsertRecord,
@@ -50,6 +50,8 @@ from rmt_pipeline.zookeeper.transactions import BlockCommit, Tagged
 class _Block:
     staged: StagedPart
     block_id: str
+    checksum: str = ""
+    """Of a detached part that is attached: others may have it too (spec §9.5)."""
 
 
 @dataclass(slots=True)
@@ -157,6 +159,25 @@ class Insertion:
         )
         rows = sum(part.manifest.rows for part in staged)
         return cls(identity, record, groups, rows, _duplicates=twice)
+
+    @classmethod
+    def attaching(
+        cls, parts: Sequence[tuple[StagedPart, str]], replica: Replica
+    ) -> "Insertion":
+        """Parts that were detached, each with its block id, or "" (spec §9.5). They have no record
+        as inserts have one: what they are known by are their ids.
+        """
+        groups: dict[str, _Group] = {}
+        for part, block_id in parts:
+            partition = part.manifest.partition_id
+            group = groups.setdefault(partition, _Group(partition))
+            group.add(part)
+            checksum = part.manifest.header().hash_of_all_files.hex().upper()
+            group.blocks.append(_Block(part, block_id, checksum))
+        rows = sum(part.manifest.rows for part, _ in parts)
+        now_s = int(replica.clock.now_s())
+        nothing = InsertRecord(now_s, replica.name, "", (), 0, rows, "", 0)
+        return cls(InsertIdentity(insert_id="", by_block=False), nothing, groups, rows)
 
     @property
     def is_pending(self) -> bool:
@@ -557,12 +578,19 @@ def _commit_of(replica: Replica, block: _Block, lock: str, create_time: int) -> 
     manifest = block.staged.manifest
     number = sequence_number(lock)
     part = PartName(manifest.partition_id, number, number, 0)
-    entry = GetPart(
+    entry: LogEntry = GetPart(
         create_time=create_time,
         source_replica=replica.name,
         block_id=block.block_id,
         part=part,
     )
+    if block.checksum:
+        entry = AttachPart(
+            create_time=create_time,
+            source_replica=replica.name,
+            part=part,
+            checksum=block.checksum,
+        )
     header = manifest.header().encode()
     return BlockCommit(part, lock, encode(entry), header, block.block_id)
 

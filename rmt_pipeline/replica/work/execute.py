@@ -59,6 +59,7 @@ from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.missing import why_missing
+from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here, own_copy
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.publish_batch import Ready, publish_batch
 from rmt_pipeline.replica.replica import Replica
@@ -87,7 +88,7 @@ class _Task:
 
     node: str
     entry: LogEntry
-    how: PartSource | MergeHere | MutateHere | DropHere
+    how: PartSource | MergeHere | MutateHere | AttachHere | DropHere
 
     @property
     def part(self) -> PartName:
@@ -359,7 +360,16 @@ class Executor:
             taken.append(source.part)
             yield _Task(node, entry, source)
 
-    def _here(self, view: QueueView, entry: LogEntry) -> MergeHere | MutateHere | FetchResult:
+    def _here(
+        self, view: QueueView, entry: LogEntry
+    ) -> MergeHere | MutateHere | AttachHere | FetchResult:
+        if (
+            isinstance(entry, AttachPart)
+            and entry.part not in self._replica.memory.fetch_instead
+        ):
+            name = own_copy(self._replica, entry)
+            if name is not None:
+                return AttachHere(entry, name)
         if isinstance(entry, MutatePart):
             return fetch_or_mutate(self._replica, view, entry)
         return fetch_or_merge(self._replica, view, entry)
@@ -374,7 +384,7 @@ class Executor:
         drops: list[_Task] = []
         fetches: list[_Task] = []
         alone: list[tuple[int, _Task]] = []
-        together: dict[type, list[_Task]] = {MergeHere: [], MutateHere: []}
+        together: dict[type, list[_Task]] = {MergeHere: [], MutateHere: [], AttachHere: []}
         for task in tasks:
             if isinstance(task.how, PartSource):
                 fetches.append(task)
@@ -418,12 +428,32 @@ class Executor:
             yield from self._fetched(batch, fetches, started_s)
         elif isinstance(hows[0], DropHere):
             yield from self._dropped(batch)
+        elif isinstance(hows[0], AttachHere):
+            yield from self._attached(batch, started_s)
         elif merges := [how for how in hows if isinstance(how, MergeHere)]:
             with closing(merge_here(self._replica, self._tools.merger, merges)) as results:
                 yield from self._made(batch, results, started_s)
         elif mutations := [how for how in hows if isinstance(how, MutateHere)]:
             with closing(mutate_here(self._replica, self._tools.mutator, mutations)) as results:
                 yield from self._made(batch, results, started_s)
+
+    def _attached(self, batch: Batch, started_s: float) -> Iterator[PartDone]:
+        """From copies that were detached here; one that is not as it was stays there, and the part
+        is fetched at the next try.
+        """
+        replica = self._replica
+        for task in batch.tasks:
+            assert isinstance(task.how, AttachHere)
+            made: StagedPart | RmtError
+            try:
+                made = attach_here(replica, task.how)
+            except RmtError as error:
+                replica.memory.fetch_instead.learn({task.part: None})
+                made = error
+            done = self._arrived(batch, task, made, replica.clock.monotonic_s() - started_s)
+            if not done.error:
+                replica.store.detached_parts.remove(task.how.name)
+            yield done
 
     def _dropped(self, batch: Batch) -> Iterator[PartDone]:
         """One after another, in the order of the queue."""

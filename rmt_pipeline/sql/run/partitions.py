@@ -1,5 +1,7 @@
 """Commands on partitions and parts, and TRUNCATE, of a session (spec §9)."""
 
+from typing import assert_never
+
 from rmt_pipeline.protocol.errors import BadValue, UnknownTable, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -10,8 +12,11 @@ from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     AllPartitions,
     AlterPartitions,
+    AttachPartition,
+    DropDetached,
     DropPartition,
     OnePart,
+    PartitionCommand,
     TableName,
     Truncate,
 )
@@ -26,7 +31,7 @@ def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Don
     """
     table = _table(session, statement.table)
     query = session.query_settings(statement.settings)
-    told = [_drop(table, command, query) for command in statement.commands]
+    told = [_one(table, command, query) for command in statement.commands]
     return Done("; ".join(filter(None, told)))
 
 
@@ -40,6 +45,52 @@ def truncate(session: SessionContext, statement: Truncate) -> Done:
         raise
     table.truncate(settings=session.query_settings(statement.settings))
     return Done()
+
+
+def _one(table: Table, command: PartitionCommand, query: QuerySettings) -> str:
+    match command:
+        case DropPartition():
+            return _drop(table, command, query)
+        case AttachPartition():
+            return _attach(table, command, query)
+        case DropDetached():
+            return _drop_detached(table, command, query)
+        case _:
+            assert_never(command)
+
+
+def _attach(table: Table, command: AttachPartition, query: QuerySettings) -> str:
+    match command.target:
+        case OnePart(name):
+            return table.attach(part=part_of(name), settings=query).words()
+        case AllPartitions():
+            return table.attach(settings=query).words()
+        case partition:
+            partition_id = partition_id_of(partition, table.definition)
+            attached = table.attach(partition_id, settings=query)
+            nothing = f"no part of partition {partition_id} is detached here"
+            return attached.words() or ("" if attached.parts else nothing)
+
+
+def _drop_detached(table: Table, command: DropDetached, query: QuerySettings) -> str:
+    if not query.allow_drop_detached:
+        raise SupportIsDisabled(
+            "DROP DETACHED removes what nothing else keeps: SETTINGS allow_drop_detached = 1 allows"
+            " it; system.detached_parts shows what there is"
+        )
+    match command.target:
+        case OnePart(name):
+            removed = table.drop_detached(name=name)
+        case AllPartitions():
+            removed = table.drop_detached()
+        case partition:
+            partition_id = partition_id_of(partition, table.definition)
+            removed = table.drop_detached(partition_id)
+    return f"removed {', '.join(removed)}" if removed else "nothing of it is detached here"
+
+
+class SupportIsDisabled(UserError):
+    code = "SUPPORT_IS_DISABLED"
 
 
 def _drop(table: Table, command: DropPartition, query: QuerySettings) -> str:

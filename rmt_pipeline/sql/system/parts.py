@@ -8,6 +8,7 @@ from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.store.manifest import Manifest
@@ -49,6 +50,21 @@ PARTS: Columns = (
     ("run_id", "String"),
     ("source_parts", "Array(String)"),
     ("mutation_ids", "Array(String)"),
+)
+DETACHED_PARTS: Columns = (
+    ("database", "String"),
+    ("table", "String"),
+    ("partition_id", "String"),
+    ("name", "String"),
+    ("bytes_on_disk", "UInt64"),
+    ("path", "String"),
+    ("reason", "String"),
+    ("min_block_number", "Int64"),
+    ("max_block_number", "Int64"),
+    ("level", "UInt32"),
+    # What the original does not know.
+    ("is_safe_to_delete", "UInt8"),
+    ("why", "String"),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDS = {"Date": (_EPOCH.date(), _EPOCH.date()), "DateTime": (_EPOCH, _EPOCH)}
@@ -127,3 +143,31 @@ def _bounds(
             read = date.fromisoformat if family == "Date" else datetime.fromisoformat
             return read(bound.min), read(bound.max)
     return _BOUNDS[family]
+
+
+def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """What stands in each table's `detached/` on this server's disk. Not there: what has no name
+    that a part could have had.
+    """
+    for definition in scope.server.catalog.definitions():
+        table = scope.server.table_of(definition)
+        store, names = table.store, table.store.detached_parts.names()
+        replica = table.replica if names else None
+        for name in names:
+            assert replica is not None
+            kept = why_kept(replica, name)
+            part = name.part
+            yield (
+                definition.database,
+                definition.name,
+                part.partition,
+                str(name),
+                store.detached_parts.size_bytes(name),
+                store.disk.local_path(store.detached_parts.path(name)),
+                name.reason,
+                part.block_min,
+                part.block_max,
+                part.level,
+                int(kept.is_safe),
+                kept.why,
+            )

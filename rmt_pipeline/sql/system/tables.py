@@ -25,6 +25,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "build_options": SystemTable(local.BUILD_OPTIONS, local.build_options),
     "columns": SystemTable(local.COLUMNS, local.columns),
     "databases": SystemTable(local.DATABASES, local.databases),
+    "detached_parts": SystemTable(system_parts.DETACHED_PARTS, system_parts.detached_parts),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),

@@ -450,7 +450,21 @@ class DropPartition:
     detach: bool = False
 
 
-PartitionCommand = DropPartition
+@dataclass(frozen=True, slots=True)
+class AttachPartition:
+    """ATTACH PARTITION or PART, from `detached/`."""
+
+    target: PartitionTarget
+
+
+@dataclass(frozen=True, slots=True)
+class DropDetached:
+    """DROP DETACHED PARTITION or PART: for good."""
+
+    target: PartitionTarget
+
+
+PartitionCommand = DropPartition | AttachPartition | DropDetached
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""ALTER TABLE … DROP, DETACH PARTITION or PART, and TRUNCATE (spec §9)."""
+"""ALTER TABLE … DROP, DETACH, ATTACH PARTITION or PART, and TRUNCATE (spec §9)."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,8 @@ from rmt_pipeline.syntax.mutation import read_partition
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,
     AlterPartitions,
+    AttachPartition,
+    DropDetached,
     DropPartition,
     OnePart,
     PartitionCommand,
@@ -19,7 +21,7 @@ from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
 
 def at_partition_command(cursor: Cursor) -> bool:
     """Whether a command that this module reads starts here."""
-    return any(cursor.at_words(verb, what) for verb in _COMMANDS for what in _WHATS)
+    return any(cursor.at_words(*verb, what) for verb in _COMMANDS for what in _WHATS)
 
 
 def partition_commands(cursor: Cursor, table: TableName) -> AlterPartitions:
@@ -39,8 +41,8 @@ def truncate_table(cursor: Cursor) -> Truncate:
 
 def _command(cursor: Cursor) -> PartitionCommand:
     for verb, read in _COMMANDS.items():
-        if any(cursor.at_words(verb, what) for what in _WHATS):
-            cursor.advance()
+        if any(cursor.at_words(*verb, what) for what in _WHATS):
+            cursor.take_words(*verb)
             return read(cursor)
     raise cursor.expected(
         "another command on partitions; those that change columns or rows are statements of their "
@@ -67,8 +69,18 @@ def _detach(cursor: Cursor) -> DropPartition:
     return DropPartition(_target(cursor), detach=True)
 
 
+def _attach(cursor: Cursor) -> AttachPartition:
+    return AttachPartition(_target(cursor))
+
+
+def _drop_detached(cursor: Cursor) -> DropDetached:
+    return DropDetached(_target(cursor))
+
+
 _WHATS = ("PART", "PARTITION")
-_COMMANDS: dict[str, Callable[[Cursor], PartitionCommand]] = {
-    "DROP": _drop,
-    "DETACH": _detach,
+_COMMANDS: dict[tuple[str, ...], Callable[[Cursor], PartitionCommand]] = {
+    ("DROP", "DETACHED"): _drop_detached,
+    ("DROP",): _drop,
+    ("DETACH",): _detach,
+    ("ATTACH",): _attach,
 }

@@ -8,6 +8,8 @@ from rmt_pipeline.syntax.mutation import PartitionId, PartitionValue
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,
     AlterPartitions,
+    AttachPartition,
+    DropDetached,
     DropPartition,
     OnePart,
     TableName,
@@ -34,6 +36,11 @@ def value(text):
         ("DROP PART 'a_0_1_2'", [DropPartition(OnePart("a_0_1_2"))]),
         ("DETACH PARTITION 1", [DropPartition(value("1"), detach=True)]),
         ("DETACH PART 'a_0_0_0'", [DropPartition(OnePart("a_0_0_0"), detach=True)]),
+        ("ATTACH PARTITION 1", [AttachPartition(value("1"))]),
+        ("ATTACH PARTITION ALL", [AttachPartition(AllPartitions())]),
+        ("ATTACH PART 'a_0_0_0'", [AttachPartition(OnePart("a_0_0_0"))]),
+        ("DROP DETACHED PARTITION ID 'x'", [DropDetached(PartitionId("x"))]),
+        ("DROP DETACHED PART 'broken_a_0_0_0'", [DropDetached(OnePart("broken_a_0_0_0"))]),
         (
             "DROP PARTITION 1, DETACH PARTITION ID 'b'",
             [DropPartition(value("1")), DropPartition(PartitionId("b"), detach=True)],

@@ -72,6 +72,32 @@ def test_a_part_is_dropped_by_its_name(session):
         assert rows(session, "SELECT n FROM t") == []
 
 
+def test_a_partition_goes_and_comes_back(session):
+    definition = table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    with working(session.context.server, definition):
+        session.execute("ALTER TABLE t DETACH PARTITION 1")
+        query = "SELECT name, reason, is_safe_to_delete FROM system.detached_parts"
+        assert rows(session, query) == [("1_0_0_0", "", 0)]
+        session.execute("ALTER TABLE t ATTACH PARTITION 1")
+        assert rows(session, "SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+        assert rows(session, query) == []
+        nothing = session.execute("ALTER TABLE t ATTACH PARTITION 1")
+        assert nothing.note == "no part of partition 1 is detached here"
+
+
+def test_what_is_detached_is_removed_only_when_that_is_allowed(session):
+    definition = table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    with working(session.context.server, definition):
+        session.execute("ALTER TABLE t DETACH PARTITION ALL")
+    with pytest.raises(RmtError, match="allow_drop_detached = 1"):
+        session.execute("ALTER TABLE t DROP DETACHED PARTITION 1")
+    allowed = "SETTINGS allow_drop_detached = 1"
+    gone = session.execute(f"ALTER TABLE t DROP DETACHED PARTITION 1 {allowed}")
+    assert gone.note == "removed 1_0_0_0"
+    session.execute(f"ALTER TABLE t DROP DETACHED PART '2_0_0_0' {allowed}")
+    assert rows(session, "SELECT name FROM system.detached_parts") == []
+
+
 @pytest.mark.parametrize(
     ("statement", "code", "words"),
     [
@@ -90,6 +116,16 @@ def test_a_part_is_dropped_by_its_name(session):
         ("ALTER TABLE t DROP PART '../1_0_0_0'", "CANNOT_PARSE_TEXT", "not the name of a part"),
         ("ALTER TABLE t DROP PART '1_0_0_999999999'", "CANNOT_PARSE_TEXT", "name of a part"),
         ("ALTER TABLE t DROP PART '1_7_7_0'", "NO_SUCH_DATA_PART", "no active part 1_7_7_0"),
+        (
+            "ALTER TABLE t ATTACH PART '1_7_7_0'",
+            "BAD_DATA_PART_NAME",
+            "no detached part 1_7_7_0",
+        ),
+        (
+            "ALTER TABLE t ATTACH PART '../1_0_0_0'",
+            "CANNOT_PARSE_TEXT",
+            "not the name of a part",
+        ),
         ("ALTER TABLE u DROP PARTITION 1", "UNKNOWN_TABLE", "u"),
         ("ALTER TABLE system.parts DROP PARTITION 1", "BAD_ARGUMENTS", "system.parts"),
         ("TRUNCATE TABLE u", "UNKNOWN_TABLE", "u"),

@@ -1,0 +1,227 @@
+"""ATTACH PARTITION and PART: what is detached becomes part of the table again (§9.5, §16.5 D8).
+
+    maximal ones of detached/ ──► attaching_… (nobody else takes them) ──► every byte read ──►
+    staged as hard links ──► committed as an insert: new numbers, ATTACH_PART entries ──► removed
+
+Each has an id of its name and bytes, so that the same part is attached once, also when two
+replicas that detached it are asked at the same time, or when we die before the last step and are
+asked again.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from rmt_pipeline.protocol.errors import Corruption, RmtError, UserError
+from rmt_pipeline.protocol.inserts.ids import attach_block_id
+from rmt_pipeline.protocol.log.entry import AttachPart
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import HasCovering, Intersects, PartSet
+from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.layout import DetachedName
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+
+TOGETHER_MAX = 500  # of one partition in one commit
+Commit = Callable[[Insertion], InsertResult]
+"""Runs it until it is done, or was tried often enough."""
+
+
+class BadDetachedPart(UserError):
+    """Nothing was attached; what was detached is where it was."""
+
+    code = "BAD_DATA_PART_NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """`parts`: the new ones. `already`: of detached ones that the table had, the partition and the
+    part that has them. `inactive`: smaller ones that were set aside for larger; `skipped`: with
+    the reason.
+    """
+
+    parts: tuple[PartName, ...]
+    already: tuple[tuple[str, str], ...] = ()
+    inactive: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    def words(self) -> str:
+        told = [
+            f"a part of partition {partition} is in the table already, as {part}"
+            for partition, part in self.already
+        ]
+        told += [f"{name} is contained in a larger one: set aside" for name in self.inactive]
+        told += [f"{name} was left alone: {reason}" for name, reason in self.skipped]
+        return "; ".join(told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A detached part that nobody else takes now."""
+
+    name: DetachedName
+    manifest: Manifest
+
+
+def attach(
+    replica: Replica,
+    commit: Commit,
+    *,
+    partition: str | None = None,
+    part: PartName | None = None,
+    deduplicate: bool = True,
+) -> Attached:
+    """Everything detached of this partition, or exactly this part; with neither, everything. Parts
+    with a reason before their name (`broken_…`) are not meant. All of a partition at once, or none
+    (up to 500).
+
+    Raises BadDetachedPart; UserErrors of damaged or foreign parts; what an insert raises.
+    """
+    store = replica.store
+    chosen, inactive, skipped = _choose(store, partition, part)
+    if part is not None and not chosen:
+        raise BadDetachedPart(
+            f"{replica} has no detached part {part}; system.detached_parts shows which there are"
+        )
+    taken: list[_Taken] = []
+    try:
+        for name in chosen:
+            attaching = store.detached_parts.rename(name, "attaching")
+            if attaching is None:
+                skipped.append((str(name), "somebody else is attaching or removing it"))
+                continue
+            taken.append(_Taken(attaching, _checked(replica, attaching)))
+        parts, already = list[PartName](), list[tuple[str, str]]()
+        while taken:
+            some = taken[:TOGETHER_MAX]
+            result = _commit(replica, commit, some, deduplicate=deduplicate)
+            parts += result.parts
+            already += result.duplicates
+            del taken[:TOGETHER_MAX]
+            for one in some:
+                store.detached_parts.remove(one.name)
+    except BaseException:
+        for one in taken:
+            store.detached_parts.rename(one.name, "")
+        raise
+    return Attached(tuple(parts), tuple(already), tuple(inactive), tuple(skipped))
+
+
+def _choose(
+    store: PartStore, partition: str | None, part: PartName | None
+) -> tuple[list[DetachedName], list[str], list[tuple[str, str]]]:
+    """The maximal ones; those that they contain are set aside; what overlaps is left alone (D8)."""
+    plain = [
+        one
+        for one in store.detached_parts.names()
+        if one.reason == "" and one.copy == 0 and partition in (None, one.part.partition)
+    ]
+    if part is not None:
+        return [one for one in plain if one.part == part], [], []
+    parts, skipped = PartSet(), list[tuple[str, str]]()
+    inactive: list[str] = []
+    for one in sorted(plain, key=lambda one: (-one.part.blocks_count, -one.part.level)):
+        outcome = parts.add(one.part)
+        if isinstance(outcome, Intersects):
+            reason = f"it overlaps {outcome.part}, and neither contains the other"
+            skipped.append((str(one), reason))
+        elif isinstance(outcome, HasCovering):
+            store.detached_parts.rename(one, "inactive")
+            inactive.append(str(one))
+    return [one for one in plain if one.part in parts], inactive, skipped
+
+
+def _checked(replica: Replica, name: DetachedName) -> Manifest:
+    """Raises BadDetachedPart after giving the directory its name back."""
+    detached = replica.store.detached_parts
+    try:
+        manifest = detached.verify(name)
+    except Corruption as error:
+        detached.rename(name, "")
+        raise BadDetachedPart(
+            f"{replica}: detached part {name.part} is damaged and stays where it is: {error}"
+        ) from error
+    return manifest
+
+
+def _commit(
+    replica: Replica, commit: Commit, taken: Sequence[_Taken], *, deduplicate: bool
+) -> InsertResult:
+    staged: list[tuple[StagedPart, str]] = []
+    store = replica.store
+    try:
+        for one in taken:
+            staging = store.begin("attach", str(one.name.part))
+            manifest = replace(one.manifest, sources=(str(one.name.part),))
+            part = store.detached_parts.stage(one.name, staging, manifest)
+            checksum = manifest.header().hash_of_all_files.hex()
+            block_id = attach_block_id(one.name.part.partition, str(one.name.part), checksum)
+            staged.append((part, block_id if deduplicate else ""))
+        insertion = Insertion.attaching(staged, replica)
+    except BaseException:
+        for part, _ in staged:
+            store.discard(part)
+        raise
+    try:
+        return commit(insertion)
+    except RmtError:
+        insertion.let_go(store)
+        raise
+
+
+def drop_detached(replica: Replica, partition: str | None, name: str | None) -> tuple[str, ...]:
+    """Remove what is detached for good: a directory, those of a partition, or all (spec §9.10).
+    What is being attached or removed by others is left alone.
+    """
+    detached = replica.store.detached_parts
+    meant = [
+        one
+        for one in detached.names()
+        if one.reason not in ("attaching", "deleting")
+        and partition in (None, one.part.partition)
+        and name in (None, str(one))
+    ]
+    if name is not None and not meant:
+        raise BadDetachedPart(
+            f"{replica} has nothing detached of the name {name!r}; system.detached_parts shows "
+            "what there is"
+        )
+    return tuple(str(one) for one in meant if detached.remove(one))
+
+
+def own_copy(replica: Replica, entry: AttachPart) -> DetachedName | None:
+    """A detached part of this replica with the bytes that the entry brings (spec §16.5 D9)."""
+    detached = replica.store.detached_parts
+    for one in detached.names():
+        if one.reason == "" and one.part.partition == entry.part.partition:
+            with suppress(Corruption):
+                found = detached.manifest(one).header().hash_of_all_files.hex().upper()
+                if found == entry.checksum:
+                    return one
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class AttachHere:
+    """An entry whose part this replica has detached, in the directory `name`."""
+
+    entry: AttachPart
+    name: DetachedName
+
+    @property
+    def part(self) -> PartName:
+        return self.entry.part
+
+
+def attach_here(replica: Replica, attach: AttachHere) -> StagedPart:
+    """Staged from the copy here, once every byte of it was read. Raises Corruption: then others are
+    asked for the part.
+    """
+    store = replica.store
+    manifest = store.detached_parts.verify(attach.name)
+    staging = store.begin("attach", str(attach.part))
+    sources = (str(attach.name.part),)
+    return store.detached_parts.stage(attach.name, staging, replace(manifest, sources=sources))

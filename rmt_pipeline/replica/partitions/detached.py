@@ -1,0 +1,43 @@
+"""What stands under `detached/`, and whether anything would be lost with it (spec §9.12)."""
+
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.layout import DetachedName
+from rmt_pipeline.zookeeper.snapshot import active_parts
+
+
+@dataclass(frozen=True, slots=True)
+class WhyKept:
+    """Whether a directory may be deleted, and why (not), in words."""
+
+    is_safe: bool
+    why: str
+
+
+def why_kept(replica: Replica, name: DetachedName) -> WhyKept:
+    """A directory may go when all that it can hold is in a part that this replica promises and has:
+    the blocks of its name. Of what was detached by a statement that can't be said.
+    """
+    if name.reason == "deleting":
+        return WhyKept(is_safe=True, why="its removal was begun")
+    if name.reason == "attaching":
+        return WhyKept(
+            is_safe=False,
+            why="it is being attached, or who did so died: then rename it to the part's name, and "
+            "ATTACH it again; what was attached already is not attached twice",
+        )
+    covering = PartSet(active_parts(replica.keeper, replica.paths)).containing(name.part)
+    if covering is not None and replica.store.has(covering):
+        return WhyKept(
+            is_safe=True, why=f"its blocks are in {covering}, which is here and promised"
+        )
+    if name.reason == "":
+        return WhyKept(
+            is_safe=False,
+            why="a statement detached or fetched it: ATTACH brings it back, nothing else has it",
+        )
+    return WhyKept(
+        is_safe=False, why=f"it is {name.reason}, and no part of this replica has its blocks"
+    )

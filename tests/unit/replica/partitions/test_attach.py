@@ -1,0 +1,165 @@
+"""ATTACH PARTITION and PART, DROP DETACHED, on two replicas step by step (spec §9.5, §16.5)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.partitions.attach import BadDetachedPart
+from rmt_pipeline.replica.partitions.detached import why_kept
+from tests.support.local_replicas import Replicas, definition_of
+from tests.support.lost_answers import faulty, logs
+
+NOW = QuerySettings(alter_sync=0)
+
+
+def partitioned(replica):
+    plain = definition_of(replica, (Column("p", "UInt8"), Column("n", "UInt64")))
+    return replace(plain, partition_by=("p",))
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    """Partition 1 in two parts, detached on both replicas; partition 2 is there."""
+    with Replicas(tmp_path, define=partitioned) as opened:
+        for n in range(2):
+            opened.table("r1").insert([{"p": 1, "n": n}])
+        opened.table("r1").insert([{"p": 2, "n": 7}])
+        work(opened)
+        opened.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
+        work(opened)
+        yield opened
+
+
+def work(replicas, *names):
+    done = []
+    for name in names or ("r1", "r2"):
+        for pool in ("fetch", "merge"):
+            while (step := replicas.step(name, pool)).did_something:
+                done += step.done
+    return done
+
+
+def rows(replicas, name):
+    found = replicas.table(name).dataset().to_table().to_pylist()
+    return sorted((row["p"], row["n"]) for row in found)
+
+
+ALL = [(1, 0), (1, 1), (2, 7)]
+
+
+def test_what_was_detached_comes_back_under_new_numbers(replicas):
+    attached = replicas.table("r1").attach("1")
+    assert [str(part) for part in attached.parts] == ["1_3_3_0", "1_4_4_0"]
+    done = work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
+    assert {one.kind for one in done} == {"ATTACH_PART"}  # r2 had copies of its own
+    assert replicas.stores["r1"].detached() == replicas.stores["r2"].detached() == []
+
+
+def test_a_copy_that_is_not_the_same_is_not_used(replicas):
+    """D9. One byte is another one: the part is fetched, and the copy stays for people."""
+    store = replicas.stores["r2"]
+    manifest = store.detached_parts.manifest(store.detached_parts.names()[0])
+    path = f"detached/1_0_0_0/{manifest.files[0].name}"
+    data = bytearray(store.disk.read(path))
+    data[len(data) // 2] ^= 1
+    store.disk.write(path, [bytes(data)])
+    replicas.table("r1").attach("1")
+    work(replicas)
+    replicas.clock.passed_s += 100
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
+    assert store.detached() == ["1_0_0_0"]
+
+
+def test_a_part_that_two_replicas_attach_at_once_is_attached_once(replicas):
+    """D8."""
+    first, second = (replicas.table(name).attach("1") for name in ("r1", "r2"))
+    assert len(first.parts) == 2
+    assert second.parts == ()
+    assert "in the table already" in second.words()
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
+
+
+def test_a_part_that_is_detached_again_can_be_attached_again(replicas):
+    for _ in range(2):
+        assert len(replicas.table("r1").attach("1").parts) == 2
+        work(replicas)
+        replicas.table("r2").drop_partitions(["1"], detach=True, settings=NOW)
+        work(replicas)
+    assert rows(replicas, "r1") == [(2, 7)]
+
+
+def test_an_attach_without_an_answer_attaches_once(replicas):
+    with faulty(replicas["r1"].keeper, logs, landed=True):
+        assert len(replicas.table("r1").attach("1").parts) == 2
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
+
+
+def test_one_part_is_attached_by_its_name(replicas):
+    [part] = replicas.table("r1").attach(part=PartName.parse("1_1_1_0")).parts
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (2, 7)]
+    assert replicas.stores["r1"].detached() == ["1_0_0_0"]
+    with pytest.raises(BadDetachedPart, match="no detached part 1_1_1_0"):
+        replicas.table("r1").attach(part=PartName.parse("1_1_1_0"))
+    assert str(part) == "1_3_3_0"
+
+
+def test_what_is_covered_is_set_aside_and_what_overlaps_is_left_alone(replicas):
+    """D8: X, broken_X, Y inside X, and Z across its border."""
+    disk = replicas.stores["r1"].disk
+    for name in ("1_0_4_1", "broken_1_0_4_1", "1_4_6_1"):
+        disk.make_directory(f"detached/{name}")
+        for file in disk.list("detached/1_0_0_0"):
+            disk.link(f"detached/1_0_0_0/{file}", f"detached/{name}/{file}")
+    attached = replicas.table("r1").attach("1")
+    assert len(attached.parts) == 1
+    assert sorted(attached.inactive) == ["1_0_0_0", "1_1_1_0"]
+    assert attached.skipped[0][0] == "1_4_6_1"
+    assert "overlaps 1_0_4_1" in attached.words()
+    assert replicas.stores["r1"].detached() == [
+        "1_4_6_1",
+        "broken_1_0_4_1",
+        "inactive_1_0_0_0",
+        "inactive_1_1_1_0",
+    ]
+
+
+def test_a_damaged_part_stays_where_it_is_and_nothing_is_attached(replicas):
+    store = replicas.stores["r1"]
+    manifest = store.detached_parts.manifest(store.detached_parts.names()[1])
+    store.disk.write(f"detached/1_1_1_0/{manifest.files[0].name}", [b"short"])
+    with pytest.raises(
+        BadDetachedPart, match=r"1_1_1_0 is damaged and stays where it is: .* bytes"
+    ):
+        replicas.table("r1").attach("1")
+    assert store.detached() == ["1_0_0_0", "1_1_1_0"]
+    assert store.staged() == []
+    assert rows(replicas, "r1") == [(2, 7)]
+
+
+def test_what_is_detached_is_removed_for_good_when_that_is_said(replicas):
+    table = replicas.table("r1")
+    assert table.drop_detached(name="1_0_0_0") == ("1_0_0_0",)
+    with pytest.raises(BadDetachedPart, match=r"name '\.\./1_0_0_0'"):
+        table.drop_detached(name="../1_0_0_0")
+    assert table.drop_detached("2") == ()
+    assert table.drop_detached() == ("1_1_1_0",)
+    assert replicas.stores["r1"].detached() == []
+    assert replicas.stores["r2"].detached() == ["1_0_0_0", "1_1_1_0"]
+
+
+def test_it_is_told_which_directories_may_go(replicas):
+    store = replicas.stores["r1"]
+    store.detach_copy(PartName.parse("2_0_0_0"), "broken")
+    told = {str(name): why_kept(replicas["r1"], name) for name in store.detached_parts.names()}
+    assert [told[name].is_safe for name in ("1_0_0_0", "broken_2_0_0_0")] == [False, True]
+    assert "ATTACH" in told["1_0_0_0"].why
+    assert "2_0_0_0, which is here and promised" in told["broken_2_0_0_0"].why
