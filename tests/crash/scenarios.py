@@ -104,6 +104,7 @@ def insert_in_part_and_again(run: Run) -> None:
         with run.world.schedule.truce():
             run.cluster.spawn(run.cluster.sites["r2"], "forget", forget_blocks)
             rest(run)
+            run.ledger.forgotten |= run.ledger.all_blocks()
             del run.ledger.inserts[0]
             insert(run, at="r2", token="a token", block_rows_max=1)
             rest(run)

@@ -104,6 +104,8 @@ class Ledger:
     broken: set[str] = field(default_factory=set)
     """The replicas with such disks: their rows are away until the part was fetched again."""
     clock_jumps: int = 0
+    forgotten: set[PartName] = field(default_factory=set)
+    """Blocks whose ids a scenario took away, as a clean-up does once they are old."""
 
     @property
     def has_strange_mutations(self) -> bool:
