@@ -178,7 +178,7 @@ def test_parquet_goes_out_and_in_again(session):
 def test_the_same_insert_again_is_answered_as_a_duplicate(session):
     first = session.execute("INSERT INTO t (a) VALUES (1), (2)")
     again = session.execute("INSERT INTO t (a) VALUES (2), (1)")
-    assert first == Done()
+    assert first == Done(at_terminal="inserted 2 rows as 1 part")
     assert isinstance(again, Done)
     assert again.note.startswith("duplicate of insert ")
     session.execute("INSERT INTO t (a) SETTINGS insert_deduplicate = 0 VALUES (1), (2)")

@@ -73,7 +73,9 @@ class InsertResult:
             case Outcome.EMPTY:
                 return "nothing to insert"
             case Outcome.INSERTED:
-                return f"inserted {self.rows} rows as {len(self.parts)} parts"
+                rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+                parts = "1 part" if len(self.parts) == 1 else f"{len(self.parts)} parts"
+                return f"inserted {rows} as {parts}"
             case Outcome.RESUMED:
                 return (
                     f"inserted {self.rows} rows as {len(self.parts)} parts; {self.rows_duplicate} "

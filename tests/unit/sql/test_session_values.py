@@ -171,4 +171,4 @@ def test_an_insert_tells_its_rows_where_somebody_sits(session):
     )
     done = session.execute("INSERT INTO t VALUES ('a', 1), ('b', 2)")
     assert isinstance(done, Done)
-    assert (done.note, done.at_terminal) == ("", "inserted 2 rows as 1 parts")
+    assert (done.note, done.at_terminal) == ("", "inserted 2 rows as 1 part")
