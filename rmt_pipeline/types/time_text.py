@@ -9,8 +9,9 @@ from rmt_pipeline.types.data_type import EPOCH, DataType
 from rmt_pipeline.types.escapes import shown_text
 
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})-([0-9]{1,2})|([0-9]{2})([0-9]{2}))", re.ASCII)
+_COMPACT_TIME = re.compile(r"^[T ]?([0-9]{2})([0-9]{2})([0-9]{2})", re.ASCII)
 _TIME = re.compile(
-    r"[T ]?([0-9]{1,2}):?([0-9]{1,2})(?::?([0-9]{1,2})(?:\.([0-9]{0,18}))?)?"
+    r"[T ]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?(?:\.([0-9]{0,18}))?)?"
     r"(Z|[+-][0-9]{2}:?[0-9]{2})?",
     re.ASCII,
 )
@@ -87,7 +88,7 @@ def _instant(data_type: DataType, text: str, digits: int) -> tuple[int, str]:
         )
     day = _day(date_match, text)
     rest = text[date_match.end() :]
-    time_match = _TIME.fullmatch(rest)
+    time_match = _TIME.fullmatch(_COMPACT_TIME.sub(r" \1:\2:\3", rest))
     if rest and time_match is None:
         raise ValueError(f"{shown_text(rest)} in {shown_text(text)} is not a time (hh:mm:ss)")
     hour, minute, second, fraction, offset = time_match.groups() if time_match else (None,) * 5

@@ -62,6 +62,14 @@ CASES = [
         {"date_time_input_format": "best_effort"},
     ),
 ]
+CASES += [
+    (f"t {kind}", f"2024-02-03{clock}\n", {"date_time_input_format": "best_effort"})
+    for kind in ("DateTime('UTC')", "DateTime64(3, 'UTC')")
+    for clock in (
+        *(" 16", "T16", " 1", " 16:05", " 16:5", " 6:5:7", " 160507", " 16:07.5", " 160507.5"),
+        *(" 16Z", " 16:05+02:00", " 160", " 1605", " 16:0507", "16:05:07", " 16:", " 1607.5"),
+    )
+]
 # Refused here, and quietly made something else of there.
 STRICTER = [
     (TWO, '1,"open\n2,x\n', {}),

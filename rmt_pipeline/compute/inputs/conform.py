@@ -11,7 +11,7 @@ import glob
 import io
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,10 +147,9 @@ def conform(
         settings.input_format_allow_errors_num, settings.input_format_allow_errors_ratio
     )
     for source in _sources(data, plan, settings, tolerance):
-        is_text = source.nulls_become_defaults
         for rows in _readable(source):
             if rows.count:
-                yield from _tables(plan, rows, tolerance if is_text else Tolerance(), is_text)
+                yield from _tables(plan, rows, source)
             else:
                 plan.check_names(rows)
 
@@ -160,7 +159,9 @@ def _check(settings: InputSettings) -> None:
     if how not in {"basic", "best_effort"}:
         raise UserError(f"date_time_input_format is basic or best_effort, not {how!r}")
     try:
-        codecs.lookup(settings.input_format_encoding or "utf-8")
+        "".encode(
+            settings.input_format_encoding or "utf-8"
+        )  # not hex or zlib, which are no text's
     except LookupError:
         raise UserError(
             f"input_format_encoding: there is no encoding {settings.input_format_encoding!r}; "
@@ -168,12 +169,16 @@ def _check(settings: InputSettings) -> None:
         ) from None
 
 
-def _tables(
-    plan: InsertColumns, rows: InputRows, tolerance: Tolerance, is_text: bool
-) -> Iterator[pa.Table]:
-    """The rows, without those that are wrong, as far as that is tolerated."""
+def _tables(plan: InsertColumns, rows: InputRows, source: InputSource) -> Iterator[pa.Table]:
+    """The rows, without those that are wrong, as far as that is tolerated.
+
+    Where a row stands is asked for when it is to be told alone: a CSV file is read again for that.
+    """
+    tolerance = source.tolerance
+    is_told = tolerance.is_none or (rows.count == 1 and tolerance.is_used_up)
+    placed = rows if is_told else replace(rows, where=lambda _: source.name)
     try:
-        table = plan.table(rows, nulls_become_defaults=is_text)
+        table = plan.table(placed, nulls_become_defaults=source.nulls_become_defaults)
     except BadValue as problem:
         if tolerance.is_none:
             raise
@@ -185,14 +190,15 @@ def _tables(
         yield table
         return
     half = rows.count // 2
-    yield from _tables(plan, rows.part(0, half), tolerance, is_text)
-    yield from _tables(plan, rows.part(half, rows.count), tolerance, is_text)
+    yield from _tables(plan, rows.part(0, half), source)
+    yield from _tables(plan, rows.part(half, rows.count), source)
 
 
 def _readable(source: InputSource) -> Iterator[InputRows]:
     try:
         yield from source.batches
-    except OSError as error:  # a broken disk, or bytes that can't be uncompressed
+    except (OSError, UnicodeError) as error:
+        # A broken disk, or bytes that can't be uncompressed, or are not of the encoding.
         raise IncorrectData(
             f"{source.name} can't be read: {error}. Nothing was inserted"
         ) from error

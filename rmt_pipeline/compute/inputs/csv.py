@@ -52,7 +52,12 @@ def csv_source(text: CsvText, known_columns: Sequence[str]) -> InputSource:
     """Raises BadValue for a line with too many or too few values, IncorrectData for what can't
     be read at all.
     """
-    return InputSource(text.name, _rows(text, known_columns), nulls_become_defaults=True)
+    return InputSource(
+        text.name,
+        _rows(text, known_columns),
+        nulls_become_defaults=True,
+        tolerance=text.tolerance,
+    )
 
 
 def _rows(text: CsvText, known_columns: Sequence[str]) -> Iterator[InputRows]:

@@ -43,7 +43,9 @@ class JsonLinesText:
 
 def json_source(text: JsonLinesText) -> InputSource:
     """Raises BadValue naming the line for what is no JSON object."""
-    return InputSource(text.name, _rows(text), nulls_become_defaults=True)
+    return InputSource(
+        text.name, _rows(text), nulls_become_defaults=True, tolerance=text.tolerance
+    )
 
 
 def _rows(text: JsonLinesText) -> Iterator[InputRows]:

@@ -1,7 +1,7 @@
 """Rows as they came in, before anything is known about whether they fit."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -65,11 +65,18 @@ class Tolerance:
     def is_none(self) -> bool:
         return self.most == 0 and self.ratio == 0
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether one more wrong row is one too many."""
+        wrong = self.skipped + 1
+        return wrong > self.most and wrong > self.ratio * (self.rows + 1)
+
     def skip(self, problem: BadValue) -> None:
         """Leave the row out that `problem` is about. Raises it when that is one too many."""
+        is_too_many = self.is_used_up
         self.rows += 1
         self.skipped += 1
-        if self.skipped > self.most and self.skipped > self.ratio * self.rows:
+        if is_too_many:
             if self.is_none:
                 raise problem
             raise type(problem)(
@@ -83,12 +90,13 @@ class InputSource:
     """Where rows come from: `name` for people, "" when the data was handed over in memory.
 
     `nulls_become_defaults`: a format whose NULL may stand for "no value given" (spec §15.1,
-    `input_format_null_as_default`).
+    `input_format_null_as_default`). `tolerance` is of texts: elsewhere every row is to be right.
     """
 
     name: str
     batches: Iterator[InputRows]
     nulls_become_defaults: bool = False
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
 
 def counted_rows(name: str, first: int) -> Callable[[int], str]:

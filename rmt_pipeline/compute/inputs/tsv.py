@@ -36,7 +36,9 @@ class TsvText:
 
 def tsv_source(text: TsvText) -> InputSource:
     """Raises BadValue for a line with too many or too few values, IncorrectData for no header."""
-    return InputSource(text.name, _rows(text), nulls_become_defaults=True)
+    return InputSource(
+        text.name, _rows(text), nulls_become_defaults=True, tolerance=text.tolerance
+    )
 
 
 def _rows(text: TsvText) -> Iterator[InputRows]:

@@ -1,6 +1,7 @@
 """What a client's statements are carried out with: its server, database and settings."""
 
 import getpass
+import os
 import socket
 from collections.abc import Mapping
 from typing import BinaryIO
@@ -10,6 +11,16 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.settings.query import QuerySettings, find_query_setting
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import TableName
+
+
+def _account() -> str:
+    """The name of the account that runs this, or its number where it has none, as in a container
+    under a user of its own.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 class SessionContext:
@@ -41,7 +52,7 @@ class SessionContext:
         """What functions about the session answer. The user is the account that runs this."""
         return {
             "currentDatabase": self.database,
-            "currentUser": getpass.getuser(),
+            "currentUser": _account(),
             "hostName": socket.gethostname(),
             "version": __version__,
         }

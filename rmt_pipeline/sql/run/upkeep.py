@@ -1,4 +1,4 @@
-"""OPTIMIZE, CHECK TABLE and SYSTEM SYNC REPLICA."""
+"""OPTIMIZE, CHECK TABLE, and what SYSTEM does with replicas."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -1,6 +1,7 @@
 """What a statement may ask about its session, and settings that are known without effect."""
 
 import getpass
+import os
 import socket
 from collections.abc import Iterator
 
@@ -33,6 +34,16 @@ def test_a_session_tells_its_database_user_host_and_version(session):
     assert rows(session, asked) == [("default", *told)]
     session.execute("USE system")
     assert rows(session, asked) == [("system", *told)]
+
+
+def test_an_account_without_a_name_is_its_number(session, monkeypatch):
+    """As in a container that runs under a number that no list of users has."""
+
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 1234")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert rows(session, "SELECT currentUser(), 1") == [(str(os.getuid()), 1)]
 
 
 def test_inserted_values_may_ask_for_it_too(session):

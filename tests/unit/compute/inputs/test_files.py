@@ -18,6 +18,7 @@ from rmt_pipeline.compute.inputs.conform import (
     ArrowFile,
     CsvFile,
     JsonLinesFile,
+    ParquetFile,
     TsvFile,
     file_of_format,
 )
@@ -329,10 +330,22 @@ def test_a_text_may_have_another_encoding(tmp_path: Path, encoding: str) -> None
         assert rows_of(file, columns, input_format_encoding=encoding) == [{"name": word}]
 
 
+def test_a_text_that_is_not_of_its_encoding_is_refused(tmp_path: Path) -> None:
+    for file in (
+        CsvFile(csv_file(tmp_path, "name\ncafé\n")),
+        TsvFile(csv_file(tmp_path, "café\n", "in.tsv")),
+        JsonLinesFile(csv_file(tmp_path, '{"name":"café"}\n', "j")),
+    ):
+        with pytest.raises(IncorrectData, match=r"can't be read: .* BOM"):
+            rows_of(file, (Column("name", "String"),), input_format_encoding="utf-16")
+
+
 def test_an_unknown_encoding_or_way_to_read_times_is_refused(tmp_path: Path) -> None:
     file = CsvFile(csv_file(tmp_path, "name\nx\n"))
     with pytest.raises(UserError, match="there is no encoding 'latin77'"):
         rows_of(file, input_format_encoding="latin77")
+    with pytest.raises(UserError, match="there is no encoding 'hex'"):
+        rows_of(file, input_format_encoding="hex")
     with pytest.raises(UserError, match="basic or best_effort, not 'best'"):
         rows_of(file, date_time_input_format="best")
 
@@ -380,6 +393,38 @@ def test_wrong_rows_are_left_out_up_to_a_number_or_a_part_of_all(
         rows_of(file, columns, input_format_allow_errors_num=2)
     with pytest.raises(BadValue, match=r"Nothing was inserted$"):
         rows_of(file, columns)
+
+
+def test_of_files_with_types_no_row_is_left_out(tmp_path: Path) -> None:
+    data, path = pa.table({"id": [1, 300, 3]}), tmp_path / "in"
+    pq.write_table(data, path)
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, data.schema) as writer:
+        writer.write_table(data)
+    for file in (ParquetFile(path), ArrowFile("in", stream.getvalue().to_pybytes())):
+        with pytest.raises(BadValue, match="in row 2, column id: 300"):
+            rows_of(file, (Column("id", "UInt8"),), input_format_allow_errors_num=1)
+
+
+def test_a_file_is_not_read_again_for_a_row_that_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find the place of a row that is told."""
+    asked: list[int] = []
+    place = input_csv._place
+
+    def counted(text: input_csv.CsvText, first: int, row: int) -> str:
+        asked.append(row)
+        return place(text, first, row)
+
+    monkeypatch.setattr(input_csv, "_place", counted)
+    file = CsvFile(csv_file(tmp_path, "id\n" + "1\n" * 500 + "x\n" + "2\n" * 500 + "y\n"))
+    columns = (Column("id", "UInt8"),)
+    assert len(rows_of(file, columns, input_format_allow_errors_num=2)) == 1000
+    assert asked == []
+    with pytest.raises(BadValue, match=r"in\.csv line 1003, column id: 'y'"):
+        rows_of(file, columns, input_format_allow_errors_num=1)
+    assert len(asked) == 1
 
 
 def test_the_row_that_is_one_too_many_is_named(tmp_path: Path) -> None:
