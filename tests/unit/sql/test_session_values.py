@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmt_pipeline import __version__
-from rmt_pipeline.protocol.errors import UnknownSetting, UnknownTable, UserError
+from rmt_pipeline.protocol.errors import Unfinished, UnknownSetting, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
@@ -183,3 +183,16 @@ def test_an_insert_tells_its_rows_where_somebody_sits(session):
     done = session.execute("INSERT INTO t VALUES ('a', 1), ('b', 2)")
     assert isinstance(done, Done)
     assert (done.note, done.at_terminal) == ("", "inserted 2 rows as 1 part")
+
+
+@pytest.mark.parametrize("mutations_sync", [0, 2])
+def test_a_lightweight_delete_waits_as_its_own_setting_says(session, mutations_sync):
+    """Nobody works this table's queue: who waits for it does so until the limit."""
+    create(session, "CREATE TABLE t (n UInt8) ENGINE = ReplicatedMergeTree ORDER BY n")
+    session.execute("INSERT INTO t VALUES (1), (2)")
+    session.execute(f"SET mutations_sync = {mutations_sync}, receive_timeout = 1")
+    with pytest.raises(Unfinished):
+        session.execute("DELETE FROM t WHERE n = 1")  # 2 by itself, as in the original
+    session.execute("DELETE FROM t WHERE n = 2 SETTINGS lightweight_deletes_sync = 0")
+    session.execute("SET lightweight_deletes_sync = 0")
+    session.execute("DELETE FROM t WHERE n = 2")
