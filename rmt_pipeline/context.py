@@ -18,6 +18,7 @@ from rmt_pipeline.catalog.directory import require_owner
 from rmt_pipeline.config import Config, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.errors import (
     TableAlreadyExists,
+    TableDetached,
     UnknownDatabase,
     UnknownTable,
     UserError,
@@ -184,7 +185,8 @@ class ServerContext:
 
     def _same(self, definition: TableDefinition) -> TableDefinition:
         """As `current`. Raises UnknownTable when another table has the name by now. A definition
-        that was never in a catalog, and so has no uuid, means whichever has the name.
+        that was never in a catalog, and so has no uuid, means whichever has the name. Raises
+        TableDetached: nobody works on it then.
         """
         version = self.catalog.version()
         name = definition.full_name
@@ -193,6 +195,8 @@ class ServerContext:
         if known is None or known[0] != version:
             try:
                 known = version, self.catalog.definition(definition.database, definition.name)
+            except TableDetached:
+                raise
             except (UnknownTable, UnknownDatabase):
                 return definition
             with self._lock:
@@ -271,7 +275,8 @@ class ServerContext:
         return replace(definition, engine=engine)
 
     def create_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
-        """CREATE TABLE: nodes in ZooKeeper, then the catalog. False: it was there and that is fine.
+        """CREATE TABLE: nodes in ZooKeeper, then the catalog. False: it was there, detached or not,
+        and that is fine.
 
         The server makes the replica active when it notices the new table; `wait_active` waits.
         Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
@@ -279,10 +284,12 @@ class ServerContext:
         from rmt_pipeline.replica.life.create import create_replica  # noqa: PLC0415  start-up
 
         self.catalog.require_database(definition.database)
-        if self.catalog.has(definition.database, definition.name):
+        try:
+            self.catalog.require_free(definition.database, definition.name)
+        except TableAlreadyExists:
             if if_not_exists:
                 return False
-            raise TableAlreadyExists(f"table {definition.full_name} already exists")
+            raise
         self._finish_drop(definition.database, definition.name)
         definition = self.expanded(replace(definition, uuid=self.ids.new_id()))
         definition = create_replica(self.keeper(), definition, self._creator(definition))
@@ -300,6 +307,21 @@ class ServerContext:
             definition = self.catalog.definition(database, name)
             drop_table(self.catalog, self.keeper(), definition, self.store)
             self._forget(definition.full_name)
+
+    def detach_table(
+        self, database: str, name: str, *, permanently: bool = False
+    ) -> TableDefinition:
+        """DETACH TABLE: no process of this host works on it any more, and its server stops serving
+        it as soon as it notices. Its parts stay, and its replica keeps its place in ZooKeeper.
+        Raises UnknownTable.
+        """
+        definition = self.catalog.detach(database, name, permanently=permanently)
+        self._forget(definition.full_name)
+        return definition
+
+    def attach_table(self, database: str, name: str) -> None:
+        """ATTACH TABLE: it is again what it was. Raises UnknownTable, TableAlreadyExists."""
+        self.catalog.attach(database, name)
 
     def _finish_drop(self, database: str, name: str) -> bool:
         """False when no drop of that name was cut off."""

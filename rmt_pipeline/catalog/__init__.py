@@ -3,6 +3,8 @@
     <data>/server.json                       whose directory this is
     <data>/metadata/.version                 changes with every change below
     <data>/metadata/<database>/<table>.json  one table's definition
+    <data>/metadata/<database>/<table>.detached   a detached table's, until the server starts
+    <data>/metadata/<database>/<table>.permanent  a detached table's, until it is attached
     <data>/metadata/<database>/<table>.dropping   a table whose DROP has not ended
     <data>/data/<database>/<table>/          the table's parts (`rmt_pipeline.store`)
 

@@ -23,8 +23,10 @@ from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
     DatabaseAlreadyExists,
+    DatabaseNotEmpty,
     RmtError,
     TableAlreadyExists,
+    TableDetached,
     UnknownDatabase,
     UnknownTable,
     UserError,
@@ -36,6 +38,9 @@ DEFAULT_DATABASE = "default"
 FILE_NAME_BYTES_MAX = 255  # of every Linux file system
 _SUFFIX = ".json"
 _DROPPING = ".dropping"
+_DETACHED = ".detached"
+_PERMANENT = ".permanent"
+_SUFFIX_BYTES_MAX = max(map(len, (_SUFFIX, _DROPPING, _DETACHED, _PERMANENT)))
 _STAGING = ".staging"  # an escaped name has no dot
 _VERSION = ".version"
 _LOCK = ".lock"
@@ -59,6 +64,21 @@ class UnfinishedDrop:
 
     definition: TableDefinition
     replica_czxid: int
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedTable:
+    """A table that the server does not serve, because it was told so: its parts and its replica in
+    ZooKeeper stay where they are. Unless `permanently`, the server's next start brings it back.
+    """
+
+    definition: TableDefinition
+    permanently: bool
+    file: Path
+
+    @property
+    def words(self) -> str:
+        return "detached permanently" if self.permanently else "detached"
 
 
 class Catalog:
@@ -132,9 +152,11 @@ class Catalog:
             unfinished = [
                 f"{table} (its DROP is not finished)" for table in self.dropping(name)
             ]
-            tables = ", ".join([*self.tables(name), *unfinished])
-            raise UserError(
-                f"database {name} still has tables: {tables}; drop them first"
+            detached = [f"{one.definition.name} ({one.words})" for one in self.detached(name)]
+            tables = ", ".join([*self.tables(name), *detached, *unfinished])
+            raise DatabaseNotEmpty(
+                f"database {name} still has tables: {tables}; drop them first, detached ones after "
+                "ATTACH TABLE"
             ) from None
         with suppress(OSError):  # only when no table of it ever left data behind
             (self._data / "data" / escape_file_name(name)).rmdir()
@@ -190,15 +212,25 @@ class Catalog:
         self.require_database(definition.database)
         staged = self._stage(encode_definition(definition))
         try:
-            os.link(staged, file)  # unlike a rename, it refuses to replace
-        except FileExistsError:
-            raise TableAlreadyExists(f"table {definition.full_name} already exists") from None
+            with self._locked():
+                self.require_free(definition.database, definition.name)
+                os.link(staged, file)  # unlike a rename, it refuses to replace
         except FileNotFoundError:
             self.require_database(definition.database)
             raise
         finally:
             staged.unlink(missing_ok=True)
         self._changed(file.parent)
+
+    def require_free(self, database: str, name: str) -> None:
+        """Raises TableAlreadyExists: a detached table keeps its name."""
+        words = "already exists"
+        if not self.has(database, name):
+            found = self._detached(database, name)
+            if found is None:
+                return
+            words = f"already exists ({found.words}): ATTACH TABLE takes it up again"
+        raise TableAlreadyExists(f"table {database}.{name} {words}")
 
     def save(self, definition: TableDefinition) -> None:
         """Replace the definition of a table that is there. Raises UnknownTable, DiskFull."""
@@ -224,6 +256,59 @@ class Catalog:
             if after != before:
                 self.save(after)
         return after
+
+    # Detaching a table: its file gets another suffix, and nobody finds the table
+
+    def detach(self, database: str, name: str, *, permanently: bool = False) -> TableDefinition:
+        """From here on there is no such table, for whoever looks, until it is attached again.
+        Raises UnknownTable, UnknownDatabase.
+        """
+        file = self._file(database, name)
+        with self._locked():  # nobody who alters it now writes it anew
+            definition = self.definition(database, name)
+            file.replace(file.with_suffix(_PERMANENT if permanently else _DETACHED))
+            self._changed(file.parent)
+        return definition
+
+    def attach(self, database: str, name: str) -> TableDefinition:
+        """Bring a detached table back. Raises TableAlreadyExists, UnknownTable, Corruption."""
+        file = self._file(database, name)
+        with self._locked():
+            if file.is_file():
+                raise TableAlreadyExists(f"table {database}.{name} is attached already")
+            found = self._detached(database, name)
+            if found is None:
+                self.require_database(database)
+                raise self._unknown_table(database, name)
+            found.file.replace(file)
+            self._changed(file.parent)
+        return found.definition
+
+    def attach_again(self) -> None:
+        """What a server's start does: bring back what was not detached permanently."""
+        with self._locked():
+            for database in self.databases():
+                for name in self._names(database, _DETACHED):
+                    file = self._file(database, name)
+                    file.with_suffix(_DETACHED).replace(file)
+                    self._changed(file.parent)
+
+    def detached(self, *databases: str) -> list[DetachedTable]:
+        """Of these databases, none: of all; sorted by database and name. Raises Corruption."""
+        found = []
+        for database in databases or self.databases():
+            with suppress(UnknownDatabase):  # dropped since it was listed
+                names = {*self._names(database, _DETACHED), *self._names(database, _PERMANENT)}
+                found += [self._detached(database, name) for name in sorted(names)]
+        return [one for one in found if one is not None]
+
+    def _detached(self, database: str, name: str) -> DetachedTable | None:
+        for suffix in (_PERMANENT, _DETACHED):
+            file = self._file(database, name).with_suffix(suffix)
+            with suppress(FileNotFoundError):  # or attached since it was listed
+                definition = decode_definition(file.read_bytes(), str(file))
+                return DetachedTable(definition, suffix == _PERMANENT, file)
+        return None
 
     # Dropping a table: its name is given up only when nothing is left of it
 
@@ -337,6 +422,11 @@ class Catalog:
         return found
 
     def _unknown_table(self, database: str, name: str) -> UnknownTable:
+        detached = self._detached(database, name)
+        if detached is not None:
+            return TableDetached(
+                f"table {database}.{name} is {detached.words}: ATTACH TABLE takes it up again"
+            )
         if self.is_dropping(database, name):
             return UnknownTable(
                 f"table {database}.{name} was dropped, and that was cut off: the server goes on "
@@ -390,7 +480,7 @@ def _checked(name: str, what: str) -> str:
         escaped = escape_file_name(name)
     except UnicodeEncodeError:
         raise UserError(f"the name of a {what} is not Unicode text: {name!r}") from None
-    if len(escaped) > FILE_NAME_BYTES_MAX - len(_SUFFIX):
+    if len(escaped) > FILE_NAME_BYTES_MAX - _SUFFIX_BYTES_MAX:
         raise UserError(f"the name of the {what} {name[:40]!r}… is too long for a file name")
     return escaped
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import urllib3
 
+from rmt_pipeline.catalog.catalog import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange.connections import Peer
@@ -19,7 +20,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.outlook import QueueStatus, queue_status
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import sequence_number
-from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
+from rmt_pipeline.zookeeper.snapshot import active_parts, replica_states
 
 PROBE_TIMEOUT_S = 5.0
 REASONS_MAX = 5
@@ -49,9 +50,12 @@ def _print_tables(config: Config, server: ServerConfig, health: dict[str, Any] |
     """Whether ZooKeeper could be asked about all of them."""
     asked = True
     with closing(ServerContext.open(config, server.name, purpose="status")) as context:
-        tables = context.tables()
-        if not tables:
+        tables, detached = context.tables(), context.catalog.detached()
+        if not tables and not detached:
             print("  no tables")
+        for one in detached:
+            for line in _detached_lines(one):
+                print(f"  {line}")
         for table in tables:
             try:
                 context.keeper(PROBE_TIMEOUT_S)
@@ -111,6 +115,12 @@ def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
         yield f"  {error}"
 
 
+def _detached_lines(one: DetachedTable) -> Iterator[str]:
+    engine = one.definition.engine
+    yield f"{one.definition.full_name}: {one.words}: ATTACH TABLE takes it up again"
+    yield f"  replica {engine.replica} of {engine.zookeeper_path} keeps its place there"
+
+
 def _lines_without_zookeeper(table: Table, error: ZooKeeperUnreachable) -> list[str]:
     name, seen = table.definition.full_name, table.store.marks.active_seen()
     if seen is None:
@@ -135,10 +145,13 @@ def _state_words(table: Table, health: dict[str, Any] | None) -> str:
 
 
 def _replicas_words(replica: Replica) -> str:
-    living = living_replicas(replica.keeper, replica.table)
-    active = sorted(name for name, lives in living.items() if lives)
-    missing = sorted(living.keys() - set(active))
-    words = f"{len(active)} of {len(living)} active"
+    states = replica_states(replica.keeper, replica.table)
+    missing = [
+        name if state == "inactive" else f"{name} ({state})"
+        for name, state in sorted(states.items())
+        if state != "active"
+    ]
+    words = f"{len(states) - len(missing)} of {len(states)} active"
     return f"{words}; not active: {', '.join(missing)}" if missing else words
 
 

@@ -221,8 +221,10 @@ class QueueWatch:
                 reasons += [
                     _words(name, entry) for entry in status.waiting if entry.pool not in active
                 ]
+        detached = [one.definition.full_name for one in self.server.catalog.detached()]
+        reasons += [f"{name} is detached" for name in detached]
         if not statuses:
-            reasons.append(f"server {self.server.server.name} has no tables")
+            reasons += [] if detached else [f"server {self.server.server.name} has no tables"]
         tables = "1 table" if len(statuses) == 1 else f"{len(statuses)} tables"
         return reasons or [f"{tables}: the queue is empty, nothing new in the log"]
 

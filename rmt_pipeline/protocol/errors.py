@@ -111,8 +111,16 @@ class UnknownTable(UserError):
     code = "UNKNOWN_TABLE"
 
 
+class TableDetached(UnknownTable):
+    """It is there, and the server was told not to serve it."""
+
+
 class UnknownDatabase(UserError):
     code = "UNKNOWN_DATABASE"
+
+
+class DatabaseNotEmpty(UserError):
+    code = "DATABASE_NOT_EMPTY"
 
 
 class TableAlreadyExists(UserError):

@@ -149,6 +149,7 @@ class _Process:
         who = claim_data_directory(server.data, name, cluster_id(keeper, ids), ids)
         identity = Identity(who, ids.new_id(), server.advertised_address)
         catalog = Catalog(server.data, ids)
+        catalog.attach_again()
         self._server = server
         self._switch = switch
         self._secret = config.secret_of(name) or exchange_secret(keeper, ids)

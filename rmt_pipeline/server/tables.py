@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.life.detach import note_detached
 from rmt_pipeline.replica.life.drop import resume_drop
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.readable import note_active
@@ -35,6 +36,7 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused
+from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
 RETRY_SOON_S = 0.5  # the world moved, or did not answer: it may be over at once
 RETRY_LATER_S = 10.0  # somebody has to do something about it; as the original
@@ -130,6 +132,8 @@ class Tables:
     _tables: dict[ServedName, ServedTable] = field(default_factory=dict, init=False)
     _drops_due_s: float | None = field(default=None, init=False)
     """When (monotonic) to look for drops that were cut off; None: when the catalog changes."""
+    _detached_due_s: float | None = field(default=None, init=False)
+    """When (monotonic) to tell which tables are detached; None: when the catalog changes."""
 
     @property
     def all(self) -> Mapping[ServedName, ServedTable]:
@@ -165,7 +169,7 @@ class Tables:
                 log.info("table gone", table=table.definition.full_name)
                 self._leave(table, keeper)
         self._tables = wanted
-        self._drops_due_s = self.clock.monotonic_s()
+        self._drops_due_s = self._detached_due_s = self.clock.monotonic_s()
         for table in wanted.values():
             table.watching = False  # a table dropped and made again has lost its `is_active`
 
@@ -173,6 +177,11 @@ class Tables:
         """Activate what is due, and what lost its `is_active`. Never raises RmtError."""
         if self._drops_due_s is not None and self.clock.monotonic_s() >= self._drops_due_s:
             self._drops_due_s = self._finish_drops(keeper)
+        if (
+            self._detached_due_s is not None
+            and self.clock.monotonic_s() >= self._detached_due_s
+        ):
+            self._detached_due_s = self._note_detached(keeper)
         for table in self._tables.values():
             if isinstance(table.state, Active) and not table.watching:
                 self._verify(table, keeper)
@@ -180,12 +189,12 @@ class Tables:
                 self._activate(table, keeper)
 
     def next_look_s(self) -> float | None:
-        """Seconds until a read-only table, or a drop, is due; None when nothing is."""
+        """Seconds until a table, or something about one, is due; None when nothing is."""
         now_s = self.clock.monotonic_s()
         states = (table.state for table in self._tables.values())
         waits = [state.retry_at_s - now_s for state in states if isinstance(state, ReadOnly)]
-        if self._drops_due_s is not None:
-            waits.append(self._drops_due_s - now_s)
+        dues = (self._drops_due_s, self._detached_due_s)
+        waits += [due_s - now_s for due_s in dues if due_s is not None]
         return max(0.0, min(waits)) if waits else None
 
     def close_for_writes(self, reason: str) -> None:
@@ -209,6 +218,16 @@ class Tables:
                     log.warning("drop not finished", table=full_name, reason=str(error))
                     again_s = again_s or self.clock.monotonic_s() + RETRY_LATER_S
         return again_s
+
+    def _note_detached(self, keeper: Keeper) -> float | None:
+        """Tell other servers which replicas are detached. When to try again; None when all know."""
+        try:
+            for one in self.catalog.detached():
+                note_detached(keeper, ReplicaPaths(_root(one.definition)), one.words)
+        except RmtError as error:
+            log.debug("detached tables were not told of", error=str(error))
+            return self.clock.monotonic_s() + RETRY_LATER_S
+        return None
 
     def _store(self, definition: TableDefinition) -> PartStore:
         disk = LocalDisk(self.catalog.table_directory(definition))
@@ -295,7 +314,9 @@ class Tables:
             table.state = ReadOnly("its is_active was removed; it is being started again")
 
     def _leave(self, table: ServedTable, keeper: Keeper) -> None:
-        """A dropped table: whoever drops it removes its nodes; `is_active` is ours."""
+        """A dropped table, whose nodes are removed by whoever drops it, or a detached one, whose
+        nodes stay; `is_active` is ours.
+        """
         replica = table.replica
         if replica is None:
             return

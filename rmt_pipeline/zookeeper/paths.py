@@ -129,6 +129,11 @@ class ReplicaPaths:
         return f"{self.root}/creator_info"
 
     @property
+    def detached(self) -> str:
+        """There while the replica's server does not serve it because it was told so. Ours."""
+        return f"{self.root}/detached"
+
+    @property
     def dropping(self) -> str:
         """Held by whoever removes the replica. Ours."""
         return f"{self.root}/dropping"

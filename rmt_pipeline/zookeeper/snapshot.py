@@ -256,6 +256,23 @@ def noted_mutations(keeper: Keeper, replica: ReplicaPaths) -> NotedMutations:
     )
 
 
+def replica_states(keeper: Keeper, table: TablePaths) -> dict[str, str]:
+    """Every replica of the table: `active`, `inactive` (its server does not run, or can't), or why
+    it is not active and will not be by itself: `lost` (too far behind, to be cloned), `detached`
+    as its server was told, both.
+    """
+    names = keeper.children(table.replicas)
+    replicas = [table.replica(name) for name in names]
+    paths = [path for one in replicas for path in (one.is_active, one.is_lost, one.detached)]
+    reads = iter(keeper.get_many(paths))
+    states = {}
+    for name, active, lost, detached in zip(names, reads, reads, reads, strict=True):
+        words = [] if detached is None else [detached[0].decode(errors="replace")]
+        words += ["lost"] if lost is not None and lost[0] == b"1" else []
+        states[name] = "active" if active is not None else ", ".join(words) or "inactive"
+    return states
+
+
 def living_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
     """Every replica of the table, and whether it is active."""
     names = keeper.children(table.replicas)

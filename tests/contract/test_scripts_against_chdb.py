@@ -354,7 +354,44 @@ SELECT count() FROM d;
 OPTIMIZE TABLE d FINAL DEDUPLICATE BY * EXCEPT x;
 SELECT count() FROM d;
 """
+DETACHED = """
+CREATE TABLE a (k Int64, v String) ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO a VALUES (1, 'x');
+DETACH TABLE a SYNC;
+SELECT * FROM a;
+INSERT INTO a VALUES (2, 'y');
+ALTER TABLE a ADD COLUMN n Int8;
+EXISTS TABLE a;
+SHOW TABLES;
+SELECT database, table, is_permanently FROM system.detached_tables WHERE database = 'script';
+CREATE TABLE a (k Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE IF NOT EXISTS a (k Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
+DETACH TABLE a;
+DETACH TABLE IF EXISTS a;
+DETACH TABLE a PERMANENTLY;
+DROP TABLE a;
+DROP TABLE IF EXISTS a;
+ATTACH TABLE a;
+SELECT * FROM a;
+ATTACH TABLE a;
+ATTACH TABLE IF NOT EXISTS a;
+ATTACH TABLE nosuch;
+DETACH TABLE nosuch;
+DETACH TABLE IF EXISTS nosuch;
+DETACH TABLE a PERMANENTLY SYNC;
+SELECT table, is_permanently FROM system.detached_tables WHERE database = 'script';
+CREATE TABLE a (k Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE IF NOT EXISTS a (k Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
+SHOW TABLES;
+ATTACH TABLE a;
+INSERT INTO a VALUES (3, 'z');
+SELECT * FROM a ORDER BY k;
+OPTIMIZE TABLE a FINAL;
+SELECT count() FROM system.parts WHERE table = 'a' AND database = 'script' AND active;
+SELECT count() FROM system.detached_tables WHERE database = 'script';
+"""
 SCRIPTS = {
+    "detached tables": DETACHED,
     "tables like others, and what is equal": LIKE,
     "what is shown of a table": SHOWN,
     "engines of one copy": PLAIN,
@@ -367,6 +404,7 @@ SCRIPTS = {
     "nested columns as a whole": WHOLE,
 }
 OTHER_CODES = {
+    "detached tables": ("ATTACH TABLE nosuch",),
     "tables like others, and what is equal": ("AS nosuch",),
     "what is shown of a table": ("INDEX i nosuch", "e7", "e6 "),
     "the sorting key and TTL": ("nosuch",),

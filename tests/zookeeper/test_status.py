@@ -72,6 +72,28 @@ def test_all_well_is_status_0(config, context, capsys):
     assert capsys.readouterr().out.endswith("default.t: active\n")
 
 
+def test_a_detached_table_is_told_from_one_that_nobody_serves(config, context, capsys):
+    with Served(config) as first, Served(config, "r2") as second:
+        for server in (first, second):
+            server.until(server.is_active)
+        context.detach_table("default", "t")
+        first.until(lambda: first.table() is None)
+        first.until(lambda: context.keeper().exists(f"{root_of(second)}/replicas/r1/detached"))
+        assert run_status(config, None) == 0
+    one, two = capsys.readouterr().out.split("server r2: ")
+    assert "default.t: detached: ATTACH TABLE takes it up again\n  " in one
+    assert "replicas: 1 of 2 active; not active: r1 (detached)" in two
+    with Served(config) as first:  # its next start takes it up again
+        first.until(first.is_active)
+        assert context.keeper().exists(f"{root_of(first)}/replicas/r1/detached") is None
+
+
+def root_of(server: Served) -> str:
+    table = server.table()
+    assert table is not None
+    return str(table["zookeeper_path"])
+
+
 def test_reload_of_a_server_that_does_not_run_says_so(config, context):
     with pytest.raises(Unavailable, match="cannot be asked"):
         run_reload(config, "r1")

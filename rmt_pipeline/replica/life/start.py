@@ -88,7 +88,7 @@ def activate(
     """Announce that we live and where. Everybody sees it vanish when our session ends."""
     keeper, paths = replica.keeper, replica.paths
     mine = f"{identity}\n{incarnation}\n".encode()
-    [read] = keeper.get_many([paths.is_active])
+    read, detached = keeper.get_many([paths.is_active, paths.detached])
     if read is not None:
         if not read[0].startswith(f"{identity}\n".encode()):
             raise _already_active(replica, read[0])
@@ -98,7 +98,8 @@ def activate(
             if refused.kind is not RefusalKind.NO_NODE:
                 raise _already_active(replica, read[0]) from refused
     try:
-        keeper.multi(transactions.activate(paths, mine, address.encode()))
+        ops = transactions.activate(paths, mine, address.encode())
+        keeper.multi([*ops, *([Delete(paths.detached)] if detached is not None else [])])
     except Refused as refused:
         if refused.kind is RefusalKind.NODE_EXISTS:
             raise _already_active(replica, b"") from refused

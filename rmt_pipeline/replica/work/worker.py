@@ -19,6 +19,7 @@ from rmt_pipeline.protocol.errors import (
     ReplicaDropped,
     ReplicaRetired,
     RmtError,
+    TableDetached,
     Unavailable,
 )
 from rmt_pipeline.protocol.parts.name import PartName
@@ -47,7 +48,7 @@ TROUBLE_WAIT_MAX_S = 8.0
 MERGE_LOOK_EVERY_S = 0.2  # a busy log wakes the merge pool at most this often
 
 
-Stop = Literal["", "idle", "deadline", "asked"]
+Stop = Literal["", "idle", "deadline", "asked", "detached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,15 +298,18 @@ def work(
     on_flush: Callable[[Flush], None],
     should_stop: Callable[[], bool],
 ) -> WorkSummary:
-    """Work until idle for `linger_s` seconds (None: for ever), at most `max_s` seconds, and until
-    what was begun by then is done.
+    """Work until idle for `linger_s` seconds (None: for ever), at most `max_s` seconds, or until
+    the table is detached; and until what was begun by then is done.
 
     Who lets it work for ever and changes its mind about `should_stop` wakes it.
     `replica` gives one with a living session: when a session ends, the next one is asked for.
     Raises ZooKeeperUnreachable when there is none to be had, ReplicaDropped.
     """
     loop = _Loop(replica, tools, pool, waker, select=select, on_flush=on_flush)
-    clock = replica().clock
+    try:
+        clock = replica().clock
+    except TableDetached:
+        return WorkSummary(stopped="detached")
     started_s = clock.monotonic_s()
     loop.busy_s = started_s
     try:
@@ -320,7 +324,10 @@ def work(
                 if linger_s is not None:  # then nobody wakes us to ask whether to stop
                     lingers_s = min(linger_s - idle_s, STOP_LOOK_S)
                 goes_on_s = math.inf if max_s is None else started_s + max_s - now_s
-                loop.turn(max(WAIT_MIN_S, min(lingers_s, goes_on_s)))
+                try:
+                    loop.turn(max(WAIT_MIN_S, min(lingers_s, goes_on_s)))
+                except TableDetached:
+                    loop.summary.stopped = "detached"
     except Exception:
         loop.finish()
         raise

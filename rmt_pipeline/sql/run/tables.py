@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
+    DatabaseNotEmpty,
     NotImplementedStatement,
-    TableAlreadyExists,
     UnknownDatabase,
     UnknownTable,
     UserError,
+    ZooKeeperUnreachable,
 )
-from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.table import Engine, TableDefinition
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.nodes import Derived, Literal, Select, Star
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from rmt_pipeline.zookeeper.keeper import Watch
 
 ACTIVE_WAIT_S = 10.0
-"""How long CREATE waits for the server to take the new table up. It takes some 10 ms."""
+"""How long CREATE waits for the server to take the new table up, or DETACH for it to let go. It
+takes some 10 ms."""
+CLAIMS_LOOK_S = 0.1
 
 
 def create_table(session: SessionContext, statement: CreateTable) -> Done:
@@ -148,9 +151,10 @@ def _is_ready(replica: "Replica", watch: "Watch") -> bool:
 
 
 def attach_table(session: SessionContext, statement: AttachTable) -> Done:
-    """Take up a replica that is in ZooKeeper but not in this server's catalog.
+    """Take up a table that was detached; with a definition, a replica that is in ZooKeeper but not
+    in this server's catalog.
 
-    Its definition must be the one in ZooKeeper; that is checked when the server starts it, and
+    That definition must be the one in ZooKeeper; that is checked when the server starts it, and
     until then the table is read-only (spec §11.2). Raises TableAlreadyExists, UnknownTable.
     """
     # For start-up time.
@@ -161,8 +165,8 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
         database = session.database_of(statement.table)
         if server.catalog.has(database, statement.table.name) and statement.if_not_exists:
             return Done()
-        server.catalog.definition(database, statement.table.name)
-        raise TableAlreadyExists(f"table {database}.{statement.table.name} is attached already")
+        server.attach_table(database, statement.table.name)
+        return _wait_active(session, database, statement.table.name)
     definition = define_table(
         statement.table,
         statement.syntax,
@@ -198,13 +202,45 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
 
 
 def detach_table(session: SessionContext, statement: DetachTable) -> Done:
-    """Raises NotImplementedStatement, but UnknownTable first."""
-    session.server.catalog.definition(
-        session.database_of(statement.table), statement.table.name
-    )
-    raise NotImplementedStatement(
-        "DETACH TABLE is not implemented: stop the server to detach all its tables"
-    )
+    """Waits until the server has let go of it, with SYNC for what workers have begun too. Raises
+    UnknownTable.
+    """
+    database, name = session.database_of(statement.table), statement.table.name
+    if database == SYSTEM_DATABASE:
+        raise UserError(f"system.{name} cannot be detached")
+    try:
+        detached = session.server.detach_table(
+            database, name, permanently=statement.permanently
+        )
+    except (UnknownTable, UnknownDatabase):
+        if statement.if_exists:
+            return Done()
+        raise
+    try:
+        return _wait_let_go(session, detached.engine, sync=statement.sync)
+    except ZooKeeperUnreachable as error:
+        return Done(f"{database}.{name} is detached; whether others know is not: {error}")
+
+
+def _wait_let_go(session: SessionContext, engine: Engine, *, sync: bool) -> Done:
+    from rmt_pipeline.zookeeper.paths import TablePaths  # noqa: PLC0415  start-up
+
+    server = session.server
+    replica = TablePaths(engine.zookeeper_path).replica(engine.replica)
+    keeper, waker = server.keeper(), EventWaker()
+    wait_s = max(ACTIVE_WAIT_S, session.query_settings().receive_timeout if sync else 0)
+    deadline_s = server.clock.monotonic_s() + wait_s
+    while True:
+        held = keeper.exists(replica.is_active, waker.wake) is not None
+        [claims] = keeper.children_many([replica.executing]) if sync else [None]
+        left_s = deadline_s - server.clock.monotonic_s()
+        if not held and not claims:
+            return Done()
+        if left_s <= 0:
+            runs = f"{len(claims or ())} entries of its queue run still"
+            what = "its server has not let go of it" if held else runs
+            return Done(f"it is detached, but after {wait_s:g} s {what}")
+        waker.wait_s(min(left_s, CLAIMS_LOOK_S) if claims else left_s)
 
 
 def drop_tables(session: SessionContext, statement: DropTable) -> Done:
@@ -244,6 +280,12 @@ def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
         raise UserError("database system cannot be dropped")
     if statement.if_exists and statement.name not in catalog.databases():
         return Done()
+    detached = catalog.detached(statement.name)
+    if detached:  # before anything is dropped
+        names = ", ".join(f"{one.definition.name} ({one.words})" for one in detached)
+        raise DatabaseNotEmpty(
+            f"database {statement.name} has detached tables: {names}; ATTACH TABLE them first"
+        )
     for name in [*catalog.tables(statement.name), *catalog.dropping(statement.name)]:
         session.server.drop_table(statement.name, name)
     catalog.drop_database(statement.name)

@@ -74,6 +74,25 @@ def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[objec
         yield SYSTEM_DATABASE, name, "System", [], "", "", "", "", "", "", None, None, None, ""
 
 
+DETACHED_TABLES: Columns = (
+    ("database", "String"),
+    ("table", "String"),
+    ("uuid", "String"),
+    ("metadata_path", "String"),
+    ("is_permanently", "UInt8"),
+    # What the original does not keep.
+    ("zookeeper_path", "String"),
+    ("replica_name", "String"),
+)
+
+
+def detached_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    for one in scope.server.catalog.detached():
+        table, engine = one.definition, one.definition.engine
+        here = (table.database, table.name, table.uuid, str(one.file), int(one.permanently))
+        yield (*here, engine.zookeeper_path, engine.replica)
+
+
 COLUMNS: Columns = (
     ("database", "String"),
     ("table", "String"),

@@ -32,7 +32,7 @@ from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import sequence_number
-from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, living_replicas, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot, replica_states
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,6 +66,7 @@ REPLICAS: Columns = (
     ("active_replicas", "UInt32"),
     ("lost_part_count", "UInt64"),
     ("replica_is_active", "Map(String, UInt8)"),
+    ("replica_state", "Map(String, String)"),  # why one is not: detached, lost (ours)
 )
 
 
@@ -79,7 +80,8 @@ def replicas(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 def _replica_row(replica: Replica, queue: "_Queue") -> tuple[object, ...]:
     keeper, paths, table = replica.keeper, replica.paths, replica.table
-    living = living_replicas(keeper, table)
+    states = replica_states(keeper, table)
+    living = {name: state == "active" for name, state in states.items()}
     nodes = [
         paths.metadata_version,
         paths.log_pointer,
@@ -113,6 +115,7 @@ def _replica_row(replica: Replica, queue: "_Queue") -> tuple[object, ...]:
         sum(living.values()),
         lost,
         [(name, int(active)) for name, active in living.items()],
+        list(states.items()),
     )
 
 

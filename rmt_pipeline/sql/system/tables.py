@@ -26,6 +26,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "columns": SystemTable(local.COLUMNS, local.columns),
     "databases": SystemTable(local.DATABASES, local.databases),
     "detached_parts": SystemTable(system_parts.DETACHED_PARTS, system_parts.detached_parts),
+    "detached_tables": SystemTable(local.DETACHED_TABLES, local.detached_tables),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),

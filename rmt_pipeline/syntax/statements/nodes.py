@@ -100,9 +100,12 @@ class AttachTable:
 
 @dataclass(frozen=True, slots=True)
 class DetachTable:
+    """With `sync` what runs is waited for."""
+
     table: TableName
     if_exists: bool = False
     permanently: bool = False
+    sync: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,7 @@ def _detach(cursor: Cursor) -> DetachTable:
     if_exists = cursor.take_words("IF", "EXISTS")
     table = table_name(cursor)
     permanently = cursor.take_words("PERMANENTLY")
-    cursor.take_words("SYNC")  # it is always waited for
-    return DetachTable(table, if_exists, permanently)
+    return DetachTable(table, if_exists, permanently, _sync(cursor))
 
 
 def _drop(cursor: Cursor) -> DropTable | DropDatabase:

@@ -160,7 +160,7 @@ def test_a_key_that_was_not_given_is_not_an_empty_one():
     ("text", "statement"),
     [
         ("ATTACH TABLE t", AttachTable(T)),
-        ("DETACH TABLE IF EXISTS t PERMANENTLY SYNC", DetachTable(T, True, True)),
+        ("DETACH TABLE IF EXISTS t PERMANENTLY SYNC", DetachTable(T, True, True, True)),
         (
             "DROP TABLE a, d.b SYNC",
             DropTable((TableName(None, "a"), TableName("d", "b")), False, True),
