@@ -10,6 +10,7 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.nodes.formats import HASH_BYTES, PartHeader
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -242,12 +243,29 @@ def merge_makes(wrong: Callable[[list[str]], list[str]]) -> Plant:
     )
 
 
+def ids_of_blocks_are_each_replicas_own(patch: pytest.MonkeyPatch) -> None:
+    """There they are, but nobody else's insert runs into them."""
+    right = transactions.commit_insert
+
+    def wrong(table: Any, replica: Any, *args: Any, **kwargs: Any) -> Tagged:
+        made = right(table, replica, *args, **kwargs)
+        ops = (
+            replace(op, path=f"{op.path}_{replica.name}")
+            if isinstance(op, Create) and op.path.startswith(table.blocks)
+            else op
+            for op in made.ops
+        )
+        return replace(made, ops=tuple(ops))
+
+    patch.setattr(transactions, "commit_insert", wrong)
+
+
 def hidden_by_merges(plant: Plant) -> Plant:
     """Merges deduplicate, as those of other engines do: a second copy does not stay."""
 
     def both(patch: pytest.MonkeyPatch) -> None:
         plant(patch)
-        merge_makes(lambda rows: list(set(rows)))(patch)
+        unguarded(merge_makes(lambda rows: list(set(rows))))(patch)
 
     return both
 
@@ -261,6 +279,18 @@ def unguarded(plant: Plant) -> Plant:
         patch.setattr(accounting.Accounts, "_require_conserved", lambda *_: None)
 
     return both
+
+
+def nodes_of_r2_are_of_other_columns(patch: pytest.MonkeyPatch) -> None:
+    right = transactions.publish_part
+
+    def wrong(replica: Any, node: str, part: PartName, header: bytes, **how: Any) -> list[Op]:
+        if replica.name == "r2":
+            other = replace(PartHeader.decode(header), columns_hash=bytes(HASH_BYTES))
+            header = other.encode()
+        return right(replica, node, part, header, **how)
+
+    patch.setattr(transactions, "publish_part", wrong)
 
 
 def wrong_row_hash(patch: pytest.MonkeyPatch) -> None:

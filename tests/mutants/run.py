@@ -13,6 +13,7 @@ import pytest
 from tests.crash.everywhere import must_survive, strike_everywhere
 from tests.crash.scenarios import SCENARIOS
 from tests.mutants import lines, planting
+from tests.mutants.stories import tell
 from tests.mutants.table import MUTANTS, Mutant
 from tests.simulation import run as simulation
 from tests.simulation import (
@@ -74,6 +75,8 @@ def notice(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Notice | None:
             return _in_test(mutant.test)
         if mutant.scenario:
             return _in_scenario(mutant.scenario)
+        if mutant.story:
+            return _in_story(mutant.story)
         for seed in dict.fromkeys([mutant.seed or 1, *range(1, seeds_max + 1)]):
             found = at_seed(seed)
             if found is not None:
@@ -119,27 +122,27 @@ def _notice(where: str, error: BaseException, seed: int = 0) -> Notice:
     return Notice(where, check, words, seed)
 
 
-def alone(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Notice | None:
+def _in_story(name: str) -> Notice | None:
+    try:
+        tell(name)
+    except Exception as error:  # noqa: BLE001  whatever it is, it was noticed
+        return _notice(name, error)
+    return None
+
+
+def alone(mutant: Mutant) -> Notice | None:
     """Where `only_by` notices the mutant, and nobody does once it does not look."""
-    for seed in dict.fromkeys([mutant.seed, *range(1, seeds_max + 1)]):
-        with planted(mutant):
-            found = at_seed(seed)
-        if found is None or found.check != mutant.only_by:
-            continue
-        with planted(mutant, without_check=mutant.only_by):
-            if at_seed(seed) is None:
-                return found
-    return None
+    found = notice(mutant)
+    if found is None or found.check != mutant.only_by:
+        return None
+    with planted(mutant, without_check=mutant.only_by):
+        return found if _in_story(mutant.story) is None else None
 
 
-def sooner(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Notice | None:
+def sooner(mutant: Mutant) -> Notice | None:
     """Where `first_by` notices the mutant before anybody else does."""
-    with planted(mutant):
-        for seed in dict.fromkeys([mutant.seed, *range(1, seeds_max + 1)]):
-            found = at_seed(seed)
-            if found is not None and found.check == mutant.first_by:
-                return found
-    return None
+    found = notice(mutant)
+    return found if found is not None and found.check == mutant.first_by else None
 
 
 def main() -> int:
@@ -150,8 +153,12 @@ def main() -> int:
     unlike = 0
     print("| planted bug | where | noticed by |\n|---|---|---|", flush=True)
     for mutant in _chosen(MUTANTS, options.names):
-        ask = alone if mutant.only_by else sooner if mutant.first_by else notice
-        found = ask(mutant, seeds_max=options.seeds)
+        if mutant.only_by:
+            found = alone(mutant)
+        elif mutant.first_by:
+            found = sooner(mutant)
+        else:
+            found = notice(mutant, seeds_max=options.seeds)
         said = found.row if found else "| nobody | nobody"
         said += ", only" if found and mutant.only_by else ""
         unlike += found is None

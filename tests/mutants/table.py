@@ -16,15 +16,17 @@ from tests.mutants.plants import Plant
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`seed`: where the simulation noticed it first, so that it is asked there first. For those
-    that no seed finds soon, `scenario` is a crash scenario that notices it, or `test` one of
-    `test_scenarios`. `only_by`: the one check without which nobody would notice it at its seed.
-    `first_by`: the check that notices it at its seed before anybody else does.
+    """Noticed by seeds of the simulation; `seed` is asked first. For those that no seed finds soon,
+    or each change of the worlds at another seed, `story` is one of `stories` in which it surely
+    shows, `scenario` a crash scenario that notices it, or `test` one of `test_scenarios`.
+    `only_by`: the one check without which nobody would notice it in its story. `first_by`: the
+    check that notices it there before anybody else does.
     """
 
     name: str
     plant: Plant
     seed: int = 0
+    story: str = ""
     scenario: str = ""
     test: str = ""
     only_by: str = ""
@@ -49,21 +51,21 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.without("commit_insert", plants.creates("/blocks/")),
     ),
     Mutant(
-        "insert: no block id, hidden by merges",
-        upkeep.hidden_by_merges(plants.without("commit_insert", plants.creates("/blocks/"))),
-        seed=14,
+        "insert: ids of blocks are each replica's own, hidden by merges",
+        upkeep.hidden_by_merges(upkeep.ids_of_blocks_are_each_replicas_own),
+        story="a_block_of_another_insert",
         only_by="each_row_is_logged_once",
     ),
     Mutant(
         "insert: no record in the commit",
         plants.without("commit_insert", plants.creates("/inserts/")),
-        seed=2,
+        story="an_insert",
         only_by="inserts_are_recorded",
     ),
     Mutant(
         "insert: no log entry in the commit",
         plants.without("commit_insert", plants.creates("/log/")),
-        seed=1,
+        story="a_mutation",
         only_by="each_row_is_what_the_log_makes_of_it",
     ),
     Mutant(
@@ -113,19 +115,19 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "insert: one partition in each commit",
         upkeep.one_partition_per_commit,
-        seed=102,
+        story="who_inserts_dies_after_the_first_commit",
         only_by="inserts_are_whole",
     ),
     Mutant(
         "insert: locks outlive their session",
         upkeep.not_ephemeral,
-        seed=2,
+        story="who_inserts_dies_with_its_numbers",
         only_by="locks_are_gone",
     ),
     Mutant(
         "insert: the answer counts a row too many",
         upkeep.answer_of_one_row_more,
-        seed=1,
+        story="an_insert",
         only_by="answers_were_true",
     ),
     # following
@@ -139,7 +141,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "pull: an old pointer is a hole",
         plants.instead(pull_log, "_pointer_moved", lambda *_: False),
-        seed=6,
+        story="the_log_goes_before_who_pulls_has_read_it",
         only_by="nobody_saw_corruption",
     ),
     Mutant(
@@ -202,25 +204,25 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "queue: overlapping work at once",
         plants.rule_is_ignored("_produced_by_another"),
-        seed=3,
+        story="a_merge_is_fetched_while_its_source_is",
         only_by="claims_never_overlap",
     ),
     Mutant(
         "follow: merges have another level on r2",
         upkeep.merges_have_another_level_on_r2,
-        seed=5,
+        story="a_merge",
         only_by="replicas_agree_on_parts",
     ),
     Mutant(
         "read: covered parts too",
         upkeep.covered_parts_are_read_too,
-        seed=7,
+        story="what_is_merged_is_read_before_it_is_forgotten",
         only_by="reads_saw_whole_inserts",
     ),
     Mutant(
         "queue: a wait names another entry",
         plants.waits_name_others,
-        seed=1,
+        story="a_merge_is_fetched_while_its_source_is",
         only_by="waits_are_for_what_is_there",
     ),
     # assigning
@@ -239,7 +241,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "predicate: parts in between ignored, without the guard",
         upkeep.unguarded(plants.predicate_without("_part_between")),
-        seed=2,
+        story="what_is_between_comes_in_late",
         first_by="merges_read_all_that_they_cover",
     ),
     Mutant("predicate: promised parts merged again", plants.unpulled_is_merged),
@@ -247,13 +249,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drop: inserts in flight are not cancelled",
         drops.no_insert_is_cancelled,
-        seed=31,
+        story="a_drop_comes_before_an_insert_commits",
         first_by="nothing_comes_into_what_was_dropped",
     ),
     Mutant(
         "drop: ids and records stay",
         drops.nothing_is_forgotten,
-        seed=2,
+        story="a_drop",
         only_by="ids_are_those_of_what_is_there",
     ),
     Mutant("drop: ids of later blocks go too", drops.all_ids_are_forgotten),
@@ -267,7 +269,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "start: missing parts not fetched",
         upkeep.missing_is_not_fetched,
-        seed=11,
+        story="a_part_is_lost_before_its_server_starts",
+    ),
+    Mutant(
+        "publish: the node on r2 is of other columns",
+        upkeep.nodes_of_r2_are_of_other_columns,
+        story="an_insert",
         only_by="promised_is_on_disk",
     ),
     Mutant("start: the disk listed once", upkeep.listed_is_all_there_is),
@@ -293,20 +300,20 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "clean up: disk before ZooKeeper",
         upkeep.disk_before_zookeeper_on_removal,
-        seed=1,
+        story="a_merge",
         only_by="nothing_promised_leaves_the_disk",
     ),
     Mutant("clean up: an active part taken for old", upkeep.uncovered_parts_are_old),
     Mutant(
         "clean up: attempts never forgotten",
         plants.instead(clean_up, "_finished_attempts", lambda replica: ()),
-        seed=2,
+        story="a_fetch_fails_once",
         only_by="nothing_is_left_behind",
     ),
     Mutant(
         "upkeep: what nobody promises stays",
         upkeep.found_and_left_alone,
-        seed=1,
+        story="a_part_that_nobody_knows",
         only_by="on_disk_is_promised",
     ),
     # mutations
@@ -329,7 +336,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "mutate: done before it is",
         plants.instead(Mutations, "parts_to_do", lambda *_: []),
-        seed=10,
+        story="a_mutation",
         first_by="finished_mutations_are_carried_out",
     ),
     Mutant(
@@ -353,36 +360,39 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "alter: the version is not noted as applied",
         upkeep.altered_without(lambda op: op.path.endswith("/metadata_version")),
-        seed=4,
+        story="an_alter",
         only_by="structures_agree",
     ),
     # bytes
     Mutant(
         "merge: a row is lost",
         upkeep.unguarded(upkeep.merge_makes(lambda rows: rows[:-1] if len(rows) > 2 else rows)),
-        seed=2,
+        story="a_merge",
         first_by="part_has_the_rows_of_its_blocks",
     ),
     Mutant(
         "merge: a row is invented",
-        upkeep.merge_makes(lambda rows: [*rows, "stranger"]),
-        seed=6,
+        upkeep.unguarded(upkeep.merge_makes(lambda rows: [*rows, "stranger"])),
+        story="a_merge",
         only_by="no_other_rows_are_there",
     ),
     Mutant("merge: a row is doubled", upkeep.merge_makes(lambda rows: [*rows, rows[0]])),
     Mutant(
         "publish: not compared with the others",
         plants.instead(publish, "_compare_with_others", lambda *_: []),
-        seed=2,
+        story="a_merge_that_comes_out_otherwise",
         only_by="replicas_hold_the_same_rows",
     ),
     Mutant(
-        "merge: a wrong row hash", upkeep.wrong_row_hash, seed=6, only_by="rows_are_conserved"
+        "merge: a wrong row hash",
+        upkeep.unguarded(upkeep.wrong_row_hash),
+        story="a_merge",
+        only_by="rows_are_conserved",
     ),
     Mutant(
         "store: bytes not synced",
         upkeep.nothing_is_synced,
-        seed=1,
+        story="an_insert",
         only_by="part_is_whole_before_it_is_announced",
     ),
     Mutant("store: names not synced", upkeep.names_are_not_synced),

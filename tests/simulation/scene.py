@@ -16,7 +16,7 @@ from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 from tests.simulation.checkers import what_is_missing
-from tests.simulation.run import build, forgetful
+from tests.simulation.run import build, forgetful, live_on
 from tests.simulation.workload import Size
 from tests.support.cluster import TABLE, Context, SimWaker
 from tests.support.fake_keeper import Node
@@ -143,6 +143,13 @@ class Scene:
                 context.replica(), "a", final=True, skip_merged=False
             ),
         )
+
+    def live_on(self) -> None:
+        """Everybody comes to work, the world comes to rest, and every check looks."""
+        self.cluster.workers = 1
+        for site in self.cluster.sites.values():
+            self.cluster.boot_workers(site)
+        live_on(self.run)
 
     # --- looking ---
 

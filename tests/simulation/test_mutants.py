@@ -12,6 +12,7 @@ from tests.mutants.machine.__main__ import explained
 from tests.mutants.machine.sites import planted, sites_of
 from tests.mutants.machine.tests_of_lines import ROOT
 from tests.mutants.run import alone, notice, sooner
+from tests.mutants.stories import STORIES, tell
 from tests.mutants.table import Mutant
 from tests.simulation import run
 from tests.simulation.watchman import Watchman
@@ -25,7 +26,8 @@ CHECKS = {
 } - {"cluster", "ledger", "recorded"}
 ALONE = [mutant for mutant in table.MUTANTS if mutant.only_by]
 SOONER = [mutant for mutant in table.MUTANTS if mutant.first_by]
-SOON = [mutant for mutant in table.MUTANTS if mutant.test]  # a step or two each
+TOLD = [mutant for mutant in table.MUTANTS if mutant.story and mutant not in (*ALONE, *SOONER)]
+SOON = [*TOLD, *(mutant for mutant in table.MUTANTS if mutant.test)]  # a step or two each
 
 
 @pytest.mark.parametrize("mutant", SOON, ids=str)
@@ -41,6 +43,13 @@ def test_each_check_has_a_bug_that_only_it_notices(mutant: Mutant) -> None:
 @pytest.mark.parametrize("mutant", SOONER, ids=lambda mutant: mutant.first_by)
 def test_some_checks_notice_a_bug_before_anybody_else_does(mutant: Mutant) -> None:
     assert sooner(mutant) is not None
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_without_a_bug_every_story_ends_well(story: str) -> None:
+    """And each is of some bug."""
+    tell(story)
+    assert story in {mutant.story for mutant in table.MUTANTS}
 
 
 def test_no_check_is_without_such_a_bug() -> None:

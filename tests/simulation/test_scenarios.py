@@ -395,7 +395,7 @@ def test_what_was_published_without_an_answer_is_left_for_the_next_one() -> None
                 done = multi(ops)
                 if isinstance(ops[0], Delete) and "/executing/" in ops[0].path:
                     scene.cluster.workers = 1
-                    scene.cluster._boot_workers(scene.cluster.sites["r2"])
+                    scene.cluster.boot_workers(scene.cluster.sites["r2"])
                     scene.world.sleep_s(5.0)
                 return done
 

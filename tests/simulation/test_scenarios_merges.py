@@ -83,7 +83,7 @@ def test_rows_in_flight_before_a_mutation_are_mutated_and_later_ones_are_not() -
         )
         scene.cluster.workers = 1
         for site in scene.cluster.sites.values():
-            scene.cluster._boot_workers(site)
+            scene.cluster.boot_workers(site)
         scene.let(lambda: scene.rows("r1") == scene.rows("r2") == ["x2"])
 
 
@@ -150,7 +150,7 @@ def test_a_killed_mutation_lets_the_next_one_through() -> None:
         scene.do("r1", lambda context: create_mutation(context.replica(), update))
         scene.cluster.workers = 1
         for site in scene.cluster.sites.values():
-            scene.cluster._boot_workers(site)
+            scene.cluster.boot_workers(site)
         scene.let(lambda: scene.rows("r1") == scene.rows("r2") == ["x+"])
 
 

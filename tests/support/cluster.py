@@ -239,7 +239,7 @@ class Cluster:
             site.is_out = False
             self._keep_running(site, "server", self._serve)
 
-    def _boot_workers(self, site: Site) -> None:
+    def boot_workers(self, site: Site) -> None:
         """The first worker of each pool is as the site's form says, others are runs."""
         together = self.workers > 0 and site.form != "runs"
         if together and site.form == "worker":
@@ -340,7 +340,7 @@ class Cluster:
                 definition = self._wanted(site)
                 site.definition = create_replica(context.keeper(), definition, creator)
                 site.is_created = True
-                self._boot_workers(site)
+                self.boot_workers(site)
             except (Unavailable, OutcomeUnknown, ReplicaRetired, Conflict, MetadataMismatch):
                 context.close()
                 context.clock.sleep_s(0.1)

@@ -1,0 +1,268 @@
+"""What happens step by step until a planted bug has surely shown: then everybody comes to work, the
+world comes to rest, and all checks look. A change of what random worlds do changes nothing here.
+"""
+
+from collections.abc import Callable, Sequence
+
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.replica.work.step import Step
+from rmt_pipeline.zookeeper.keeper import Op, Stat, Watch
+from tests.simulation.altering import add_column, alter
+from tests.simulation.dropping import drop
+from tests.simulation.ledger import Change, ClientInsert, Read
+from tests.simulation.run import LATER_S
+from tests.simulation.scene import Scene, commits, fetch_step, locks, publishes
+from tests.simulation.workload import Size, Workload, clean_up
+from tests.support.cluster import TABLE, Context, SimWaker
+from tests.support.sim_rows import rows_on, stage_rows
+from tests.support.world import Killed
+
+SIZE = Size(hosts=2, partitions=2, clients=0, inserts_each=0, rows_max=2)
+
+
+def insert(scene: Scene, number: int, shared: ClientInsert | None = None) -> ClientInsert:
+    """One that somebody is about to make, of two rows in each of two partitions; with `shared`,
+    those in the first one are of that insert.
+    """
+    rows = {
+        partition: [f"{number:03}.{partition}.{row}" for row in range(2)] for partition in "ab"
+    }
+    one = ClientInsert(number, rows, token="", gives_up=True)
+    if shared is not None:
+        rows["a"] = shared.rows["a"]
+        for both in (one, shared):
+            both.shared.update(rows["a"])
+    scene.run.ledger.inserts.append(one)
+    return one
+
+
+def making(one: ClientInsert) -> Callable[[Context], None]:
+    def run(context: Context) -> None:
+        now_s = int(context.clock.now_s())
+        staged = [
+            stage_rows(context.store, partition, rows, created_s=now_s)
+            for partition, rows in one.rows.items()
+        ]
+        one.answers.append(context.table().commit(staged, token=one.token))
+
+    return run
+
+
+def inserts(scene: Scene, *numbers: int, at: str = "r1") -> None:
+    for number in numbers:
+        scene.do(at, making(insert(scene, number)))
+
+
+def dies(scene: Scene, act: Callable[[Context], None], after: Callable[[Op], bool]) -> None:
+    """A process of r1 dies right after its first multi with such an operation."""
+
+    def run(context: Context) -> None:
+        keeper = context.keeper()
+        multi = keeper.multi
+
+        def last(ops: Sequence[Op]) -> list[str]:
+            done = multi(ops)
+            if any(map(after, ops)):
+                scene.world.end_process(context.process, kill_others=True)
+                raise Killed
+            return done
+
+        keeper.multi = last  # type: ignore[method-assign]
+        act(context)
+
+    process = scene.cluster.spawn(scene.cluster.sites["r1"], "dies", run)
+    scene.let(lambda: not process.is_alive)
+
+
+def an_insert(scene: Scene) -> None:
+    inserts(scene, 0)
+
+
+def a_block_of_another_insert(scene: Scene) -> None:
+    """On another replica; and merges to follow."""
+    first = insert(scene, 0)
+    scene.do("r1", making(first))
+    scene.do("r2", making(insert(scene, 1, shared=first)))
+    scene.work("r1", "r2")
+    scene.merge("r1")
+
+
+def who_inserts_dies_after_the_first_commit(scene: Scene) -> None:
+    dies(scene, making(insert(scene, 0)), after=commits)
+
+
+def who_inserts_dies_with_its_numbers(scene: Scene) -> None:
+    inserts(scene, 0)
+    dies(scene, making(insert(scene, 1)), after=locks)
+
+
+def the_log_goes_before_who_pulls_has_read_it(scene: Scene) -> None:
+    """It knows where the queue ended before; others pulled the rest since, and it was removed."""
+    inserts(scene, 0)
+    scene.pull("r1")
+    waker, waiting = SimWaker(scene.world), []
+
+    def slow(context: Context) -> None:
+        replica, keeper = context.replica(), context.keeper()
+        children_stat = keeper.children_stat
+
+        def listed(path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
+            if not waiting:
+                waiting.append(path)
+                waker.wait_s(1e6)
+            return children_stat(path, watch)
+
+        keeper.children_stat = listed  # type: ignore[method-assign]
+        pull_log(replica)
+
+    process = scene.cluster.spawn(scene.cluster.sites["r1"], "slow", slow)
+    scene.let(lambda: bool(waiting))
+    inserts(scene, 1, 2, 3, 4)
+    scene.work("r1", "r2")
+    scene.world.now_s += LATER_S
+    scene.do("r2", clean_up)
+    waker.wake()
+    scene.let(lambda: not process.is_alive)
+
+
+def what_is_merged_is_read_before_it_is_forgotten(scene: Scene) -> None:
+    inserts(scene, 0, 1)
+    scene.work("r1", "r2")
+    scene.merge("r1")
+    scene.work("r1", "r2")
+
+    def read(context: Context) -> None:
+        with context.table().snapshot() as snapshot:
+            disk = context.process.host.disk
+            rows = [row for part in snapshot.parts for row in rows_on(disk, part.name)]
+        scene.run.ledger.reads.append(Read("r1", rows))
+
+    scene.do("r1", read)
+
+
+def a_merge_is_fetched_while_its_source_is(scene: Scene) -> None:
+    """The follower has neither yet; the replica that merged has both."""
+    inserts(scene, 0, 1)
+    scene.work("r1")
+    scene.merge("r1")
+    scene.work("r1")
+    scene.pull("r2")
+    held = scene.hold("r2", fetch_step, publishes)
+    scene.step("r2", "fetch")
+    scene.step("r2", "merge")
+    scene.release(held)
+
+
+def what_is_between_comes_in_late(scene: Scene) -> None:
+    """The replica that is asked to merge has the first and the last of three parts."""
+    inserts(scene, 0)
+    inserts(scene, 1, at="r2")
+    inserts(scene, 2)
+    scene.pull("r1")
+    scene.merge("r1")
+
+
+def a_drop_comes_before_an_insert_commits(scene: Scene) -> None:
+    inserts(scene, 0)
+    held = scene.hold("r1", making(insert(scene, 1)), commits)
+    scene.do("r2", drop("a", "b"))
+    scene.release(held)
+
+
+def a_part_is_lost_before_its_server_starts(scene: Scene) -> None:
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    site = scene.cluster.sites["r1"]
+    scene.cluster.switch_off(site, for_s=0.0)
+    site.host.disk.lose(scene.parts("r1")[0])
+
+
+def a_fetch_fails_once(scene: Scene) -> None:
+    inserts(scene, 0)
+    site = scene.cluster.sites["r1"]
+    scene.pull("r2")
+    site.is_serving = False
+    [done, *_] = scene.step("r2", "fetch").done
+    assert done.error
+    site.is_serving = True
+
+
+def a_merge(scene: Scene) -> None:
+    inserts(scene, 0, 1)
+    scene.work("r1", "r2")
+    scene.merge("r1")
+
+
+def a_merge_that_comes_out_otherwise(scene: Scene) -> None:
+    """On the replica that makes it second."""
+    a_merge(scene)
+    scene.work("r1")
+    scene.pull("r2")
+
+    def otherwise(context: Context) -> Step:
+        tools = context.tools()
+        tools.merger.merged = lambda rows: sorted(rows, reverse=True)  # type: ignore[attr-defined]
+        return Executor(context.replica(), tools, "merge").step(None)
+
+    scene.do("r2", otherwise)
+
+
+def a_part_that_nobody_knows(scene: Scene) -> None:
+    """Its insert had a number, and was never committed."""
+    inserts(scene, 0)
+    dies(scene, making(insert(scene, 1)), after=locks)
+    disk = scene.cluster.sites["r1"].host.disk
+    disk.copy("a_0_0_0", "a_1_1_0")
+
+
+def a_mutation(scene: Scene) -> None:
+    inserts(scene, 0)
+    workload = Workload(scene.cluster, scene.run.ledger, SIZE)
+    workload.spawn_mutation(Change("000.a"), at=scene.cluster.sites["r1"])
+    scene.let(lambda: bool(scene.children(TABLE.mutations)))
+
+
+def an_alter(scene: Scene) -> None:
+    inserts(scene, 0)
+    scene.cluster.spawn(scene.cluster.sites["r1"], "alter", alter(add_column("x")))
+    scene.let(lambda: scene.nodes[TABLE.columns].version > 0)
+
+
+def a_drop(scene: Scene) -> None:
+    inserts(scene, 0)
+    scene.do("r1", drop("a", "b"))
+
+
+STORIES: dict[str, Callable[[Scene], None]] = {
+    story.__name__: story
+    for story in (
+        an_insert,
+        a_block_of_another_insert,
+        who_inserts_dies_after_the_first_commit,
+        who_inserts_dies_with_its_numbers,
+        the_log_goes_before_who_pulls_has_read_it,
+        what_is_merged_is_read_before_it_is_forgotten,
+        a_merge_is_fetched_while_its_source_is,
+        what_is_between_comes_in_late,
+        a_drop_comes_before_an_insert_commits,
+        a_part_is_lost_before_its_server_starts,
+        a_fetch_fails_once,
+        a_merge,
+        a_merge_that_comes_out_otherwise,
+        a_part_that_nobody_knows,
+        a_mutation,
+        an_alter,
+        a_drop,
+    )
+}
+
+
+def tell(story: str) -> None:
+    """To its end. Raises what a check says."""
+    with Scene() as scene:
+        for site in scene.cluster.sites.values():
+            site.form = "runs"
+        scene.boot()
+        STORIES[story](scene)
+        scene.live_on()
