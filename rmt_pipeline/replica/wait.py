@@ -1,9 +1,10 @@
 """Waiting until queues have done something (spec §4.12, §4.13)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 from rmt_pipeline.protocol.errors import Timeout, Unfinished
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
@@ -58,12 +59,35 @@ def sync_replica(
             waker.wait_s(min(left, WAIT_SLICE_S))
 
 
-def replicas_to_wait_for(replica: Replica, sync: int) -> list[str]:
-    """`alter_sync`: 0 nobody, 1 this replica, 2 all, 3 the active ones."""
-    if sync < 2:
-        return [replica.name] * sync
-    living = living_replicas(replica.keeper, replica.table)
-    return sorted(name for name, active in living.items() if active or sync == 2)
+def wait_as_asked_for(
+    living: Callable[[], Replica],
+    entries: Iterable[tuple[str, bytes]],
+    query: QuerySettings,
+    waker: Waker,
+) -> None:
+    """Wait until those that `alter_sync` names (0 nobody, 1 this replica, 2 all, 3 the active ones)
+    have carried out these entries: the path of each in the log, and its text. `living` gives a
+    Replica with a living session. Raises Unfinished.
+    """
+    if query.alter_sync == 0:
+        return
+    replica = living()
+    names = [replica.name]
+    if query.alter_sync >= 2:
+        found = living_replicas(replica.keeper, replica.table)
+        names = sorted(
+            name for name, active in found.items() if active or query.alter_sync == 2
+        )
+    for log_entry, data in entries:
+        wait_for_entry(
+            replica,
+            names,
+            log_entry,
+            data,
+            timeout_s=query.receive_timeout,
+            inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
+            waker=waker,
+        )
 
 
 def wait_for_entry(

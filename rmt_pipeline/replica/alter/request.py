@@ -47,7 +47,7 @@ from rmt_pipeline.replica.mutations.mutations import (
 )
 from rmt_pipeline.replica.mutations.request import wait_as_asked
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.wait import replicas_to_wait_for, wait_for_entry
+from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.system import Clock, Waker
 from rmt_pipeline.zookeeper.alter_transactions import (
@@ -115,8 +115,7 @@ def request_alter(
             own = [one for one in commands(before) if isinstance(one, _OWN)]
             if own:
                 _change_here(replica, own)
-            if query.alter_sync:
-                _wait(living(), submitted, query, new_waker())
+            _wait(living, submitted, query, new_waker())
             return submitted
     raise CannotAssignAlter(
         f"{living()}: other ALTERs or mutations came first {ROUNDS_MAX} times. Nothing was "
@@ -339,15 +338,9 @@ def _find(replica: Replica, texts: AlterTexts) -> Submitted:
 # --- once it is in the log --------------------------------------------------------------------
 
 
-def _wait(replica: Replica, submitted: Submitted, query: QuerySettings, waker: Waker) -> None:
-    wait_for_entry(
-        replica,
-        replicas_to_wait_for(replica, query.alter_sync),
-        submitted.log_entry,
-        submitted.data,
-        timeout_s=query.receive_timeout,
-        inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
-        waker=waker,
-    )
-    if submitted.mutation_id:
-        wait_as_asked(replica, submitted.mutation_id, query, query.alter_sync, waker)
+def _wait(
+    living: Callable[[], Replica], submitted: Submitted, query: QuerySettings, waker: Waker
+) -> None:
+    wait_as_asked_for(living, [(submitted.log_entry, submitted.data)], query, waker)
+    if submitted.mutation_id and query.alter_sync:
+        wait_as_asked(living(), submitted.mutation_id, query, query.alter_sync, waker)

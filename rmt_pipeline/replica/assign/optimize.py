@@ -15,9 +15,9 @@ from rmt_pipeline.replica.assign.merges import (
     select_and_assign,
 )
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_for_entry
+from rmt_pipeline.replica.wait import SyncMode, sync_replica, wait_as_asked_for
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
+from rmt_pipeline.zookeeper.snapshot import active_parts
 
 QUEUE_WAITS_MAX = 10
 PARTITIONS_SHOWN_MAX = 10
@@ -62,8 +62,8 @@ def optimize(
     refused = [outcome.reason for outcome in outcomes if isinstance(outcome, Nothing)]
     if refused and query.optimize_throw_if_noop:
         raise CannotAssignOptimize("; ".join(refused))
-    for one in assigned:
-        _wait(living(), one, query, new_waker())
+    entries = [(one.log_entry, one.data) for one in assigned]
+    wait_as_asked_for(living, entries, query, new_waker())
     return [one.result for one in assigned]
 
 
@@ -117,20 +117,3 @@ def _one(
             lambda data: kind_name(decode(data)),
         )
     return outcome
-
-
-def _wait(replica: Replica, assigned: Assigned, query: QuerySettings, waker: Waker) -> None:
-    if query.alter_sync == 0:
-        return
-    names = [replica.name]
-    if query.alter_sync >= 2:
-        names = sorted(living_replicas(replica.keeper, replica.table))
-    wait_for_entry(
-        replica,
-        names,
-        assigned.log_entry,
-        assigned.data,
-        timeout_s=query.receive_timeout,
-        inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
-        waker=waker,
-    )

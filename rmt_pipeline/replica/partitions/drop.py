@@ -36,7 +36,7 @@ from rmt_pipeline.replica.assign.merges import merge_view
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
 from rmt_pipeline.replica.partitions.forget import what_to_forget
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.wait import replicas_to_wait_for, wait_for_entry
+from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
@@ -102,7 +102,7 @@ def drop_partitions(
         logged += _drop(
             living, wanted[start : start + limits.DROPS_PER_MULTI_MAX], detach=detach
         )
-    wait_for(living, logged, query, new_waker)
+    wait_as_asked_for(living, [(one.path, one.data) for one in logged], query, new_waker())
     return tuple(one.dropped for one in logged)
 
 
@@ -121,32 +121,9 @@ def drop_part(
     for _ in range(limits.DROP_ROUNDS_MAX):
         logged = _drop_one(living, part, detach=detach)
         if logged is not None:
-            wait_for(living, [logged], query, new_waker)
+            wait_as_asked_for(living, [(logged.path, logged.data)], query, new_waker())
             return
     raise _others_first(living())
-
-
-def wait_for(
-    living: Living,
-    logged: Sequence[Logged],
-    query: QuerySettings,
-    new_waker: Callable[[], Waker],
-) -> None:
-    """`alter_sync`: 0 nobody, 1 this replica, 2 all, 3 the active ones."""
-    if query.alter_sync == 0 or not logged:
-        return
-    replica = living()
-    names = replicas_to_wait_for(replica, query.alter_sync)
-    for one in logged:
-        wait_for_entry(
-            replica,
-            names,
-            one.path,
-            one.data,
-            timeout_s=query.receive_timeout,
-            inactive_timeout_s=query.replication_wait_for_inactive_replica_timeout,
-            waker=new_waker(),
-        )
 
 
 # --- ranges -----------------------------------------------------------------------------------
