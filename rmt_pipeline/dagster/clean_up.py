@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.runs import OVER
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
@@ -20,12 +21,6 @@ WORKER_RUNS_KEPT_DAYS = 90
 SHOWN_MAX = 100
 RUNS_FORGOTTEN_MAX = 500
 """Of one job at a time; the next clean-up goes on."""
-
-_OVER = [
-    dg.DagsterRunStatus.SUCCESS,
-    dg.DagsterRunStatus.CANCELED,
-    dg.DagsterRunStatus.FAILURE,
-]
 
 
 class CleanUpConfig(dg.Config):
@@ -124,7 +119,7 @@ def forget_runs(instance: dg.DagsterInstance, jobs: Sequence[str], *, before_s: 
     created_before = dt.datetime.fromtimestamp(before_s, dt.UTC)
     forgotten = 0
     for job in jobs:
-        old = dg.RunsFilter(job_name=job, statuses=_OVER, created_before=created_before)
+        old = dg.RunsFilter(job_name=job, statuses=OVER, created_before=created_before)
         for run in instance.get_runs(old, limit=RUNS_FORGOTTEN_MAX):
             instance.delete_run(run.run_id)
             instance.compute_log_manager.delete_logs(prefix=[run.run_id])

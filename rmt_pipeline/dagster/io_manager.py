@@ -55,7 +55,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
         with self._opened() as server:
             table = table_named(server, _table_name(context))
             results = [
-                _insert(table, rows, _token(context, partition), context.run_id)
+                _insert(context, table, partition, rows)
                 for partition, rows in _by_partition(context, obj)
             ]
             done = [part for result in results for part in inserted(table, result)]
@@ -116,32 +116,17 @@ def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[str, An
     return [(key, obj[key]) for key in keys if key in obj]
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """What makes an insert the same: the asset, the partition, and the rows or else the run."""
-
-    asset: str
-    partition: str
-    run: str
-
-    def of_rows(self, digest: str) -> str:
-        return f"{self.asset}/{self.partition}/{digest}"
-
-    def of_run(self) -> str:
-        return f"{self.asset}/{self.partition}/run/{self.run}"
-
-
-def _token(context: dg.OutputContext, partition: str) -> _Token:
-    """A retry has the run that it retries as its root."""
+def _insert(context: dg.OutputContext, table: Table, partition: str, rows: Any) -> InsertResult:
+    """The token is made of the asset, the partition and the rows. Those of a Spark DataFrame are
+    seen by its tasks only: then of the run instead, which for a retry is the one that it retries.
+    """
     run = context.step_context.dagster_run
-    return _Token(context.asset_key.to_user_string(), partition, run.root_run_id or run.run_id)
-
-
-def _insert(table: Table, rows: Any, token: _Token, run_id: str) -> InsertResult:
-    if _is_spark(rows):  # its rows are seen by its tasks only
-        return table.insert_spark(rows, token=token.of_run(), run_id=run_id)
+    what = f"{context.asset_key.to_user_string()}/{partition}"
+    if _is_spark(rows):
+        token = f"{what}/run/{run.root_run_id or run.run_id}"
+        return table.insert_spark(rows, token=token, run_id=run.run_id)
     arrow = _arrow(rows)
-    return table.insert(arrow, token=token.of_rows(_digest(arrow)), run_id=run_id)
+    return table.insert(arrow, token=f"{what}/{_digest(arrow)}", run_id=run.run_id)
 
 
 def _is_spark(rows: Any) -> bool:

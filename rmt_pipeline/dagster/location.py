@@ -8,6 +8,7 @@ servers, and RMT_TABLES, tables (`database.table`).
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import dagster as dg
 
@@ -63,14 +64,16 @@ def rmt_table(
 
 
 @functools.cache
-def rmt_resources(config_path: str = "") -> dict[str, object]:
+def rmt_resources(config_path: str = "") -> Mapping[str, object]:
     """What `rmt_table` needs in a location: `engine` and `spark`, both as rmt.toml says. The same
     objects each time, so that definitions which have them may be merged.
     """
-    return {
-        "engine": EngineResource(config_path=config_path),
-        "spark": SparkResource(config_path=config_path),
-    }
+    return MappingProxyType(
+        {
+            "engine": EngineResource(config_path=config_path),
+            "spark": SparkResource(config_path=config_path),
+        }
+    )
 
 
 def definition_of(sql: str) -> TableDefinition:

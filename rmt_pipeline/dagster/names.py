@@ -13,7 +13,6 @@ WORKER_TAG = "rmt/worker"
 SERVER_TAG = "rmt/server"
 
 _DEFAULT_DATABASE = "default."
-_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_.-]")
 _NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -57,11 +56,6 @@ def worker_tag(server: str, pool: Pool) -> str:
 
 def worker_job_name(server: str, pool: Pool) -> str:
     return f"{pool}_parts_{dagster_name(server)}"
-
-
-def tag_value(text: str) -> str:
-    """`text` as the value of an asset's tag, which is shorter of letters than a run's."""
-    return _NOT_IN_TAGS.sub("_", text)
 
 
 def dagster_name(text: str) -> str:

@@ -7,13 +7,12 @@ pool are kept apart by their claims.
 """
 
 from contextlib import suppress
-from urllib.parse import quote
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange.secret import ROOT
-from rmt_pipeline.protocol.errors import OutcomeUnknown, RmtError
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.replica.life.create import ensure_ancestors
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Refused
-from rmt_pipeline.zookeeper.paths import ancestors
 
 _WORKERS = f"{ROOT}/workers"
 
@@ -29,13 +28,13 @@ class Presence:
         self._keeper: Keeper | None = None
 
     def renew(self) -> None:
-        """Costs nothing while the session lives that it was made in. Raises Unavailable."""
+        """Costs nothing while the session lives that it was made in. Raises Unavailable,
+        OutcomeUnknown.
+        """
         keeper = self._server.keeper()
         if keeper is self._keeper:
             return
-        for path in ancestors(self._path):
-            with suppress(Refused, OutcomeUnknown):  # it is there, or the last create refuses
-                keeper.multi([Create(path)])
+        ensure_ancestors(keeper, self._path)
         with suppress(Refused):  # ours of the session before: gone soon, and made then
             keeper.multi([Create(self._path, ephemeral=True)])
             self._keeper = keeper
@@ -53,4 +52,4 @@ def present_runs(keeper: Keeper, server: str) -> frozenset[str]:
 
 
 def _directory(server: str) -> str:
-    return f"{_WORKERS}/{quote(server, safe='')}"
+    return f"{_WORKERS}/{server}"

@@ -45,7 +45,7 @@ def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[
     """The two assets that inserts and workers report to; `deps` are the table's ingest assets."""
     group = names.group_name(table)
     parts = names.parts_key(table, server)
-    tags = {names.SERVER_TAG: names.tag_value(server)}
+    tags = {names.SERVER_TAG: server}
     return [
         dg.AssetSpec(
             parts,

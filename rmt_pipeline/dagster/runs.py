@@ -29,7 +29,7 @@ _ACTIVE = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-_OVER = [
+OVER = [
     dg.DagsterRunStatus.SUCCESS,
     dg.DagsterRunStatus.FAILURE,
     dg.DagsterRunStatus.CANCELED,
@@ -82,7 +82,7 @@ class WorkerRuns:
         when one is.
         """
         job = names.worker_job_name(self._server.server.name, pool)
-        over = dg.RunsFilter(job_name=job, statuses=_OVER)
+        over = dg.RunsFilter(job_name=job, statuses=OVER)
         records = instance.get_run_records(over, limit=FAILURES_LOOKED_AT)
         failed = 0
         while failed < len(records) and _has_failed(records[failed]):

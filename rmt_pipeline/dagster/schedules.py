@@ -13,9 +13,7 @@ def checks_schedule(server: str) -> dg.ScheduleDefinition:
     """Run the checks of all tables of a server in one run: those of assets with its tag, which no
     run of ours makes ("sources").
     """
-    of_server = dg.AssetSelection.tag(
-        names.SERVER_TAG, names.tag_value(server), include_sources=True
-    )
+    of_server = dg.AssetSelection.tag(names.SERVER_TAG, server, include_sources=True)
     return dg.ScheduleDefinition(
         name=f"checks_{names.dagster_name(server)}",
         cron_schedule=CHECKS_CRON,

@@ -268,8 +268,10 @@ class MutationWatch:
 
     def _propose(self) -> list[str]:
         words = []
-        for table in self.server.tables():
-            name = table.definition.full_name
+        tables = {table.definition.full_name: table for table in self.server.tables()}
+        for gone in self._duties.keys() - tables.keys():
+            del self._duties[gone]
+        for name, table in tables.items():
             try:
                 proposed = self._duty(name, table.replica).turn(self._waker.wake, progress=True)
             except ZooKeeperUnreachable:

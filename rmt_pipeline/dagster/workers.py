@@ -64,7 +64,10 @@ class WorkConfig(dg.Config):
         default=LINGER_S, ge=0, description="Seconds to wait for more work before the run ends."
     )
     max_s: float = Field(
-        default=RUN_MAX_S, gt=0, description="Seconds after which the run ends even when busy."
+        default=RUN_MAX_S,
+        gt=0,
+        le=RUN_MAX_S,
+        description="Seconds after which the run ends even when busy.",
     )
 
 

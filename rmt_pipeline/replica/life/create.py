@@ -34,7 +34,7 @@ def create_replica(
     replica and is content. Raises MetadataMismatch, ReplicaAlreadyExists; nothing is left then.
     """
     table = TablePaths(definition.engine.zookeeper_path)
-    _ensure_ancestors(keeper, table)
+    ensure_ancestors(keeper, table.root)
     for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
         if keeper.exists(table.replicas) is None:
             if keeper.exists(table.dropped) is not None:
@@ -50,17 +50,13 @@ def create_replica(
     )
 
 
-def _ensure_ancestors(keeper: Keeper, table: TablePaths) -> None:
-    missing = [
-        path
-        for path, stat in zip(
-            ancestors(table.root), keeper.exists_many(ancestors(table.root)), strict=True
-        )
-        if stat is None
-    ]
-    for path in missing:
+def ensure_ancestors(keeper: Keeper, path: str) -> None:
+    """The nodes above `path` are there, whoever makes them. Raises OutcomeUnknown."""
+    above = ancestors(path)
+    stats = keeper.exists_many(above)
+    for missing in (one for one, stat in zip(above, stats, strict=True) if stat is None):
         try:
-            keeper.multi([Create(path)])
+            keeper.multi([Create(missing)])
         except Refused as refused:
             if refused.kind is not RefusalKind.NODE_EXISTS:
                 raise
