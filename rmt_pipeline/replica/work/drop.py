@@ -16,6 +16,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
@@ -33,10 +34,11 @@ from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.partitions.forget import forget
 from rmt_pipeline.replica.publish import EntryGone, answered
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import idle_ones
 from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping
-from rmt_pipeline.zookeeper.snapshot import claims_and_parts, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
 GUARD_BYTES = 4 * limits.OP_BYTES_OVERHEAD
 _Named = TypeVar("_Named")
@@ -175,9 +177,4 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Dropped:
 
 def _remove(replica: Replica, parts: Sequence[PartName]) -> None:
     """What readers hold goes with the next clean-up."""
-
-    def nobody_promises(held: Sequence[PartName]) -> list[PartName]:
-        view = claims_and_parts(replica.keeper, replica.paths)
-        return [part for part in held if view.is_free(part)]
-
-    replica.store.remove_all(parts, nobody_promises)
+    replica.store.remove_all(parts, partial(idle_ones, replica))
