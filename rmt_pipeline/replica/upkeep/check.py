@@ -298,7 +298,7 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
             return None
         problem = _problem(look or replica.store.inspect, part)
         if problem is None and look is not None:
-            problem = _differs(replica, part, promise[0])
+            problem = differs(replica, part, promise[0])
         if problem is None:
             return None
         # Before it is no longer promised: else a reader in between would go without its rows.
@@ -321,8 +321,8 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
         return problem
 
 
-def _differs(replica: Replica, part: PartName, header: bytes) -> str | None:
-    """How a whole part is not the one that is promised under its name."""
+def differs(replica: Replica, part: PartName, header: bytes) -> str | None:
+    """How a whole part is not the one that is promised under its name, with this header."""
     try:
         manifest = replica.store.manifest(part)
     except Corruption as error:

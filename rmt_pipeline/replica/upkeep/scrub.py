@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.check import check_part, differs
 
 Paced = Callable[[int], None]
 """Told how many bytes were read; returns when more may be read."""
@@ -55,13 +54,7 @@ def check_whole(replica: Replica, part: PartName, paced: Paced | None = None) ->
 def _is_other(replica: Replica, part: PartName) -> bool:
     """Whether what is promised under the name is not what is here, though it is whole."""
     [promise] = replica.keeper.get_many([replica.paths.part(part)])
-    if promise is None or not promise[0]:
-        return False
-    try:
-        manifest = replica.store.manifest(part)
-    except Corruption:
-        return True
-    return PartHeader.decode(promise[0]).difference(manifest.header()) is not None
+    return promise is not None and differs(replica, part, promise[0]) is not None
 
 
 def due_parts(replica: Replica, period_s: float) -> list[PartName]:
