@@ -29,7 +29,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import DropPart, DropRange, LogEntry
+from rmt_pipeline.protocol.log.entry import DropPart, DropRange
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import merge_view
@@ -161,22 +161,20 @@ def _drop_ranges(
 ) -> list[Logged] | None:
     """`ranges` by the lock that ends each. None when another command came first."""
     cancel_inserts(replica, ranges.values())
-    entries: list[tuple[LogEntry, PartName]] = [
-        (
-            DropRange(
-                create_time=int(replica.clock.now_s()),
-                source_replica=replica.name,
-                entry_id=replica.ids.new_id(),
-                range=part_range,
-                detach=detach,
-            ),
-            part_range,
-        )
-        for part_range in ranges.values()
-    ]
     drops = [
-        LoggedDrop(encode(entry), lock)
-        for (entry, _), lock in zip(entries, ranges, strict=True)
+        LoggedDrop(
+            encode(
+                DropRange(
+                    create_time=int(replica.clock.now_s()),
+                    source_replica=replica.name,
+                    entry_id=replica.ids.new_id(),
+                    range=part_range,
+                    detach=detach,
+                )
+            ),
+            lock,
+        )
+        for lock, part_range in ranges.items()
     ]
     if not drops:
         return []
