@@ -1,8 +1,8 @@
 """Parts under `detached/`, for the commands that bring them back or remove them (spec §9.5, §9.10).
 
-    <part> ──take──► attaching_<part> ──stage──► tmp_attach_… (hard links) ──► a part of the table
-       ▲                   │ │
-       └────give_back──────┘ └──remove──► gone
+    <part> ──rename──► attaching_<part> ──stage──► tmp_attach_… (hard links) ──► a part of the table
+       ▲                    │ │
+       └──────rename────────┘ └──remove──► gone
 
 Whoever takes one alone has it: of two renames one succeeds. Nothing here is removed by itself.
 """
