@@ -192,18 +192,6 @@ def drop_detached(replica: Replica, partition: str | None, name: str | None) -> 
     return tuple(str(one) for one in meant if detached.remove(one))
 
 
-def own_copy(replica: Replica, entry: AttachPart) -> DetachedName | None:
-    """A detached part of this replica with the bytes that the entry brings (spec §16.5 D9)."""
-    detached = replica.store.detached_parts
-    for one in detached.names():
-        if one.reason == "" and one.part.partition == entry.part.partition:
-            with suppress(Corruption):
-                found = detached.manifest(one).header().hash_of_all_files.hex().upper()
-                if found == entry.checksum:
-                    return one
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class AttachHere:
     """An entry whose part this replica has detached, in the directory `name`."""
@@ -214,6 +202,22 @@ class AttachHere:
     @property
     def part(self) -> PartName:
         return self.entry.part
+
+
+def own_copies(replica: Replica, entries: Sequence[AttachPart]) -> dict[PartName, AttachHere]:
+    """Those for which this replica has a detached part with the bytes that they bring (spec §16.5
+    D9), by their parts. Each is read once for all: hundreds of both may come together.
+    """
+    detached = replica.store.detached_parts
+    partitions = {entry.part.partition for entry in entries}
+    found: dict[tuple[str, str], DetachedName] = {}
+    for one in detached.names() if entries else ():
+        if one.reason == "" and one.part.partition in partitions:
+            with suppress(Corruption):
+                checksum = detached.manifest(one).header().hash_of_all_files.hex().upper()
+                found.setdefault((one.part.partition, checksum), one)
+    named = [(entry, found.get((entry.part.partition, entry.checksum))) for entry in entries]
+    return {entry.part: AttachHere(entry, name) for entry, name in named if name is not None}
 
 
 def attach_here(replica: Replica, attach: AttachHere) -> StagedPart:

@@ -1,5 +1,6 @@
 """What stands under `detached/`, and whether anything would be lost with it (spec §9.12)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -16,10 +17,17 @@ class WhyKept:
     why: str
 
 
-def why_kept(replica: Replica, name: DetachedName) -> WhyKept:
+def why_kept(
+    replica: Replica, names: Sequence[DetachedName]
+) -> list[tuple[DetachedName, WhyKept]]:
     """A directory may go when all that it can hold is in a part that this replica promises and has:
     the blocks of its name. Of what was detached by a statement that can't be said.
     """
+    active = PartSet(active_parts(replica.keeper, replica.paths))
+    return [(name, _why_kept(replica, active, name)) for name in names]
+
+
+def _why_kept(replica: Replica, active: PartSet, name: DetachedName) -> WhyKept:
     if name.reason == "deleting":
         return WhyKept(is_safe=True, why="its removal was begun")
     if name.reason == "attaching":
@@ -28,7 +36,7 @@ def why_kept(replica: Replica, name: DetachedName) -> WhyKept:
             why="it is being attached, or who did so died: then rename it to the part's name, and "
             "ATTACH it again; what was attached already is not attached twice",
         )
-    covering = PartSet(active_parts(replica.keeper, replica.paths)).containing(name.part)
+    covering = active.containing(name.part)
     if covering is not None and replica.store.has(covering):
         return WhyKept(
             is_safe=True, why=f"its blocks are in {covering}, which is here and promised"

@@ -59,7 +59,7 @@ from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.missing import why_missing
-from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here, own_copy
+from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here, own_copies
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.publish_batch import Ready, publish_batch
 from rmt_pipeline.replica.replica import Replica
@@ -317,11 +317,12 @@ class Executor:
         """
         wanted: list[tuple[str, LogEntry]] = []
         taken: list[PartName] = []
+        attached = self._attached_here(ready)
         for node, entry in ready:
             if isinstance(entry, DropRange | DropPart):
                 yield _Task(node, entry, DropHere(entry))
                 continue
-            here = self._here(view, entry)
+            here = self._here(view, entry, attached)
             if isinstance(here, FetchResult):
                 wanted.append((node, entry))
             else:
@@ -360,16 +361,23 @@ class Executor:
             taken.append(source.part)
             yield _Task(node, entry, source)
 
+    def _attached_here(
+        self, ready: Sequence[tuple[str, LogEntry]]
+    ) -> Mapping[PartName, AttachHere]:
+        """What need not be fetched: its bytes were detached here."""
+        fetch_instead = self._replica.memory.fetch_instead
+        entries = [
+            entry
+            for _, entry in ready
+            if isinstance(entry, AttachPart) and entry.part not in fetch_instead
+        ]
+        return own_copies(self._replica, entries)
+
     def _here(
-        self, view: QueueView, entry: LogEntry
+        self, view: QueueView, entry: LogEntry, attached: Mapping[PartName, AttachHere]
     ) -> MergeHere | MutateHere | AttachHere | FetchResult:
-        if (
-            isinstance(entry, AttachPart)
-            and entry.part not in self._replica.memory.fetch_instead
-        ):
-            name = own_copy(self._replica, entry)
-            if name is not None:
-                return AttachHere(entry, name)
+        if isinstance(entry, AttachPart) and entry.part in attached:
+            return attached[entry.part]
         if isinstance(entry, MutatePart):
             return fetch_or_mutate(self._replica, view, entry)
         return fetch_or_merge(self._replica, view, entry)

@@ -152,10 +152,7 @@ def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     for definition in scope.server.catalog.definitions():
         table = scope.server.table_of(definition)
         store, names = table.store, table.store.detached_parts.names()
-        replica = table.replica if names else None
-        for name in names:
-            assert replica is not None
-            kept = why_kept(replica, name)
+        for name, kept in why_kept(table.replica, names) if names else ():
             part = name.part
             yield (
                 definition.database,

@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import why_kept
+from rmt_pipeline.store.detached_parts import DetachedParts
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import faulty, logs
 
@@ -58,6 +59,20 @@ def test_what_was_detached_comes_back_under_new_numbers(replicas):
     assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
     assert {one.kind for one in done} == {"ATTACH_PART"}  # r2 had copies of its own
     assert replicas.stores["r1"].detached() == replicas.stores["r2"].detached() == []
+
+
+def test_each_copy_is_read_once_to_choose_and_once_whole(replicas, monkeypatch):
+    """However many entries there are: with hundreds of both, each for each would take a minute."""
+    replicas.table("r1").attach("1")
+    reads, read = [], DetachedParts.manifest
+
+    def seen(detached, name):
+        reads.append(str(name))
+        return read(detached, name)
+
+    monkeypatch.setattr(DetachedParts, "manifest", seen)
+    work(replicas, "r2")
+    assert sorted(reads) == 2 * ["1_0_0_0"] + 2 * ["1_1_1_0"]
 
 
 def test_a_copy_that_is_not_the_same_is_not_used(replicas):
@@ -159,7 +174,8 @@ def test_what_is_detached_is_removed_for_good_when_that_is_said(replicas):
 def test_it_is_told_which_directories_may_go(replicas):
     store = replicas.stores["r1"]
     store.detach_copy(PartName.parse("2_0_0_0"), "broken")
-    told = {str(name): why_kept(replicas["r1"], name) for name in store.detached_parts.names()}
+    names = store.detached_parts.names()
+    told = {str(name): kept for name, kept in why_kept(replicas["r1"], names)}
     assert [told[name].is_safe for name in ("1_0_0_0", "broken_2_0_0_0")] == [False, True]
     assert "ATTACH" in told["1_0_0_0"].why
     assert "2_0_0_0, which is here and promised" in told["broken_2_0_0_0"].why
