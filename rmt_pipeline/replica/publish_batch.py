@@ -16,7 +16,7 @@ from rmt_pipeline.replica.publish import Published, answered, publish
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.batches import op_bytes
+from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Op, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
@@ -39,7 +39,8 @@ def publish_batch(
     """
     others = [] if all(one.is_theirs for one in ready) else _others(replica)
     together: set[PartName] = set()
-    for some in _cut(replica, others, _plain(replica, others, ready)):
+    plain = _plain(replica, others, ready)
+    for some in cut(plain, lambda one: _bytes(replica, others, one), limits.MULTI_BYTES_MAX):
         if _publish_plain(replica, others, some):
             together |= {one.part for one in some}
     for one in ready:
@@ -83,20 +84,6 @@ def _plain(
     ]
 
 
-def _cut(
-    replica: Replica, others: Sequence[ReplicaPaths], plain: Sequence[Ready]
-) -> Iterator[Sequence[Ready]]:
-    """So that each multi fits into a packet."""
-    start, size = 0, 0
-    for at, one in enumerate(plain):
-        more = sum(op_bytes(op) for op in _ops(replica, others, one))
-        if size + more > limits.MULTI_BYTES_MAX and at > start:
-            yield plain[start:at]
-            start, size = at, 0
-        size += more
-    yield plain[start:]
-
-
 def _ops(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> list[Op]:
     return transactions.publish_part(
         replica.paths,
@@ -105,6 +92,10 @@ def _ops(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> list[O
         one.staged.manifest.header().encode(),
         nobody_has=[] if one.is_theirs else [other.part(one.part) for other in others],
     )
+
+
+def _bytes(replica: Replica, others: Sequence[ReplicaPaths], one: Ready) -> int:
+    return sum(map(op_bytes, _ops(replica, others, one)))
 
 
 def _publish_plain(

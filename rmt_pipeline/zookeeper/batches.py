@@ -1,27 +1,37 @@
 """Operations cut into multis that ZooKeeper takes (docs/protocol.md on packets)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 
+T = TypeVar("T")
 
-def batches(
-    ops: Sequence[Op], *, bytes_max: int, ops_max: int = 0, bytes_before: int = 0
-) -> Iterator[Sequence[Op]]:
+
+def batches(ops: Sequence[Op], *, bytes_max: int, ops_max: int = 0) -> Iterator[Sequence[Op]]:
     """`ops` in order, each batch of at most `bytes_max` bytes and `ops_max` operations (0: any
-    number), but at least one. `bytes_before` are those of operations that are added to each.
+    number), but at least one.
     """
-    start, size = 0, bytes_before
-    for at, op in enumerate(ops):
-        more = op_bytes(op)
-        full = size + more > bytes_max or (ops_max and at - start >= ops_max)
+    return cut(ops, op_bytes, bytes_max, count_max=ops_max)
+
+
+def cut(
+    items: Sequence[T], weigh: Callable[[T], int], most: int, *, count_max: int = 0
+) -> Iterator[Sequence[T]]:
+    """`items` in order, in pieces that weigh at most `most` and have at most `count_max` items (0:
+    any number), but at least one: for what belongs together and goes into one multi.
+    """
+    start, size = 0, 0
+    for at, item in enumerate(items):
+        more = weigh(item)
+        full = size + more > most or (count_max and at - start >= count_max)
         if full and at > start:
-            yield ops[start:at]
-            start, size = at, bytes_before
+            yield items[start:at]
+            start, size = at, 0
         size += more
-    if start < len(ops):
-        yield ops[start:]
+    if start < len(items):
+        yield items[start:]
 
 
 def op_bytes(op: Op, frame: int = limits.OP_BYTES_OVERHEAD) -> int:

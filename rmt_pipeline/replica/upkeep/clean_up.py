@@ -4,7 +4,7 @@
 is gone already was removed by the other.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -33,6 +33,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     require_numbers_given_out,
 )
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import cut
 from rmt_pipeline.zookeeper.keeper import Op, Refused
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
@@ -485,7 +486,7 @@ def _remove_ids(
     carried out: the next retry of that insert would double its rows.
     """
     removed = 0
-    for some in _together(todo):
+    for some in cut(todo, len, limits.CLEAN_UP_OPS_PER_MULTI_MAX):
         ops = [op for one in some for op in one]
         try:
             replica.keeper.multi(transactions.remove_ids(parent, version, ops))
@@ -494,18 +495,6 @@ def _remove_ids(
         version += 1
         removed += len(some)
     return removed
-
-
-def _together(todo: Sequence[Sequence[Op]]) -> Iterator[Sequence[Sequence[Op]]]:
-    """As many as one multi shall have; but at least one."""
-    start, ops = 0, 0
-    for at, one in enumerate(todo):
-        if ops + len(one) > limits.CLEAN_UP_OPS_PER_MULTI_MAX and at > start:
-            yield todo[start:at]
-            start, ops = at, 0
-        ops += len(one)
-    if start < len(todo):
-        yield todo[start:]
 
 
 def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:

@@ -35,7 +35,7 @@ from rmt_pipeline.replica.partitions.forget import forget
 from rmt_pipeline.replica.publish import EntryGone, answered
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import idle_ones
-from rmt_pipeline.zookeeper.batches import batches
+from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
@@ -150,11 +150,11 @@ def _inside(replica: Replica, drop: DropHere, parts: Holdings) -> tuple[PartName
 
 def _cut(names: Sequence[_Named], parent: str) -> Iterator[Sequence[_Named]]:
     """So that each multi, with what it asserts, fits into a packet."""
-    start = 0
-    ops = [Delete(f"{parent}/{name}") for name in names]
-    for some in batches(ops, bytes_max=limits.MULTI_BYTES_MAX, bytes_before=GUARD_BYTES):
-        yield names[start : start + len(some)]
-        start += len(some)
+    return cut(
+        names,
+        lambda name: op_bytes(Delete(f"{parent}/{name}")),
+        limits.MULTI_BYTES_MAX - GUARD_BYTES,
+    )
 
 
 def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Dropped:
