@@ -66,9 +66,8 @@ def assign_mutations(replica: Replica) -> list[Assigned] | Nothing:
     ops = [Create(replica.table.log_prefix, encode(entry), sequence=True) for entry in entries]
     for batch in batches(
         ops,
-        bytes_max=limits.MULTI_BYTES_MAX,
+        bytes_max=limits.MULTI_BYTES_MAX - 2 * limits.OP_BYTES_OVERHEAD,
         ops_max=limits.MUTATIONS_PER_MULTI_MAX,
-        bytes_before=2 * limits.OP_BYTES_OVERHEAD,
     ):
         texts = [op.data for op in batch if isinstance(op, Create)]
         paths = _write(replica, texts, view)
