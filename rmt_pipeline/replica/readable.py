@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.log.entry import DropPart, DropRange, virtual_parts
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
@@ -55,12 +56,18 @@ def readable_parts(replica: Replica) -> ReadableParts:
     return ReadableParts(tuple(active), tuple(absent))
 
 
-def note_active(replica: Replica) -> None:
-    """For who reads while ZooKeeper is away."""
-    active = tuple(PartSet(parts_now(replica.keeper, replica.paths, replica.memory.queue)))
+def note_active(replica: Replica, noted: Holdings | None = None) -> Holdings | None:
+    """For who reads while ZooKeeper is away. What is noted now, None when it can't be: whoever says
+    so the next time spares a comparison with the disk while nothing else is promised.
+    """
+    promised = parts_now(replica.keeper, replica.paths, replica.memory.queue)
+    if promised is noted:
+        return noted
+    active = tuple(promised.current)
     seen = replica.store.marks.active_seen()
-    if seen is None or seen.parts != active:
-        replica.store.marks.note_active(active)
+    if seen is not None and seen.parts == active:
+        return promised
+    return promised if replica.store.marks.note_active(active) else None
 
 
 def _forget_old_marks(replica: Replica, settled: list[PartName]) -> None:

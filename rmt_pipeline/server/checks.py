@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica
@@ -25,10 +26,13 @@ log = get_log("server")
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Names in a table's directory, and when (of the directory) they were these."""
+    """Names in a table's directory, when (of the directory) they were these, and which promises
+    were noted then.
+    """
 
     changed_s: float | None
     names: frozenset[str]
+    noted: Holdings | None
 
 
 class PartChecks:
@@ -115,14 +119,23 @@ class PartChecks:
         changed_s = replica.store.names_changed_s()
         if known is not None and changed_s == known.changed_s:
             return known
-        names = frozenset(map(str, replica.store.parts()))
-        gone = sorted(known.names - names) if known is not None else []
+        names = replica.store.names()
+        before = frozenset[str]() if known is None else known.names
+        parts = filter(None, map(PartName.try_parse, before - names))
+        gone, later = self._that_fit(sorted(parts))
         if gone:
-            _report_promised(replica, list(map(PartName.parse, gone)), self.report)
+            _report_promised(replica, gone, self.report)
         remember_log(replica)  # who has new parts has seen new entries
-        note_active(replica)
+        noted = note_active(replica, None if known is None else known.noted)
         is_settled = changed_s is not None and replica.clock.now_s() - changed_s > SETTLED_S
-        return _Listing(changed_s if is_settled else None, names)
+        return _Listing(
+            changed_s if is_settled and not later else None, names | set(map(str, later)), noted
+        )
+
+    def _that_fit(self, gone: list[PartName]) -> tuple[list[PartName], list[PartName]]:
+        """Those that can wait now, and those that are reported when others have been checked."""
+        room = max(0, WAITING_MAX - len(self._waiting))
+        return gone[:room], gone[room:]
 
     def _check(self, endpoint: str, part: PartName) -> bool:
         """False: it could not be checked now."""

@@ -69,12 +69,14 @@ class Marks:
             return None
         return ActiveSeen(tuple(map(PartName.parse, names.decode().split())), seen_s)
 
-    def note_active(self, parts: Iterable[PartName]) -> None:
-        """If it can't be noted, nothing is: a list of other parts would be believed."""
+    def note_active(self, parts: Iterable[PartName]) -> bool:
+        """False when it can't be noted, and nothing is: a list of other parts would be believed."""
         names = "".join(f"{part}\n" for part in parts).encode()
         text = names + b"check " + hash_hex(names).encode()
         with suppress(OSError, DiskFull):
             self._disk.write(self._path(layout.ACTIVE_SEEN), [text])
+            return True
+        return False
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

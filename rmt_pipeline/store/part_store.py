@@ -301,6 +301,10 @@ class PartStore:
         found = (PartName.try_parse(name) for name in self._disk.list(self._root))
         return sorted(part for part in found if part is not None)
 
+    def names(self) -> frozenset[str]:
+        """Of parts, and of anything else in the table's directory."""
+        return frozenset(self._disk.list(self._root))
+
     def names_changed_s(self) -> float | None:
         """When a part, or anything else in the table's directory, came or went last."""
         return self._disk.modified_s(self._root)

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.server import checks
 from rmt_pipeline.server.checks import PartChecks
+from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_replicas import Replicas
@@ -71,6 +74,58 @@ def test_while_nothing_changes_nobody_is_asked(replicas, monkeypatch):
     for name in ("exists", "exists_many", "children", "children_stat"):
         monkeypatch.setattr(FakeKeeper, name, fail)
     found.look_at_disks()
+
+
+def test_more_than_can_wait_are_reported_when_others_have_been_checked(replicas, monkeypatch):
+    """Somebody has emptied the directory."""
+    monkeypatch.setattr(checks, "WAITING_MAX", 1)
+    replica = replicas["r2"]
+    found = PartChecks({replica.paths.root: replica}.get, lambda: [replica])
+    found.look_at_disks()
+    parts = replica.store.parts()
+    for part in parts:
+        shutil.rmtree(replica.store.directory(part))
+    reported = []
+    for _ in parts:
+        found.look_at_disks()
+        [(_, part)] = found._waiting
+        reported.append(part)
+        found._waiting.clear()  # it was checked
+        replica.keeper.multi([Delete(replica.paths.part(part))])
+    assert reported == parts
+    found.look_at_disks()
+    assert not found._waiting
+
+
+def test_what_is_noted_is_read_again_only_when_something_else_is_promised(
+    replicas, monkeypatch
+):
+    """A table that is written to is looked at each second, however many parts it has."""
+    replica, looks = replicas["r2"], []
+    seen = Marks.active_seen
+    monkeypatch.setattr(Marks, "active_seen", lambda marks: looks.append(marks) or seen(marks))
+    found = PartChecks({}.get, lambda: [replica])
+    for _ in range(3):
+        found.look_at_disks()
+    assert len(looks) == 1
+    replicas.insert("r2", 7)
+    found.look_at_disks()
+    assert len(looks) == 2
+
+
+def test_what_a_full_disk_did_not_take_is_noted_at_the_next_look(replicas, monkeypatch):
+    replica = replicas["r2"]
+    found = PartChecks({}.get, lambda: [replica])
+    with monkeypatch.context() as full:
+
+        def refuse(*_: object) -> int:
+            raise DiskFull("no space left")
+
+        full.setattr(LocalDisk, "write", refuse)
+        found.look_at_disks()
+    assert replica.store.marks.active_seen() is None
+    found.look_at_disks()
+    assert replica.store.marks.active_seen().parts == tuple(replica.store.parts())
 
 
 def test_a_part_that_is_promised_a_moment_after_it_got_its_name_is_noted(replicas):
