@@ -3,7 +3,8 @@ stands still. Nothing happens but what the test says, step by step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -22,7 +23,7 @@ from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
-from rmt_pipeline.replica.work.step import Step
+from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
@@ -31,6 +32,7 @@ from tests.support.parts import CountedIds
 
 ROOT = "/tables/t"
 BEGAN_S = 1_700_000_000.0
+STEPS_MAX = 1000  # of one pool, until nothing is left that it can do now
 
 
 @dataclass(slots=True)
@@ -64,6 +66,12 @@ def definition_of(
         order_by=("n",),
         settings=tuple(settings.items()),
     )
+
+
+def partitioned(replica: str) -> TableDefinition:
+    """By `p`."""
+    plain = definition_of(replica, (Column("p", "UInt8"), Column("n", "UInt64")))
+    return replace(plain, partition_by=("p",))
 
 
 class DirectPeers:
@@ -145,6 +153,20 @@ class Replicas:
         pull_log(self[name])
         return self.executor(name, pool, merger=merger).step(None)
 
+    def work_off(self, *names: str) -> list[PartDone]:
+        """Whatever these, else all of them, can do now, one replica after the other."""
+        done: list[PartDone] = []
+        pools: tuple[Pool, ...] = ("fetch", "merge")
+        for name, pool in ((name, pool) for name in names or self._replicas for pool in pools):
+            for _ in range(STEPS_MAX):
+                step = self.step(name, pool)
+                if not step.did_something:
+                    break
+                done += step.done
+            else:
+                raise AssertionError(f"{name} is never done: {done[-3:]}")
+        return done
+
     def executor(self, name: str, pool: Pool, *, merger: Merger | None = None) -> Executor:
         merger = merger or LocalMerger(self.clock)
         tools = Tools(DirectPeers(self.stores), merger, LocalMutator(self.clock))
@@ -180,3 +202,14 @@ class Replicas:
         address = ReplicaAddress(name, 9009, 9000, "default", "t")
         start(replica, identity=name, incarnation="1", address=address)
         return replica
+
+
+@contextmanager
+def two_parts(directory: Path) -> Iterator[Replicas]:
+    """`all_0_0_0` and `all_1_1_0`, on both replicas."""
+    with Replicas(directory) as replicas:
+        replicas.insert("r1", 1, 2, 3)
+        replicas.insert("r1", 4, 5, 6)
+        replicas.step("r1", "fetch")
+        replicas.step("r2", "fetch")
+        yield replicas

@@ -3,8 +3,6 @@
 Each has twelve rows in six partitions here, and two partitions fit into a commit.
 """
 
-from dataclasses import replace
-
 import pytest
 
 from rmt_pipeline.protocol import limits
@@ -13,11 +11,10 @@ from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord
 from rmt_pipeline.protocol.parts.name import drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertInPart, OtherRows, Outcome
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete, Refused, SetData
-from tests.support.local_replicas import Replicas, definition_of
+from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
 
 ROWS = [{"p": n % 6, "n": n} for n in range(12)]
@@ -28,11 +25,6 @@ OTHER_CUT = QuerySettings(max_insert_block_size=5, min_insert_block_size_rows=1)
 
 class Died(BaseException):
     """The client's process is no more."""
-
-
-def partitioned(replica):
-    plain = definition_of(replica, (Column("p", "UInt8"), Column("n", "UInt64")))
-    return replace(plain, partition_by=("p",))
 
 
 @pytest.fixture

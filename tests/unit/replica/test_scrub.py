@@ -1,7 +1,9 @@
 """CHECK TABLE and the scrub: every byte is read, and what is broken is fetched again."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -12,19 +14,17 @@ from rmt_pipeline.replica.upkeep.scrub import check_whole, due_parts
 from rmt_pipeline.server.scrub import Scrub
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
+from rmt_pipeline.store.disk import SETTLED_NS
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
-from tests.support.local_replicas import Replicas, StillClock
+from tests.support.local_replicas import Replicas, two_parts
 from tests.support.local_session import create, local_session, rows
+
+WEEK_S = 7 * 86_400.0
 
 
 @pytest.fixture
 def replicas(tmp_path) -> Iterator[Replicas]:
-    """Two parts on both replicas."""
-    with Replicas(tmp_path) as opened:
-        opened.insert("r1", 1, 2, 3)
-        opened.insert("r1", 4, 5, 6)
-        opened.step("r1", "fetch")
-        opened.step("r2", "fetch")
+    with two_parts(tmp_path) as opened:
         yield opened
 
 
@@ -82,46 +82,41 @@ def scrub_of(replicas: Replicas, found: list[str]) -> Scrub:
     return Scrub(lambda: [replica], lambda _, part, __: found.append(str(part)), replicas.clock)
 
 
-def now(replicas: Replicas) -> None:
-    """The clock of the replicas is that of the disk."""
+def last_read(replicas: Replicas, number: int, ago_s: float) -> None:
     store = replicas.stores["r2"]
-    newest = max(map(store.verified_s, store.parts()))
-    replicas.clock.passed_s += newest + 1 - replicas.clock.now_s()
+    note = Path(store.directory(store.parts()[number])) / layout.WHOLE
+    note.write_bytes(b"noted")
+    os.utime(note, (replicas.clock.now_s() - ago_s,) * 2)
 
 
-def test_it_reads_what_was_not_read_for_the_longest_and_then_rests(replicas, monkeypatch):
+def test_it_reads_what_was_not_read_for_the_longest_first(replicas):
+    last_read(replicas, 0, ago_s=2 * WEEK_S)
+    last_read(replicas, 1, ago_s=3 * WEEK_S)
+    broken = [flip_part(replicas, 1), flip_part(replicas, 0)]
     found: list[str] = []
-    replica = replicas["r2"]
-    for part in replica.store.parts():
-        replica.store.verify_again(part)
-    broken = flip_part(replicas, 0)
-    scrub = scrub_of(replicas, found)
-    monkeypatch.setattr(scrub, "_pace", lambda size: None)
-    assert sorted(map(str, due_parts(replica, 0.0))) == ["all_0_0_0", "all_1_1_0"]
-    scrub.look()
-    assert found == [broken]
-    assert replicas.stores["r2"].marks.given_up() != []
+    scrub_of(replicas, found).look()
+    assert found == broken
+    assert sorted(map(str, replicas.stores["r2"].marks.given_up())) == sorted(broken)
 
 
-def test_a_part_that_was_read_is_not_due_until_the_period_is_over(replicas):
+def test_what_it_has_read_is_not_due_until_the_period_is_over(replicas):
     replica = replicas["r2"]
-    store = replica.store
-    for part in store.parts():
-        (Path(store.directory(part)) / layout.WHOLE).write_bytes(b"noted")
-    now(replicas)
-    assert due_parts(replica, 100.0) == []
-    replicas.clock.passed_s += 200
-    assert len(due_parts(replica, 100.0)) == 2
+    last_read(replicas, 0, ago_s=2 * WEEK_S)
+    last_read(replicas, 1, ago_s=0)
+    [due] = due_parts(replica, WEEK_S)
+    sleep(2 * SETTLED_NS / 1e9)  # of a file that was written just now nothing is noted
+    scrub_of(replicas, []).look()
+    replicas.clock.passed_s += replica.store.verified_s(due) - replicas.clock.now_s() + 100
+    assert due not in due_parts(replica, 200.0), "it was read now, by the clock of the disk"
+    assert due in due_parts(replica, 50.0)
 
 
 def test_it_reads_no_faster_than_it_may(replicas, monkeypatch):
-    """Ten MiB per second, over all it reads; and not at all at 0."""
-    naps: list[float] = []
+    """Ten MiB per second, over all it reads."""
     scrub = scrub_of(replicas, [])
     replicas["r2"].settings = TableSettings(scrub_bytes_per_second=10 * MIB, scrub_period=0)
 
     def wait(seconds: float) -> bool:
-        naps.append(seconds)
         replicas.clock.passed_s += seconds
         return False
 
@@ -131,11 +126,18 @@ def test_it_reads_no_faster_than_it_may(replicas, monkeypatch):
     store = replicas.stores["r2"]
     size = sum(store.manifest(part).bytes_on_disk for part in store.parts())
     assert replicas.clock.monotonic_s() - began_s == pytest.approx(size / (10 * MIB))
+
+
+def test_at_0_bytes_a_second_it_reads_nothing(replicas):
+    flip_part(replicas, 0)
     replicas["r2"].settings = TableSettings(scrub_bytes_per_second=0, scrub_period=0)
-    naps.clear()
+    found: list[str] = []
+    scrub = scrub_of(replicas, found)
     scrub.look()
-    assert naps == []
-    assert isinstance(replicas.clock, StillClock)
+    assert found == []
+    replicas["r2"].settings = TableSettings(scrub_bytes_per_second=MIB, scrub_period=0)
+    scrub.look()
+    assert len(found) == 1
 
 
 # --- SQL ---

@@ -12,17 +12,13 @@ from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.fake_keeper import FakeKeeper
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, two_parts
 from tests.support.waiting import until
 
 
 @pytest.fixture
 def replicas(tmp_path) -> Iterator[Replicas]:
-    with Replicas(tmp_path) as opened:
-        opened.insert("r1", 1, 2, 3)
-        opened.insert("r1", 4, 5, 6)
-        opened.step("r1", "fetch")
-        opened.step("r2", "fetch")
+    with two_parts(tmp_path) as opened:
         yield opened
 
 

@@ -1,25 +1,18 @@
 """ATTACH PARTITION and PART, DROP DETACHED, on two replicas step by step (spec §9.5, §16.5)."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.store.detached_parts import DetachedParts
-from tests.support.local_replicas import Replicas, definition_of
+from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
 
 NOW = QuerySettings(alter_sync=0)
-
-
-def partitioned(replica):
-    plain = definition_of(replica, (Column("p", "UInt8"), Column("n", "UInt64")))
-    return replace(plain, partition_by=("p",))
 
 
 @pytest.fixture
@@ -29,19 +22,10 @@ def replicas(tmp_path) -> Iterator[Replicas]:
         for n in range(2):
             opened.table("r1").insert([{"p": 1, "n": n}])
         opened.table("r1").insert([{"p": 2, "n": 7}])
-        work(opened)
+        opened.work_off()
         opened.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
-        work(opened)
+        opened.work_off()
         yield opened
-
-
-def work(replicas, *names):
-    done = []
-    for name in names or ("r1", "r2"):
-        for pool in ("fetch", "merge"):
-            while (step := replicas.step(name, pool)).did_something:
-                done += step.done
-    return done
 
 
 def rows(replicas, name):
@@ -55,7 +39,7 @@ ALL = [(1, 0), (1, 1), (2, 7)]
 def test_what_was_detached_comes_back_under_new_numbers(replicas):
     attached = replicas.table("r1").attach("1")
     assert [str(part) for part in attached.parts] == ["1_3_3_0", "1_4_4_0"]
-    done = work(replicas)
+    done = replicas.work_off()
     assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
     assert {one.kind for one in done} == {"ATTACH_PART"}  # r2 had copies of its own
     assert replicas.stores["r1"].detached() == replicas.stores["r2"].detached() == []
@@ -84,9 +68,9 @@ def test_a_copy_that_is_not_the_same_is_not_used(replicas):
     data[len(data) // 2] ^= 1
     store.disk.write(path, [bytes(data)])
     replicas.table("r1").attach("1")
-    work(replicas)
+    replicas.work_off()
     replicas.clock.passed_s += 100
-    work(replicas)
+    replicas.work_off()
     assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
     assert store.detached() == ["1_0_0_0"]
 
@@ -97,29 +81,29 @@ def test_a_part_that_two_replicas_attach_at_once_is_attached_once(replicas):
     assert len(first.parts) == 2
     assert second.parts == ()
     assert "in the table already" in second.words()
-    work(replicas)
+    replicas.work_off()
     assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
 
 
 def test_a_part_that_is_detached_again_can_be_attached_again(replicas):
     for _ in range(2):
         assert len(replicas.table("r1").attach("1").parts) == 2
-        work(replicas)
+        replicas.work_off()
         replicas.table("r2").drop_partitions(["1"], detach=True, settings=NOW)
-        work(replicas)
+        replicas.work_off()
     assert rows(replicas, "r1") == [(2, 7)]
 
 
 def test_an_attach_without_an_answer_attaches_once(replicas):
     with faulty(replicas["r1"].keeper, logs, landed=True):
         assert len(replicas.table("r1").attach("1").parts) == 2
-    work(replicas)
+    replicas.work_off()
     assert rows(replicas, "r1") == rows(replicas, "r2") == ALL
 
 
 def test_one_part_is_attached_by_its_name(replicas):
     [part] = replicas.table("r1").attach(part=PartName.parse("1_1_1_0")).parts
-    work(replicas)
+    replicas.work_off()
     assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (2, 7)]
     assert replicas.stores["r1"].detached() == ["1_0_0_0"]
     with pytest.raises(BadDetachedPart, match="no detached part 1_1_1_0"):

@@ -1,14 +1,12 @@
 """DROP PARTITION, DROP PART and TRUNCATE on two replicas, step by step (spec §9.2, §16.5)."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from rmt_pipeline.protocol.errors import TableIsReadOnly, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
@@ -18,16 +16,11 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Delete
-from tests.support.local_replicas import Replicas, definition_of
+from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
 
 NOW = QuerySettings(alter_sync=0)
 UNKNOWN_IDS = QuerySettings(insert_deduplicate=False)
-
-
-def partitioned(replica):
-    plain = definition_of(replica, (Column("p", "UInt8"), Column("n", "UInt64")))
-    return replace(plain, partition_by=("p",))
 
 
 @pytest.fixture
@@ -46,12 +39,8 @@ def drop(replicas, *partitions, at="r1", **options):
 
 
 def work(replicas, *names):
-    done = []
-    for name in names or ("r1", "r2"):
-        for pool in ("fetch", "merge"):
-            while (step := replicas.step(name, pool)).did_something:
-                assert all(not one.error for one in step.done), step.done
-                done += step.done
+    done = replicas.work_off(*names)
+    assert all(not one.error for one in done), done
     return done
 
 
