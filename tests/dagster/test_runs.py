@@ -228,7 +228,8 @@ def test_tables_at_rest_cost_no_request(site: Site) -> None:
     keeper = site.r2.keeper()
     asked: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("get", "get_many", "children", "children_stat", "children_many", "multi"):
+        single = ("get", "exists", "children", "children_stat", "multi")
+        for name in (*single, "get_many", "exists_many", "children_many"):
             patch.setattr(keeper, name, lambda *_, name=name, **__: asked.append(name))
         seen = watch.look({})
     assert asked == []

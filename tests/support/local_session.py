@@ -17,6 +17,8 @@ from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import SystemClock
 from tests.support.fake_keeper import FakeZooKeeper
 
+NUMBERS = "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n"
+
 
 @contextmanager
 def local_session(directory: Path) -> Iterator[Session]:
@@ -29,6 +31,14 @@ def local_session(directory: Path) -> Iterator[Session]:
     context = ServerContext(load_config(file), "r1")
     context.use(FakeZooKeeper(SystemClock()).connect())
     with Session(context) as session:
+        yield session
+
+
+@contextmanager
+def session_with_numbers(directory: Path) -> Iterator[Session]:
+    """A local session with a table `t` of one column `n`."""
+    with local_session(directory) as session:
+        create(session, NUMBERS)
         yield session
 
 

@@ -18,7 +18,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.local_replicas import Replicas, StillClock
-from tests.support.local_session import create, local_session, rows
+from tests.support.local_session import rows, session_with_numbers
 from tests.support.parts import CountedIds
 
 VALUES = range(200)
@@ -206,11 +206,7 @@ def test_what_was_read_of_a_clone_is_not_believed_of_its_files(replicas):
 @pytest.fixture
 def session(tmp_path) -> Iterator[Session]:
     """Of a server whose table no other has."""
-    with local_session(tmp_path) as opened:
-        create(
-            opened,
-            "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n",
-        )
+    with session_with_numbers(tmp_path) as opened:
         opened.execute("INSERT INTO t SELECT number FROM system.numbers LIMIT 200000")
         opened.execute("SET broken_parts_wait_ms = 0")
         yield opened

@@ -12,17 +12,13 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run import upkeep
 from rmt_pipeline.sql.run.session import Session
-from tests.support.local_session import create, local_session, rows
+from tests.support.local_session import rows, session_with_numbers
 from tests.support.waiting import until
 
 
 @pytest.fixture
 def session(tmp_path) -> Iterator[Session]:
-    with local_session(tmp_path) as opened:
-        create(
-            opened,
-            "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n",
-        )
+    with session_with_numbers(tmp_path) as opened:
         opened.execute("INSERT INTO t VALUES (7)")
         yield opened
 
