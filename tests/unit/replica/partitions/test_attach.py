@@ -55,7 +55,7 @@ def test_each_copy_is_read_once_to_choose_and_once_whole(replicas, monkeypatch):
         return read(detached, name)
 
     monkeypatch.setattr(DetachedParts, "manifest", seen)
-    work(replicas, "r2")
+    replicas.work_off("r2")
     assert sorted(reads) == 2 * ["1_0_0_0"] + 2 * ["1_1_1_0"]
 
 
