@@ -98,6 +98,15 @@ class Manifest:
         problem = _problem(self)
         assert problem is None, problem
 
+    def has_rows_of(self, other: "Manifest") -> bool:
+        """The same columns and rows, though perhaps in other files."""
+        return (self.columns, self.rows, self.content_hash, self.row_hash) == (
+            other.columns,
+            other.rows,
+            other.content_hash,
+            other.row_hash,
+        )
+
     def encode(self) -> bytes:
         """The text of `part.json`. Same manifest, same bytes."""
         lines = ",\n".join(

@@ -217,7 +217,7 @@ class PartStore:
                 ) from None
         except FileExistsError:
             published = self.manifest(part)
-            if not _same_rows(published, staged.manifest):
+            if not published.has_rows_of(staged.manifest):
                 raise Conflict(
                     f"{part} is on disk with other rows ({published.content_hash:032x}) than "
                     f"{staged.directory} ({staged.manifest.content_hash:032x})"
@@ -687,15 +687,6 @@ class PartStore:
             raise MissingPart(
                 f"{self._shown(str(part))} has lost a file: {error}", part=part
             ) from error
-
-
-def _same_rows(one: Manifest, other: Manifest) -> bool:
-    return (one.columns, one.rows, one.content_hash, one.row_hash) == (
-        other.columns,
-        other.rows,
-        other.content_hash,
-        other.row_hash,
-    )
 
 
 def _at_a_pace(chunks: Iterator[bytes], paced: Callable[[int], None]) -> Iterator[bytes]:
