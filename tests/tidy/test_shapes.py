@@ -4,7 +4,7 @@ import ast
 
 from tests.tidy import tree
 
-MODULE_LINES_MAX = 700  # a bound against sprawl: a module is as long as its noun needs
+MODULE_LINES_MAX = 800  # a bound against sprawl: a module is as long as its noun needs
 TABLES = {"tests/mutants/lines.py"}  # as long as there are bugs to plant; looked up, not read
 FUNCTION_LINES_MAX = 70
 
