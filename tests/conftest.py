@@ -1,7 +1,7 @@
 """Fixtures that several lanes need. What one lane needs lives beside its tests."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
+from tests.support.time_limit import time_limit
 
 # A property holds or not, whatever else the machine does meanwhile: examples have no time limit.
 settings.register_profile(
@@ -105,6 +106,24 @@ def real_keeper(zookeeper_server: EmbeddedZooKeeper, chroot: str) -> Iterator[Ka
     opened = connect(zookeeper_server.hosts, chroot=chroot)
     yield opened
     opened.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    with time_limit(f"the setup of {item.nodeid}"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    with time_limit(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
+    with time_limit(f"the teardown of {item.nodeid}"):
+        return (yield)
 
 
 LANES = ("tidy", "unit", "property", "contract", "crash", "simulation", "zookeeper", "spark")
