@@ -35,7 +35,7 @@ macros = {{shard = "01", replica = "r2"}}
 
 
 class Cluster:
-    """`rmt serve r1` and `rmt serve r2`, with `--work` when wanted; a context manager."""
+    """`rmt serve --server r1` and `rmt serve --server r2`, with `--work` when wanted; a context manager."""
 
     def __init__(self, *, work: bool) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rmt-bench-"))
@@ -73,7 +73,7 @@ class Cluster:
         options = ["--work"] if self._work else []
         log = (self.directory / f"{name}.log").open("wb")
         self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "rmt_pipeline.cli", "serve", name, *options],
+            [sys.executable, "-m", "rmt_pipeline.cli", "serve", "--server", name, *options],
             env={**os.environ, "RMT_CONFIG": str(self.directory / "rmt.toml")},
             stderr=log,
             stdout=log,

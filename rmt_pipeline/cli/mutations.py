@@ -4,14 +4,13 @@ What a call needs beyond this is imported when it is made, for start-up time.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-from typer.core import TyperGroup
+import click
+
+from rmt_pipeline.cli.options import config_of, server_option
 
 if TYPE_CHECKING:
-    from rmt_pipeline.config import Config
     from rmt_pipeline.context import ServerContext
     from rmt_pipeline.replica.mutations.plan import PartitionPlan
     from rmt_pipeline.replica.mutations.progress import MutationProgress
@@ -22,38 +21,35 @@ PARTITIONS_SHOWN_MAX = 50
 FINISHED_SHOWN_MAX = 10
 
 
-class _ListByDefault(TyperGroup):
+class _ListByDefault(click.Group):
     """`rmt mutations t` is `rmt mutations list t`; a table called `plan` needs the long form."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         asks_for_help = bool(args) and args[0] in ctx.help_option_names
         if not asks_for_help and (not args or args[0] not in self.commands):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
-mutations = typer.Typer(
-    cls=_ListByDefault,
-    help="How far mutations are (rmt mutations [TABLE]), and what one would do.",
-)
-ServerOption = Annotated[str | None, typer.Option(help="Only this one of [servers].")]
+@click.group(cls=_ListByDefault)
+def mutations() -> None:
+    """How far mutations are (rmt mutations [TABLE]), and what one would do."""
 
 
 @mutations.command("list")
+@click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
+@server_option(looks=True)
+@click.option("--watch", is_flag=True, help="Again and again, until none is unfinished.")
+@click.pass_context
 def list_mutations(
-    context: typer.Context,
-    table: Annotated[str | None, typer.Argument(metavar="[DATABASE.]TABLE")] = None,
-    server: ServerOption = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Again and again, until none is unfinished.")
-    ] = False,
+    context: click.Context, table: str | None, server: str | None, watch: bool
 ) -> None:
     """Every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
     from rmt_pipeline.cli.watch import CLEAR, opened_servers  # noqa: PLC0415  slow
     from rmt_pipeline.system import SystemClock  # noqa: PLC0415
 
     clock = SystemClock()
-    with opened_servers(_config(context), server, "mutations") as contexts:
+    with opened_servers(config_of(context), server, "mutations") as contexts:
         while True:
             lines, unfinished = _look(contexts, table)
             shown = "\n".join(lines)
@@ -64,35 +60,27 @@ def list_mutations(
 
 
 @mutations.command("plan")
-def plan(
-    context: typer.Context,
-    table: Annotated[str, typer.Argument(metavar="[DATABASE.]TABLE")],
-    commands: Annotated[
-        str,
-        typer.Argument(metavar="COMMANDS", help="'DELETE WHERE …', 'UPDATE c = … WHERE …'."),
-    ],
-    server: ServerOption = None,
-) -> None:
-    """What a mutation would do to the parts that are there now. Nothing is done."""
+@click.argument("table", metavar="[DATABASE.]TABLE")
+@click.argument("commands")
+@server_option(looks=True)
+@click.pass_context
+def plan(context: click.Context, table: str, commands: str, server: str | None) -> None:
+    """What a mutation would do to the parts that are there now. Nothing is done.
+
+    COMMANDS: 'DELETE WHERE …', 'UPDATE c = … WHERE …'.
+    """
     from rmt_pipeline.cli.watch import opened_servers  # noqa: PLC0415  slow
     from rmt_pipeline.protocol.settings.query import QuerySettings  # noqa: PLC0415
     from rmt_pipeline.replica.mutations.plan import plan_mutation  # noqa: PLC0415
     from rmt_pipeline.sql.run.alter import commands_for  # noqa: PLC0415
     from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
-    with opened_servers(_config(context), server, "mutations") as contexts:
+    with opened_servers(config_of(context), server, "mutations") as contexts:
         opened, found = _tables(contexts, table)[0]
         parsed = commands_for(parse_commands(commands), found.definition)
         plans = plan_mutation(found.replica, parsed, QuerySettings())
         for line in plan_lines(_title(opened, found), plans):
             print(line)
-
-
-def _config(context: typer.Context) -> "Config":
-    from rmt_pipeline.config import load_config  # noqa: PLC0415
-
-    path: Path | None = context.obj
-    return load_config(path)
 
 
 def _is_terminal() -> bool:

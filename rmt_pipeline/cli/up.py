@@ -57,7 +57,9 @@ def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[
         found.append(
             Service(
                 name,
-                _rmt(config, "serve", name, *patience, *(["--work"] if work else [])),
+                _rmt(
+                    config, "serve", "--server", name, *patience, *(["--work"] if work else [])
+                ),
                 partial(_responds, f"http://{server.advertised_address}/health"),
                 f"http://{server.advertised_address}/health, /metrics",
             )

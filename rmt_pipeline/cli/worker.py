@@ -1,7 +1,6 @@
 """`rmt worker`: a server's queues worked in the foreground."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
 
 from rmt_pipeline.catalog.directory import require_owner
 from rmt_pipeline.config import Config
@@ -14,6 +13,11 @@ from rmt_pipeline.server.loops import QueueLoops, run_pool, spark_sessions
 from rmt_pipeline.server.process import StopSwitch, stopped_by_signals
 from rmt_pipeline.system import EventWaker
 
+POOLS: dict[str, tuple[Pool, ...]] = {
+    "fetch": ("fetch",),
+    "merge": ("merge",),
+    "all": ("fetch", "merge"),
+}
 LOOK_EVERY_S = 0.5  # at the catalog, for tables that are new or gone
 
 log = get_log("worker")
@@ -22,7 +26,7 @@ log = get_log("worker")
 def run_worker(
     config: Config,
     server: str,
-    pool: Literal["fetch", "merge", "all"],
+    pools: tuple[Pool, ...],
     *,
     linger_s: float | None,
 ) -> int:
@@ -32,7 +36,6 @@ def run_worker(
     when no table's replica is in ZooKeeper any more (with `linger_s`: when one's is not).
     """
     require_owner(config.server(server).data, server)
-    pools: tuple[Pool, ...] = ("fetch", "merge") if pool == "all" else (pool,)
     switch = StopSwitch()
     with (
         stopped_by_signals(switch),

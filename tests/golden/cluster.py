@@ -127,7 +127,7 @@ def rmt(config: Path, *arguments: str) -> list[str]:
 
 @contextmanager
 def running_servers(directory: Path, zookeeper: str) -> Iterator[Path]:
-    """`rmt serve r1 --work` and r2's; gives the configuration file. Their logs are beside it."""
+    """`rmt serve --server r1 --work` and r2's; gives the configuration file. Logs are beside it."""
     ports = {"port1": free_port(), "port2": free_port()}
     config = directory / "rmt.toml"
     config.write_text(CONFIG.format(zookeeper=zookeeper, **ports))
@@ -136,7 +136,10 @@ def running_servers(directory: Path, zookeeper: str) -> Iterator[Path]:
         for name, port in zip(REPLICAS, ports.values(), strict=True):
             log = stack.enter_context((directory / f"{name}.log").open("wb"))
             process = subprocess.Popen(
-                rmt(config, "serve", name, "--work"), stderr=log, stdout=log, env=environment
+                rmt(config, "serve", "--server", name, "--work"),
+                stderr=log,
+                stdout=log,
+                env=environment,
             )
             stack.callback(_stop, process)
             _await_port(port, process, Path(log.name))

@@ -105,7 +105,7 @@ class Soak:
 
     def serve(self, name: str) -> None:
         skew = str(self.directory / f"skew-{name}")
-        self._start(name, "tests.soak.server", skew, "serve", name, "--work")
+        self._start(name, "tests.soak.server", skew, "serve", "--server", name, "--work")
 
     def insert(self, number: int, seconds: float) -> None:
         inserts, _ = read_histories(self.histories)

@@ -1,5 +1,5 @@
-"""What `rmt serve SERVER --work` is, but that merges and mutations run in its own threads: no JVM
-to start, and it can be killed at any time. `python -m tests.support.local_server RMT_TOML SERVER`.
+"""What `rmt serve --work` is, but that merges and mutations run in its own threads: no JVM to
+start, and it can be killed at any time. `python -m tests.support.local_server RMT_TOML SERVER`.
 """
 
 import signal

@@ -19,7 +19,7 @@ ENGINE = ReplicatedMergeTree('{path}', '{{replica}}') ORDER BY id PARTITION BY p
 
 @pytest.fixture(scope="module")
 def config(zookeeper_server, tmp_path_factory):
-    """Of `rmt serve r1 --work` and r2's."""
+    """Of `rmt serve --server r1 --work` and r2's."""
     directory = tmp_path_factory.mktemp("servers")
     with running_servers(directory, zookeeper_server.hosts) as file:
         yield load_config(file)

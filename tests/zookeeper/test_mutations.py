@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from rmt_pipeline.cli import main as cli
 from rmt_pipeline.config import load_config
@@ -31,7 +31,7 @@ BOTH = {"mutations_sync": 2}
 
 @pytest.fixture(scope="module")
 def config(zookeeper_server, tmp_path_factory):
-    """Of `rmt serve r1 --work` and r2's."""
+    """Of `rmt serve --server r1 --work` and r2's."""
     directory = tmp_path_factory.mktemp("servers")
     with running_servers(directory, zookeeper_server.hosts) as file:
         yield load_config(file)

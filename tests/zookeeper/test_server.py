@@ -300,7 +300,7 @@ def test_a_signal_ends_the_process_within_five_seconds(config, keeper, root, num
     # As a shell script starts a program in the background: with SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        process = rmt(config, "serve", "r1")
+        process = rmt(config, "serve", "--server", "r1")
     finally:
         signal.signal(signal.SIGINT, before)
     with process:
@@ -320,7 +320,10 @@ def test_a_signal_ends_the_process_within_five_seconds(config, keeper, root, num
 
 def test_an_error_at_the_start_is_one_line_and_status_1(config):
     port = config.server("r1").listen_address.port
-    with socket.create_server(("127.0.0.1", port)), rmt(config, "serve", "r1") as process:
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        rmt(config, "serve", "--server", "r1") as process,
+    ):
         _, lines = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     (line,) = lines.splitlines()

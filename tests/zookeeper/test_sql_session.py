@@ -352,7 +352,7 @@ def test_a_table_without_its_server_is_made_and_says_that_it_is_read_only(config
         text = "ENGINE = ReplicatedMergeTree('/lonely', 'r3') ORDER BY a"
         made = session.execute(f"CREATE TABLE alone (a Int8) {text}")
         assert isinstance(made, Done)
-        assert "read-only until its server runs: rmt serve r3" in made.note
+        assert "read-only until its server runs: rmt serve --server r3" in made.note
         session.execute("DROP TABLE alone")
 
 

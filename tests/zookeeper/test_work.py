@@ -76,7 +76,7 @@ def test_a_worker_works_off_what_there_is_and_ends(config, tables, how):
         r2.until(r2.is_active)
         insert(one, *BLOCKS)
         assert contents(two) == {}
-        status, lines = rmt_worker(config, "r2", "--pool", "fetch", how)
+        status, lines = rmt_worker(config, "--server", "r2", "--pool", "fetch", how)
         assert status == 0
         assert contents(two) == contents(one)
         assert "idle parts=3 rows=9 failures=0" in lines
@@ -90,7 +90,7 @@ def test_a_worker_says_with_its_status_that_entries_failed(config, tables, root)
         insert(one, *BLOCKS)
         (path,) = one.store.files(one.parts()[0].name)
         os.truncate(path, 0)
-        status, lines = rmt_worker(config, "r2", "--pool", "fetch", "--once")
+        status, lines = rmt_worker(config, "--server", "r2", "--pool", "fetch", "--once")
         assert status == 1
         assert "entry failed" in lines
         assert "is broken here" in lines

@@ -136,7 +136,7 @@ def _wait_active(session: SessionContext, database: str, name: str) -> Done:
         if left_s <= 0:
             return Done(
                 f"table {database}.{name} is read-only until its server runs:"
-                f" rmt serve {server.server.name}"
+                f" rmt serve --server {server.server.name}"
             )
         waker.wait_s(left_s)
     return Done()

@@ -26,7 +26,7 @@ HEAVY = (
         "hypothesis.stateful",
         "hypothesis.internal.conjecture.engine",
     ),
-    *("xdist.plugin", "anyio.pytest_plugin", "kazoo.client", "pydantic", "structlog", "typer"),
+    *("xdist.plugin", "anyio.pytest_plugin", "kazoo.client", "pydantic", "structlog", "click"),
     *("unittest.mock", "asyncio", "readline", "pygments.lexers.python", "rich.console"),
 )
 """Imported once, before the forks; what is ours is imported anew in each."""

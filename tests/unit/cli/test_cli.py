@@ -60,7 +60,7 @@ def sql_calls(monkeypatch):
 
 
 def test_an_error_is_one_line_with_its_code(rmt):
-    status, out, err = rmt("serve", "r3")
+    status, out, err = rmt("serve", "--server", "r3")
     assert (status, out) == (1, "")
     assert err.startswith("Code: BAD_ARGUMENTS. there is no server 'r3' in ")
     assert err.count("\n") == 1
@@ -75,7 +75,9 @@ def test_a_broken_configuration_is_named(rmt, config_file):
 
 
 def test_debug_shows_where_an_error_is_from(config_file, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["rmt", "--config", str(config_file), "serve", "r3"])
+    monkeypatch.setattr(
+        sys, "argv", ["rmt", "--config", str(config_file), "serve", "--server", "r3"]
+    )
     monkeypatch.setenv("RMT_DEBUG", "1")
     with pytest.raises(cli.UserError):
         cli.main()
@@ -97,13 +99,90 @@ def test_sql_without_statements_reads_them_itself(rmt, sql_calls):
     assert sql_calls == [(["r1", "r2"], "r1", {}, None, False, None)]
 
 
-def test_sql_needs_no_server_when_there_is_one(rmt, sql_calls, config_file):
-    status, _, err = rmt("sql", "SELECT 1")
+ONE_SERVER = ("sql", "serve", "worker", "reload", "cleanup")
+
+
+@pytest.mark.parametrize("command", ONE_SERVER)
+def test_which_of_several_servers_is_meant_has_to_be_said(rmt, command):
+    status, _, err = rmt(command)
     assert status == 1
-    assert "--server is needed: which of the servers? There are: r1, r2" in err
+    assert "Give --server NAME or set RMT_SERVER; there are: r1, r2" in err
+
+
+def test_the_only_server_is_meant_by_itself(rmt, sql_calls, config_file):
     config_file.write_text("[servers.only]\ndata = 'd'\nlisten = 'h:1'\n")
     rmt("sql", "SELECT 1")
     assert [call[1] for call in sql_calls] == ["only"]
+
+
+def test_the_environment_names_a_server_and_the_option_wins(rmt, sql_calls, monkeypatch):
+    monkeypatch.setenv("RMT_SERVER", "r2")
+    rmt("sql", "SELECT 1")
+    rmt("sql", "--server", "r1", "SELECT 1")
+    assert [call[1] for call in sql_calls] == ["r2", "r1"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [*ONE_SERVER, "status", "merges", "mutations", "force-restore-data t", "explain merges t"],
+)
+def test_every_command_names_a_server_in_the_same_way(rmt, monkeypatch, command):
+    status, _, err = rmt(*command.split(), "--server", "r3")
+    assert status == 1
+    assert "there is no server 'r3'" in err
+    monkeypatch.setenv("RMT_SERVER", "r4")
+    status, _, err = rmt(*command.split())
+    assert status == 1
+    assert "there is no server 'r4'" in err
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "reload", "cleanup"])
+def test_a_server_as_first_argument_is_told_its_new_name(rmt, command):
+    status, _, err = rmt(command, "r1")
+    assert status == 2
+    assert f"rmt {command} --server r1\n" in err
+
+
+def test_an_unknown_option_is_two_lines_and_not_a_traceback(rmt):
+    status, _, err = rmt("sql", "--fromat", "CSV")
+    assert status == 2
+    assert "--format" in err
+    assert "Traceback" not in err
+
+
+def test_a_shell_completes_commands_options_and_servers(config_file):
+    """As bash does it, with what `rmt completion bash` prints."""
+    command = config_file.with_name("rmt")
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m rmt_pipeline.cli "$@"\n')
+    command.chmod(0o755)
+    script = f"""
+        PATH={config_file.parent}:$PATH
+        eval "$(rmt completion bash)"
+        ask() {{
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+            _rmt_completion rmt; echo "${{COMPREPLY[*]}}"
+        }}
+        complete -p rmt
+        ask rmt --config {config_file} for
+        ask rmt --config {config_file} sql --ig
+        ask rmt --config {config_file} serve --server r
+    """
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    bound, *answers = done.stdout.splitlines()
+    assert "_rmt_completion" in bound
+    assert answers == ["force-restore-data", "--ignore-error", "r1 r2"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "word"), [("zsh", "compdef _rmt_completion rmt"), ("fish", "complete --no-files")]
+)
+def test_other_shells_have_their_scripts(rmt, shell, word):
+    status, out, _ = rmt("completion", shell)
+    assert status == 0
+    assert word in out
+    assert "_RMT_COMPLETE" in out
 
 
 def test_merges_hands_on_its_options(rmt, monkeypatch):
@@ -148,7 +227,7 @@ def test_spark_is_not_started_beside_somebody_elses(rmt, config_file, given):
 
 
 def test_once_and_until_idle_exclude_each_other(rmt):
-    status, _, err = rmt("worker", "r1", "--once", "--until-idle")
+    status, _, err = rmt("worker", "--server", "r1", "--once", "--until-idle")
     assert status == 1
     assert "exclude each other" in err
 
@@ -158,7 +237,7 @@ def test_a_worker_of_another_servers_directory_is_refused(rmt, tmp_path):
     (tmp_path / "one" / "server.json").write_text(
         '{"format": 1, "server": "r9", "cluster": "c", "id": "i"}'
     )
-    status, _, err = rmt("worker", "r1", "--once")
+    status, _, err = rmt("worker", "--server", "r1", "--once")
     assert status == 1
     assert "data directory of server 'r9'" in err
 
@@ -169,8 +248,8 @@ def test_everything_is_our_own_commands(config_file):
     rmt_command = f"{sys.executable} -m rmt_pipeline.cli --config {config_file}"
     assert [f"{one.name}: {' '.join(one.command)}" for one in wanted] == [
         f"zookeeper: {rmt_command} zookeeper",
-        f"r1: {rmt_command} serve r1 --connect-timeout-s 180",
-        f"r2: {rmt_command} serve r2 --connect-timeout-s 180",
+        f"r1: {rmt_command} serve --server r1 --connect-timeout-s 180",
+        f"r2: {rmt_command} serve --server r2 --connect-timeout-s 180",
         f"spark: {rmt_command} spark",
         f"dagster: {rmt_command} dagster --wait",
     ]
@@ -185,7 +264,7 @@ def test_only_what_is_ours_is_started(config_file):
     names = [one.name for one in services(config, dagster=False, spark=True, work=True)]
     assert names == ["r1"]
     (server,) = services(config, dagster=False, spark=True, work=True)
-    assert "serve r1 " in " ".join(server.command)
+    assert "serve --server r1 " in " ".join(server.command)
     assert server.command[-1] == "--work"
 
 

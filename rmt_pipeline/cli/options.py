@@ -1,0 +1,78 @@
+"""What commands share: the configuration, and how a server is named.
+
+In one way everywhere: `--server NAME`, else RMT_SERVER, else the only one there is. Commands that
+look at servers look at all of them when neither names one.
+
+What a call needs beyond this is imported when it is made, for start-up time.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmt_pipeline.protocol.errors import RmtError, UserError
+
+if TYPE_CHECKING:
+    from rmt_pipeline.config import Config
+
+SERVER_VARIABLE = "RMT_SERVER"
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class OfServer(click.Command):
+    """A command of one server, which was its first argument once: whoever types that is told."""
+
+    allow_extra_args = True
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        if rest:
+            ctx.fail(
+                f"a server is named by an option or {SERVER_VARIABLE}: "
+                f"{ctx.command_path} --server {rest[0]}"
+            )
+        return rest
+
+
+def config_of(context: click.Context) -> "Config":
+    """Raises BadConfiguration."""
+    from rmt_pipeline.config import load_config  # noqa: PLC0415
+
+    path: Path | None = context.find_root().params.get("config")
+    return load_config(path)
+
+
+def one_server(config: "Config", given: str | None) -> str:
+    """That which is meant. Raises UserError when it is not clear which, or there is no such one."""
+    if given:
+        return config.server(given).name
+    names = sorted(config.servers)
+    if len(names) != 1:
+        known = ", ".join(names) or "none; add a section [servers.NAME]"
+        raise UserError(
+            f"which of the servers? Give --server NAME or set {SERVER_VARIABLE}; there are: {known}"
+        )
+    return names[0]
+
+
+def _known_servers(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """For the shell's completion, which no error may disturb."""
+    try:
+        config = config_of(context)
+    except RmtError:
+        return []
+    return [name for name in sorted(config.servers) if name.startswith(incomplete)]
+
+
+def server_option(*, looks: bool = False) -> Callable[[Command], Command]:
+    """`looks`: at all servers, unless it is given."""
+    default = "all of them" if looks else "the only one"
+    return click.option(
+        "--server",
+        metavar="NAME",
+        envvar=SERVER_VARIABLE,
+        shell_complete=_known_servers,
+        help=f"A name in [servers]; else {SERVER_VARIABLE}, else {default}.",
+    )
