@@ -9,22 +9,11 @@ key that exists. Without a file, the embedded default is two servers on this mac
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Self
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
+from typing import Any, Self, TypeVar
 
 from rmt_pipeline.protocol.errors import BadConfiguration, UserError
 
@@ -32,16 +21,6 @@ ENVIRONMENT_VARIABLE = "RMT_CONFIG"
 DEFAULT_DIRECTORY = Path("rmt-data")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound
 
-_WANTED = {  # pydantic's error types in the words of a TOML file
-    "bool_type": "true or false",
-    "dict_type": "a section",
-    "float_type": "a number",
-    "int_type": "a whole number",
-    "model_type": "a section",
-    "path_type": "a path in quotes",
-    "string_too_short": "a text that is not empty",
-    "string_type": "a text in quotes",
-}
 _MACRO = re.compile(r"\{([^{}]*)\}")
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -70,78 +49,126 @@ class Address:
         return cls(bare, int(port))
 
 
-def _below_base(path: Path, info: ValidationInfo) -> Path:
+class _Wanted(Exception):
+    """What the value of a key should have been, in words."""
+
+
+_Reader = Callable[[object, Path], Any]
+"""A value of TOML as the field has it, below the directory of its file. Raises _Wanted, or
+ValueError with all that is to be said."""
+
+
+def _key(read: _Reader) -> dict[str, _Reader]:
+    """What makes a field a key of the file; without a default it is needed."""
+    return {"read": read}
+
+
+def _a_bool(value: object, _: Path) -> bool:
+    if not isinstance(value, bool):
+        raise _Wanted("true or false")
+    return value
+
+
+def _a_text(value: object, _: Path) -> str:
+    if not isinstance(value, str):
+        raise _Wanted("a text in quotes")
+    return value
+
+
+def _matching(pattern: str) -> _Reader:
+    def read(value: object, base: Path) -> str:
+        text = _a_text(value, base)
+        if not re.search(pattern, text):
+            raise _Wanted(f"a text that matches {pattern}")
+        return text
+
+    return read
+
+
+def _a_port(value: object, _: Path) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _Wanted("a whole number")
+    if not 1 <= value <= 65535:
+        raise _Wanted("a port: 1 to 65535")
+    return value
+
+
+def _seconds(least: float, most: float) -> _Reader:
+    def read(value: object, _: Path) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise _Wanted("a number")
+        if not least <= value <= most:
+            raise _Wanted(f"from {least:g} to {most:g}")
+        return float(value)
+
+    return read
+
+
+def _a_path(value: object, base: Path) -> Path:
     """Relative paths belong to the directory of the file that has them."""
-    base = info.context["base"] if info.context else Path.cwd()
-    return Path(os.path.normpath(base / path))
+    if not isinstance(value, str | Path):
+        raise _Wanted("a path in quotes")
+    return Path(os.path.normpath(base / value))
 
 
-def _is_address(text: str) -> str:
+def _an_address(value: object, base: Path) -> str:
+    text = _a_text(value, base)
     Address.parse(text)
     return text
 
 
-DirectoryPath = Annotated[
-    Path, Field(strict=False, validate_default=True), AfterValidator(_below_base)
-]
-Port = Annotated[int, Field(ge=1, le=65535)]
-Secret = Annotated[str | None, Field(repr=False, pattern=r"^[!-~]+$")]  # fits an HTTP header
-AddressText = Annotated[str, AfterValidator(_is_address)]
+def _macros(value: object, _: Path) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise _Wanted("a section")
+    for name, text in value.items():
+        if not isinstance(text, str):
+            raise _Wanted(f"texts in quotes, and {name} is {text!r}")
+    return value
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+_SECRET = _matching(r"^[!-~]+$")  # fits an HTTP header
 
 
-class ZooKeeperConfig(_Section):
+@dataclass(frozen=True)
+class ZooKeeperConfig:
     """`embedded`: `rmt zookeeper` runs one on this machine; else `hosts` names an ensemble.
 
     `embedded` is true unless `hosts` is given.
     """
 
-    embedded: bool = True
-    hosts: str = ""
-    port: Port = 2181
-    data: DirectoryPath = DEFAULT_DIRECTORY / "zookeeper"
-    session_timeout_s: Annotated[float, Field(ge=1, le=600, strict=False)] = 10.0
-    connect_timeout_s: Annotated[float, Field(ge=0.1, le=3600, strict=False)] = 20.0
+    embedded: bool = field(default=True, metadata=_key(_a_bool))
+    hosts: str = field(default="", metadata=_key(_a_text))
+    port: int = field(default=2181, metadata=_key(_a_port))
+    data: Path = field(default=DEFAULT_DIRECTORY / "zookeeper", metadata=_key(_a_path))
+    session_timeout_s: float = field(default=10.0, metadata=_key(_seconds(1, 600)))
+    connect_timeout_s: float = field(default=20.0, metadata=_key(_seconds(0.1, 3600)))
 
-    @model_validator(mode="before")
-    @classmethod
-    def _hosts_mean_not_embedded(cls, raw: Any) -> Any:
-        return {"embedded": not raw.get("hosts"), **raw} if isinstance(raw, dict) else raw
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> Self:
+    def __post_init__(self) -> None:
         if self.embedded and self.hosts:
             raise ValueError("embedded = true and hosts exclude each other: remove one of them")
         if not self.embedded and not self.hosts:
             raise ValueError('embedded = false needs hosts = "zk1:2181,zk2:2181"')
-        return self
 
 
-class ServerConfig(_Section):
+@dataclass(frozen=True)
+class ServerConfig:
     """One server: a host's tables. `secret` overrides `[exchange] secret` for this server."""
 
-    data: DirectoryPath
-    listen: AddressText
-    advertise: AddressText | None = None
-    macros: dict[str, str] = Field(default_factory=dict)
-    secret: Secret = None
-    _name: str = PrivateAttr(default="")
+    name: str  # of its section
+    data: Path = field(metadata=_key(_a_path))
+    listen: str = field(metadata=_key(_an_address))
+    advertise: str | None = field(default=None, metadata=_key(_an_address))
+    macros: dict[str, str] = field(default_factory=dict, metadata=_key(_macros))
+    secret: str | None = field(default=None, repr=False, metadata=_key(_SECRET))
 
-    @model_validator(mode="after")
-    def _peers_can_dial(self) -> Self:
+    def __post_init__(self) -> None:
+        if not _SERVER_NAME.fullmatch(self.name):
+            raise ValueError("a server's name has letters, digits, _ and - only")
         if Address.parse(self.advertise or self.listen).host in WILDCARD_HOSTS:
             raise ValueError(
                 f"peers cannot dial {self.advertise or self.listen}: "
                 'add advertise = "<the host name they use>:<port>"'
             )
-        return self
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def listen_address(self) -> Address:
@@ -154,11 +181,12 @@ class ServerConfig(_Section):
 
     def macros_for(self, database: str = "", table: str = "") -> dict[str, str]:
         """The macros of one table: the server's own, plus {server}, {database} and {table}."""
-        special = {"server": self._name, "database": database, "table": table}
+        special = {"server": self.name, "database": database, "table": table}
         return {**self.macros, **{key: value for key, value in special.items() if value}}
 
 
-class SparkConfig(_Section):
+@dataclass(frozen=True)
+class SparkConfig:
     """Where merges and mutations are computed.
 
     `remote`: a Spark Connect server that somebody else runs (`sc://host:port`).
@@ -167,16 +195,14 @@ class SparkConfig(_Section):
     log below `data`.
     """
 
-    remote: str | None = Field(default=None, pattern=r"^sc://.+")
-    master: str | None = Field(default=None, min_length=1)
-    port: Port = 15002
-    data: DirectoryPath = DEFAULT_DIRECTORY / "spark"
+    remote: str | None = field(default=None, metadata=_key(_matching("^sc://.+")))
+    master: str | None = field(default=None, metadata=_key(_matching(".")))
+    port: int = field(default=15002, metadata=_key(_a_port))
+    data: Path = field(default=DEFAULT_DIRECTORY / "spark", metadata=_key(_a_path))
 
-    @model_validator(mode="after")
-    def _one_of_two(self) -> Self:
+    def __post_init__(self) -> None:
         if self.remote and self.master:
             raise ValueError("remote and master exclude each other: remove one of them")
-        return self
 
     @property
     def connect_url(self) -> str | None:
@@ -189,39 +215,39 @@ class SparkConfig(_Section):
         return not self.remote and not self.master
 
 
-class DagsterConfig(_Section):
+@dataclass(frozen=True)
+class DagsterConfig:
     """`workspace`: the workspace.yaml of the code locations that `rmt dagster` starts Dagster
     with. As with `dagster dev`, it is that of the current directory when none is named.
     """
 
-    home: DirectoryPath = DEFAULT_DIRECTORY / "dagster"
-    port: Port = 3000
-    workspace: Annotated[Path, Field(strict=False), AfterValidator(_below_base)] | None = None
+    home: Path = field(default=DEFAULT_DIRECTORY / "dagster", metadata=_key(_a_path))
+    port: int = field(default=3000, metadata=_key(_a_port))
+    workspace: Path | None = field(default=None, metadata=_key(_a_path))
 
 
-class ExchangeConfig(_Section):
+@dataclass(frozen=True)
+class ExchangeConfig:
     """`secret`: what servers show each other; else one is made once and kept in ZooKeeper."""
 
-    secret: Secret = None
+    secret: str | None = field(default=None, repr=False, metadata=_key(_SECRET))
 
 
-class Config(_Section):
-    zookeeper: ZooKeeperConfig = Field(default_factory=ZooKeeperConfig, validate_default=True)
-    servers: dict[str, ServerConfig] = Field(default_factory=dict)
-    spark: SparkConfig = Field(default_factory=SparkConfig)
-    dagster: DagsterConfig = Field(default_factory=DagsterConfig)
-    exchange: ExchangeConfig = Field(default_factory=ExchangeConfig)
-    _path: Path | None = PrivateAttr(default=None)
+@dataclass(frozen=True)
+class Config:
+    """`path` is the file this came from; None for the embedded default."""
 
-    @model_validator(mode="after")
-    def _servers_are_apart(self) -> Self:
+    zookeeper: ZooKeeperConfig = field(default_factory=ZooKeeperConfig)
+    servers: dict[str, ServerConfig] = field(default_factory=dict)
+    spark: SparkConfig = field(default_factory=SparkConfig)
+    dagster: DagsterConfig = field(default_factory=DagsterConfig)
+    exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
         directories: dict[Path, str] = {}
         addresses: dict[str, str] = {}
         for name, server in self.servers.items():
-            if not _SERVER_NAME.fullmatch(name):
-                raise ValueError(
-                    f"servers.{name}: a server's name has letters, digits, _ and - only"
-                )
             first = directories.setdefault(server.data, name)
             if first != name:
                 raise ValueError(
@@ -230,12 +256,6 @@ class Config(_Section):
             first = addresses.setdefault(server.listen, name)
             if first != name:
                 raise ValueError(f"servers {first} and {name} both listen on {server.listen}")
-        return self
-
-    @property
-    def path(self) -> Path | None:
-        """The file this came from; None for the embedded default."""
-        return self._path
 
     @property
     def zookeeper_hosts(self) -> str:
@@ -247,7 +267,7 @@ class Config(_Section):
         found = self.servers.get(name)
         if found is None:
             known = ", ".join(sorted(self.servers)) or "none"
-            place = self._path or "the embedded default"
+            place = self.path or "the embedded default"
             raise UserError(f"there is no server {name!r} in {place}; servers: {known}")
         return found
 
@@ -310,49 +330,113 @@ def _embedded_default() -> dict[str, Any]:
     }
 
 
+_SECTIONS: dict[str, type[Any]] = {
+    "zookeeper": ZooKeeperConfig,
+    "servers": ServerConfig,
+    "spark": SparkConfig,
+    "dagster": DagsterConfig,
+    "exchange": ExchangeConfig,
+}
+_Section = TypeVar("_Section")
+
+
 def _validated(raw: dict[str, Any], *, base: Path, path: Path | None) -> Config:
-    # Sections that are not in the file still hold directories that are relative to it.
-    complete = {"zookeeper": {}, "spark": {}, "dagster": {}, **raw}
-    try:
-        config = Config.model_validate(complete, context={"base": base})
-    except ValidationError as error:
-        lines = "\n  ".join(_explain(item) for item in error.errors())
+    reading = _Reading(base)
+    config = reading.config(raw, path)
+    if config is None:
         place = str(path) if path else "the embedded default"
-        raise BadConfiguration(f"{place}: {lines}") from None
-    config._path = path  # noqa: SLF001  set once, here, by the only maker
-    for name, server in config.servers.items():
-        server._name = name  # noqa: SLF001
+        lines = "\n  ".join(reading.mistakes)
+        raise BadConfiguration(f"{place}: {lines}")
     return config
 
 
-def _explain(item: Any) -> str:
-    """One validation error in our words: the key's path, what is wrong, the remedy."""
-    location = [str(step) for step in item["loc"]]
-    where = ".".join(location)
-    prefix = f"{where}: " if where else ""
-    if item["type"] == "extra_forbidden":
-        keys = _keys_of(location[:-1])
-        near = get_close_matches(location[-1], keys, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"keys here: {', '.join(keys)}"
-        return f"{prefix}unknown key; {hint}"
-    if item["type"] == "missing":
-        return f"{prefix}this key is needed and missing"
-    if item["type"] == "value_error":
-        return f"{prefix}{item['ctx']['error']}"
-    value = "not shown" if location[-1:] == ["secret"] else repr(item["input"])
-    if item["type"] == "string_pattern_mismatch":
-        return f"{prefix}is {value}, but should match {item['ctx']['pattern']}"
-    wanted = _WANTED.get(item["type"]) or item["msg"].removeprefix("Input should be ")
-    return f"{prefix}is {value}, but should be {wanted}"
+class _Reading:
+    """Of one file. Mistakes are gathered: all of them are told at once."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self.mistakes: list[str] = []
+
+    def config(self, raw: dict[str, Any], path: Path | None) -> Config | None:
+        """None when there are mistakes."""
+        self._refuse_unknown(raw, _SECTIONS, "")
+        zookeeper = raw.get("zookeeper", {})
+        if isinstance(zookeeper, dict):
+            zookeeper = {"embedded": not zookeeper.get("hosts"), **zookeeper}
+        found: dict[str, Any] = {
+            "zookeeper": self._section(ZooKeeperConfig, zookeeper, "zookeeper"),
+            "servers": self._servers(raw.get("servers", {})),
+            "spark": self._section(SparkConfig, raw.get("spark", {}), "spark"),
+            "dagster": self._section(DagsterConfig, raw.get("dagster", {}), "dagster"),
+            "exchange": self._section(ExchangeConfig, raw.get("exchange", {}), "exchange"),
+        }
+        if self.mistakes:
+            return None
+        try:
+            return Config(**found, path=path)
+        except ValueError as error:
+            self.mistakes.append(str(error))
+            return None
+
+    def _servers(self, raw: object) -> dict[str, ServerConfig | None]:
+        if not isinstance(raw, dict):
+            self.mistakes.append(f"servers: is {raw!r}, but should be a section")
+            return {}
+        return {
+            name: self._section(ServerConfig, section, f"servers.{name}", name=name)
+            for name, section in raw.items()
+        }
+
+    def _section(
+        self, kind: type[_Section], raw: object, where: str, **given: str
+    ) -> _Section | None:
+        """None when there are mistakes in it; `given` are fields that are no keys."""
+        if not isinstance(raw, dict):
+            self.mistakes.append(f"{where}: is {raw!r}, but should be a section")
+            return None
+        told = len(self.mistakes)
+        keys = _keys_of(kind)
+        self._refuse_unknown(raw, keys, where)
+        values = {name: self._value(key, raw, f"{where}.{name}") for name, key in keys.items()}
+        if len(self.mistakes) > told:
+            return None
+        try:
+            return kind(**given, **values)
+        except ValueError as error:
+            self.mistakes.append(f"{where}: {error}")
+            return None
+
+    def _value(self, key: "Field[Any]", raw: dict[str, Any], where: str) -> Any:
+        """What the field is to be, with directories below the file's; None for a mistake."""
+        if key.name not in raw:
+            if key.default_factory is not MISSING:
+                return key.default_factory()
+            if key.default is MISSING:
+                self.mistakes.append(f"{where}: this key is needed and missing")
+            is_path = isinstance(key.default, Path)
+            return _a_path(key.default, self._base) if is_path else key.default
+        value = raw[key.name]
+        try:
+            return key.metadata["read"](value, self._base)
+        except _Wanted as wanted:
+            shown = repr(value) if key.repr else "not shown"
+            self.mistakes.append(f"{where}: is {shown}, but should be {wanted}")
+        except ValueError as error:
+            self.mistakes.append(f"{where}: {error}")
+        return None
+
+    def _refuse_unknown(
+        self, raw: Mapping[str, Any], known: Mapping[str, Any], where: str
+    ) -> None:
+        for name in raw:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                keys = ", ".join(sorted(known))
+                hint = f"did you mean {near[0]!r}?" if near else f"keys here: {keys}"
+                self.mistakes.append(
+                    f"{where}{'.' if where else ''}{name}: unknown key; {hint}"
+                )
 
 
-def _keys_of(section: list[str]) -> list[str]:
-    models: dict[str, type[BaseModel]] = {
-        "": Config,
-        "zookeeper": ZooKeeperConfig,
-        "servers": ServerConfig,
-        "spark": SparkConfig,
-        "dagster": DagsterConfig,
-        "exchange": ExchangeConfig,
-    }
-    return sorted(models[section[0] if section else ""].model_fields)
+def _keys_of(section: type[Any]) -> "dict[str, Field[Any]]":
+    return {one.name: one for one in fields(section) if "read" in one.metadata}

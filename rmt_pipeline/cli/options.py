@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.config import Config
 
 SERVER_VARIABLE = "RMT_SERVER"
-Command = TypeVar("Command", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class OfServer(click.Command):
@@ -66,7 +66,7 @@ def _known_servers(context: click.Context, _: click.Parameter, incomplete: str) 
     return [name for name in sorted(config.servers) if name.startswith(incomplete)]
 
 
-def server_option(*, looks: bool = False) -> Callable[[Command], Command]:
+def server_option(*, looks: bool = False) -> Callable[[_Command], _Command]:
     """`looks`: at all servers, unless it is given."""
     default = "all of them" if looks else "the only one"
     return click.option(

@@ -11,14 +11,14 @@ from tests.tidy import tree
 OTHERS = {
     *("pyspark", "pandas", "dagster", "dagster_pyspark", "kazoo", "urllib3", "structlog"),
     *("starlette", "uvicorn", "prometheus_client", "pyarrow.parquet"),
-    *("asyncio", "ssl", "http.client"),
+    *("asyncio", "ssl", "http.client", "pydantic", "rich", "prompt_toolkit"),
 }
 ENGINE = {
     f"rmt_pipeline.{name}"
     for name in ("compute", "dagster", "exchange", "replica", "server", "store", "table")
 } | {"rmt_pipeline.zookeeper", "rmt_pipeline.sql.system.tables", "rmt_pipeline.processes"}
 LANGUAGE = {"rmt_pipeline.syntax", "rmt_pipeline.translate", "rmt_pipeline.types"}
-DATA = {"duckdb", "numpy", "pyarrow"}  # pydantic: typer loads it
+DATA = {"duckdb", "numpy", "pyarrow"}
 
 NOT_FOR = {
     ("--help",): OTHERS | ENGINE | LANGUAGE | DATA,

@@ -345,9 +345,7 @@ def test_a_replica_that_the_catalog_forgot_is_attached_with_its_rows(session):
 def test_a_table_without_its_server_is_made_and_says_that_it_is_read_only(config, monkeypatch):
     monkeypatch.setattr(session_tables, "ACTIVE_WAIT_S", 0.2)
     data = Path(config.server("r1").data).with_name("r3")
-    servers = {"r3": config.server("r1").model_copy(update={"data": data})}
-    lonely = config.model_copy(update={"servers": servers})
-    lonely.servers["r3"]._name = "r3"
+    lonely = replace(config, servers={"r3": replace(config.server("r1"), name="r3", data=data)})
     with Session.open(lonely, "r3") as session:
         text = "ENGINE = ReplicatedMergeTree('/lonely', 'r3') ORDER BY a"
         made = session.execute(f"CREATE TABLE alone (a Int8) {text}")

@@ -22,7 +22,6 @@ from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.statements.split import Piece, split
 
 FAILED = 1
-INTERRUPTED = 130  # as a shell says it
 
 
 def run(  # noqa: PLR0917  as `rmt sql` takes them
@@ -59,8 +58,6 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
         # The reader of our answers has seen enough. Python would complain again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
