@@ -12,14 +12,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rmt_pipeline.protocol.errors import (
     Corruption,
     MissingPart,
-    NotImplementedStatement,
     OutcomeUnknown,
     ReplicaDropped,
     ReplicaRetired,
@@ -28,21 +27,23 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.inserts import ids as block_ids
+from rmt_pipeline.protocol.inserts.quorum import Quorum
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest, optimize
 from rmt_pipeline.replica.insert.insert import Insertion, blocks_together
 from rmt_pipeline.replica.insert.pipeline import InsertPipeline
+from rmt_pipeline.replica.insert.quorum import QuorumWait
 from rmt_pipeline.replica.insert.result import (
     InsertIdentity,
     InsertInPart,
     InsertResult,
     OtherRows,
+    QuorumNotReached,
     identity_of,
     retryable,
 )
@@ -50,7 +51,12 @@ from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
-from rmt_pipeline.replica.readable import absent_error, readable_parts
+from rmt_pipeline.replica.readable import (
+    ReplicaIsNotInQuorum,
+    absent_error,
+    readable_parts,
+    sequential_parts,
+)
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
@@ -60,7 +66,7 @@ from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.system import Clock, EventWaker, IdSource
+from rmt_pipeline.system import Clock, EventWaker, IdSource, Waker
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 if TYPE_CHECKING:
@@ -109,6 +115,7 @@ class Table:
         current: Callable[[], TableDefinition] | None = None,
         clock: Clock,
         ids: IdSource,
+        new_waker: Callable[[], Waker] = EventWaker,
     ) -> None:
         """`replica` gives a Replica with a living session, `reader` one for who would rather read
         what was known last than wait long for it, `current` the definition as ALTERs have
@@ -121,6 +128,7 @@ class Table:
         self._reader = reader or replica
         self._clock = clock
         self._ids = ids
+        self._new_waker = new_waker
 
     @property
     def definition(self) -> TableDefinition:
@@ -140,6 +148,7 @@ class Table:
         *,
         columns: Sequence[str] | None = None,
         token: str = "",
+        quorum: int | Literal["auto"] | None = None,
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
     ) -> InsertResult:
@@ -148,14 +157,21 @@ class Table:
 
         `data`: pyarrow Table, RecordBatch(Reader) or Dataset, pandas DataFrame, list of dicts, or a
         `compute.inputs` file. `token` names the insert; without one, the same rows are the same
-        insert. Raises BadValue and other UserErrors (nothing was inserted), OutcomeUnknown when
-        ZooKeeper was away for all retries (retry with the same data or token: it is safe).
+        insert. `quorum`: so many replicas have the rows when it is answered, or the majority
+        (instead of the setting `insert_quorum`).
+
+        Raises BadValue and other UserErrors (nothing was inserted), TooFewLiveReplicas and
+        UnsatisfiedQuorum among them; OutcomeUnknown when ZooKeeper was away for all retries, or
+        the quorum was not reached in time (retry with the same data or token: it is safe);
+        QuorumFailed when the rows were there and are no more.
         """
         from rmt_pipeline.compute.inputs.conform import conform  # noqa: PLC0415
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
 
         query = _query_settings(settings)
-        _require_supported(query)
+        if quorum is not None:
+            query = replace(query, insert_quorum=str(quorum))
+        Quorum.of(query)  # nonsense is an error before anything is staged
         token = token or query.insert_deduplication_token
         definition = self.definition
         tables = conform(
@@ -187,6 +203,7 @@ class Table:
         frame: Any,
         *,
         token: str = "",
+        quorum: int | Literal["auto"] | None = None,
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
     ) -> InsertResult:
@@ -195,7 +212,9 @@ class Table:
         """
         from rmt_pipeline.compute.insert.spark import stage_dataframe  # noqa: PLC0415  start-up
 
-        return self._insert_tasks(partial(stage_dataframe, frame), token, settings, run_id)
+        return self._insert_tasks(
+            partial(stage_dataframe, frame), token, quorum, settings, run_id
+        )
 
     def insert_parquet(
         self,
@@ -203,6 +222,7 @@ class Table:
         files: Sequence[str],
         *,
         token: str = "",
+        quorum: int | Literal["auto"] | None = None,
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
     ) -> InsertResult:
@@ -213,13 +233,14 @@ class Table:
         from rmt_pipeline.compute.insert.spark import stage_parquet  # noqa: PLC0415  start-up
 
         return self._insert_tasks(
-            partial(stage_parquet, session, files), token, settings, run_id
+            partial(stage_parquet, session, files), token, quorum, settings, run_id
         )
 
     def _insert_tasks(
         self,
         stage: Callable[["StagePlan"], list[StagedPart]],
         token: str,
+        quorum: int | Literal["auto"] | None,
         settings: Mapping[str, Any] | QuerySettings | None,
         run_id: str,
     ) -> InsertResult:
@@ -228,7 +249,9 @@ class Table:
         )
 
         query = _query_settings(settings)
-        _require_supported(query)
+        if quorum is not None:
+            query = replace(query, insert_quorum=str(quorum))
+        Quorum.of(query)  # nonsense is an error before anything is staged
         token = token or query.insert_deduplication_token
         throttle_insert(self._replica(), query)
         plan = StagePlan(
@@ -261,8 +284,12 @@ class Table:
             replica = self._replica()
             window = replica.settings.replicated_deduplication_window
             identity = identity_of(staged, token, query, window)
-            staged = self._joined(staged, identity, query, replica)
-            insertion = Insertion.of(staged, identity, replica=replica, run_id=run_id)
+            asked = Quorum.of(query)
+            waits = None if asked is None else QuorumWait(asked, self._new_waker())
+            staged = self._joined(staged, identity, query, replica, waits)
+            insertion = Insertion.of(
+                staged, identity, replica=replica, run_id=run_id, waits=waits
+            )
         except BaseException:
             for part in staged:
                 self.store.discard(part)
@@ -287,6 +314,7 @@ class Table:
         identity: InsertIdentity,
         query: QuerySettings,
         replica: Replica,
+        waits: QuorumWait | None,
     ) -> Sequence[StagedPart]:
         """A partition in more blocks than one commit takes is made of fewer, larger ones: so many
         tasks of Spark had rows of it, or so small were the blocks that were asked for.
@@ -296,7 +324,7 @@ class Table:
             return staged
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
 
-        together = blocks_together(replica, staged[0], identity)
+        together = blocks_together(replica, staged[0], identity, waits)
         return blocks.joined(staged, together, self.store, self.definition, query)
 
     def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
@@ -317,6 +345,12 @@ class Table:
         raise AssertionError("the loop above returns or raises")
 
     def _give_up(self, insertion: Insertion, error: RmtError, query: QuerySettings) -> RmtError:
+        if insertion.is_waiting and not insertion.is_pending:
+            return QuorumNotReached(
+                f"{self.definition.full_name}: the rows are in the table; whether on as many "
+                f"replicas as insert_quorum wants is not known ({error}). Insert the same data "
+                "again (or with the same token): nothing is inserted twice, and it is waited for"
+            )
         if not insertion.is_pending:
             return error
         return OutcomeUnknown(
@@ -356,17 +390,20 @@ class Table:
         deadline_s = self._clock.monotonic_s() + query.broken_parts_wait_ms / 1000
         rounds_left = SNAPSHOT_ROUNDS_MAX
         told: Corruption | None = None
+        read = sequential_parts if query.select_sequential_consistency else readable_parts
         while True:
             pinned.close()  # what was pinned in vain
             try:
                 replica = self._reader()
-                found = readable_parts(replica)
-            except ReplicaDropped:
+                found = read(replica)
+            except (ReplicaDropped, ReplicaIsNotInQuorum):
                 raise
             except (Unavailable, ReplicaRetired) as error:
                 if isinstance(error, ReplicaRetired) and rounds_left:
                     rounds_left -= 1
                     continue  # with a new session, if there is one to be had
+                if query.select_sequential_consistency:
+                    raise  # what was there last is not what this reader asked for
                 return self._seen_last(pinned, query, error)
             try:
                 pinned.enter_context(self.store.pin(found.active))
@@ -637,18 +674,3 @@ def _query_settings(settings: Mapping[str, Any] | QuerySettings | None) -> Query
     if isinstance(settings, QuerySettings):
         return settings
     return QuerySettings.of(settings or {})
-
-
-def _require_supported(query: QuerySettings) -> None:
-    """What this version does not have is refused, not ignored. Raises NotImplementedStatement
-    naming the setting; BadSetting for a quorum of nonsense.
-    """
-    quorum = query.insert_quorum
-    if quorum != "auto" and not (quorum.isascii() and quorum.isdigit()):
-        raise BadSetting(f"insert_quorum = {quorum!r} is neither a number of replicas nor auto")
-    if quorum == "auto" or int(quorum) > 1:  # of one: whoever inserts has the parts
-        raise NotImplementedStatement(
-            f"insert_quorum = {quorum} is not supported yet: an insert is answered when this "
-            "replica has it, and the others fetch it. Set insert_quorum to 0 and, to wait for "
-            "another replica, use SYSTEM SYNC REPLICA there; nothing was inserted"
-        )

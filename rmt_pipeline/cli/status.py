@@ -16,6 +16,7 @@ from rmt_pipeline.exchange.control import reload_tables
 from rmt_pipeline.exchange.secret import exchange_secret
 from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.outlook import QueueStatus, queue_status
 from rmt_pipeline.table import Table
@@ -109,6 +110,7 @@ def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
         now_s = replica.clock.now_s()
         for line in _queue_lines(queue_status(replica), now_s):
             yield f"  {line}"
+        yield from _quorum_lines(replica)
         names = active_parts(replica.keeper, replica.paths)
         yield f"  parts: {len(PartSet(names))} active, {len(names)} in all"
     except RmtError as error:
@@ -153,6 +155,16 @@ def _replicas_words(replica: Replica) -> str:
     ]
     words = f"{len(states) - len(missing)} of {len(states)} active"
     return f"{words}; not active: {', '.join(missing)}" if missing else words
+
+
+def _quorum_lines(replica: Replica) -> Iterator[str]:
+    """Inserts that wait until more replicas have their rows, if there are any."""
+    waiting = sorted(read_quorums(replica).entries(), key=lambda entry: entry.part)
+    if waiting:
+        yield f"  quorum: {len(waiting)} parts wait for it"
+    for one in waiting[:REASONS_MAX]:
+        on = ", ".join(one.replicas)
+        yield f"    {one.part} is on {on}: {len(one.replicas)} of {one.required} replicas"
 
 
 def _log_words(replica: Replica) -> str:

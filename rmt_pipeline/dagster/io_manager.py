@@ -1,8 +1,9 @@
 """The IO manager: what an asset returns is inserted into its table, what it asks for is read.
 
 A table is named as its asset: `orders` is `default.orders`, `sales/orders` is `sales.orders`; the
-asset's metadata `rmt/table` says otherwise. Each partition is one insert whose token is made of the
-asset, the partition and the rows: a retry, a re-run and an overlapping backfill insert it once.
+asset's metadata `rmt/table` says otherwise, and `rmt/quorum` on how many hosts its rows are when it
+is materialized. Each partition is one insert whose token is made of the asset, the partition and
+the rows: a retry, a re-run and an overlapping backfill insert it once.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.protocol.errors import UnknownType, UserError
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
@@ -26,6 +28,7 @@ from rmt_pipeline.table import Table
 from rmt_pipeline.types.escapes import quote_name, quote_text
 
 TABLE_METADATA = "rmt/table"
+QUORUM_METADATA = "rmt/quorum"
 PARTITION_METADATA = "partition_expr"
 """As Dagster's other IO managers for databases call it."""
 
@@ -45,6 +48,11 @@ class RmtIOManager(dg.ConfigurableIOManager):
 
     server: str = Field(description="The server that takes and gives the rows.")
     config_path: str = Field(default="", description="As that of the engine resource.")
+    quorum: str = Field(
+        default="0",
+        description="Replicas that have an asset's rows when it is materialized, or auto: the "
+        "majority. An asset's metadata rmt/quorum says it for that asset.",
+    )
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Raises UnknownTable; UserError when the object is none that can be stored; what
@@ -54,8 +62,10 @@ class RmtIOManager(dg.ConfigurableIOManager):
             return
         with self._opened() as server:
             table = table_named(server, _table_name(context))
+            quorum = str((context.definition_metadata or {}).get(QUORUM_METADATA, self.quorum))
+            settings = QuerySettings.of({"insert_quorum": quorum})
             results = [
-                _insert(context, table, partition, rows)
+                _insert(context, table, partition, rows, settings)
                 for partition, rows in _by_partition(context, obj)
             ]
             done = [part for result in results for part in inserted(table, result)]
@@ -116,7 +126,13 @@ def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[str, An
     return [(key, obj[key]) for key in keys if key in obj]
 
 
-def _insert(context: dg.OutputContext, table: Table, partition: str, rows: Any) -> InsertResult:
+def _insert(
+    context: dg.OutputContext,
+    table: Table,
+    partition: str,
+    rows: Any,
+    settings: QuerySettings,
+) -> InsertResult:
     """The token is made of the asset, the partition and the rows. Those of a Spark DataFrame are
     seen by its tasks only: then of the run instead, which for a retry is the one that it retries.
     """
@@ -124,9 +140,10 @@ def _insert(context: dg.OutputContext, table: Table, partition: str, rows: Any) 
     what = f"{context.asset_key.to_user_string()}/{partition}"
     if _is_spark(rows):
         token = f"{what}/run/{run.root_run_id or run.run_id}"
-        return table.insert_spark(rows, token=token, run_id=run.run_id)
+        return table.insert_spark(rows, token=token, settings=settings, run_id=run.run_id)
     arrow = _arrow(rows)
-    return table.insert(arrow, token=f"{what}/{_digest(arrow)}", run_id=run.run_id)
+    token = f"{what}/{_digest(arrow)}"
+    return table.insert(arrow, token=token, settings=settings, run_id=run.run_id)
 
 
 def _is_spark(rows: Any) -> bool:

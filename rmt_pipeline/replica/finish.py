@@ -1,18 +1,46 @@
 """Queue entries that need no work any more: their part is here already (spec §5.1.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.log.entry import GetPart, LogEntry
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.quorum import awaited_parts, count_us, has_failed
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
 
 
-def finish_entries(replica: Replica, nodes: Sequence[str]) -> None:
-    """Delete them. Somebody else may have done it to some: then one by one.
+def finish_entries(replica: Replica, entries: Mapping[str, LogEntry]) -> None:
+    """Delete these queue nodes. Somebody else may have done it to some: then one by one.
 
     Raises OutcomeUnknown, ReplicaRetired: the entries that are left are found again.
     """
+    awaited = {node: part for node, entry in entries.items() for part in awaited_parts(entry)}
+    _finish(replica, [node for node in entries if node not in awaited])
+    if awaited and not count_us(replica, frozenset(awaited.values())).ops:
+        _finish(replica, list(awaited))  # mostly our own inserts, for which we count already
+        return
+    for node, part in awaited.items():
+        _finish_awaited(replica, node, part)
+
+
+def finish_failed(replica: Replica, nowhere: Mapping[str, LogEntry]) -> frozenset[str]:
+    """Entries whose part nobody who is active can give: those that somebody waits for are given up,
+    for they are to be got no more. Their nodes. Raises as `finish_entries`.
+    """
+    wanted = {node: one.part for node, one in nowhere.items() if isinstance(one, GetPart)}
+    awaiting = awaiting_quorum(replica.keeper, replica.table) if wanted else frozenset()
+    failed = [
+        node for node, part in wanted.items() if part in awaiting and has_failed(replica, part)
+    ]
+    _finish(replica, failed)
+    return frozenset(failed)
+
+
+def _finish(replica: Replica, nodes: Sequence[str]) -> None:
     paths, keeper = replica.paths, replica.keeper
     for start in range(0, len(nodes), limits.MULTI_OPS_MAX):
         batch = nodes[start : start + limits.MULTI_OPS_MAX]
@@ -23,3 +51,16 @@ def finish_entries(replica: Replica, nodes: Sequence[str]) -> None:
             for result in keeper.multi_many(multis):
                 if isinstance(result, Exception) and not isinstance(result, Refused):
                     raise result from None
+
+
+def _finish_awaited(replica: Replica, node: str, part: PartName) -> None:
+    """Somebody waits until this replica has the part. It has, in a larger one."""
+    for _ in range(limits.PUBLISH_ROUNDS_MAX):
+        counted = count_us(replica, [part])
+        with suppress(Refused):  # others count themselves at the same time
+            replica.keeper.multi(
+                [*transactions.finish_entry(replica.paths, node), *counted.ops]
+            )
+            return
+        if replica.keeper.exists(replica.paths.queue_entry(node)) is None:
+            return

@@ -1,23 +1,20 @@
 """A staged part becomes this replica's: disk first, then one multi with its queue entry (§5.4)."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, Corruption, OutcomeUnknown
+from rmt_pipeline.protocol.errors import Conflict, Corruption
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.answered import answered
+from rmt_pipeline.replica.quorum import count_us
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
-
-ANSWER_PAUSES_S = (0.05, 0.2, 0.8)
-"""Between tries of a write without an answer. While there is no connection each of them takes as
-long as a session may live without one.
-"""
+from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
 
 _NOT_IDENTICAL: dict[layout.StageKind, layout.DetachReason] = {
     "merge": "merge-not-byte-identical",
@@ -61,11 +58,18 @@ class Published:
 
 
 def publish(
-    replica: Replica, node: str, part: PartName, staged: StagedPart, *, is_theirs: bool = False
+    replica: Replica,
+    node: str,
+    part: PartName,
+    staged: StagedPart,
+    *,
+    is_theirs: bool = False,
+    awaited: Collection[PartName] = (),
 ) -> Published:
     """Make `staged` this replica's `part`, finishing the claimed queue entry `node`.
 
-    `is_theirs`: it was compared with what another replica has published already.
+    `is_theirs`: it was compared with what another replica has published already. `awaited`: parts
+    in it that may be waiting for a quorum, which counts us then.
 
     A publication without an answer is said again: deleting the entry, the two exclude each other.
     So the second one is refused when the first one landed, and else the first one never will.
@@ -77,16 +81,23 @@ def publish(
     done = Published(part, staged.manifest.rows, staged.manifest.bytes_on_disk)
     for _ in range(limits.PUBLISH_ROUNDS_MAX):
         nobody_has = [] if is_theirs else _compare_with_others(replica, part, header, staged)
+        counted = count_us(replica, awaited)
+        if counted.failed:
+            _discard(replica, staged)
+            raise _quorum_failed(replica, node, counted.failed)
         ops = transactions.publish_part(
-            paths, node, part, header.encode(), nobody_has=nobody_has
+            paths, node, part, header.encode(), nobody_has=nobody_has, counted=counted.ops
         )
         try:
             with _on_disk(replica, node, part, staged):
                 answered(replica, ops)
         except Refused as refused:
-            if refused.path in nobody_has and refused.kind is RefusalKind.NODE_EXISTS:
+            others_first = (
+                refused.path in nobody_has and refused.kind is RefusalKind.NODE_EXISTS
+            )
+            if others_first or counted.is_about(refused.path):
                 _take_back(replica, node, part, staged)
-                continue  # another replica published meanwhile: compare with it
+                continue  # another replica published meanwhile: compare with it, or count anew
             entry_gone = refused.path in (paths.queue_entry(node), paths.claim(node))
             if entry_gone and replica.keeper.exists(paths.part(part)) is not None:
                 return replace(done, is_claimed=True)
@@ -98,6 +109,16 @@ def publish(
     _discard(replica, staged)
     raise Conflict(
         f"{replica}: others published {part} {limits.PUBLISH_ROUNDS_MAX} times while we tried"
+    )
+
+
+def _quorum_failed(replica: Replica, node: str, failed: Collection[PartName]) -> EntryGone:
+    """What nobody shall have any more needs no entry."""
+    with suppress(Refused):
+        replica.keeper.multi(transactions.finish_entry(replica.paths, node))
+    names = ", ".join(map(str, sorted(failed)))
+    return EntryGone(
+        f"{replica}: the quorum of {names} failed: it is not in the table any more"
     )
 
 
@@ -191,19 +212,6 @@ def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[b
         if not as_good:
             pinned.close()
         yield as_good
-
-
-def answered(replica: Replica, ops: Sequence[Op]) -> list[str]:
-    """Say it until there is an answer: only what may be said twice. What a session sends is carried
-    out in its order, so an answer decides also what was sent before. Raises OutcomeUnknown after
-    the last of the pauses.
-    """
-    for pause_s in ANSWER_PAUSES_S:
-        try:
-            return replica.keeper.multi(ops)
-        except OutcomeUnknown:
-            replica.clock.sleep_s(pause_s)
-    return replica.keeper.multi(ops)
 
 
 def _throw_away(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.publish import Published, answered, publish
+from rmt_pipeline.replica.answered import answered
+from rmt_pipeline.replica.publish import Published, publish
+from rmt_pipeline.replica.quorum import count_us
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
@@ -23,12 +25,13 @@ from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A staged part for the claimed queue entry `node`. `is_theirs`: as for `publish`."""
+    """A staged part for the claimed queue entry `node`; the rest is as for `publish`."""
 
     node: str
     part: PartName
     staged: StagedPart
     is_theirs: bool = False
+    awaited: tuple[PartName, ...] = ()
 
 
 def publish_batch(
@@ -50,7 +53,12 @@ def publish_batch(
             continue
         try:
             published = publish(
-                replica, one.node, one.part, one.staged, is_theirs=one.is_theirs
+                replica,
+                one.node,
+                one.part,
+                one.staged,
+                is_theirs=one.is_theirs,
+                awaited=one.awaited,
             )
         except ReplicaRetired:
             raise
@@ -106,13 +114,16 @@ def _publish_plain(
     """
     if len(plain) < 2:
         return False
+    counted = count_us(replica, [part for one in plain for part in one.awaited])
+    if counted.failed:
+        return False
     ops = [op for one in plain for op in _ops(replica, others, one)]
     try:
         replica.store.publish_all([(one.staged, one.part) for one in plain])
     except (RmtError, OSError):
         return False
     try:
-        answered(replica, ops)
+        answered(replica, [*ops, *counted.ops])
     except (Refused, OutcomeUnknown):
         return False
     return True

@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import MissingPart, Unavailable
 from rmt_pipeline.protocol.log.entry import DropPart, DropRange, virtual_parts
+from rmt_pipeline.protocol.nodes.formats import AddedParts
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.snapshot import active_parts, parts_now, queued_entries
+from rmt_pipeline.zookeeper.snapshot import (
+    active_parts,
+    awaiting_quorum,
+    parts_now,
+    queued_entries,
+)
 
 MARK_KEPT_S = 600.0  # longer than any answer of ZooKeeper to who gives a part up may take
 
@@ -54,6 +61,46 @@ def readable_parts(replica: Replica) -> ReadableParts:
         ]
     _forget_old_marks(replica, [part for part in marked if part not in absent])
     return ReadableParts(tuple(active), tuple(absent))
+
+
+class ReplicaIsNotInQuorum(Unavailable):
+    """Rows that reached their quorum are not here yet."""
+
+    code = "REPLICA_IS_NOT_IN_QUORUM"
+
+
+def sequential_parts(replica: Replica) -> ReadableParts:
+    """As `readable_parts`, of what every sequential reader sees from now on: all rows that reached
+    their quorum, and none that waits for it, or was inserted after the last that reached it
+    (spec §2.7). Raises ReplicaIsNotInQuorum.
+
+    What waits, or failed, is read before the parts: one of them that is not waiting by then has
+    reached its quorum. What reached it is read before the parts as well, so it should be among
+    them. A part that has both such rows and later ones is read: no part that waits is merged.
+    """
+    replica.keeper.sync(replica.table.root)
+    quorums = read_quorums(replica)
+    waiting = awaiting_quorum(replica.keeper, replica.table)
+    found = readable_parts(replica)
+    active = PartSet(found.active)
+    last = AddedParts() if quorums.last is None else quorums.last[0]
+    here = [*found.active, *found.absent]
+    for part in last.parts:
+        if not any(one.contains(part) for one in here):
+            raise ReplicaIsNotInQuorum(
+                f"{replica} does not have {part} yet, which reached its quorum: "
+                "select_sequential_consistency reads where it is. Try again, or on another server"
+            )
+    beyond = {part.partition: part.block_max for part in last.parts}
+    return ReadableParts(
+        tuple(
+            part
+            for part in active
+            if part not in waiting
+            and part.block_min <= beyond.get(part.partition, part.block_min)
+        ),
+        found.absent,
+    )
 
 
 def note_active(replica: Replica, noted: Holdings | None = None) -> Holdings | None:

@@ -217,6 +217,21 @@ class TablePaths:
     def quorum_parallel(self) -> str:
         return f"{self.root}/quorum/parallel"
 
+    def quorum_of(self, part: object) -> str:
+        """The node of a part that waits for its quorum beside others."""
+        return f"{self.root}/quorum/parallel/{part}"
+
+    @property
+    def quorum_last_part(self) -> str:
+        return f"{self.root}/quorum/last_part"
+
+    @property
+    def quorum_failed_parts(self) -> str:
+        return f"{self.root}/quorum/failed_parts"
+
+    def quorum_failed(self, part: object) -> str:
+        return f"{self.root}/quorum/failed_parts/{part}"
+
     @property
     def mutations(self) -> str:
         return f"{self.root}/mutations"

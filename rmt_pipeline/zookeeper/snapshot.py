@@ -12,6 +12,7 @@ from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
 from rmt_pipeline.protocol.mutations import FinishedMutations
+from rmt_pipeline.protocol.nodes.formats import QuorumStatus
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
@@ -271,6 +272,20 @@ def replica_states(keeper: Keeper, table: TablePaths) -> dict[str, str]:
         words += ["lost"] if lost is not None and lost[0] == b"1" else []
         states[name] = "active" if active is not None else ", ".join(words) or "inactive"
     return states
+
+
+def awaiting_quorum(keeper: Keeper, table: TablePaths) -> frozenset[PartName]:
+    """Parts that wait for their quorum, and those whose quorum failed.
+
+    The failed ones last: a part goes from the others to them in one multi. One that is in neither
+    has reached its quorum, and keeps it; or it never asked for one.
+    """
+    [status] = keeper.get_many([table.quorum_status])
+    listed = keeper.children_many([table.quorum_parallel, table.quorum_failed_parts])
+    found = {PartName.parse(name) for names in listed for name in names or ()}
+    return frozenset(
+        found.union(() if status is None else QuorumStatus.decode(status[0]).parts)
+    )
 
 
 def living_replicas(keeper: Keeper, table: TablePaths) -> dict[str, bool]:

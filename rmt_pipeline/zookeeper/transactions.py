@@ -56,13 +56,15 @@ def allocate_blocks(
     record_version: int | None,
     holder: str,
     is_lost_version: int,
+    is_alone: bool = False,
 ) -> Tagged:
     """A block number for every (partition id, block id or "") of one insert, or for none.
 
     `record_version` is that of the insert's record; None: it has none. `holder` finds the locks
     again when there is no answer: no other allocation has this name. Testing record and ids already
     here only saves work: the guarantee is that the commit writes them. The record comes first: when
-    there was another try, ids of blocks need not be looked at.
+    there was another try, ids of blocks need not be looked at. So it is with `is_alone`, that no
+    insert waits for its quorum: it comes last, for what is there already has no need of it.
     """
     steps = _may_insert(replica, is_lost_version)
     if insert_id and record_version is None:
@@ -75,6 +77,8 @@ def allocate_blocks(
             (ops, purpose, index)
             for ops, purpose in _allocation(table, partition, block_id, holder)
         ]
+    if is_alone:
+        steps.append((absent(table.quorum_status), Purpose.QUORUM, None))
     return _tagged(steps)
 
 
@@ -110,13 +114,16 @@ def create_partition(table: TablePaths, replica: ReplicaPaths, partition: str) -
 
 @dataclass(frozen=True, slots=True)
 class BlockCommit:
-    """One part of an insert: its lock, log entry, node and block id ("" without deduplication)."""
+    """One part of an insert: its lock, log entry, node and block id ("" without deduplication).
+    `quorum` is the node that stays until enough replicas have the part, if it has one of its own.
+    """
 
     part: PartName
     lock: str
     entry: bytes
     header: bytes
     block_id: str
+    quorum: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +145,25 @@ def commit_insert(
     change: RecordChange | None,
     *,
     is_lost_version: int,
+    quorum_status: bytes | None = None,
 ) -> Tagged:
     """Everything of one commit at once: for each part that it is in the log, that its number is no
-    longer in flight, that the same block is refused from now on, and that we have it; and what is
-    then in the table of the insert. Deleting the locks also fences: once they are gone, a copy of
-    this multi that is still under way can't land (spec §2.6, §16.2 I4). So does the version of the
-    record: of two tries that go on from one place only one does.
+    longer in flight, that the same block is refused from now on, that we have it, and that it waits
+    for a quorum; and what is then in the table of the insert. With `quorum_status` all parts wait
+    together, and no other insert does.
+
+    Deleting the locks also fences: once they are gone, a copy of this multi that is still under way
+    can't land (spec §2.6, §16.2 I4). So does the version of the record: of two tries that go on
+    from one place only one does.
     """
     steps = _may_insert(replica, is_lost_version)
     if change is not None:
         steps += _change_record(table, change)
     for index, block in enumerate(blocks):
         steps += [(ops, purpose, index) for ops, purpose in _commit(table, replica, block)]
+    if quorum_status is not None:
+        status = Create(table.quorum_status, quorum_status)
+        steps.append(([status], Purpose.QUORUM, None))
     return _tagged(steps)
 
 
@@ -182,6 +196,8 @@ def _commit(
         node = Create(table.block(block.block_id), str(block.part).encode())
         steps.append(([node], Purpose.BLOCK_ID))
     steps.append(([Create(replica.part(block.part), block.header)], Purpose.PART))
+    if block.quorum is not None:
+        steps.append(([Create(table.quorum_of(block.part), block.quorum)], Purpose.QUORUM))
     return steps
 
 
@@ -266,8 +282,9 @@ def publish_part(
     header: bytes,
     *,
     nobody_has: Sequence[str],
+    counted: Sequence[Op] = (),
 ) -> list[Op]:
-    """We have `part`, and its queue entry and claim are gone.
+    """We have `part`, and its queue entry and claim are gone; and who waits for a quorum counts us.
 
     `nobody_has` are part nodes of the other replicas that were absent when nobody had the part:
     asserting it keeps two replicas from publishing different bytes under one name (spec §5.4).
@@ -278,6 +295,7 @@ def publish_part(
         Delete(replica.claim(node)),
         *(op for path in nobody_has for op in absent(path)),
         Create(replica.part(part), header),
+        *counted,
     ]
 
 
@@ -483,8 +501,8 @@ def create_table(
         Create(table.replicas, f"last added replica: {replica_name}".encode()),
         Create(table.quorum),
         Create(table.quorum_parallel),
-        Create(f"{table.quorum}/last_part"),
-        Create(f"{table.quorum}/failed_parts"),
+        Create(table.quorum_last_part),
+        Create(table.quorum_failed_parts),
         Create(table.mutations),
         Create(table.alters),
         Create(table.alter_partition_version),

@@ -13,6 +13,7 @@ import pytest
 
 from rmt_pipeline.dagster import RmtIOManager, names
 from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -194,3 +195,17 @@ def test_a_type_that_is_not_loaded_is_named(io_manager: RmtIOManager) -> None:
 
     with dg.instance_for_test() as instance, pytest.raises(UserError, match="annotated as"):
         materialize(io_manager, [unpartitioned, downstream], instance)
+
+
+def test_a_materialization_can_mean_that_the_rows_are_on_two_hosts(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    """Here the table is on one: so it is refused, and nothing is stored."""
+
+    @dg.asset(name="stored", metadata={"rmt/quorum": 2})
+    def on_two_hosts() -> pa.Table:
+        return rows_of("2026-01-01")
+
+    with dg.instance_for_test() as instance, pytest.raises(TooFewLiveReplicas, match="wants 2"):
+        materialize(io_manager, [on_two_hosts], instance)
+    assert site.r1.table("stored").parts() == []

@@ -155,8 +155,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "predicate: a part that waits for its quorum",
         f"{PROTOCOL}/merges/predicate.py",
-        "if part == self.quorum_part or part in self.parallel_quorum_parts:",
-        "if part in self.parallel_quorum_parts:",
+        "        if part in self.awaiting_quorum:\n",
+        "        if False:\n",
         MERGES,
     ),
     LineMutant(
@@ -797,7 +797,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "drop: records of inserts stay",
-        f"{REPLICA}/partitions/forget.py",
+        f"{REPLICA}/forget.py",
         "    return [*_ids(replica, dropped), *_records(replica, dropped)]",
         "    return [*_ids(replica, dropped)]",
         f"{DROPS}::test_what_was_dropped_can_be_inserted_again_and_nothing_else",

@@ -78,7 +78,7 @@ def predicate_from(
                     locks = partition.committing()
                 case _:
                     virtual = partition.virtual(len(partition.log))
-    return MergePredicate(prev, locks, virtual, {}, None, 1), partition
+    return MergePredicate(prev, locks, virtual, {}, 1), partition
 
 
 def merges_across_a_block(predicate: MergePredicate, partition: Partition) -> bool:
@@ -270,7 +270,9 @@ def test_a_partition_at_rest_is_one_run_as_the_rules_say_part_by_part(
     predicate, _ = predicate_from(world)
     first = next(iter(predicate.virtual), None)
     predicate = replace(
-        predicate, mutations={"p": versions}, quorum_part=first if waits else None
+        predicate,
+        mutations={"p": versions},
+        awaiting_quorum=frozenset([first] if first is not None and waits else []),
     )
     found = mergeable_runs(predicate, predicate.virtual)
     slowly = part_by_part(predicate, predicate.virtual.in_partition("p"))
@@ -285,7 +287,6 @@ def test_a_partition_is_at_rest_only_when_nothing_is_on_its_way_into_it() -> Non
         committing={"p": frozenset()},
         virtual=parts.copy(),
         mutations={},
-        quorum_part=None,
         log_version=1,
     )
     assert calm.is_at_rest("p", parts)
@@ -298,8 +299,7 @@ def test_a_partition_is_at_rest_only_when_nothing_is_on_its_way_into_it() -> Non
         {"virtual": promised},
         {"prev_virtual": PartSet()},
         {"mutations": {"p": [1]}},
-        {"quorum_part": PartName("p", 0, 0, 0)},
-        {"parallel_quorum_parts": frozenset({PartName("p", 0, 0, 0)})},
+        {"awaiting_quorum": frozenset({PartName("p", 0, 0, 0)})},
     ):
         restless = replace(calm, **change)
         assert not restless.is_at_rest("p", parts)

@@ -19,7 +19,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.life.create import create_replica
-from rmt_pipeline.replica.life.start import start
+from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
@@ -105,6 +105,26 @@ class DirectPeers:
             yield request, staging.seal(manifest)
 
 
+@dataclass(slots=True)
+class Meanwhile:
+    """A waker for a world in which nothing happens but what the test says: at each wait the next of
+    `steps` is done; when there is none, the time passes.
+    """
+
+    clock: StillClock
+    steps: list[Callable[[], object]]
+
+    def wake(self) -> None:
+        pass
+
+    def wait_s(self, timeout_s: float) -> bool:
+        if self.steps:
+            self.steps.pop(0)()
+            return True
+        self.clock.sleep_s(timeout_s)
+        return False
+
+
 class Replicas:
     """Active replicas of one table, by name."""
 
@@ -115,6 +135,8 @@ class Replicas:
         define: Callable[[str], TableDefinition] = definition_of,
     ) -> None:
         self._define = define
+        self.meanwhile: list[Callable[[], object]] = []
+        """What others do while an insert waits, one at each wait."""
         self.clock = StillClock()
         self.zookeeper = FakeZooKeeper(self.clock)
         self._ids = CountedIds()
@@ -143,9 +165,10 @@ class Replicas:
         return Table(
             replica.definition,
             replica.store,
-            replica=lambda: replica,
+            replica=lambda: self[name],
             clock=self.clock,
             ids=self._ids,
+            new_waker=lambda: Meanwhile(self.clock, self.meanwhile),
         )
 
     def step(self, name: str, pool: Pool = "merge", *, merger: Merger | None = None) -> Step:
@@ -186,22 +209,36 @@ class Replicas:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def stop(self, name: str) -> None:
+        """Its server is killed: all that its session held is gone."""
+        self.zookeeper.expire(self[name].keeper.session_id)
+
+    def come_back(self, name: str) -> Started:
+        """What its server does when it starts again."""
+        self._replicas[name] = self._connected(name)
+        return self._begin(self[name])
+
     def _start(self, name: str) -> Replica:
-        definition = self._define(name)
-        keeper = self.zookeeper.connect()
-        create_replica(keeper, definition, name.encode())
-        replica = Replica(
-            definition=definition,
-            keeper=keeper,
+        replica = self._connected(name)
+        create_replica(replica.keeper, replica.definition, name.encode())
+        self._begin(replica)
+        return replica
+
+    def _connected(self, name: str) -> Replica:
+        return Replica(
+            definition=self._define(name),
+            keeper=self.zookeeper.connect(),
             store=self.stores[name],
             clock=self.clock,
             ids=self._ids,
             settings=TableSettings(),
             worker=f"test of {name}",
         )
-        address = ReplicaAddress(name, 9009, 9000, "default", "t")
-        start(replica, identity=name, incarnation="1", address=address)
-        return replica
+
+    @staticmethod
+    def _begin(replica: Replica) -> Started:
+        address = ReplicaAddress(replica.name, 9009, 9000, "default", "t")
+        return start(replica, identity=replica.name, incarnation="1", address=address)
 
 
 @contextmanager

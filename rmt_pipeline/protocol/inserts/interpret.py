@@ -108,6 +108,7 @@ AllocationOutcome = (
     | InsertMoved
     | PartitionMissing
     | NotActive
+    | QuorumBusy
     | TableGone
     | Unexpected
 )
@@ -143,6 +144,8 @@ def interpret_allocation(
             return InsertMoved()
         case "no node", Purpose.PARTITION, int(index):
             return PartitionMissing(index)
+        case "node exists", Purpose.QUORUM, _:
+            return QuorumBusy()
         case (
             ("no node" | "bad version"),
             (Purpose.IS_ACTIVE | Purpose.HOST | Purpose.NOT_LOST),

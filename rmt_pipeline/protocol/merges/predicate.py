@@ -18,7 +18,8 @@ class MergePredicate:
 
     1. `prev_virtual`: the virtual parts of its queue (parts and promises);
     2. `committing`: for each partition, the block numbers that are allocated and neither
-       committed nor given back; with it `quorum_part`, the part that waits for its quorum;
+       committed nor given back; with it `awaiting_quorum`, the parts that wait for their quorum,
+       or whose quorum failed: they may leave the table again;
     3. `log_version`, the data version of `/log`; then the log was pulled to its end, which gave
        `virtual` (fresh virtual parts) and `mutations` (for each partition, sorted versions).
 
@@ -48,9 +49,8 @@ class MergePredicate:
     committing: Mapping[str, frozenset[int]]
     virtual: PartSet
     mutations: Mapping[str, Sequence[int]]
-    quorum_part: PartName | None
     log_version: int
-    parallel_quorum_parts: frozenset[PartName] = frozenset()
+    awaiting_quorum: frozenset[PartName] = frozenset()
     _numbers: Mapping[str, Sequence[int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class MergePredicate:
 
     def may_merge_one(self, part: PartName) -> Refusal | None:
         """Whether `part` may be a source of a merge (or be mutated, or dropped) by itself."""
-        if part == self.quorum_part or part in self.parallel_quorum_parts:
+        if part in self.awaiting_quorum:
             return Refusal(f"{part} waits for its quorum")
         if self.prev_virtual.containing(part) is None:
             return Refusal(f"the log entry of {part} was not pulled yet")
@@ -93,14 +93,12 @@ class MergePredicate:
         that is there and will be there, and were so before; nothing is on its way into it, nothing
         was mutated and nothing waits for a quorum. Then nothing can be between two of them.
         """
-        waiting = [self.quorum_part] if self.quorum_part else []
         return (
             self._numbers.get(partition) == []
             and not self.mutations.get(partition)
             and active.is_same_in(partition, self.virtual)
             and active.is_same_in(partition, self.prev_virtual)
-            and all(one.partition != partition for one in waiting)
-            and all(one.partition != partition for one in self.parallel_quorum_parts)
+            and all(one.partition != partition for one in self.awaiting_quorum)
         )
 
     def merge_range(self, parts: Sequence[PartName]) -> Refusal | None:

@@ -7,7 +7,7 @@ The larger ones have modules of their own, and come out of here too.
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -66,30 +66,82 @@ class QuorumEntry:
     required: int
     replicas: tuple[str, ...]
 
+    @property
+    def is_reached(self) -> bool:
+        return len(self.replicas) >= self.required
+
+    def with_replica(self, name: str) -> Self:
+        """Counted once, however often it says so."""
+        if name in self.replicas:
+            return self
+        return replace(self, replicas=(*self.replicas, name))
+
     def encode(self) -> bytes:
+        return f"version: 1\n{self.text()}".encode()
+
+    def text(self) -> str:
+        """Without a version."""
         names = "".join(f"{escape(name)}\n" for name in self.replicas)
         return (
-            "version: 1\n"
             f"part_name: {self.part}\n"
             f"required_number_of_replicas: {self.required}\n"
             f"actual_number_of_replicas: {len(self.replicas)}\n"
             f"replicas:\n{names}"
-        ).encode()
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "quorum entry")
         reader.number("version: ", low=1, high=1)
+        entry = cls.read(reader)
+        reader.end()
+        return entry
+
+    @classmethod
+    def read(cls, reader: TextReader) -> Self:
+        """What `text` gives."""
         part = reader.field_as("part_name: ", PartName.parse)
         required = reader.number("required_number_of_replicas: ", high=COUNT_MAX)
         count = reader.number("actual_number_of_replicas: ", high=COUNT_MAX)
         reader.field("replicas:")
-        names = []
-        while not reader.at_end:
-            names.append(reader.parse(reader.line(), unescape))
-        if len(names) != count:
-            raise reader.corruption(f"{count} replicas announced, {len(names)} named")
+        names = [reader.parse(reader.line(), unescape) for _ in range(count)]
         return cls(part, required, tuple(names))
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStatus:
+    """The insert that waits for its quorum alone (`T/quorum/status`). Of one part its text is the
+    original's; there one block is committed at a time, and here all of an insert: several parts are
+    a version of ours.
+    """
+
+    entries: tuple[QuorumEntry, ...]
+
+    def __post_init__(self) -> None:
+        assert self.entries, "a status is of parts"
+
+    @property
+    def parts(self) -> tuple[PartName, ...]:
+        return tuple(entry.part for entry in self.entries)
+
+    @property
+    def is_reached(self) -> bool:
+        return all(entry.is_reached for entry in self.entries)
+
+    def encode(self) -> bytes:
+        if len(self.entries) == 1:
+            return self.entries[0].encode()
+        texts = "".join(entry.text() for entry in self.entries)
+        return f"version: 2\nparts: {len(self.entries)}\n{texts}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "quorum status")
+        version = reader.number("version: ", low=1, high=2)
+        count = 1 if version == 1 else reader.number("parts: ", low=2, high=COUNT_MAX)
+        entries = tuple(QuorumEntry.read(reader) for _ in range(count))
+        reader.end()
+        return cls(entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +161,10 @@ class AddedParts:
 
     def in_partition(self, partition: str) -> PartName | None:
         return next((part for part in self.parts if part.partition == partition), None)
+
+    def with_parts(self, parts: Iterable[PartName]) -> Self:
+        """These reached theirs now."""
+        return type(self).of([*self.parts, *sorted(parts)])
 
     def encode(self) -> bytes:
         lines = "".join(f"{part.partition}\t{part}\n" for part in self.parts)

@@ -113,6 +113,15 @@ class PartitionRows(NamedTuple):
             return dropped.is_drop_range and dropped.block_min == 0
         return dropped.block_min <= self.first and self.last <= dropped.block_max
 
+    def touches(self, dropped: PartName) -> bool:
+        """Whether some of it may have been in these blocks."""
+        return self.is_in(dropped) or (
+            self.partition == dropped.partition
+            and self.first != UNKNOWN_BLOCK
+            and self.first <= dropped.block_max
+            and dropped.block_min <= self.last
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class InsertRecord:
@@ -151,9 +160,9 @@ class InsertRecord:
     def partition_ids(self) -> tuple[str, ...]:
         return tuple(one.partition for one in self.partitions)
 
-    def without(self, dropped: Collection[PartName]) -> Self:
-        """What is left after a DROP of these blocks."""
-        return replace(self, partitions=_without(self.partitions, dropped))
+    def without(self, dropped: Collection[PartName], *, overlapping: bool = False) -> Self:
+        """What is left after a DROP of these blocks; `overlapping`: what had none of them."""
+        return replace(self, partitions=_without(self.partitions, dropped, overlapping))
 
     def encode(self) -> bytes:
         return (
@@ -203,9 +212,9 @@ class InsertBatch:
     def partition_ids(self) -> tuple[str, ...]:
         return tuple(one.partition for one in self.partitions)
 
-    def without(self, dropped: Collection[PartName]) -> Self:
+    def without(self, dropped: Collection[PartName], *, overlapping: bool = False) -> Self:
         """As the record's."""
-        return replace(self, partitions=_without(self.partitions, dropped))
+        return replace(self, partitions=_without(self.partitions, dropped, overlapping))
 
     def encode(self) -> bytes:
         lines = _partition_lines(self.partitions)
@@ -249,9 +258,13 @@ def _require_in_order(partitions: Sequence[PartitionRows]) -> None:
 
 
 def _without(
-    partitions: tuple[PartitionRows, ...], dropped: Collection[PartName]
+    partitions: tuple[PartitionRows, ...], dropped: Collection[PartName], overlapping: bool
 ) -> tuple[PartitionRows, ...]:
-    return tuple(row for row in partitions if not any(map(row.is_in, dropped)))
+    return tuple(
+        row
+        for row in partitions
+        if not any(map(row.touches if overlapping else row.is_in, dropped))
+    )
 
 
 def _parse_partition(line: str) -> PartitionRows:

@@ -36,7 +36,15 @@ class QuerySettings:
         "", "the insert's own name: same token, same insert, whatever the rows"
     )
     insert_quorum: str = setting(
-        "0", "replicas that must have the parts; below 2 is off, and here it must be"
+        "0",
+        "replicas that must have the rows before the insert is answered; below 2 is off, auto is "
+        "the majority",
+    )
+    insert_quorum_parallel: bool = setting(
+        default=True, description="several inserts may wait for their quorums at a time"
+    )
+    insert_quorum_timeout: int = setting(
+        600_000, "how long an insert waits for its quorum", "Milliseconds"
     )
     insert_keeper_max_retries: int = setting(20, "tries when ZooKeeper is away")
     insert_keeper_retry_initial_backoff_ms: int = setting(100, "first pause", "Milliseconds")
@@ -48,6 +56,10 @@ class QuerySettings:
     parts_to_throw_insert: int = setting(0, "instead of the table's; 0 is the table's")
 
     # --- reading
+    select_sequential_consistency: bool = setting(
+        default=False,
+        description="read all rows that reached their quorum, and none that waits for it",
+    )
     final: bool = setting(default=False, description="read every table as with FINAL")
     do_not_merge_across_partitions_select_final: bool = setting(
         default=False, description="FINAL merges the rows of each partition by themselves"

@@ -71,7 +71,7 @@ def apply_alter_metadata(replica: Replica, node: str, entry: AlterMetadata) -> N
     [read] = replica.keeper.get_many([replica.paths.metadata_version])
     applied = 0 if read is None else int(read[0] or b"0")
     if entry.alter_version < applied:  # a clone jumped over it
-        finish_entries(replica, [node])
+        finish_entries(replica, {node: entry})
         return
     take_up(replica, entry.metadata_text, entry.columns_text, entry.alter_version)
     try:

@@ -22,7 +22,6 @@ from rmt_pipeline.protocol.merges.selector import (
 )
 from rmt_pipeline.protocol.merges.ttl import TtlMerge, TtlPart, TtlSettings, select_ttl_merge
 from rmt_pipeline.protocol.mutations import Mutations
-from rmt_pipeline.protocol.nodes.formats import QuorumEntry
 from rmt_pipeline.protocol.parts.name import PartName, merged
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
@@ -35,7 +34,12 @@ from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Watch
-from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, committing_blocks, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import (
+    QueueSnapshot,
+    awaiting_quorum,
+    committing_blocks,
+    queue_snapshot,
+)
 
 RUNS_KNOWN_MORE = 100  # than twice what there is
 GAVE_UP = "the replica gave up a part, or was cloned, since it was looked at"
@@ -99,7 +103,7 @@ def merge_view(
     if partitions is None:
         partitions = before.parts.partitions()
     prev_virtual = view_of(before).virtual
-    quorum, *_ = keeper.get_many([replica.table.quorum_status])
+    awaiting = awaiting_quorum(keeper, replica.table)
     committing = committing_blocks(keeper, replica.table, list(partitions))
     mutations = load_mutations(replica)
     pulled = pull_log(replica, log_watch, afresh=True)
@@ -111,8 +115,8 @@ def merge_view(
         committing=committing,
         virtual=virtual,
         mutations=mutations.versions(),
-        quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
         log_version=pulled.log_version,
+        awaiting_quorum=awaiting,
     )
     return MergeView(
         predicate,

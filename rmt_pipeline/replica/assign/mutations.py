@@ -7,7 +7,6 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts, MutatePart
 from rmt_pipeline.protocol.mutations import Desired, Mutations
-from rmt_pipeline.protocol.nodes.formats import QuorumEntry
 from rmt_pipeline.protocol.parts.name import PartName, mutated
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.facts import slots_of
@@ -19,7 +18,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import Create, RefusalKind, Refused
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, queue_snapshot
 
 FAILING_NOT_COUNTED_MAX = 100
 
@@ -34,7 +33,7 @@ class _View:
     active: PartSet
     virtual: PartSet
     mutations: Mutations
-    quorum_part: PartName | None
+    awaiting_quorum: frozenset[PartName]
     log_version: int
     is_lost_version: int
     queued: float
@@ -87,7 +86,7 @@ def _look(replica: Replica) -> _View:
     have loaded every smaller one (spec §7.4).
     """
     keeper, memory = replica.keeper, replica.memory
-    quorum, *_ = keeper.get_many([replica.table.quorum_status])
+    awaiting = awaiting_quorum(keeper, replica.table)
     mutations = load_mutations(replica)
     pulled = pull_log(replica, afresh=True)
     snapshot = queue_snapshot(keeper, replica.paths, memory.queue)
@@ -103,7 +102,7 @@ def _look(replica: Replica) -> _View:
         active=snapshot.parts.current,
         virtual=view_of(snapshot).virtual,
         mutations=mutations,
-        quorum_part=QuorumEntry.decode(quorum[0]).part if quorum is not None else None,
+        awaiting_quorum=awaiting,
         log_version=pulled.log_version,
         is_lost_version=pulled.is_lost_version,
         queued=sum(slots.values()),
@@ -163,7 +162,7 @@ def _entries(replica: Replica, view: _View, room: float) -> Iterator[MutatePart]
             unfinished_alters=alters,
             in_one_entry_max=settings.replicated_max_mutations_in_one_entry,
         )
-        if not isinstance(desired, Desired) or part == view.quorum_part:
+        if not isinstance(desired, Desired) or part in view.awaiting_quorum:
             continue
         entry = MutatePart(
             create_time=create_time,

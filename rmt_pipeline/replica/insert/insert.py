@@ -12,7 +12,7 @@ commit without answer is settled by a write that excludes it, never by a read al
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, TableIsReadOnly
@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import AttachPart, GetPart, LogEntry
+from rmt_pipeline.protocol.nodes.formats import QuorumStatus
 from rmt_pipeline.protocol.nodes.records import (
     UNKNOWN_BLOCK,
     InsertRecord,
@@ -27,6 +28,7 @@ from rmt_pipeline.protocol.nodes.records import (
     partition_line,
 )
 from rmt_pipeline.protocol.parts.name import BLOCK_NUMBER_MAX, PartName
+from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
 from rmt_pipeline.replica.insert.record import InsertProgress, Known, progress, read_record
 from rmt_pipeline.replica.insert.result import (
     InsertCancelled,
@@ -92,6 +94,10 @@ class _Committing:
     keeper: Keeper
 
     @property
+    def parts(self) -> list[PartName]:
+        return [commit.part for _, commit in self.blocks]
+
+    @property
     def locks(self) -> list[str]:
         return [commit.lock for _, commit in self.blocks]
 
@@ -107,6 +113,8 @@ class Insertion:
     """As it is before anything of the insert is in."""
     _todo: dict[str, _Group]
     _rows_total: int
+    waits: QuorumWait | None = None
+    """None: for nobody."""
     _known: Known | None = None
     _committing: _Committing | None = None
     _parts: list[tuple[PartName, int]] = field(default_factory=list)
@@ -122,6 +130,7 @@ class Insertion:
         *,
         replica: Replica,
         run_id: str,
+        waits: "QuorumWait | None" = None,
     ) -> "Insertion":
         """`staged` in the order of the data. A block that is twice in one insert is kept once; one
         of which optimize_on_insert left no row is thrown away.
@@ -158,7 +167,7 @@ class Insertion:
             rows_in=0,
         )
         rows = sum(part.manifest.rows for part in staged)
-        return cls(identity, record, groups, rows, _duplicates=twice)
+        return cls(identity, record, groups, rows, waits, _duplicates=twice)
 
     @classmethod
     def attaching(
@@ -213,9 +222,21 @@ class Insertion:
         pending: `let_go` sees to these when there will be no other call.
         """
         self._settle(replica)
+        if self.waits is not None and not self._parts:
+            self.waits.require(replica)
+            if self.waits.required < 2:  # of all there are: whoever inserts has the parts
+                self.waits = None
         while self._todo:
+            if self.waits is not None and not self.waits.quorum.is_parallel:
+                self._wait(replica)
             self._commit_batch(replica, self._next_batch(replica))
+        self._wait(replica)
         return self._result()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether rows of it are in the table, and on how many replicas is not known yet."""
+        return self.waits is not None and self.waits.is_waiting
 
     def abandon(self, store: PartStore) -> None:
         """Throw away what was staged and not committed."""
@@ -234,6 +255,10 @@ class Insertion:
             strays = [Stray(lock) for lock in self._committing.locks]
             self._committing.keeper.strays.leave(strays)
 
+    def _wait(self, replica: Replica) -> None:
+        if self.waits is not None:
+            self.waits.wait(replica, self.identity.insert_id)
+
     # --- one batch ---
 
     def _next_batch(self, replica: Replica) -> list[_Group]:
@@ -243,7 +268,7 @@ class Insertion:
         batch: list[_Group] = []
         size = len(self.record.encode()) + limits.OP_BYTES_OVERHEAD
         for group in self._todo.values():
-            size += _group_bytes(replica, group)
+            size += _group_bytes(replica, group, self.waits)
             if batch and size > limits.INSERT_BYTES_MAX:
                 break
             batch.append(group)
@@ -268,6 +293,7 @@ class Insertion:
             [commit for _, commit in commits],
             None if step is None else step.change,
             is_lost_version=lost_version,
+            quorum_status=self._status(replica, commits),
         )
         sent = _Committing(commits, tuple(batch), step, replica.keeper)
         if blocks:  # without locks nothing could tell whether it landed, but the record itself
@@ -281,6 +307,15 @@ class Insertion:
         else:
             self._committing = sent
             self._committed()
+
+    def _status(
+        self, replica: Replica, commits: Sequence[tuple[_Block, BlockCommit]]
+    ) -> bytes | None:
+        """What the parts wait by together, when no other insert may wait beside."""
+        if self.waits is None or self.waits.quorum.is_parallel or not commits:
+            return None
+        entries = [self.waits.entry(commit.part, replica.name) for _, commit in commits]
+        return QuorumStatus(tuple(entries)).encode()
 
     def _progress(self, batch: Sequence[_Group], locks: Sequence[str]) -> InsertProgress:
         """`locks` are those of all blocks, in order."""
@@ -308,6 +343,7 @@ class Insertion:
             record_version=None if self._known is None else self._known.version,
             holder=holder,
             is_lost_version=_not_lost_version(replica),
+            is_alone=self.waits is not None and not self.waits.quorum.is_parallel,
         )
         strays = [
             Stray(replica.table.partition(partition), holder, is_parent=True)
@@ -340,6 +376,8 @@ class Insertion:
                 replica.memory.partitions.forget([partition])
             case meaning.NotActive():
                 raise _read_only(replica) from refused
+            case meaning.QuorumBusy():
+                raise unsatisfied(replica) from refused
             case meaning.TableGone() | meaning.Unexpected() | meaning.FindOut():
                 raise refused
 
@@ -359,12 +397,9 @@ class Insertion:
                     "partition took its block number; nothing was inserted by this commit. Insert "
                     "again if that is meant"
                 ) from refused
-            case (
-                meaning.QuorumBusy()
-                | meaning.TableGone()
-                | meaning.Unexpected()
-                | meaning.FindOut()
-            ):
+            case meaning.QuorumBusy():
+                raise unsatisfied(replica) from refused
+            case meaning.TableGone() | meaning.Unexpected() | meaning.FindOut():
                 raise refused
 
     # --- disk ---
@@ -375,7 +410,7 @@ class Insertion:
         """Give the parts the names of their numbers. The disk first: what is announced is there."""
         create_time = int(replica.clock.now_s())
         commits = [
-            (block, _commit_of(replica, block, lock, create_time))
+            (block, _commit_of(replica, block, lock, create_time, self.waits))
             for block, lock in zip(blocks, locks, strict=True)
         ]
         try:
@@ -401,6 +436,8 @@ class Insertion:
             (commit.part, block.staged.manifest.rows)
             for block, commit in self._committing.blocks
         ]
+        if self.waits is not None:
+            self.waits.began(self._committing.parts)
         for group in self._committing.groups:
             del self._todo[group.partition]
         if self._committing.progress is not None:
@@ -495,6 +532,8 @@ class Insertion:
                 "inserted. Insert the rows that it had; or others, under another token"
             )
         self._known = known
+        if self.waits is not None:
+            self.waits.found(map(Span.of_rows, known.lines))
         self._answer = known.record if known.record.is_whole else None
         there = [name for name in self._todo if name in known.partitions]
         if known.record.row_hash != self.record.row_hash:
@@ -523,6 +562,8 @@ class Insertion:
             there = PartName.try_parse(read[0].decode())
             if there is not None:
                 group.elsewhere += [there.block_min, there.block_max]
+                if self.waits is not None:
+                    self.waits.found([Span.of_part(there)])
             replica.store.discard(block.staged)
 
     def _ensure_partitions(self, replica: Replica, partitions: set[str]) -> None:
@@ -555,26 +596,34 @@ class Insertion:
         )
 
 
-def blocks_together(replica: Replica, part: StagedPart, identity: InsertIdentity) -> int:
+def blocks_together(
+    replica: Replica, part: StagedPart, identity: InsertIdentity, waits: QuorumWait | None
+) -> int:
     """How many blocks like this one fit into a multi. A partition must not have more."""
     block = _Block(part, block_id_of(part, identity, 0))
     of_record = limits.OP_BYTES_OVERHEAD * 4
-    return (limits.MULTI_BYTES_MAX - of_record) // _block_bytes(replica, block)
+    return (limits.MULTI_BYTES_MAX - of_record) // _block_bytes(replica, block, waits)
 
 
-def _group_bytes(replica: Replica, group: _Group) -> int:
-    blocks = sum(_block_bytes(replica, block) for block in group.blocks)
+def _group_bytes(replica: Replica, group: _Group, waits: QuorumWait | None) -> int:
+    blocks = sum(_block_bytes(replica, block, waits) for block in group.blocks)
     return len(partition_line(group.line([BLOCK_NUMBER_MAX, BLOCK_NUMBER_MAX]))) + blocks
 
 
-def _block_bytes(replica: Replica, block: _Block) -> int:
-    """What it takes of a packet, in the larger one of the two multis."""
+def _block_bytes(replica: Replica, block: _Block, waits: QuorumWait | None) -> int:
+    """What it takes of a packet, in the larger one of the two multis. What it waits for its quorum
+    by is counted as a node of its own, which is more than its share of a common one.
+    """
     lock = replica.table.lock(block.staged.manifest.partition_id, BLOCK_NUMBER_MAX)
-    commit = _commit_of(replica, block, lock, 0)
+    commit = _commit_of(replica, block, lock, 0, waits)
+    if waits is not None:
+        commit = replace(commit, quorum=waits.entry(commit.part, replica.name).encode())
     return transactions.insert_bytes(replica.table, replica.paths, commit, replica.new_holder())
 
 
-def _commit_of(replica: Replica, block: _Block, lock: str, create_time: int) -> BlockCommit:
+def _commit_of(
+    replica: Replica, block: _Block, lock: str, create_time: int, waits: "QuorumWait | None"
+) -> BlockCommit:
     manifest = block.staged.manifest
     number = sequence_number(lock)
     part = PartName(manifest.partition_id, number, number, 0)
@@ -582,6 +631,7 @@ def _commit_of(replica: Replica, block: _Block, lock: str, create_time: int) -> 
         create_time=create_time,
         source_replica=replica.name,
         block_id=block.block_id,
+        quorum=0 if waits is None else waits.required,
         part=part,
     )
     if block.checksum:
@@ -592,7 +642,10 @@ def _commit_of(replica: Replica, block: _Block, lock: str, create_time: int) -> 
             checksum=block.checksum,
         )
     header = manifest.header().encode()
-    return BlockCommit(part, lock, encode(entry), header, block.block_id)
+    quorum = None
+    if waits is not None and waits.quorum.is_parallel:
+        quorum = waits.entry(part, replica.name).encode()
+    return BlockCommit(part, lock, encode(entry), header, block.block_id, quorum)
 
 
 def _discard(store: PartStore, group: _Group) -> None:

@@ -29,11 +29,15 @@ from rmt_pipeline.zookeeper.transactions import RecordChange
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A record as it was read or written, with its version; `partitions` are in the table."""
+    """A record as it was read or written, with its version; `lines` are what is in the table."""
 
     record: InsertRecord
     version: int
-    partitions: frozenset[str]
+    lines: tuple[PartitionRows, ...]
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        return frozenset(line.partition for line in self.lines)
 
 
 def read_record(replica: Replica, insert_id: str) -> Known | None:
@@ -51,8 +55,8 @@ def read_record(replica: Replica, insert_id: str) -> Known | None:
         batches = keeper.get_many(paths)
         found = [InsertBatch.decode(batch[0]) for batch in batches if batch is not None]
         if len(found) == record.batches:
-            ids = {*record.partition_ids(), *(p for one in found for p in one.partition_ids())}
-            return Known(record, read[1].version, frozenset(ids))
+            of_batches = [line for one in found for line in one.partitions]
+            return Known(record, read[1].version, (*record.partitions, *of_batches))
     raise Conflict(f"{replica}: the record of insert {insert_id} keeps changing; try again")
 
 
@@ -92,8 +96,8 @@ def progress(
         batch = (record.batches, InsertBatch(lines).encode())
         record = replace(record, batches=record.batches + 1)
     version = None if known is None else known.version
-    ids = {one.partition for one in lines} | (set() if known is None else known.partitions)
+    there = () if known is None else known.lines
     return InsertProgress(
         RecordChange(insert_id, record.encode(), version, batch),
-        Known(record, 0 if version is None else version + 1, frozenset(ids)),
+        Known(record, 0 if version is None else version + 1, (*there, *lines)),
     )

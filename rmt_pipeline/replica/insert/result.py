@@ -38,6 +38,10 @@ class InsertInPart(OutcomeUnknown):
     code = "UNFINISHED"
 
 
+class QuorumNotReached(OutcomeUnknown):
+    """The rows are in the table; whether on as many replicas as was asked for is not known."""
+
+
 class Outcome(StrEnum):
     INSERTED = "inserted"
     DUPLICATE = "duplicate"
@@ -94,9 +98,10 @@ class InsertResult:
 
 def retryable(error: RmtError) -> bool:
     """Whether another `run`, perhaps with a new session, can succeed. Not without the bytes: a
-    clean-up has swept what was staged, because the clock of the host jumped.
+    clean-up has swept what was staged, because the clock of the host jumped. Nor when the time is
+    over in which others should have had the rows.
     """
-    return not isinstance(error, InsertCancelled | MissingPart)
+    return not isinstance(error, InsertCancelled | MissingPart | QuorumNotReached)
 
 
 def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str:

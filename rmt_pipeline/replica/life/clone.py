@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import (
     Check,
@@ -176,9 +177,10 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     wanted = [part for part in have if not any(drop.contains(part) for drop in ranges)]
     detached = _leave(replica, set(have) | exact, source, pointer)
     created = _created_times(replica, source, wanted)
+    awaited = {entry.part: entry.required for entry in read_quorums(replica).entries()}
     queue: list[bytes] = [
         *_metadata(replica, source),
-        *(encode(_get(part, created.get(part, 0))) for part in wanted),
+        *(encode(_get(part, created.get(part, 0), awaited.get(part, 0))) for part in wanted),
         *(data for data, entry in entries if not _is_get_of(entry, have)),
     ]
     _fill_queue(replica, source, queue)
@@ -290,9 +292,9 @@ def _created_times(
     }
 
 
-def _get(part: PartName, create_time: int) -> GetPart:
+def _get(part: PartName, create_time: int, quorum: int) -> GetPart:
     """An entry of our own: it has no source replica, because it never was in the log."""
-    return GetPart(create_time=create_time, source_replica="", part=part)
+    return GetPart(create_time=create_time, source_replica="", part=part, quorum=quorum)
 
 
 def _is_get_of(entry: LogEntry, have: PartSet) -> bool:

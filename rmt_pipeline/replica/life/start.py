@@ -1,6 +1,6 @@
 """The one way for a replica to begin, after a creation, a crash or a lost session (spec §11.4).
 
-    activate ──► clone if lost ──► compare disk and promises ──► open for work
+    failed quorums ──► activate ──► clone if lost ──► compare disk and promises ──► open for work
 
 Every step may be repeated. Whoever dies in between begins here again.
 """
@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.alter.apply import take_up
 from rmt_pipeline.replica.life.clone import Cloned, clone_if_lost, mark_lost_if_log_is_gone
 from rmt_pipeline.replica.life.create import check_structure
+from rmt_pipeline.replica.quorum import set_aside_failed
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import Recovered, recover_parts
 from rmt_pipeline.replica.upkeep.rewound import (
@@ -41,7 +42,9 @@ def start(
     """
     _check_exists(replica)
     require_log_as_seen(replica)
+    set_aside_failed(replica)  # before anybody asks us for one of them
     activate(replica, identity, incarnation, address)
+    set_aside_failed(replica)  # and what failed just before we were back: from now on none does
     mark_lost_if_log_is_gone(replica)
     try:
         cloned = clone_if_lost(replica)

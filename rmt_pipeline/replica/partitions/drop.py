@@ -33,8 +33,8 @@ from rmt_pipeline.protocol.log.entry import DropPart, DropRange
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import merge_view
+from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
-from rmt_pipeline.replica.partitions.forget import what_to_forget
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker

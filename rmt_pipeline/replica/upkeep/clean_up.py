@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.retention import (
     trim_log,
 )
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
+from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
 from rmt_pipeline.replica.upkeep.rewound import (
@@ -82,6 +83,7 @@ class CleanedUp:
     inserts_in_part: tuple[tuple[str, InsertRecord], ...] = ()
     attempts: int = 0
     mutations: int = 0
+    quorums: int = 0
     directories: tuple[str, ...] = ()
     kept: tuple[PartName, ...] = ()
     """Old parts that are not old any more: what covered them was given up since."""
@@ -95,6 +97,7 @@ class CleanedUp:
             "insert records": self.insert_ids,
             "notes of failures": self.attempts,
             "finished mutations": self.mutations,
+            "quorum nodes": self.quorums,
             "staging directories": len(self.directories),
         }
         removed = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
@@ -173,6 +176,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     insert_ids = _remove_inserts(replica, plan)
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
+    quorums = clean_quorums(replica)
     removed, pinned, kept = _remove_parts(replica, plan)
     detached, full = _set_aside(replica, plan.unexpected)
     _forget_dropped(replica)
@@ -187,6 +191,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         inserts_in_part=plan.inserts_in_part,
         attempts=attempts,
         mutations=mutations,
+        quorums=quorums,
         directories=tuple(
             replica.store.sweep(
                 keep=(),

@@ -31,8 +31,10 @@ from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
-from rmt_pipeline.replica.partitions.forget import forget
-from rmt_pipeline.replica.publish import EntryGone, answered
+from rmt_pipeline.replica.answered import answered
+from rmt_pipeline.replica.forget import forget
+from rmt_pipeline.replica.publish import EntryGone
+from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import idle_ones
 from rmt_pipeline.zookeeper.batches import cut, op_bytes
@@ -170,6 +172,7 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Dropped:
                 store.detach_copy(part, "", once=True)
     if found.parts or any(map(drop.part.contains, store.parts())):
         store.drops.note(drop.part)
+    forget_dropped_quorums(replica, drop.part)
     if drop.entry.source_replica == replica.name:
         forget(replica, [drop.part])
     return Dropped(found.active, rows, size_bytes)

@@ -57,11 +57,12 @@ from rmt_pipeline.replica.alter.apply import alters_first, unfinished_alters
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.fetch import PartSource, find_sources
-from rmt_pipeline.replica.finish import finish_entries
+from rmt_pipeline.replica.finish import finish_entries, finish_failed
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here, own_copies
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.publish_batch import Ready, publish_batch
+from rmt_pipeline.replica.quorum import awaited_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.replica.work.drop import DropHere, drop_here
@@ -206,7 +207,7 @@ class Executor:
         self._backoff.notice_kills(replica, view.entries)
         facts = self._facts(view)
         plan = plan_of_pool(view, facts, self._pool)
-        finish_entries(replica, [node for node, _ in plan.done])
+        finish_entries(replica, {node: view.entries[node] for node, _ in plan.done})
         now_s = clock.monotonic_s()
         ready = [
             (node, entry)
@@ -335,13 +336,15 @@ class Executor:
             if (peers := self._backoff.peers_failed(node))
         }
         sources = find_sources(self._replica, parts, failed) if parts else {}
+        nowhere = {
+            node: entry
+            for node, entry in wanted
+            if not isinstance(sources[_result(entry)], PartSource)
+        }
+        given_up = finish_failed(self._replica, nowhere)
+        wanted = [one for one in wanted if one[0] not in given_up]
         missing = why_missing(
-            self._replica,
-            (
-                _result(entry)
-                for _, entry in wanted
-                if not isinstance(sources[_result(entry)], PartSource)
-            ),
+            self._replica, (_result(nowhere[node]) for node in nowhere.keys() - given_up)
         )
         covers = False
         for node, entry in wanted:
@@ -590,7 +593,9 @@ class Executor:
                 f"{self._replica}: {task.part} arrived from {task.how.replica} with another "
                 f"{difference} than ZooKeeper has for it"
             )
-        return Ready(task.node, task.part, staged, is_theirs=expected is not None)
+        awaited = awaited_parts(task.entry)
+        is_theirs = expected is not None
+        return Ready(task.node, task.part, staged, is_theirs=is_theirs, awaited=awaited)
 
     def _arrived(
         self, batch: Batch, task: _Task, outcome: StagedPart | RmtError, seconds: float
@@ -599,7 +604,8 @@ class Executor:
         if isinstance(outcome, RmtError):
             return self._failed_task(batch, task, outcome)
         try:
-            published = publish(self._replica, task.node, task.part, outcome)
+            parts = awaited_parts(task.entry)
+            published = publish(self._replica, task.node, task.part, outcome, awaited=parts)
         except ReplicaRetired:
             raise
         except Exception as error:  # noqa: BLE001  of this part alone

@@ -30,20 +30,20 @@ class Waiting:
 class QueueStatus:
     """`ready`: entries that a worker of the pool could take now. All others are in `waiting`.
 
-    `done`: queue nodes whose part is here already. They need no worker, only `finish_entries`;
-    any pool does that, and they count as ready for the fetch pool.
+    `done`: entries, by queue node, whose part is here already. They need no worker, only
+    `finish_entries`; any pool does that, and they count as ready for the fetch pool.
     `oldest_s` is when the oldest entry was made, in seconds since the epoch; None without any.
     """
 
     ready: Mapping[Pool, int]
-    done: tuple[str, ...]
+    done: Mapping[str, LogEntry]
     waiting: tuple[Waiting, ...]
     oldest_s: int | None
 
     def without_done(self) -> Self:
         """How it is once the `done` entries are finished."""
         fetches = self.ready["fetch"] - len(self.done)
-        return replace(self, ready={**self.ready, "fetch": fetches}, done=())
+        return replace(self, ready={**self.ready, "fetch": fetches}, done={})
 
 
 def queue_status(replica: Replica, watch: Watch | None = None) -> QueueStatus:
@@ -63,7 +63,7 @@ def queue_status(replica: Replica, watch: Watch | None = None) -> QueueStatus:
         unfinished_alters=unfinished_alters(replica, view.entries),
     )
     plans = {pool: plan_of_pool(view, facts, pool) for pool in POOLS}
-    done = tuple(node for node, _ in plans["fetch"].done)
+    done = {node: view.entries[node] for node, _ in plans["fetch"].done}
     ready = {
         pool: sum(pool_of(entry) == pool for _, entry in plan.run)
         for pool, plan in plans.items()

@@ -26,6 +26,7 @@ from rmt_pipeline.protocol.queue.facts import Facts, Wait
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.alter.apply import structures_awaited, unfinished_alters
 from rmt_pipeline.replica.missing import why_missing
+from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.single_merge import merges_awaited
 from rmt_pipeline.sql.formats.rows import Columns
@@ -67,6 +68,7 @@ REPLICAS: Columns = (
     ("lost_part_count", "UInt64"),
     ("replica_is_active", "Map(String, UInt8)"),
     ("replica_state", "Map(String, String)"),  # why one is not: detached, lost (ours)
+    ("parts_awaiting_quorum", "Array(String)"),
 )
 
 
@@ -116,6 +118,7 @@ def _replica_row(replica: Replica, queue: "_Queue") -> tuple[object, ...]:
         lost,
         [(name, int(active)) for name, active in living.items()],
         list(states.items()),
+        [str(part) for part in sorted(read_quorums(replica).parts())],
     )
 
 

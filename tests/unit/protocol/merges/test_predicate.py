@@ -14,7 +14,6 @@ def predicate(
     virtual: str | None = None,
     mutations: dict[str, list[int]] | None = None,
     quorum: str = "",
-    parallel: str = "",
 ) -> MergePredicate:
     found = {"all": set[int]()} if committing is None else committing
     return MergePredicate(
@@ -22,9 +21,8 @@ def predicate(
         committing={name: frozenset(numbers) for name, numbers in found.items()},
         virtual=part_set(prev if virtual is None else virtual),
         mutations=mutations or {},
-        quorum_part=part(quorum) if quorum else None,
         log_version=1,
-        parallel_quorum_parts=frozenset(parts(parallel)),
+        awaiting_quorum=frozenset(parts(quorum)),
     )
 
 
@@ -106,7 +104,7 @@ def test_a_part_that_will_be_dropped_is_left_alone() -> None:
 def test_a_part_that_waits_for_its_quorum_is_left_alone() -> None:
     """P15, spec §16.2 I13."""
     assert two(predicate(quorum="1_1_0"), "0_0_0 1_1_0") == "all_1_1_0 waits for its quorum"
-    assert two(predicate(parallel="0_0_0"), "0_0_0 1_1_0") == "all_0_0_0 waits for its quorum"
+    assert two(predicate(quorum="0_0_0"), "0_0_0 1_1_0") == "all_0_0_0 waits for its quorum"
 
 
 def test_never_across_a_mutation() -> None:

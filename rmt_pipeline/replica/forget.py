@@ -18,12 +18,16 @@ from rmt_pipeline.zookeeper.keeper import Delete, Op, Refused, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 
-def what_to_forget(replica: Replica, dropped: Collection[PartName]) -> list[list[Op]]:
+def what_to_forget(
+    replica: Replica, dropped: Collection[PartName], *, overlapping: bool = False
+) -> list[list[Op]]:
     """The operations, those that belong together in one list; nothing when all is forgotten.
 
-    Whoever asks has seen to it that no number inside of the ranges is in flight any more.
+    Whoever asks has seen to it that no number inside of the ranges is in flight any more. With
+    `overlapping`, an insert has lost what it has in a partition also when only some of it was in
+    these blocks: the ids of its other blocks keep those from coming twice.
     """
-    return [*_ids(replica, dropped), *_records(replica, dropped)]
+    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping)]
 
 
 def forget(replica: Replica, dropped: Collection[PartName]) -> None:
@@ -69,7 +73,9 @@ def _is_of(text: str, dropped: Collection[PartName]) -> bool:
     )
 
 
-def _records(replica: Replica, dropped: Collection[PartName]) -> list[list[Op]]:
+def _records(
+    replica: Replica, dropped: Collection[PartName], overlapping: bool
+) -> list[list[Op]]:
     keeper, table = replica.keeper, replica.table
     ids = keeper.children(table.inserts)
     found: list[list[Op]] = []
@@ -79,8 +85,8 @@ def _records(replica: Replica, dropped: Collection[PartName]) -> list[list[Op]]:
         if read is not None:
             record = InsertRecord.decode(read[0])
             batches = _batches(replica, insert_id, record) if record.batches else []
-            left = record.without(dropped)
-            less = [batch.without(dropped) for batch in batches]
+            left = record.without(dropped, overlapping=overlapping)
+            less = [batch.without(dropped, overlapping=overlapping) for batch in batches]
             if (left, less) != (record, batches):
                 change = _Change(record, batches, left, less)
                 found.append(change.ops(table, insert_id, read[1].version))

@@ -1,0 +1,346 @@
+"""Parts of inserts that asked for a quorum: who counts, who gives up, who cleans up (spec §2.7).
+
+    committed here: a node names the part, and us ──► others publish it, and count themselves in the
+    same multi ──► as many as were asked for: the node goes, the insert is answered
+                     └──► no active replica has it: the quorum failed, and the part with it
+
+1. A node that is gone was reached, unless `failed_parts` names the part: the multi that fails a
+   quorum deletes the one and creates the other.
+2. Whoever publishes the part asserts the version of the node that he read. Whoever fails the quorum
+   deletes it in the version that he read before he looked for the part, and asserts that no active
+   replica has it and that nobody has become active since. So of the two only one happens.
+3. The one who inserted it may come back to a part whose quorum failed: before he works, and nobody
+   merged it meanwhile (`awaiting_quorum`), he sets it aside.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, UserError
+from rmt_pipeline.protocol.log.entry import AttachPart, GetPart, LogEntry
+from rmt_pipeline.protocol.nodes.formats import AddedParts, QuorumEntry, QuorumStatus
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.answered import answered
+from rmt_pipeline.replica.forget import what_to_forget
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, Refused, SetData, absent
+from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.snapshot import claims_and_parts
+
+FAILED_KEPT_S = 86_400.0  # then nobody waits any more who has not seen that it failed
+
+
+def awaited_parts(entry: LogEntry) -> tuple[PartName, ...]:
+    """The part of the entry, if somebody may be waiting until we have it."""
+    return (entry.part,) if isinstance(entry, GetPart | AttachPart) and entry.quorum else ()
+
+
+# --- what is under way ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Quorums:
+    """Nodes of parts that wait, as they were read, with their versions."""
+
+    table: TablePaths
+    status: tuple[QuorumStatus, int] | None
+    last: tuple[AddedParts, int] | None
+    beside: Mapping[PartName, tuple[QuorumEntry, int]]
+
+    def parts(self) -> frozenset[PartName]:
+        return frozenset(self.beside).union(() if self.status is None else self.status[0].parts)
+
+    def entries(self) -> tuple[QuorumEntry, ...]:
+        status = () if self.status is None else self.status[0].entries
+        return (*status, *(entry for entry, _ in self.beside.values()))
+
+    def changed(
+        self, change: Callable[[QuorumEntry], QuorumEntry | None], *, enough: int | None = None
+    ) -> list[Op]:
+        """The nodes as `change` makes their entries: None takes one out. What has reached its
+        quorum goes. With `enough`, so many are enough whatever was asked for.
+        """
+        ops: list[Op] = []
+        for part, (entry, version) in self.beside.items():
+            after, path = change(entry), self.table.quorum_of(part)
+            if after is None or _is_reached(after, enough):
+                ops.append(Delete(path, version))
+            elif after != entry:
+                ops.append(SetData(path, after.encode(), version))
+        return [*ops, *self._changed_status(change, enough)]
+
+    def _changed_status(
+        self, change: Callable[[QuorumEntry], QuorumEntry | None], enough: int | None
+    ) -> list[Op]:
+        if self.status is None:
+            return []
+        status, version = self.status
+        path = self.table.quorum_status
+        left = tuple(after for entry in status.entries if (after := change(entry)) is not None)
+        if not left:
+            return [Delete(path, version)]
+        if all(_is_reached(entry, enough) for entry in left):
+            return [Delete(path, version), *self._noted(left)]
+        return [SetData(path, QuorumStatus(left).encode(), version)] * (left != status.entries)
+
+    def _noted(self, entries: Iterable[QuorumEntry]) -> list[Op]:
+        """Up to here a sequential reader reads."""
+        if self.last is None:
+            return []
+        last, version = self.last
+        after = last.with_parts(entry.part for entry in entries)
+        return [SetData(self.table.quorum_last_part, after.encode(), version)]
+
+
+def _is_reached(entry: QuorumEntry, enough: int | None) -> bool:
+    required = entry.required if enough is None else min(entry.required, enough)
+    return len(entry.replicas) >= required
+
+
+def read_quorums(replica: Replica, parts: Collection[PartName] | None = None) -> Quorums:
+    """Of these parts, or of all. The status counts when it names one of them."""
+    keeper, table = replica.keeper, replica.table
+    if parts is None:
+        [names] = keeper.children_many([table.quorum_parallel])
+        beside = [PartName.parse(name) for name in names or ()]
+    else:
+        beside = sorted(parts)
+    status, last, *reads = keeper.get_many(
+        [table.quorum_status, table.quorum_last_part, *map(table.quorum_of, beside)]
+    )
+    found = None if status is None else (QuorumStatus.decode(status[0]), status[1].version)
+    if found is not None and parts is not None and set(found[0].parts).isdisjoint(parts):
+        found = None
+    return Quorums(
+        table,
+        found,
+        None if last is None else (AddedParts.decode(last[0]), last[1].version),
+        {
+            part: (QuorumEntry.decode(read[0]), read[1].version)
+            for part, read in zip(beside, reads, strict=True)
+            if read is not None
+        },
+    )
+
+
+# --- counting ourselves -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """`ops` belong into the multi by which this replica has the parts; `failed` are those that it
+    must not have.
+    """
+
+    ops: tuple[Op, ...] = ()
+    failed: frozenset[PartName] = frozenset()
+
+    def is_about(self, path: str) -> bool:
+        return any(op.path == path for op in self.ops)
+
+
+def count_us(replica: Replica, parts: Collection[PartName]) -> Counted:
+    """For parts that we are about to have. The failed ones are read after the nodes: what is in
+    neither was reached, for good.
+    """
+    if not parts:
+        return Counted()
+    quorums = read_quorums(replica, parts)
+
+    def with_us(entry: QuorumEntry) -> QuorumEntry:
+        return entry.with_replica(replica.name) if entry.part in parts else entry
+
+    return Counted(tuple(quorums.changed(with_us)), failed_of(replica, parts))
+
+
+def failed_of(replica: Replica, parts: Collection[PartName]) -> frozenset[PartName]:
+    wanted = sorted(parts)
+    stats = replica.keeper.exists_many([replica.table.quorum_failed(part) for part in wanted])
+    return frozenset(part for part, stat in zip(wanted, stats, strict=True) if stat is not None)
+
+
+# --- failing ----------------------------------------------------------------------------------
+
+
+def has_failed(replica: Replica, part: PartName) -> bool:
+    """Whether the quorum of a part that we can't get has failed: before, or now and by us, because
+    no active replica has the part (spec §5.2.3). Who inserted it is told, and may insert it again:
+    its ids are forgotten in the same multi.
+
+    Raises what is no answer.
+    """
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        if failed_of(replica, [part]):
+            return True
+        ops = _fail(replica, part)
+        if ops is None:
+            return False
+        with suppress(Refused):  # something moved: look again
+            answered(replica, ops)
+    return False
+
+
+def _fail(replica: Replica, part: PartName) -> list[Op] | None:
+    """None when nobody waits for the part, or an active replica has it or what contains it.
+
+    The node first, then who is active and what they have. The version of `/log` says that no drop
+    came since the ids were read; those of their parents, that no clean-up removed any: one that was
+    written again since then is of other rows.
+    """
+    keeper, table = replica.keeper, replica.table
+    quorums = read_quorums(replica, [part])
+    if part not in quorums.parts():
+        return None
+    names, replicas = keeper.children_stat(table.replicas)
+    peers = [table.replica(name) for name in names]
+    hosts = keeper.get_many([peer.host for peer in peers])
+    stats = keeper.exists_many([peer.is_active for peer in peers])
+    active = [peer for peer, stat in zip(peers, stats, strict=True) if stat is not None]
+    for listed in keeper.children_many([peer.parts for peer in active]):
+        if any(PartName.parse(name).contains(part) for name in listed or ()):
+            return None
+    guards = [table.log, table.blocks, table.inserts]
+    versions = [stat.version for stat in keeper.exists_many(guards) if stat is not None]
+    return [
+        Check(table.replicas, replicas.version),
+        *(
+            Check(peer.host, host[1].version)
+            for peer, host in zip(peers, hosts, strict=True)
+            if host is not None
+        ),
+        *(op for peer in active for op in absent(peer.part(part))),
+        *quorums.changed(lambda entry: None if entry.part == part else entry),
+        Create(table.quorum_failed(part)),
+        *(Check(path, version) for path, version in zip(guards, versions, strict=True)),
+        *(op for some in what_to_forget(replica, [part], overlapping=True) for op in some),
+    ]
+
+
+def set_aside_failed(replica: Replica) -> tuple[str, ...]:
+    """The names in `detached/` of parts that we have and whose quorum failed without us. Nobody
+    who is active has them: what reads and merges here does not begin before they are gone.
+
+    ZooKeeper first: what is left of one on the disk is set aside as unknown.
+    """
+    keeper, table = replica.keeper, replica.table
+    [names] = keeper.children_many([table.quorum_failed_parts])
+    failed = [PartName.parse(name) for name in names or ()]
+    stats = keeper.exists_many([replica.paths.part(part) for part in failed])
+    detached: list[str] = []
+    for part, stat in zip(failed, stats, strict=True):
+        if stat is None:
+            continue
+        with suppress(Refused):  # another process of ours was faster
+            keeper.multi([Delete(replica.paths.part(part))])
+        with suppress(UserError, MissingPart, Corruption):
+            name = replica.store.detach_if(part, "noquorum", partial(_is_free, replica, part))
+            detached += [] if name is None else [name]
+    return tuple(detached)
+
+
+def _is_free(replica: Replica, part: PartName) -> bool:
+    return claims_and_parts(replica.keeper, replica.paths).is_free(part)
+
+
+# --- forgetting -------------------------------------------------------------------------------
+
+
+def forget_dropped_quorums(replica: Replica, dropped: PartName) -> None:
+    """Nobody waits for what is dropped, and no sequential reader either. The insert was in before
+    the drop: whoever waited for it is answered.
+    """
+    for _ in range(limits.FORGET_ROUNDS_MAX):
+        quorums = read_quorums(replica)
+        ops = quorums.changed(lambda entry: None if dropped.contains(entry.part) else entry)
+        if not any(op.path == replica.table.quorum_last_part for op in ops):
+            ops += _last_without(quorums, dropped)
+        if not ops:
+            return
+        with suppress(Refused):
+            replica.keeper.multi(ops)
+            return
+    raise Conflict(f"{replica}: who waits for a quorum changes all the time; trying again")
+
+
+def _last_without(quorums: Quorums, dropped: PartName) -> list[Op]:
+    if quorums.last is None:
+        return []
+    last, version = quorums.last
+    left = tuple(part for part in last.parts if not dropped.contains(part))
+    if left == last.parts:
+        return []
+    return [SetData(quorums.table.quorum_last_part, AddedParts(left).encode(), version)]
+
+
+def clean_quorums(replica: Replica) -> int:
+    """How many nodes went. A quorum of more replicas than there are is reached by those that there
+    are: one was dropped, and nobody could insert any more while the others waited for it. And a
+    failed part is forgotten when nobody can come across it: its entry has left the log, and every
+    queue, no replica has it, and who inserted it has long been told.
+    """
+    keeper = replica.keeper
+    quorums = read_quorums(replica)
+    ops: list[Op] = []
+    if quorums.entries():
+        names, stat = keeper.children_stat(replica.table.replicas)
+        there = frozenset(names)
+        counted = quorums.changed(
+            lambda entry: replace(
+                entry, replicas=tuple(name for name in entry.replicas if name in there)
+            ),
+            enough=len(names),
+        )
+        gone = [op for op in counted if isinstance(op, Delete)]
+        ops = [Check(replica.table.replicas, stat.version), *counted] if gone else []
+    removed = 0
+    if ops:
+        with suppress(Refused):
+            keeper.multi(ops)
+            removed = sum(isinstance(op, Delete) for op in ops)
+    for part in _failed_long_ago(replica):
+        with suppress(Refused):
+            keeper.multi([Delete(replica.table.quorum_failed(part))])
+            removed += 1
+    return removed
+
+
+def _failed_long_ago(replica: Replica) -> list[PartName]:
+    keeper, table = replica.keeper, replica.table
+    [names] = keeper.children_many([table.quorum_failed_parts])
+    if not names:
+        return []
+    stats = keeper.exists_many([table.quorum_failed(name) for name in names])
+    old_ms = (replica.clock.now_s() - FAILED_KEPT_S) * 1000
+    log = keeper.children(table.log)
+    [first] = keeper.get_many([table.log_entry(log[0])]) if log else [None]
+    # The log's oldest entry is younger: the part's own, which was there before it failed, is gone.
+    before_ms = old_ms if first is None else min(old_ms, first[1].created_ms)
+    old = [
+        PartName.parse(name)
+        for name, stat in zip(names, stats, strict=True)
+        if stat is not None and stat.created_ms < before_ms
+    ]
+    if log and first is None:
+        return []  # it was trimmed at this moment
+    return [part for part in old if not _is_known(replica, part)]
+
+
+def _is_known(replica: Replica, part: PartName) -> bool:
+    """Whether a replica has the part, or an entry that makes it: the queues first."""
+    keeper, table = replica.keeper, replica.table
+    peers = [table.replica(name) for name in keeper.children(table.replicas)]
+    queues: Sequence[Sequence[str] | None] = keeper.children_many([p.queue for p in peers])
+    texts = keeper.get_many(
+        [
+            peer.queue_entry(node)
+            for peer, nodes in zip(peers, queues, strict=True)
+            for node in nodes or ()
+        ]
+    )
+    name = str(part).encode()
+    if any(read is not None and name in read[0] for read in texts):
+        return True
+    return any(s is not None for s in keeper.exists_many([p.part(part) for p in peers]))
