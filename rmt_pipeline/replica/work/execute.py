@@ -343,9 +343,8 @@ class Executor:
         }
         given_up = finish_failed(self._replica, nowhere)
         wanted = [one for one in wanted if one[0] not in given_up]
-        missing = why_missing(
-            self._replica, (_result(nowhere[node]) for node in nowhere.keys() - given_up)
-        )
+        lacking = (_result(nowhere[node]) for node in nowhere.keys() - given_up)
+        missing = why_missing(self._replica, lacking)
         covers = False
         for node, entry in wanted:
             source = sources[_result(entry)]
@@ -594,8 +593,7 @@ class Executor:
                 f"{difference} than ZooKeeper has for it"
             )
         awaited = awaited_parts(task.entry)
-        is_theirs = expected is not None
-        return Ready(task.node, task.part, staged, is_theirs=is_theirs, awaited=awaited)
+        return Ready(task.node, task.part, staged, expected is not None, awaited)
 
     def _arrived(
         self, batch: Batch, task: _Task, outcome: StagedPart | RmtError, seconds: float
