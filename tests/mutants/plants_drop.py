@@ -7,7 +7,8 @@ import pytest
 
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
-from rmt_pipeline.replica.partitions import drop, forget
+from rmt_pipeline.replica import forget
+from rmt_pipeline.replica.partitions import drop
 from rmt_pipeline.replica.work import drop as work
 from rmt_pipeline.zookeeper.keeper import Op, SetData
 from rmt_pipeline.zookeeper.partition_transactions import Dropping
