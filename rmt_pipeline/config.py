@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from rmt_pipeline.protocol.errors import BadConfiguration, UserError
+from rmt_pipeline.protocol.errors import BadConfiguration, UnknownCluster, UserError
 
 ENVIRONMENT_VARIABLE = "RMT_CONFIG"
 DEFAULT_DIRECTORY = Path("rmt-data")
@@ -102,6 +102,24 @@ def _seconds(least: float, most: float) -> _Reader:
         return float(value)
 
     return read
+
+
+def _whole(least: int) -> _Reader:
+    def read(value: object, _: Path) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise _Wanted(f"a whole number from {least}")
+        return value
+
+    return read
+
+
+def _shards(value: object, _: Path) -> tuple[tuple[str, ...], ...]:
+    is_list = isinstance(value, list) and all(isinstance(shard, list) for shard in value)
+    if not is_list or not all(isinstance(name, str) for shard in value for name in shard):
+        raise _Wanted('a list with a list for each shard, e.g. [["r1", "r2"], ["r3"]]')
+    if not value or not all(value):
+        raise ValueError("a shard has no server: each has one at least")
+    return tuple(tuple(shard) for shard in value)
 
 
 def _a_path(value: object, base: Path) -> Path:
@@ -234,6 +252,29 @@ class ExchangeConfig:
 
 
 @dataclass(frozen=True)
+class ClusterConfig:
+    """Servers that statements ON CLUSTER reach. `shards`: the names of the servers of each."""
+
+    shards: tuple[tuple[str, ...], ...] = field(metadata=_key(_shards))
+
+    @property
+    def servers(self) -> list[str]:
+        return [server for shard in self.shards for server in shard]
+
+
+@dataclass(frozen=True)
+class DistributedDdlConfig:
+    """The queue of statements ON CLUSTER: where it is in ZooKeeper, and how long it remembers."""
+
+    path: str = field(
+        default="/clickhouse/task_queue/ddl", metadata=_key(_matching(r"^(/[^/]+)+$"))
+    )
+    task_max_lifetime: int = field(default=7 * 24 * 3600, metadata=_key(_whole(1)))
+    max_tasks_in_queue: int = field(default=1000, metadata=_key(_whole(1)))
+    cleanup_delay_period: int = field(default=60, metadata=_key(_whole(0)))
+
+
+@dataclass(frozen=True)
 class Config:
     """`path` is the file this came from; None for the embedded default."""
 
@@ -242,6 +283,8 @@ class Config:
     spark: SparkConfig = field(default_factory=SparkConfig)
     dagster: DagsterConfig = field(default_factory=DagsterConfig)
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    clusters: dict[str, ClusterConfig] = field(default_factory=dict)
+    distributed_ddl: DistributedDdlConfig = field(default_factory=DistributedDdlConfig)
     path: Path | None = None
 
     def __post_init__(self) -> None:
@@ -256,6 +299,16 @@ class Config:
             first = addresses.setdefault(server.listen, name)
             if first != name:
                 raise ValueError(f"servers {first} and {name} both listen on {server.listen}")
+        for name, cluster in self.clusters.items():
+            self._check_cluster(f"clusters.{name}.shards", cluster)
+
+    def _check_cluster(self, place: str, cluster: ClusterConfig) -> None:
+        for server in cluster.servers:
+            if server not in self.servers:
+                known = ", ".join(sorted(self.servers)) or "none"
+                raise ValueError(f"{place}: there is no server {server!r}; servers: {known}")
+            if cluster.servers.count(server) > 1:
+                raise ValueError(f"{place}: server {server!r} is there twice")
 
     @property
     def zookeeper_hosts(self) -> str:
@@ -269,6 +322,18 @@ class Config:
             known = ", ".join(sorted(self.servers)) or "none"
             place = self.path or "the embedded default"
             raise UserError(f"there is no server {name!r} in {place}; servers: {known}")
+        return found
+
+    def cluster(self, name: str) -> ClusterConfig:
+        """Raises UnknownCluster listing the clusters there are."""
+        found = self.clusters.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.clusters)) or "none"
+            place = self.path or "the embedded default"
+            raise UnknownCluster(
+                f"there is no cluster {name!r} in {place}; clusters: {known}. A section "
+                f'[clusters.{name}] with shards = [["r1", "r2"]] makes one'
+            )
         return found
 
     def secret_of(self, name: str) -> str | None:
@@ -323,10 +388,11 @@ def _embedded_default() -> dict[str, Any]:
             name: {
                 "data": str(DEFAULT_DIRECTORY / name),
                 "listen": f"127.0.0.1:{port}",
-                "macros": {"shard": "01", "replica": name},
+                "macros": {"shard": "01", "replica": name, "cluster": "default"},
             }
             for name, port in (("r1", 9009), ("r2", 9010))
-        }
+        },
+        "clusters": {"default": {"shards": [["r1", "r2"]]}},
     }
 
 
@@ -336,6 +402,8 @@ _SECTIONS: dict[str, type[Any]] = {
     "spark": SparkConfig,
     "dagster": DagsterConfig,
     "exchange": ExchangeConfig,
+    "clusters": ClusterConfig,
+    "distributed_ddl": DistributedDdlConfig,
 }
 _Section = TypeVar("_Section")
 
@@ -369,6 +437,10 @@ class _Reading:
             "spark": self._section(SparkConfig, raw.get("spark", {}), "spark"),
             "dagster": self._section(DagsterConfig, raw.get("dagster", {}), "dagster"),
             "exchange": self._section(ExchangeConfig, raw.get("exchange", {}), "exchange"),
+            "clusters": self._clusters(raw.get("clusters", {})),
+            "distributed_ddl": self._section(
+                DistributedDdlConfig, raw.get("distributed_ddl", {}), "distributed_ddl"
+            ),
         }
         if self.mistakes:
             return None
@@ -384,6 +456,15 @@ class _Reading:
             return {}
         return {
             name: self._section(ServerConfig, section, f"servers.{name}", name=name)
+            for name, section in raw.items()
+        }
+
+    def _clusters(self, raw: object) -> dict[str, ClusterConfig | None]:
+        if not isinstance(raw, dict):
+            self.mistakes.append(f"clusters: is {raw!r}, but should be a section")
+            return {}
+        return {
+            name: self._section(ClusterConfig, section, f"clusters.{name}")
             for name, section in raw.items()
         }
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.store.part_store import PartStore
     from rmt_pipeline.table import Table
-    from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+    from rmt_pipeline.zookeeper.keeper import LivingKeeper
 
 
 READ_PATIENCE_S = 3.0  # then a reader goes on from what the server last knew
@@ -65,7 +65,7 @@ class ServerContext:
         self.catalog = Catalog(self.server.data, self.ids)
         self._worker = f"{purpose} {self.ids.new_id()[:8]} on {socket.gethostname()}"
         self._lock = threading.RLock()
-        self._keeper: KazooKeeper | None = None
+        self._keeper: LivingKeeper | None = None
         self._away_until_s = float("-inf")
         self._replicas: dict[str, Replica] = {}
         self._stores: dict[str, PartStore] = {}
@@ -98,7 +98,7 @@ class ServerContext:
         if keeper is not None:
             keeper.close()
 
-    def keeper(self, patience_s: float | None = None) -> "KazooKeeper":
+    def keeper(self, patience_s: float | None = None) -> "LivingKeeper":
         """A living session; a new one when the last is over. Raises ZooKeeperUnreachable, also when
         none answered within `patience_s`; who has so little patience is told at once for a while.
         """
@@ -125,7 +125,7 @@ class ServerContext:
                 raise
             return self._keeper
 
-    def use(self, keeper: "KazooKeeper") -> None:
+    def use(self, keeper: "LivingKeeper") -> None:
         """Act in this session from now on (the server's, which holds `is_active`)."""
         with self._lock:
             self._keeper = keeper
@@ -291,10 +291,15 @@ class ServerContext:
                 return False
             raise
         self._finish_drop(definition.database, definition.name)
-        definition = self.expanded(replace(definition, uuid=self.ids.new_id()))
+        definition = self.expanded(replace(definition, uuid=self.new_uuid(definition)))
         definition = create_replica(self.keeper(), definition, self._creator(definition))
         self.catalog.add(definition)
         return True
+
+    def new_uuid(self, definition: TableDefinition) -> str:
+        """Of a table that is created: what tells it from every other one that has had its name."""
+        del definition
+        return self.ids.new_id()
 
     def drop_table(self, database: str, name: str) -> None:
         """DROP TABLE: the local name first, so that nobody works on it; then ZooKeeper, then the

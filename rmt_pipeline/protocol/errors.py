@@ -107,6 +107,10 @@ class Unfinished(Unavailable):
     code = "UNFINISHED"
 
 
+class UnknownCluster(UserError):
+    code = "CLUSTER_DOESNT_EXIST"
+
+
 class UnknownTable(UserError):
     code = "UNKNOWN_TABLE"
 
@@ -209,6 +213,12 @@ class NotImplementedStatement(UserError):
     """A statement of the original that this version does not have."""
 
     code = "NOT_IMPLEMENTED"
+
+
+class NotOnCluster(UserError):
+    """The statement exists, and does not go to the servers of a cluster."""
+
+    code = "QUERY_IS_PROHIBITED"
 
 
 class TooManyParts(UserError):

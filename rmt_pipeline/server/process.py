@@ -28,6 +28,7 @@ from rmt_pipeline.server.sessions import open_session
 from rmt_pipeline.server.status import Counters, ServerStatus, server_status
 from rmt_pipeline.server.supervisor import Supervisor, WorkLoops
 from rmt_pipeline.server.tables import Identity, Tables
+from rmt_pipeline.server.tasks import TaskLoop
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker, RandomIds, SystemClock
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
@@ -129,6 +130,7 @@ def serve_until(
             process = _Process(config, name, switch, loops, keeper, counters=counters)
             opened.callback(process.checks.stop)
             opened.callback(process.scrub.stop)
+            opened.callback(process.tasks.stop)
             process.run(listener, keeper)
 
 
@@ -165,6 +167,7 @@ class _Process:
             should_stop=switch.is_asked,
         )
         self.checks = PartChecks(self._tables.replica_of, self._tables.replicas)
+        self.tasks = TaskLoop(config, name)
         self.scrub = Scrub(self._tables.replicas, self._found_broken, SystemClock())
 
     def run(self, listener: HttpListener, keeper: KazooKeeper) -> None:
@@ -188,6 +191,7 @@ class _Process:
         )
         server = self._server
         log.info("serving", server=server.name, address=server.listen, data=str(server.data))
+        self.tasks.start()
         self._supervisor.run(keeper)
 
     def _find_store(self, endpoint: str) -> PartStore | None:

@@ -59,6 +59,8 @@ class Cursor:
         self.place = 0
         self.depth = 0
         self.read_query = read_query
+        self.cluster = ""
+        """Of ON CLUSTER, which stands in the middle of a statement and is about all of it."""
         self._tokens: list[Token] = []
 
     # What comes next.

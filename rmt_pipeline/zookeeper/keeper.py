@@ -165,3 +165,10 @@ class Keeper(Protocol):
     def close(self) -> None:
         """End the session: ephemeral nodes vanish. The keeper is retired. Idempotent."""
         ...
+
+
+class LivingKeeper(Keeper, Protocol):
+    """A keeper that knows whether its session is over."""
+
+    @property
+    def is_retired(self) -> bool: ...

@@ -270,3 +270,88 @@ class TablePaths:
 
     def replica(self, name: str) -> ReplicaPaths:
         return ReplicaPaths(f"{self.root}/replicas/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPaths:
+    """One statement for the servers of a cluster. A server is `host:port` in all names."""
+
+    root: str
+
+    @property
+    def name(self) -> str:
+        return last_name(self.root)
+
+    @property
+    def active(self) -> str:
+        return f"{self.root}/active"
+
+    def active_on(self, host: str) -> str:
+        """Ephemeral: this server is at it."""
+        return f"{self.root}/active/{host}"
+
+    @property
+    def finished(self) -> str:
+        return f"{self.root}/finished"
+
+    def finished_on(self, host: str) -> str:
+        return f"{self.root}/finished/{host}"
+
+    @property
+    def synced(self) -> str:
+        return f"{self.root}/synced"
+
+    def synced_on(self, host: str) -> str:
+        """It is done there, without an error."""
+        return f"{self.root}/synced/{host}"
+
+    @property
+    def begun(self) -> str:
+        return f"{self.root}/begun"
+
+    def begun_on(self, host: str) -> str:
+        """What the statement's names stood for there before it began. Ours."""
+        return f"{self.root}/begun/{host}"
+
+    @property
+    def shards(self) -> str:
+        return f"{self.root}/shards"
+
+    def shard(self, table: TablePaths) -> str:
+        """What the replicas of one table agree on: one of them carries the statement out."""
+        return f"{self.root}/shards/{table.root.replace('/', '%2F')}"
+
+    def lock(self, table: TablePaths) -> str:
+        """Ephemeral: the replica that carries it out."""
+        return f"{self.shard(table)}/lock"
+
+    def executed(self, table: TablePaths, step: int) -> str:
+        """That it is done, and what came of it; written in the multi that does it. Ours: of a
+        statement with several commands, one for each.
+        """
+        return f"{self.shard(table)}/executed-{step}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQueuePaths:
+    """The queue of statements for the servers of a cluster."""
+
+    root: str
+
+    @property
+    def task_prefix(self) -> str:
+        return f"{self.root}/query-"
+
+    def task(self, name: str) -> TaskPaths:
+        return TaskPaths(f"{self.root}/{name}")
+
+    @property
+    def servers(self) -> str:
+        return f"{self.root.rsplit('/', 1)[0]}/replicas"
+
+    def server(self, host: str) -> str:
+        return f"{self.servers}/{host}"
+
+    def server_active(self, host: str) -> str:
+        """Ephemeral: the server works the queue off."""
+        return f"{self.servers}/{host}/active"

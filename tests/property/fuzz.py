@@ -42,6 +42,7 @@ from rmt_pipeline.protocol.nodes.formats import (
 )
 from rmt_pipeline.protocol.nodes.metadata import parse_metadata
 from rmt_pipeline.protocol.nodes.records import Attempts, Claim, InsertBatch, InsertRecord
+from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.store.hashes.checksums import hash_hex
@@ -258,6 +259,9 @@ NODES: dict[str, Callable[[bytes], object]] = {
     "part header": PartHeader.decode,
     "mutation": MutationEntry.decode,
     "claim": Claim.decode,
+    "task": Task.decode,
+    "task outcome": TaskOutcome.decode,
+    "task names": NamesBefore.decode,
     "attempts": Attempts.decode,
     "alter record": lambda data: AlterRecord.decode(data, 1),
     "insert record": InsertRecord.decode,

@@ -23,6 +23,7 @@ from rmt_pipeline.protocol.nodes.records import (
     InsertRecord,
     PartitionRows,
 )
+from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
 from rmt_pipeline.protocol.table import Column
 from tests.support.strategies import (
     log_entries,
@@ -166,6 +167,9 @@ DECODERS = (
     Attempts.decode,
     InsertRecord.decode,
     InsertBatch.decode,
+    Task.decode,
+    TaskOutcome.decode,
+    NamesBefore.decode,
     lambda data: parse_columns(data.decode(errors="replace")),
     lambda data: parse_metadata(data.decode(errors="replace")),
 )

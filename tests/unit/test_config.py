@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmt_pipeline.config import Address, Config, expand, load_config
-from rmt_pipeline.protocol.errors import BadConfiguration, UserError
+from rmt_pipeline.protocol.errors import BadConfiguration, UnknownCluster, UserError
 
 COMPLETE = """
 [zookeeper]
@@ -220,3 +220,33 @@ def test_the_package_itself_imports_nothing_heavy():
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
         Config().zookeeper.port = 3
+
+
+CLUSTERS = {
+    '[clusters.c]\nshards = [["r1", "r9"]]': "clusters.c.shards: there is no server 'r9'",
+    '[clusters.c]\nshards = [["r1"], ["r1"]]': "server 'r1' is there twice",
+    '[clusters.c]\nshards = [["r1"], []]': "a shard has no server",
+    "[clusters.c]\nshards = []": "clusters.c.shards",
+    '[clusters.c]\nshards = ["r1"]': "clusters.c.shards: is ['r1'], but should be a list",
+    '[clusters.c]\nshard = [["r1"]]': "unknown key; did you mean 'shards'?",
+    '[distributed_ddl]\npath = "ddl"': "distributed_ddl.path",
+}
+
+
+@pytest.mark.parametrize("text", CLUSTERS)
+def test_a_wrong_cluster_says_what_is_wrong(tmp_path, text):
+    file = tmp_path / "rmt.toml"
+    file.write_text(f'[servers.r1]\ndata = "r1"\nlisten = "127.0.0.1:1"\n{text}\n')
+    with pytest.raises(BadConfiguration) as raised:
+        load_config(file)
+    assert CLUSTERS[text] in str(raised.value)
+
+
+def test_clusters_are_known_by_name(tmp_path):
+    file = tmp_path / "rmt.toml"
+    file.write_text(
+        '[servers.r1]\ndata = "r1"\nlisten = "127.0.0.1:1"\n[clusters.c]\nshards = [["r1"]]\n'
+    )
+    assert load_config(file).cluster("c").servers == ["r1"]
+    with pytest.raises(UnknownCluster, match="clusters: c"):
+        load_config(file).cluster("d")

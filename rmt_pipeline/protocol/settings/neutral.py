@@ -227,7 +227,7 @@ read_in_order_two_level_merge_threshold replication_alter_columns_timeout
 temporary_files_buffer_size use_index_for_in_with_subqueries_max_values
 """,
     "Int64": """
-distributed_ddl_task_timeout http_zlib_compression_level network_zstd_compression_level
+http_zlib_compression_level network_zstd_compression_level
 optimize_const_name_size os_threads_nice_value_materialized_view os_threads_nice_value_query
 read_priority zstd_window_log_max
 """,

@@ -93,6 +93,17 @@ class QuerySettings:
     )
     receive_timeout: int = setting(300, "limit of SYSTEM SYNC REPLICA and of waits", "Seconds")
 
+    distributed_ddl_task_timeout: int = setting(
+        180,
+        "how long ON CLUSTER waits for its servers; 0 not at all, below 0 as long as it takes",
+        "Int64",
+    )
+    distributed_ddl_output_mode: str = setting(
+        "throw",
+        "what ON CLUSTER answers: throw, none, null_status_on_timeout, never_throw; with "
+        "_only_active (not never_throw) it waits for servers that run",
+    )
+
     # --- OPTIMIZE, ALTER
     optimize_throw_if_noop: bool = setting(
         default=False, description="an OPTIMIZE that assigns no merge is an error"

@@ -34,6 +34,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     Insert,
     KillMutation,
     MutateRows,
+    OnCluster,
     Optimize,
     SelectStatement,
     SetSettings,
@@ -98,7 +99,10 @@ class Session:
         Rows of an answer are read while they are iterated: take them before the next statement.
         Raises RmtError; unless its class says otherwise, nothing was changed.
         """
-        parsed = parse(statement)
+        return self.carry_out(parse(statement))
+
+    def carry_out(self, parsed: Statement) -> Result:
+        """`execute`, of a statement that was read."""
         result = self._run(parsed)
         if isinstance(result, Done):
             return result
@@ -162,6 +166,10 @@ class Session:
             case SetSettings():
                 self.context.set(statement.settings)
                 return Done()
+            case OnCluster():
+                from rmt_pipeline.sql.run.on_cluster import ask_servers  # noqa: PLC0415
+
+                return ask_servers(self.context, statement)
             case _:
                 assert_never(statement)
 

@@ -7,6 +7,7 @@ always say the same because nobody counts it is left out.
 
 from collections.abc import Iterator
 
+from rmt_pipeline.sql.system import clusters as system_clusters
 from rmt_pipeline.sql.system import local
 from rmt_pipeline.sql.system import merges as system_merges
 from rmt_pipeline.sql.system import mutations as system_mutations
@@ -23,10 +24,14 @@ def _one(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 SYSTEM_TABLES: dict[str, SystemTable] = {
     "build_options": SystemTable(local.BUILD_OPTIONS, local.build_options),
+    "clusters": SystemTable(system_clusters.CLUSTERS, system_clusters.clusters),
     "columns": SystemTable(local.COLUMNS, local.columns),
     "databases": SystemTable(local.DATABASES, local.databases),
     "detached_parts": SystemTable(system_parts.DETACHED_PARTS, system_parts.detached_parts),
     "detached_tables": SystemTable(local.DETACHED_TABLES, local.detached_tables),
+    "distributed_ddl_queue": SystemTable(
+        system_clusters.DISTRIBUTED_DDL_QUEUE, system_clusters.distributed_ddl_queue
+    ),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),

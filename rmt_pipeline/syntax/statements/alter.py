@@ -36,7 +36,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     MutateRows,
     TableName,
 )
-from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
+from rmt_pipeline.syntax.statements.tail import answer_tail, on_cluster, table_name
 from rmt_pipeline.syntax.ttl import ttl_element
 from rmt_pipeline.syntax.types import read_type
 
@@ -275,6 +275,7 @@ def kill(cursor: Cursor) -> KillMutation:
     """After KILL (spec §7.8)."""
     if not cursor.take_words("MUTATION"):
         raise NotImplementedStatement(f"KILL {cursor.current.text} is not implemented")
+    on_cluster(cursor)
     cursor.expect_words("WHERE")
     cursor.read_query = inner_query
     condition = expression(cursor)

@@ -512,6 +512,36 @@ SystemStatement = (
     | SystemFlushLogs
 )
 
+ClusterStatement = (
+    CreateTable
+    | DropTable
+    | CreateDatabase
+    | DropDatabase
+    | Optimize
+    | SystemSyncReplica
+    | SystemSwitch
+    | SystemRestartReplica
+    | SystemFlushLogs
+    | MutateRows
+    | AlterTable
+    | AlterPartitions
+    | Truncate
+    | KillMutation
+)
+"""What may be ON CLUSTER."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnCluster:
+    """A statement for every server of a cluster; macros in the cluster's name are as typed. `text`
+    is all of it as typed: what the servers are given.
+    """
+
+    cluster: str
+    statement: ClusterStatement
+    text: str = field(compare=False)
+
+
 Statement = (
     CreateTable
     | AttachTable
@@ -538,4 +568,5 @@ Statement = (
     | Truncate
     | KillMutation
     | SetSettings
+    | OnCluster
 )

@@ -6,7 +6,11 @@ here or beside, and a line in a table below.
 from collections.abc import Callable
 from dataclasses import replace
 
-from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
+from rmt_pipeline.protocol.errors import (
+    NotImplementedStatement,
+    NotOnCluster,
+    SyntaxProblem,
+)
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.lexer import excerpt, problem
 from rmt_pipeline.syntax.settings import settings
@@ -21,10 +25,13 @@ from rmt_pipeline.syntax.statements.alter import (
 from rmt_pipeline.syntax.statements.create import attach_table, create_table
 from rmt_pipeline.syntax.statements.insert import insert
 from rmt_pipeline.syntax.statements.nodes import (
+    ClusterStatement,
     CreateDatabase,
+    CreateTable,
     DetachTable,
     DropDatabase,
     DropTable,
+    OnCluster,
     SelectStatement,
     SetSettings,
     Statement,
@@ -38,7 +45,12 @@ from rmt_pipeline.syntax.statements.partitions import (
 from rmt_pipeline.syntax.statements.show import describe, exists, show
 from rmt_pipeline.syntax.statements.split import Piece, split
 from rmt_pipeline.syntax.statements.system import check, optimize, system
-from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_query
+from rmt_pipeline.syntax.statements.tail import (
+    answer_tail,
+    on_cluster,
+    table_name,
+    whole_query,
+)
 
 Parser = Callable[[Cursor], Statement]
 
@@ -92,7 +104,22 @@ def _parse(piece: Piece) -> Statement:
     parsed = _PARSERS[word](cursor)
     if word != "INSERT":  # its rows may follow, which are not tokens
         cursor.expect_end()
-    return parsed
+    return _on_cluster(parsed, cursor.cluster, piece) if cursor.cluster else parsed
+
+
+def _on_cluster(parsed: Statement, cluster: str, piece: Piece) -> OnCluster:
+    """Raises NotOnCluster."""
+    if isinstance(parsed, ClusterStatement):
+        if not isinstance(parsed, CreateTable) or parsed.query is None or parsed.is_empty:
+            return OnCluster(cluster, parsed, piece.text)
+        raise NotOnCluster(
+            "CREATE TABLE … ON CLUSTER … AS SELECT would insert the rows once on each server: "
+            "create the table with AS EMPTY, or without AS, and INSERT into it"
+        )
+    raise NotOnCluster(
+        f"{_first_words(Cursor(piece.source, piece.start, piece.stop), 2)} can't be ON CLUSTER: "
+        "say it on the server that it is meant for"
+    )
 
 
 def _select(cursor: Cursor) -> SelectStatement:
@@ -141,6 +168,7 @@ def _create(cursor: Cursor) -> Statement:
     if cursor.take_words("DATABASE"):
         if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
         created = CreateDatabase(cursor.identifier("the name of a database"), if_not_exists)
+        on_cluster(cursor)
         if cursor.take_words("ENGINE"):
             cursor.take("=")
             engine = cursor.identifier("the name of an engine")
@@ -177,6 +205,7 @@ def _drop(cursor: Cursor) -> DropTable | DropDatabase:
     if cursor.take_words("DATABASE"):
         if_exists = cursor.take_words("IF", "EXISTS")
         name = cursor.identifier("the name of a database")
+        on_cluster(cursor)
         return DropDatabase(name, if_exists, _sync(cursor))
     _refuse_kind(cursor, "DROP")
     cursor.expect_words("TABLE")

@@ -17,7 +17,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemSwitch,
     SystemSyncReplica,
 )
-from rmt_pipeline.syntax.statements.tail import answer_tail, refuse_cluster, table_name
+from rmt_pipeline.syntax.statements.tail import answer_tail, on_cluster, table_name
 
 _MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
 
@@ -82,7 +82,7 @@ def _left_out(cursor: Cursor) -> tuple[str, ...]:
 def system(cursor: Cursor) -> SystemStatement:
     """After SYSTEM (spec §4.13)."""
     if cursor.take_words("FLUSH", "LOGS"):
-        refuse_cluster(cursor)
+        on_cluster(cursor)
         return SystemFlushLogs()
     if cursor.at_words("RESTART", "REPLICA") or cursor.at_words("RESTART", "REPLICAS"):
         return _restart_replica(cursor)
@@ -94,7 +94,7 @@ def system(cursor: Cursor) -> SystemStatement:
     if verb in ("STOP", "START"):
         for what in Background:
             if cursor.take_words(verb, *what.value.split()):
-                refuse_cluster(cursor)
+                on_cluster(cursor)
                 table = None if cursor.at_end else table_name(cursor)
                 return SystemSwitch(verb == "START", what, table)
     words: list[str] = []
@@ -107,15 +107,15 @@ def system(cursor: Cursor) -> SystemStatement:
 
 def _restart_replica(cursor: Cursor) -> SystemRestartReplica:
     if cursor.take_words("RESTART", "REPLICAS"):
-        refuse_cluster(cursor)
+        on_cluster(cursor)
         return SystemRestartReplica()
     cursor.expect_words("RESTART", "REPLICA")
-    refuse_cluster(cursor)
+    on_cluster(cursor)
     return SystemRestartReplica(table_name(cursor))
 
 
 def _drop_replica(cursor: Cursor) -> SystemDropReplica:
-    refuse_cluster(cursor)
+    on_cluster(cursor)
     replica = cursor.string("the name of a replica in single quotes")
     if not cursor.take_words("FROM"):
         return SystemDropReplica(replica)
@@ -130,7 +130,7 @@ def _drop_replica(cursor: Cursor) -> SystemDropReplica:
 
 
 def _sync_replica(cursor: Cursor) -> SystemSyncReplica:
-    refuse_cluster(cursor)
+    on_cluster(cursor)
     if_exists = cursor.take_words("IF", "EXISTS")
     table = table_name(cursor)
     mode: SyncReplicaMode = "DEFAULT"

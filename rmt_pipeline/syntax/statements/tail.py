@@ -1,4 +1,4 @@
-"""What several statements share: table names, expressions, SETTINGS, FORMAT, ON CLUSTER."""
+"""What several statements share: table names, ON CLUSTER, SETTINGS, FORMAT."""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
@@ -13,15 +13,18 @@ def table_name(cursor: Cursor) -> TableName:
     database, name = None, cursor.identifier("the name of a table")
     if cursor.take("."):
         database, name = name, cursor.identifier("the name of a table")
-    refuse_cluster(cursor)
+    on_cluster(cursor)
     return TableName(database, name)
 
 
-def refuse_cluster(cursor: Cursor) -> None:
-    if cursor.at_words("ON", "CLUSTER"):
-        raise NotImplementedStatement(
-            "ON CLUSTER is not implemented: run the statement on each server"
-        )
+def on_cluster(cursor: Cursor) -> None:
+    """`ON CLUSTER c`, if it stands here. Whether the statement may have it is seen at its end."""
+    if cursor.take_words("ON", "CLUSTER"):
+        if cursor.cluster:
+            raise cursor.expected("ON CLUSTER only once")
+        what = "the name of a cluster"
+        quoted = cursor.current.kind == "string"
+        cursor.cluster = cursor.string(what) if quoted else cursor.identifier(what)
 
 
 def whole_query(cursor: Cursor) -> Query:

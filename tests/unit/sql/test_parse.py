@@ -305,7 +305,6 @@ def test_an_insert_can_take_a_file_or_a_query():
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW"),
         ("SYSTEM RESTORE REPLICA t", "SYSTEM RESTORE REPLICA"),
         ("SHOW PROCESSLIST", "SHOW PROCESSLIST"),
-        ("CREATE TABLE t ON CLUSTER c (a Int8) ENGINE = E", "ON CLUSTER"),
         ("CREATE TABLE t (a Int8, CONSTRAINT c CHECK a > 0) ENGINE = E", "CONSTRAINT"),
         ("CREATE TABLE t (a Int8) ENGINE = E ORDER BY a DESC", "DESC"),
         ("SELECT 1 INTO OUTFILE 'x'", "INTO OUTFILE"),

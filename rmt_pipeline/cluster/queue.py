@@ -1,0 +1,257 @@
+"""The queue of statements ON CLUSTER in ZooKeeper: put in, waited for, looked at, cleaned.
+
+The nodes of one, below `query-0000000017`, which holds the statement and its servers' names:
+
+* `active/<server>`, ephemeral: the server is at it;
+* `begun/<server>`: what the statement's names stood for there before;
+* `shards/<table>/…`: which replica of a table carries it out, and what came of it;
+* `finished/<server>`: what came of it there; `synced/<server>`: and it was no error.
+
+Beside the queue, `replicas/<server>/active`, ephemeral: the server works the queue off.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    OutcomeUnknown,
+    ReplicaRetired,
+    Unavailable,
+    Unfinished,
+)
+from rmt_pipeline.protocol.nodes.tasks import Task, TaskOutcome
+from rmt_pipeline.replica.life.drop import delete_tree
+from rmt_pipeline.system import Clock, Waker
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Keeper,
+    Op,
+    RefusalKind,
+    Refused,
+    Stat,
+)
+from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, ancestors
+
+WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # while ZooKeeper does not answer
+
+LivingSession = Callable[[], Keeper]
+"""A keeper with a living session."""
+
+
+def put_in(keeper: Keeper, queue: TaskQueuePaths, task: Task, clock: Clock) -> TaskPaths:
+    """Put it in. Raises OutcomeUnknown when nobody says whether it is in."""
+    make_queue(keeper, queue)
+    try:
+        [path] = keeper.multi([Create(queue.task_prefix, task.encode(), sequence=True)])
+    except OutcomeUnknown:
+        path = _settled(keeper, queue, task, clock)
+    paths = TaskPaths(path)
+    with suppress(Unavailable, OutcomeUnknown):  # else the first server that begins makes them
+        make_status_nodes(keeper, paths)
+    return paths
+
+
+def make_queue(keeper: Keeper, queue: TaskQueuePaths) -> None:
+    """The nodes that all tasks share, where they are missing."""
+    if keeper.exists(queue.root) is not None:
+        return
+    for path in [*ancestors(queue.root), queue.root]:
+        make_node(keeper, path)
+
+
+def make_node(keeper: Keeper, path: str) -> None:
+    """Raises Refused when there is no node above it."""
+    try:
+        keeper.multi([Create(path)])
+    except Refused as refused:
+        if refused.kind is not RefusalKind.NODE_EXISTS:
+            raise
+
+
+def make_status_nodes(keeper: Keeper, task: TaskPaths) -> bool:
+    """False when the task is being removed, or is gone. `active` goes first then, and `finished`
+    last: who finds one without the other leaves the task alone.
+    """
+    nodes = (task.active, task.finished, task.synced, task.begun, task.shards)
+    try:
+        keeper.multi([Create(path) for path in nodes])
+    except Refused as refused:
+        return refused.path == task.active and refused.kind is RefusalKind.NODE_EXISTS
+    return True
+
+
+def _settled(keeper: Keeper, queue: TaskQueuePaths, task: Task, clock: Clock) -> str:
+    """Where a task is that was put in without an answer; it is put in again if it is not there.
+
+    A session's requests are carried out in their order: once a later one is answered, the first
+    has happened, or it never will.
+    """
+    for pause_s in SETTLE_PAUSES_S:
+        clock.sleep_s(pause_s)
+        try:
+            keeper.multi([Check(queue.root)])
+            keeper.sync(queue.root)
+            for name, found in tasks_in(keeper, queue):
+                if found == task:
+                    return queue.task(name).root
+            [path] = keeper.multi([Create(queue.task_prefix, task.encode(), sequence=True)])
+        except ReplicaRetired:
+            break
+        except (OutcomeUnknown, Unavailable):
+            continue
+        else:
+            return path
+    raise OutcomeUnknown(
+        f"whether the statement is in {queue.root} is not known: ZooKeeper did not answer. "
+        "system.distributed_ddl_queue shows it if it is; say it again if it is not"
+    )
+
+
+def tasks_in(keeper: Keeper, queue: TaskQueuePaths) -> list[tuple[str, Task]]:
+    """Every task that can be read, in order."""
+    try:
+        names = [name for name in keeper.children(queue.root) if name.startswith("query-")]
+    except Refused:
+        return []
+    found = []
+    reads = keeper.get_many([queue.task(name).root for name in names])
+    for name, read in zip(names, reads, strict=True):
+        if read is not None:
+            with suppress(Corruption):  # of a newer version
+                found.append((name, Task.decode(read[0])))
+    return found
+
+
+def running_servers(keeper: Keeper, queue: TaskQueuePaths, hosts: Sequence[str]) -> set[str]:
+    """Those of `hosts` that work the queue off."""
+    stats = keeper.exists_many([queue.server_active(host) for host in hosts])
+    return {host for host, stat in zip(hosts, stats, strict=True) if stat is not None}
+
+
+# --- waiting ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HostResult:
+    """A row of the answer. `outcome` is None of a server that is not done."""
+
+    host: str
+    outcome: TaskOutcome | None
+    remaining: int
+    active: int
+
+
+class TaskRemoved(Unfinished):
+    """The task is no more in the queue: too many came after it, or it became too old."""
+
+
+def wait_for_hosts(
+    living: LivingSession,
+    task: TaskPaths,
+    hosts: Sequence[str],
+    *,
+    timeout_s: float | None,
+    waker: Waker,
+    clock: Clock,
+) -> list[HostResult]:
+    """What came of the task, in the order in which it did; and, without an outcome, the servers
+    that were not done within `timeout_s` (None: as long as it takes).
+
+    A lost connection does not end it. Raises TaskRemoved.
+    """
+    deadline_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+    results: list[HostResult] = []
+    active = 0
+    while len(results) < len(hosts):
+        known = {result.host for result in results}
+        try:
+            found, active = _look(living(), task, [h for h in hosts if h not in known], waker)
+        except (Unavailable, OutcomeUnknown, ReplicaRetired) as error:
+            if isinstance(error, TaskRemoved):
+                raise
+            found = []
+        for host, outcome in found:
+            left = len(hosts) - len(results) - 1
+            results.append(HostResult(host, outcome, left, active))
+        if len(results) == len(hosts):
+            break
+        left_s = WAIT_SLICE_S if deadline_s is None else deadline_s - clock.monotonic_s()
+        if left_s <= 0:
+            due = [host for host in hosts if host not in {one.host for one in results}]
+            return [*results, *(HostResult(host, None, len(due), active) for host in due)]
+        waker.wait_s(min(left_s, WAIT_SLICE_S))
+    return results
+
+
+def _look(
+    keeper: Keeper, task: TaskPaths, due: Sequence[str], waker: Waker
+) -> tuple[list[tuple[str, TaskOutcome]], int]:
+    """Which of `due` are done by now, and how many servers are at it."""
+    try:
+        finished = keeper.children(task.finished, waker.wake)
+        done = [host for host in due if host in finished]
+        reads = keeper.get_many([task.finished_on(host) for host in done])
+        active = len(keeper.children(task.active)) if len(done) < len(due) else 0
+    except Refused as refused:
+        if keeper.exists(task.root) is None:
+            raise TaskRemoved(
+                f"{task.root} was removed from the queue before every server had done it: "
+                f"{', '.join(due)}. Look there, and say it again where it is not done"
+            ) from refused
+        return [], 0  # its nodes are not there yet
+    found = []
+    for host, read in zip(done, reads, strict=True):
+        if read is not None:
+            found.append((host, TaskOutcome.decode(read[0])))
+    return found, active
+
+
+# --- cleaning ---------------------------------------------------------------------------------
+
+
+def clean_queue(
+    keeper: Keeper, queue: TaskQueuePaths, *, now_s: float, lifetime_s: int, tasks_max: int
+) -> list[str]:
+    """Remove the tasks that are too old, or too many; not one that a server is at. Their names."""
+    names = [name for name in keeper.children(queue.root) if name.startswith("query-")]
+    stats = keeper.exists_many([queue.task(name).root for name in names])
+    too_many = set(names[: max(0, len(names) - tasks_max)])
+    removed = []
+    for name, stat in zip(names, stats, strict=True):
+        if stat is None or (name not in too_many and not _is_old(stat, now_s, lifetime_s)):
+            continue
+        with suppress(Conflict):  # somebody else is at it: the task, or its removal
+            if _remove(keeper, queue.task(name)):
+                removed.append(name)
+    return removed
+
+
+def _is_old(stat: Stat, now_s: float, lifetime_s: int) -> bool:
+    return stat.created_ms / 1000 + lifetime_s < now_s
+
+
+def _remove(keeper: Keeper, task: TaskPaths) -> bool:
+    """`active` goes first: from then on no server begins. False while one is at it."""
+    try:
+        keeper.multi([Delete(task.active)])
+    except Refused as refused:
+        if refused.kind is RefusalKind.NOT_EMPTY:
+            return False
+        if keeper.exists(task.finished) is None:  # its nodes were never made
+            keeper.multi([Delete(task.root)])
+            return True
+    for name in keeper.children(task.root):
+        path = f"{task.root}/{name}"
+        if path != task.finished:
+            delete_tree(keeper, path)
+    for host in keeper.children(task.finished):
+        keeper.multi([Delete(task.finished_on(host))])
+    last: list[Op] = [Delete(task.finished), Delete(task.root)]
+    keeper.multi(last)
+    return True

@@ -1,0 +1,158 @@
+"""Texts of the queue of statements ON CLUSTER: the statement, and what came of it on a server."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from rmt_pipeline.protocol.reader import TextReader
+from rmt_pipeline.protocol.text import escape, unescape
+
+FORMAT = 1  # Bump when a text changes; keep decoding every older number.
+_COUNT_MAX = 100_000
+_STATUS_MAX = 2**31 - 1
+
+UNKNOWN_STATUS = 1002
+"""The original's UNKNOWN_EXCEPTION: for the errors that it has no number for."""
+
+STATUS_OF = {
+    "NO_SUCH_COLUMN_IN_TABLE": 16,
+    "DUPLICATE_COLUMN": 15,
+    "BAD_ARGUMENTS": 36,
+    "CANNOT_PARSE_TEXT": 6,
+    "ILLEGAL_COLUMN": 44,
+    "UNKNOWN_IDENTIFIER": 47,
+    "NOT_IMPLEMENTED": 48,
+    "UNKNOWN_TYPE": 50,
+    "TYPE_MISMATCH": 53,
+    "UNKNOWN_STORAGE": 56,
+    "TABLE_ALREADY_EXISTS": 57,
+    "UNKNOWN_TABLE": 60,
+    "SYNTAX_ERROR": 62,
+    "UNKNOWN_DATABASE": 81,
+    "DATABASE_ALREADY_EXISTS": 82,
+    "UNKNOWN_SETTING": 115,
+    "INCORRECT_DATA": 117,
+    "TIMEOUT_EXCEEDED": 159,
+    "CLUSTER_DOESNT_EXIST": 170,
+    "NETWORK_ERROR": 210,
+    "NO_ZOOKEEPER": 225,
+    "NO_SUCH_DATA_PART": 232,
+    "TABLE_IS_READ_ONLY": 242,
+    "NOT_ENOUGH_SPACE": 243,
+    "CORRUPTED_DATA": 246,
+    "TOO_MANY_PARTS": 252,
+    "REPLICA_ALREADY_EXISTS": 253,
+    "UNFINISHED": 341,
+    "METADATA_MISMATCH": 342,
+    "SUPPORT_IS_DISABLED": 344,
+    "PART_IS_TEMPORARILY_LOCKED": 384,
+    "QUERY_IS_PROHIBITED": 392,
+    "BAD_TTL_EXPRESSION": 450,
+    "CANNOT_ASSIGN_ALTER": 517,
+}
+"""The original's numbers of errors, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`query-N`: a statement, ON CLUSTER and all, as it was typed.
+
+    `request_id` tells it from every other one: who gets no answer to putting it in finds it by
+    that. `database` and `settings` are those of the session that asked.
+    """
+
+    query: str
+    hosts: tuple[str, ...]
+    initiator: str
+    request_id: str
+    database: str = "default"
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def encode(self) -> bytes:
+        hosts = "".join(f"{escape(host)}\n" for host in self.hosts)
+        settings = "".join(f"{name} = {escape(value)}\n" for name, value in self.settings)
+        return (
+            f"version: {FORMAT}\n"
+            f"query: {escape(self.query)}\n"
+            f"hosts: {len(self.hosts)}\n{hosts}"
+            f"initiator: {escape(self.initiator)}\n"
+            f"settings: {len(self.settings)}\n{settings}"
+            f"initial_query_id: {escape(self.request_id)}\n"
+            f"database: {escape(self.database)}\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises Corruption."""
+        reader = TextReader(data, "distributed DDL task")
+        reader.number("version: ", low=1, high=FORMAT)
+        query = reader.field_as("query: ", unescape)
+        count = reader.number("hosts: ", high=_COUNT_MAX)
+        hosts = tuple(reader.parse(reader.line(), unescape) for _ in range(count))
+        initiator = reader.field_as("initiator: ", unescape)
+        settings = []
+        for _ in range(reader.number("settings: ", high=_COUNT_MAX)):
+            name, equals, value = reader.line().partition(" = ")
+            reader.refuse(None if equals else f"{name!r} is no setting with its value")
+            settings.append((name, reader.parse(value, unescape)))
+        request_id = reader.field_as("initial_query_id: ", unescape)
+        database = reader.field_as("database: ", unescape)
+        reader.end()
+        return cls(query, hosts, initiator, request_id, database, tuple(settings))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """What came of a task on one server. `code` is the error's name; "" when there was none."""
+
+    code: str = ""
+    message: str = ""
+
+    @property
+    def status(self) -> int:
+        """0 without an error."""
+        return STATUS_OF.get(self.code, UNKNOWN_STATUS) if self.code else 0
+
+    def encode(self) -> bytes:
+        """The original's first two lines are its number and its message."""
+        return f"{self.status}\n{escape(self.message)}\n{escape(self.code)}\n".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises Corruption."""
+        reader = TextReader(data, "outcome of a distributed DDL task")
+        reader.number("", high=_STATUS_MAX)
+        message = reader.parse(reader.line(), unescape)
+        code = reader.parse(reader.line(), unescape)
+        reader.end()
+        return cls(code, message)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesBefore:
+    """`begun/<server>`: which table, by its uuid, each name stood for before the statement began
+    there; "" for none. A database is `(name, "")`, and its uuid is its name.
+
+    Whoever begins again after a death finds out by it what has happened already.
+    """
+
+    uuids: tuple[tuple[str, str, str], ...] = ()
+
+    def encode(self) -> bytes:
+        lines = ("\t".join(map(escape, one)) + "\n" for one in self.uuids)
+        return "".join((f"names: {len(self.uuids)}\n", *lines)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises Corruption."""
+        reader = TextReader(data, "names of a distributed DDL task")
+        found = []
+        for _ in range(reader.number("names: ", high=_COUNT_MAX)):
+            texts = [reader.parse(text, unescape) for text in reader.line().split("\t")]
+            reader.refuse(None if len(texts) == 3 else "a name has a database, a table, a uuid")
+            database, table, uuid = texts
+            found.append((database, table, uuid))
+        reader.end()
+        return cls(tuple(found))
+
+    def of(self, database: str, table: str = "") -> str:
+        return next((uuid for d, t, uuid in self.uuids if (d, t) == (database, table)), "")

@@ -1,0 +1,162 @@
+"""A statement ON CLUSTER, as the session that asks sees it: put in the queue, and waited for."""
+
+from collections.abc import Sequence
+
+from rmt_pipeline.cluster.queue import (
+    HostResult,
+    make_queue,
+    put_in,
+    running_servers,
+    wait_for_hosts,
+)
+from rmt_pipeline.config import Address, ClusterConfig, Config, expand
+from rmt_pipeline.protocol.errors import RmtError, Unfinished
+from rmt_pipeline.protocol.nodes.tasks import Task
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.settings.setting import BadSetting
+from rmt_pipeline.sql.formats.rows import Columns, Done, Result, rows_of
+from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.syntax.statements.nodes import OnCluster
+from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths
+
+OUTPUT_MODES = (
+    "throw",
+    "none",
+    "null_status_on_timeout",
+    "never_throw",
+    "throw_only_active",
+    "none_only_active",
+    "null_status_on_timeout_only_active",
+)
+_ONLY_ACTIVE = "_only_active"
+
+_ANSWER: Columns = (
+    ("host", "String"),
+    ("port", "UInt16"),
+    ("status", "Nullable(Int64)"),
+    ("error", "Nullable(String)"),
+    ("num_hosts_remaining", "UInt64"),
+    ("num_hosts_active", "UInt64"),
+)
+
+
+class StillDue(Unfinished):
+    """Some servers have not done it within the time. They will."""
+
+    code = "TIMEOUT_EXCEEDED"
+
+
+class FailedOnServer(RmtError):
+    """A server could not carry the statement out. `code` is that of its error."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
+    """Put it in the queue, and wait as `distributed_ddl_task_timeout` says. A row for each server,
+    in the order in which they were done.
+
+    Raises UnknownCluster; StillDue, which names the servers that are not done; FailedOnServer,
+    when all are done; OutcomeUnknown when it is not known whether it is in the queue.
+    """
+    server = session.server
+    query = session.query_settings()
+    mode = _mode(query)
+    name = expand(statement.cluster, server.server.macros_for())
+    cluster = server.config.cluster(name)
+    hosts = hosts_of(server.config, cluster)
+    task = Task(
+        statement.text,
+        tuple(hosts),
+        str(server.server.advertised_address),
+        server.ids.new_id(),
+        session.database,
+        tuple(sorted(session.settings.items())),
+    )
+    queue = TaskQueuePaths(server.config.distributed_ddl.path)
+    keeper = server.keeper()
+    make_queue(keeper, queue)
+    paths = put_in(keeper, queue, task, server.clock)
+    if query.distributed_ddl_task_timeout == 0:
+        return Done(f"{paths.name} is in the queue of cluster {name}: {', '.join(hosts)}")
+    waited = list(hosts)
+    if mode.endswith(_ONLY_ACTIVE):
+        running = running_servers(keeper, queue, waited)
+        waited = [host for host in waited if host in running]
+    timeout_s = query.distributed_ddl_task_timeout
+    results = wait_for_hosts(
+        server.keeper,
+        paths,
+        waited,
+        timeout_s=None if timeout_s < 0 else timeout_s,
+        waker=EventWaker(),
+        clock=server.clock,
+    )
+    return _answer(session, paths, results, mode)
+
+
+def hosts_of(config: Config, cluster: ClusterConfig) -> dict[str, str]:
+    """`host:port` of each server of a cluster, in order, with the server's name."""
+    return {str(config.server(name).advertised_address): name for name in cluster.servers}
+
+
+def _mode(query: QuerySettings) -> str:
+    """Raises BadSetting."""
+    mode = query.distributed_ddl_output_mode
+    if mode not in OUTPUT_MODES:
+        known = ", ".join(OUTPUT_MODES)
+        raise BadSetting(f"{mode!r} is no distributed_ddl_output_mode; there are: {known}")
+    return mode
+
+
+def _answer(
+    session: SessionContext, paths: TaskPaths, results: Sequence[HostResult], mode: str
+) -> Result:
+    plain = mode.removesuffix(_ONLY_ACTIVE)
+    failed = [one for one in results if one.outcome is not None and one.outcome.code]
+    due = [one for one in results if one.outcome is None]
+    if failed and plain != "never_throw":
+        first = failed[0].outcome
+        assert first is not None
+        raise FailedOnServer(f"{paths.name}: {_words(session, results)}", first.code)
+    if due and plain in ("throw", "none"):
+        raise StillDue(
+            f"{paths.name} was not done everywhere within distributed_ddl_task_timeout: "
+            f"{_words(session, results)}. It goes on in the background; "
+            "system.distributed_ddl_queue shows it"
+        )
+    if plain == "none":
+        return Done()
+    return rows_of(_ANSWER, [_row(one) for one in results])
+
+
+def _row(result: HostResult) -> tuple[object, ...]:
+    address, outcome = Address.parse(result.host), result.outcome
+    status: tuple[object, object] = (None, None)
+    if outcome is not None:
+        error = f"Code: {outcome.code}. {outcome.message}" if outcome.code else ""
+        status = (outcome.status, error)
+    return (address.host, address.port, *status, result.remaining, result.active)
+
+
+def _words(session: SessionContext, results: Sequence[HostResult]) -> str:
+    """Each server with what came of it. Of those that are due, whether they run."""
+    config = session.server.config
+    names = {str(one.advertised_address): name for name, one in config.servers.items()}
+    due = [one.host for one in results if one.outcome is None]
+    queue = TaskQueuePaths(config.distributed_ddl.path)
+    running = running_servers(session.server.keeper(), queue, due)
+    said = []
+    for one in results:
+        name = names.get(one.host, "a server that is not in the configuration")
+        if one.outcome is not None:
+            words = one.outcome.message or "done"
+        elif one.host in running:
+            words = "still due"
+        else:
+            words = f"still due, and its server does not run: rmt serve {name}"
+        said.append(f"{name} ({one.host}): {words}")
+    return "; ".join(said)

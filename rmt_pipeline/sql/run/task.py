@@ -1,0 +1,386 @@
+"""A statement ON CLUSTER, as a server of the cluster carries it out: once, whatever comes between.
+
+What makes or removes a table or a database is told by its name before and after: each table has a
+uuid, and one that this statement makes has a uuid of the statement's own. What changes a table
+that other servers have replicas of is carried out by one of them, and the others wait:
+
+    executed? ──► lock, ephemeral ──► executed? ──► the multi that does it also writes `executed`
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from typing import assert_never
+
+from rmt_pipeline.cluster.queue import make_node
+from rmt_pipeline.cluster.worker import BegunTask
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.alter.commands import ModifyComment, ModifySettings, ResetSettings
+from rmt_pipeline.protocol.errors import (
+    ReplicaRetired,
+    RmtError,
+    Unavailable,
+    Unfinished,
+    UnknownDatabase,
+    UnknownTable,
+    UserError,
+    ZooKeeperUnreachable,
+)
+from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.syntax.statements.nodes import (
+    AllPartitions,
+    AlterPartitions,
+    AlterTable,
+    AttachPartition,
+    ClusterStatement,
+    CreateDatabase,
+    DropDatabase,
+    DropDetached,
+    DropTable,
+    MutateRows,
+    OnCluster,
+    Optimize,
+    TableName,
+    Truncate,
+)
+from rmt_pipeline.syntax.statements.parse import parse
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.keeper import Create, LivingKeeper, RefusalKind, Refused, SetData
+from rmt_pipeline.zookeeper.marked import CarriedOut, MarkedKeeper
+from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
+
+TRIES = 3  # as the original
+PAUSE_S = 1.0  # between them
+WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+
+_OWN = (ModifySettings, ResetSettings, ModifyComment)
+"""Commands of ALTER that are each replica's own."""
+
+OfTable = AlterTable | MutateRows | AlterPartitions | Truncate | Optimize
+"""What one replica does for all."""
+
+
+class TaskContext(ServerContext):
+    """A server's context that acts in one session only: what a session that is over has begun is
+    looked at anew. A table that a task creates has the same uuid whenever it is tried.
+    """
+
+    bound: LivingKeeper | None = None
+    origin: str = ""
+    """What is told by it who made a table."""
+
+    def bind(self, keeper: LivingKeeper, origin: str) -> None:
+        self.use(keeper)
+        self.bound, self.origin = keeper, origin
+
+    def keeper(self, patience_s: float | None = None) -> LivingKeeper:
+        """Raises ReplicaRetired."""
+        del patience_s
+        if self.bound is None or self.bound.is_retired:
+            raise ReplicaRetired("the session in which the statement was begun is over")
+        return self.bound
+
+    def new_uuid(self, definition: TableDefinition) -> str:
+        made_by = f"{self.origin} {self.server.name} {definition.full_name}"
+        return hashlib.sha256(made_by.encode()).hexdigest()[:32]
+
+    def create_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
+        """True also when it was there already, and is the one that we made before."""
+        if self.catalog.has(definition.database, definition.name):
+            there = self.catalog.definition(definition.database, definition.name)
+            if there.uuid == self.new_uuid(definition):
+                return True
+        return super().create_table(definition, if_not_exists=if_not_exists)
+
+
+class StatementCarrier:
+    """What `cluster.worker` has carry the statements out. For one thread."""
+
+    def __init__(
+        self, context: TaskContext, waker: Waker, should_stop: Callable[[], bool]
+    ) -> None:
+        """`waker` is woken when `should_stop` changes."""
+        self._context = context
+        self._waker = waker
+        self._should_stop = should_stop
+
+    def names(self, task: Task) -> NamesBefore:
+        """None of a statement that can't be read: that is said when it is carried out."""
+        try:
+            steps = _steps(task)
+        except UserError:
+            return NamesBefore()
+        found: dict[tuple[str, str], str] = {}
+        for step in steps:
+            if isinstance(step, CreateDatabase | DropDatabase):
+                found[step.name, ""] = self._now(step.name)
+            for name in _tables_in(step):
+                database = name.database or task.database
+                found[database, name.name] = self._now(database, name.name)
+        return NamesBefore(tuple((*name, uuid) for name, uuid in found.items()))
+
+    def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
+        """Raises ReplicaRetired, ZooKeeperUnreachable; Unavailable when the server stops."""
+        try:
+            steps = _steps(begun.task)
+        except UserError as error:
+            return _failed(error)
+        for number, step in enumerate(steps):
+            outcome = self._tried(keeper, begun, number, step)
+            if outcome.code:
+                return outcome
+        return TaskOutcome()
+
+    def _tried(
+        self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
+    ) -> TaskOutcome:
+        for left in reversed(range(TRIES)):
+            if self._should_stop():
+                raise Unavailable("the server is stopping")
+            try:
+                return self._step(keeper, begun, number, step)
+            except (ReplicaRetired, ZooKeeperUnreachable):
+                raise
+            except RmtError as error:
+                if _is_final(error) or not left:
+                    return _failed(error)
+            except Exception as error:  # noqa: BLE001  a bug, or a disk that fails: it is told
+                return TaskOutcome("LOGICAL_ERROR", repr(error))
+            self._context.clock.sleep_s(PAUSE_S)
+        raise AssertionError("the last try returns or raises")
+
+    def _step(
+        self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
+    ) -> TaskOutcome:
+        self._context.bind(keeper, begun.task.request_id)
+        table = self._shared_table(begun.task, step)
+        if table is not None:
+            return self._once(keeper, begun, number, step, table)
+        if not self._has_happened(step, begun):
+            self._run(begun.task, step)
+        return TaskOutcome()
+
+    def _run(self, task: Task, statement: ClusterStatement) -> None:
+        session = Session(self._context, dict(task.settings))
+        session.context.database = task.database
+        session.carry_out(statement)
+
+    # --- what makes and removes ---
+
+    def _now(self, database: str, table: str = "") -> str:
+        """Which table the name stands for; "" for none. A database is its name."""
+        catalog = self._context.catalog
+        if not table:
+            return database if database in catalog.databases() else ""
+        try:
+            return catalog.definition(database, table).uuid or "unknown"
+        except (UnknownTable, UnknownDatabase):
+            return ""
+
+    def _has_happened(self, step: ClusterStatement, begun: BegunTask) -> bool:
+        """Whether an earlier try did it. Raises UnknownTable for a DROP of what was not there."""
+        match step:
+            case CreateDatabase(name):
+                return begun.before.of(name) == "" and self._now(name) != ""
+            case DropDatabase(name):
+                return begun.before.of(name) != "" and self._now(name) == ""
+            case DropTable(tables=(table,)):
+                database = table.database or begun.task.database
+                before = begun.before.of(database, table.name)
+                if before == self._now(database, table.name):
+                    return False
+                if before == "" and not step.if_exists:
+                    raise UnknownTable(
+                        f"table {database}.{table.name} did not exist when it was to be dropped"
+                    )
+                return not self._context.catalog.is_dropping(database, table.name)
+            case _:
+                return False
+
+    # --- what one replica does for all ---
+
+    def _shared_table(self, task: Task, step: ClusterStatement) -> TablePaths | None:
+        """The table that one replica changes for all; None of what each server does itself."""
+        match step:
+            case AlterTable(commands=commands) if all(isinstance(c, _OWN) for c in commands):
+                return None
+            case AlterPartitions(commands=(DropDetached(),)):
+                return None
+            case AlterTable() | MutateRows() | AlterPartitions() | Truncate() | Optimize():
+                database = step.table.database or task.database
+                try:
+                    definition = self._context.catalog.definition(database, step.table.name)
+                except (UnknownTable, UnknownDatabase):
+                    if isinstance(step, Truncate) and step.if_exists:
+                        return None
+                    raise
+                return TablePaths(definition.engine.zookeeper_path)
+            case _:
+                return None
+
+    def _once(
+        self,
+        keeper: LivingKeeper,
+        begun: BegunTask,
+        number: int,
+        step: ClusterStatement,
+        table: TablePaths,
+    ) -> TaskOutcome:
+        executed = begun.paths.executed(table, number)
+        make_node(keeper, begun.paths.shard(table))
+        while not self._should_stop():
+            known = self._known(keeper, executed)
+            if known:
+                return TaskOutcome.decode(known)
+            with self._locked(keeper, begun, table) as is_ours:
+                if is_ours:
+                    outcome = self._executed(keeper, begun, executed, step, table)
+                    _note(keeper, executed, outcome)
+                    return outcome
+            self._waker.wait_s(WAIT_SLICE_S)
+        raise Unavailable("the server is stopping")
+
+    def _known(self, keeper: LivingKeeper, executed: str) -> bytes | None:
+        """What came of it; b"" when it happened and nobody came to say more. Its change wakes."""
+        if keeper.exists(executed, self._waker.wake) is None:
+            return None
+        [read] = keeper.get_many([executed])
+        return None if read is None else read[0]
+
+    @contextmanager
+    def _locked(
+        self, keeper: LivingKeeper, begun: BegunTask, table: TablePaths
+    ) -> Iterator[bool]:
+        """False while another replica has it; its end wakes."""
+        lock = Stray(begun.paths.lock(table), mark=begun.host)
+        try:
+            with seen_to(keeper, [lock]):
+                keeper.multi([Create(lock.path, lock.mark.encode(), ephemeral=True)])
+        except Refused as refused:
+            if refused.kind is not RefusalKind.NODE_EXISTS:
+                raise
+            keeper.exists(lock.path, self._waker.wake)
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            give_back(keeper, [lock])
+
+    def _executed(
+        self,
+        keeper: LivingKeeper,
+        begun: BegunTask,
+        executed: str,
+        step: ClusterStatement,
+        table: TablePaths,
+    ) -> TaskOutcome:
+        known = self._known(keeper, executed)
+        if known is not None:
+            return TaskOutcome.decode(known) if known else _cut_off(keeper, step, table)
+        if _is_repeatable(step):
+            return self._told(begun.task, step)
+        self._context.bind(MarkedKeeper(keeper, executed), begun.task.request_id)
+        try:
+            return self._told(begun.task, step)
+        except CarriedOut:
+            return _cut_off(keeper, step, table)
+        finally:
+            self._context.bind(keeper, begun.task.request_id)
+
+    def _told(self, task: Task, step: ClusterStatement) -> TaskOutcome:
+        """What is final is so for every replica of the table. Raises what is not."""
+        try:
+            self._run(task, step)
+        except CarriedOut:
+            raise
+        except RmtError as error:
+            if not _is_final(error):
+                raise
+            return _failed(error)
+        return TaskOutcome()
+
+
+def _steps(task: Task) -> list[ClusterStatement]:
+    """What is done one after the other. Raises SyntaxProblem, NotImplementedStatement."""
+    parsed = parse(task.query)
+    if not isinstance(parsed, OnCluster):
+        raise UserError(f"the task is no statement ON CLUSTER: {task.query}")
+    statement = parsed.statement
+    match statement:
+        case DropTable(tables=tables):
+            return [replace(statement, tables=(table,)) for table in tables]
+        case AlterPartitions(commands=commands):
+            return [replace(statement, commands=(command,)) for command in commands]
+        case _:
+            return [statement]
+
+
+def _tables_in(value: object) -> Iterator[TableName]:
+    if isinstance(value, TableName):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _tables_in(one)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _tables_in(getattr(value, field.name))
+
+
+def _is_repeatable(step: ClusterStatement) -> bool:
+    """Whether doing it again changes nothing that came in between."""
+    match step:
+        case Optimize() | AlterPartitions(commands=(AttachPartition(),)):
+            return True
+        case _:
+            return False
+
+
+def _cut_off(keeper: LivingKeeper, step: ClusterStatement, table: TablePaths) -> TaskOutcome:
+    """What came of a statement that happened, and whose replica died before it said so."""
+    match step:
+        case Truncate() | AlterPartitions(commands=(_,)) if _is_of_all(step):
+            partitions = len(keeper.children(table.block_numbers))
+            if partitions > limits.DROPS_PER_MULTI_MAX:
+                return TaskOutcome(
+                    Unfinished.code,
+                    f"the server that dropped the {partitions} partitions of {table.root}, "
+                    f"{limits.DROPS_PER_MULTI_MAX} at a time, was cut off: say it again if there "
+                    "are rows left",
+                )
+    return TaskOutcome()
+
+
+def _is_of_all(step: Truncate | AlterPartitions) -> bool:
+    match step:
+        case Truncate():
+            return True
+        case AlterPartitions(commands=commands):
+            return any(isinstance(getattr(c, "target", None), AllPartitions) for c in commands)
+        case _:
+            assert_never(step)
+
+
+def _note(keeper: LivingKeeper, executed: str, outcome: TaskOutcome) -> None:
+    try:
+        keeper.multi([Create(executed, outcome.encode())])
+    except Refused as refused:
+        if refused.kind is not RefusalKind.NODE_EXISTS:
+            raise
+        keeper.multi([SetData(executed, outcome.encode())])
+
+
+def _is_final(error: RmtError) -> bool:
+    """Whether trying again would only say the same."""
+    if error.code == "CANNOT_ASSIGN_ALTER":
+        return False
+    return isinstance(error, UserError | Unfinished)
+
+
+def _failed(error: RmtError) -> TaskOutcome:
+    return TaskOutcome(error.code, str(error))

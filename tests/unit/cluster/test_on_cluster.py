@@ -1,0 +1,329 @@
+"""ON CLUSTER over three servers in this process: what is asked, who does it, what is answered."""
+
+import re
+
+import pytest
+
+from rmt_pipeline.cluster.queue import clean_queue
+from rmt_pipeline.protocol.errors import Corruption, NotOnCluster, SyntaxProblem, UnknownCluster
+from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
+from rmt_pipeline.protocol.settings.setting import BadSetting
+from rmt_pipeline.sql.formats.rows import Done, Rows
+from rmt_pipeline.sql.run import on_cluster, tables
+from rmt_pipeline.sql.run.on_cluster import FailedOnServer, StillDue
+from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.servers import Server, Servers
+
+CREATE = """CREATE TABLE t ON CLUSTER c (n UInt64)
+ENGINE = ReplicatedMergeTree('/tables/{shard}/t', '{replica}') ORDER BY n"""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits(monkeypatch) -> None:
+    """A table is active when its server looks, which here is after the statement."""
+    monkeypatch.setattr(tables, "ACTIVE_WAIT_S", 0.0)
+
+
+@pytest.fixture
+def servers(tmp_path) -> Servers:
+    return Servers(tmp_path)
+
+
+class Working:
+    """Who waits has the servers work meanwhile, one after the other; and time passes."""
+
+    def __init__(self, servers: Servers, running: list[Server]) -> None:
+        self.servers, self.running = servers, running
+
+    def __call__(self) -> "Working":
+        return self
+
+    def wake(self) -> None: ...
+
+    def wait_s(self, timeout_s: float) -> bool:
+        if not sum(server.turn() for server in self.running):
+            self.servers.clock.passed_s += timeout_s
+        return True
+
+
+def ask(servers: Servers, running: list[Server], query: str, monkeypatch, **settings: str):
+    monkeypatch.setattr(on_cluster, "EventWaker", Working(servers, running))
+    with servers.session(**settings) as session:
+        return session.execute(query)
+
+
+def rows(answer) -> list[tuple[object, ...]]:
+    assert isinstance(answer, Rows)
+    return [
+        values
+        for batch in answer.batches
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
+
+
+def select(servers: Servers, query: str) -> list[tuple[object, ...]]:
+    with servers.session() as session:
+        return rows(session.execute(query))
+
+
+def start(servers: Servers, *names: str) -> list[Server]:
+    return [servers.start(name) for name in names or ("r1", "r2", "r3")]
+
+
+def test_every_server_makes_the_table_and_answers_with_a_row(servers, monkeypatch):
+    running = start(servers)
+    answer = ask(servers, running, CREATE, monkeypatch)
+    assert [column.name for column in answer.columns] == [
+        "host", "port", "status", "error", "num_hosts_remaining", "num_hosts_active",
+    ]  # fmt: skip
+    assert rows(answer) == [
+        ("127.0.0.1", 20001, 0, "", 2, 0),
+        ("127.0.0.1", 20002, 0, "", 1, 0),
+        ("127.0.0.1", 20003, 0, "", 0, 0),
+    ]
+    assert all(server.context.catalog.has("default", "t") for server in running)
+    assert len({server.uuid_of("t") for server in running}) == 3
+    assert servers.zookeeper.nodes.keys() >= {
+        "/tables/1/t/replicas/r1",
+        "/tables/1/t/replicas/r2",
+        "/tables/2/t/replicas/r3",
+    }
+
+
+def test_a_macro_names_the_cluster(servers, monkeypatch):
+    running = start(servers)
+    answer = ask(servers, running, "CREATE DATABASE d ON CLUSTER '{cluster}'", monkeypatch)
+    assert len(rows(answer)) == 3
+    assert all("d" in server.context.catalog.databases() for server in running)
+
+
+def test_statements_are_carried_out_in_their_order(servers, monkeypatch):
+    running = start(servers)
+    later = {"distributed_ddl_task_timeout": "0"}
+    for query in (
+        CREATE,
+        "DROP TABLE t ON CLUSTER c SYNC",
+        CREATE.replace("n UInt64", "n UInt64, s String"),
+    ):
+        answer = ask(servers, running, query, monkeypatch, **later)
+        assert isinstance(answer, Done)
+        assert "in the queue of cluster c" in answer.note
+    for server in reversed(running):
+        assert server.turn() == 3
+        definition = server.context.catalog.definition("default", "t")
+        assert [column.name for column in definition.columns] == ["n", "s"]
+
+
+def test_the_database_and_the_settings_of_the_session_go_along(servers, monkeypatch):
+    running = start(servers)
+    ask(servers, running, "CREATE DATABASE d ON CLUSTER c", monkeypatch)
+    monkeypatch.setattr(on_cluster, "EventWaker", Working(servers, running))
+    with servers.session(flatten_nested="0") as session:
+        session.execute("USE d")
+        session.execute(
+            "CREATE TABLE t ON CLUSTER c (n UInt64, m Nested(a UInt8)) "
+            "ENGINE = ReplicatedMergeTree('/d/{shard}', '{replica}') ORDER BY n"
+        )
+    for server in running:
+        columns = server.context.catalog.definition("d", "t").columns
+        assert [column.name for column in columns] == ["n", "m"]
+
+
+def test_one_replica_of_a_table_alters_it_and_the_others_wait(servers, monkeypatch):
+    running = start(servers)
+    ask(servers, running, CREATE, monkeypatch)
+    ask(
+        servers,
+        running,
+        "ALTER TABLE t ON CLUSTER c ADD COLUMN s String",
+        monkeypatch,
+        alter_sync="0",
+    )
+    for root in ("/tables/1/t", "/tables/2/t"):
+        assert servers.zookeeper.nodes[f"{root}/metadata"].version == 1
+        assert len(servers.zookeeper.nodes[f"{root}/log"].children) == 1
+
+
+def test_settings_of_a_table_are_altered_on_every_server(servers, monkeypatch):
+    running = start(servers)
+    ask(servers, running, CREATE, monkeypatch)
+    query = "ALTER TABLE t ON CLUSTER c MODIFY SETTING parts_to_throw_insert = 7"
+    ask(servers, running, query, monkeypatch)
+    for server in running:
+        definition = server.context.catalog.definition("default", "t")
+        assert dict(definition.settings)["parts_to_throw_insert"] == "7"
+
+
+def test_a_servers_error_is_the_answers(servers, monkeypatch):
+    running = start(servers)
+    with servers.session("r2") as session:
+        session.execute("CREATE DATABASE d")
+    with pytest.raises(FailedOnServer) as raised:
+        ask(servers, running, "CREATE DATABASE d ON CLUSTER c", monkeypatch)
+    assert raised.value.code == "DATABASE_ALREADY_EXISTS"
+    words = str(raised.value)
+    assert "r2 (127.0.0.1:20002): database 'd' already exists" in words
+    assert "r1 (127.0.0.1:20001): done" in words
+    answer = ask(
+        servers,
+        running,
+        "CREATE DATABASE d ON CLUSTER c",
+        monkeypatch,
+        distributed_ddl_output_mode="never_throw",
+    )
+    assert [(row[2], row[3]) for row in rows(answer)] == [
+        (82, "Code: DATABASE_ALREADY_EXISTS. database 'd' already exists")
+    ] * 3
+
+
+def test_a_server_that_does_not_run_is_named_and_does_it_when_it_starts(servers, monkeypatch):
+    running = start(servers, "r1", "r3")
+    with pytest.raises(StillDue) as raised:
+        ask(servers, running, CREATE, monkeypatch)
+    assert raised.value.code == "TIMEOUT_EXCEEDED"
+    words = str(raised.value)
+    assert "r2 (127.0.0.1:20002): still due, and its server does not run: rmt serve r2" in words
+    assert 180 <= servers.clock.passed_s < 190
+    late = servers.start("r2")
+    assert late.turn() == 1
+    assert late.context.catalog.has("default", "t")
+    assert late.turn() == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "statuses"),
+    [
+        ("null_status_on_timeout", [0, 0, None]),
+        ("never_throw", [0, 0, None]),
+        ("throw_only_active", [0, 0]),
+        ("null_status_on_timeout_only_active", [0, 0]),
+    ],
+)
+def test_output_modes_without_an_error(servers, monkeypatch, mode, statuses):
+    running = start(servers, "r1", "r3")
+    answer = ask(servers, running, CREATE, monkeypatch, distributed_ddl_output_mode=mode)
+    assert [row[2] for row in rows(answer)] == statuses
+
+
+def test_output_modes_without_rows(servers, monkeypatch):
+    running = start(servers, "r1", "r3")
+    none = {"distributed_ddl_output_mode": "none"}
+    with pytest.raises(StillDue):
+        ask(servers, running, CREATE, monkeypatch, **none)
+    only = {"distributed_ddl_output_mode": "none_only_active"}
+    query = "CREATE DATABASE e ON CLUSTER c"
+    assert ask(servers, running, query, monkeypatch, **only) == Done()
+
+
+def test_a_negative_timeout_waits_as_long_as_it_takes(servers, monkeypatch):
+    running = start(servers, "r1", "r3")
+    late: list[Server] = []
+
+    class Patient(Working):
+        def wait_s(self, timeout_s: float) -> bool:
+            if self.servers.clock.passed_s > 10_000 and not late:
+                late.append(self.servers.start("r2"))
+                self.running.extend(late)
+            self.servers.clock.passed_s += 500
+            return super().wait_s(timeout_s)
+
+    monkeypatch.setattr(on_cluster, "EventWaker", Patient(servers, running))
+    with servers.session(distributed_ddl_task_timeout="-1") as session:
+        assert len(rows(session.execute(CREATE))) == 3
+    assert servers.clock.passed_s > 10_000
+
+
+def test_an_unknown_output_mode_is_refused_before_anything_is_asked(servers, monkeypatch):
+    with pytest.raises(BadSetting, match="null_status_on_timeout"):
+        ask(servers, [], CREATE, monkeypatch, distributed_ddl_output_mode="always")
+    assert servers.queue.root not in servers.zookeeper.nodes
+
+
+def test_an_unknown_cluster_is_refused_with_those_that_there_are(servers, monkeypatch):
+    with pytest.raises(UnknownCluster, match=r"no cluster 'x' .*clusters: c"):
+        ask(servers, [], CREATE.replace("CLUSTER c", "CLUSTER x"), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "INSERT INTO t ON CLUSTER c VALUES (1)",
+        "SHOW CREATE TABLE t ON CLUSTER c",
+        "DESCRIBE TABLE t ON CLUSTER c",
+        "SYSTEM DROP REPLICA ON CLUSTER c 'r2' FROM TABLE t",
+        "CREATE TABLE t ON CLUSTER c ENGINE = MergeTree ORDER BY n AS SELECT 1 AS n",
+    ],
+)
+def test_what_cannot_be_on_cluster_says_so(servers, monkeypatch, query):
+    with pytest.raises(NotOnCluster, match="ON CLUSTER"):
+        ask(servers, [], query, monkeypatch)
+    assert servers.queue.root not in servers.zookeeper.nodes
+
+
+def test_on_cluster_twice_is_a_mistake(servers, monkeypatch):
+    with pytest.raises(SyntaxProblem, match="only once"):
+        ask(servers, [], "DROP TABLE a ON CLUSTER c, b ON CLUSTER c", monkeypatch)
+
+
+def test_system_clusters_shows_shards_replicas_and_who_runs(servers):
+    start(servers, "r1", "r3")
+    columns = "shard_num, replica_num, server, port, is_local, is_active"
+    assert select(servers, f"SELECT {columns} FROM system.clusters ORDER BY port") == [
+        (1, 1, "r1", 20001, 1, 1),
+        (1, 2, "r2", 20002, 0, 0),
+        (2, 1, "r3", 20003, 0, 1),
+    ]
+
+
+def test_system_distributed_ddl_queue_shows_each_server_of_each_statement(servers, monkeypatch):
+    running = start(servers, "r1", "r3")
+    with pytest.raises(StillDue):
+        ask(servers, running, "CREATE DATABASE d ON CLUSTER c", monkeypatch)
+    columns = "entry, cluster, query, port, status, exception_code, initiator_port"
+    query = f"SELECT {columns} FROM system.distributed_ddl_queue ORDER BY port"
+    text = "CREATE DATABASE d ON CLUSTER c"
+    assert select(servers, query) == [
+        ("query-0000000000", "c", text, 20001, "Finished", 0, 20001),
+        ("query-0000000000", "c", text, 20002, "Inactive", None, 20001),
+        ("query-0000000000", "c", text, 20003, "Finished", 0, 20001),
+    ]
+
+
+def test_old_and_too_many_statements_are_removed_but_for_those_that_are_at_work(
+    servers, monkeypatch
+):
+    running = start(servers)
+    for number in range(4):
+        query = f"CREATE DATABASE d{number} ON CLUSTER c"
+        ask(servers, running, query, monkeypatch)
+        servers.clock.passed_s += 100
+    keeper = servers.zookeeper.connect()
+    busy = servers.queue.task("query-0000000001").active_on("somebody")
+    keeper.multi([Create(busy, ephemeral=True)])
+    now_s = servers.clock.now_s()
+
+    def cleaned(lifetime_s: int, tasks_max: int) -> list[str]:
+        found = clean_queue(
+            keeper, servers.queue, now_s=now_s, lifetime_s=lifetime_s, tasks_max=tasks_max
+        )
+        return [name[-1] for name in found]
+
+    assert cleaned(lifetime_s=1000, tasks_max=10) == []
+    assert cleaned(lifetime_s=350, tasks_max=10) == ["0"]
+    assert cleaned(lifetime_s=1000, tasks_max=1) == ["2"]
+    keeper.multi([Delete(busy)])
+    assert cleaned(lifetime_s=1000, tasks_max=1) == ["1"]
+    assert keeper.children(servers.queue.root) == ["query-0000000003"]
+
+
+def test_the_texts_are_read_back():
+    """P29."""
+    task = Task("CREATE\n'x'", ("a:1", "[::1]:2"), "a:1", "id", "d", (("s", "a = 'b'\n"),))
+    assert Task.decode(task.encode()) == task
+    for outcome in (TaskOutcome(), TaskOutcome("UNKNOWN_TABLE", "no\nt"), TaskOutcome("X", "")):
+        assert TaskOutcome.decode(outcome.encode()) == outcome
+    names = NamesBefore((("d", "t\t", "u"), ("d", "", "")))
+    assert NamesBefore.decode(names.encode()) == names
+    with pytest.raises(Corruption, match="a name has"):
+        NamesBefore.decode(b"names: 1\nd\tt\n")
+    assert re.match(rb"60\nno\\nt\n", TaskOutcome("UNKNOWN_TABLE", "no\nt").encode())
