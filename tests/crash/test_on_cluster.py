@@ -13,9 +13,11 @@ from rmt_pipeline.protocol.nodes.tasks import TaskOutcome
 from rmt_pipeline.sql.run import tables as table_statements
 from rmt_pipeline.sql.run import task as task_module
 from rmt_pipeline.zookeeper.keeper import Create, Delete
-from tests.support.servers import DyingKeeper, Server, Servers, dying
+from tests.support.hosts import dying
+from tests.support.servers import Server, Servers
 
 EFFECTS_MAX = 200
+FILE_EFFECTS = ("replace", "rename", "unlink", "rmdir", "link")
 LATER = {"distributed_ddl_task_timeout": "0", "alter_sync": "0", "mutations_sync": "0"}
 
 CREATE = """CREATE TABLE t ON CLUSTER c (n UInt64)
@@ -39,6 +41,8 @@ SCENARIOS = {
     "drop of two": Scenario(
         "DROP TABLE t, u ON CLUSTER c", (CREATE, OTHER)
     ),
+    "detach": Scenario("DETACH TABLE t ON CLUSTER c"),
+    "attach": Scenario("ATTACH TABLE t ON CLUSTER c", (CREATE, "DETACH TABLE t ON CLUSTER c")),
     "drop database": Scenario(
         "DROP DATABASE d ON CLUSTER c",
         ("CREATE DATABASE d ON CLUSTER c", CREATE.replace("TABLE t", "TABLE d.t")),
@@ -147,8 +151,8 @@ def cut_off_everywhere(
         servers, r2, r3 = prepared(tmp_path / str(at), scenario)
         r1 = Server(servers, "r1")
         ended = False
-        with dying(monkeypatch, at) as death:
-            r1.worker.keeper = DyingKeeper(r1.keeper, death)
+        with dying(monkeypatch, at, after=False, files=FILE_EFFECTS) as mortal:
+            r1.worker.keeper = mortal(r1.keeper)
             r1.worker.announce()
             r1.look()
             r1.worker.turn()

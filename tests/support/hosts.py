@@ -83,14 +83,14 @@ def config_at(directory: Path) -> Config:
 
 
 class Dying:
-    """The process dies at its effect of that number: before it, or after."""
+    """The process dies at its effect of that number: before it, or after. The dead have none."""
 
     def __init__(self, at: int, *, after: bool) -> None:
         self.left, self.after = at, after
 
     def effect(self, real: Callable, *arguments, **options):
         self.left -= 1
-        if self.left == 0 and not self.after:
+        if self.left < 0 or (self.left == 0 and not self.after):
             raise Died
         result = real(*arguments, **options)
         if self.left == 0:
@@ -105,16 +105,19 @@ class DyingKeeper:
     def multi(self, ops):
         return self._dying.effect(self._keeper.multi, ops)
 
+    def multi_many(self, multis):
+        return self._dying.effect(self._keeper.multi_many, multis)
+
     def __getattr__(self, name):
         return getattr(self._keeper, name)
 
 
 @contextmanager
-def dying(monkeypatch, at: int, *, after: bool):
+def dying(monkeypatch, at: int, *, after: bool, files: tuple[str, ...] = FILE_EFFECTS):
     """Everything that the process does to files, and `keeper`, which it is given."""
     death = Dying(at, after=after)
     with monkeypatch.context() as patch:
-        for name in FILE_EFFECTS:
+        for name in files:
             real = getattr(os, name)
             patch.setattr(os, name, lambda *a, real=real, **o: death.effect(real, *a, **o))
         with suppress(Died):

@@ -1,10 +1,7 @@
 """Servers of one cluster in this process, over a ZooKeeper in memory: each works statements ON
-CLUSTER off when the test says so, and may die at any effect.
+CLUSTER off when the test says so.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rmt_pipeline.cluster.worker import TaskWorker
@@ -15,46 +12,10 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.run.task import StatementCarrier, TaskContext
 from rmt_pipeline.system import EventWaker, RandomIds
 from rmt_pipeline.zookeeper.paths import TaskQueuePaths
-from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
+from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import StillClock
 
-FILE_EFFECTS = ("replace", "rename", "unlink", "rmdir", "link")
 SHARDS = (("r1", "r2"), ("r3",))
-
-
-class Died(BaseException):
-    """As a kill: nothing handles it."""
-
-
-class Dying:
-    """The process dies before its effect of that number. The dead have none any more."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    @property
-    def is_dead(self) -> bool:
-        return self.left <= 0
-
-    def effect(self, real: Callable, *arguments, **options):
-        self.left -= 1
-        if self.is_dead:
-            raise Died
-        return real(*arguments, **options)
-
-
-class DyingKeeper:
-    def __init__(self, keeper: FakeKeeper, dying: Dying) -> None:
-        self._keeper, self._dying = keeper, dying
-
-    def multi(self, ops):
-        return self._dying.effect(self._keeper.multi, ops)
-
-    def multi_many(self, multis):
-        return self._dying.effect(self._keeper.multi_many, multis)
-
-    def __getattr__(self, name):
-        return getattr(self._keeper, name)
 
 
 class Server:
@@ -107,7 +68,7 @@ class Servers:
     def __init__(self, directory: Path, shards: tuple[tuple[str, ...], ...] = SHARDS) -> None:
         self.clock = StillClock()
         self.zookeeper = FakeZooKeeper(self.clock)
-        self.config = config_at(directory, shards)
+        self.config = cluster_config(directory, shards)
         self.queue = TaskQueuePaths(self.config.distributed_ddl.path)
 
     def start(self, name: str) -> Server:
@@ -131,7 +92,7 @@ class Servers:
         return str(self.config.server(name).advertised_address)
 
 
-def config_at(directory: Path, shards: tuple[tuple[str, ...], ...]) -> Config:
+def cluster_config(directory: Path, shards: tuple[tuple[str, ...], ...]) -> Config:
     lines = ["[zookeeper]", 'hosts = "127.0.0.1:1"']
     port = 20000
     for number, shard in enumerate(shards, 1):
@@ -148,17 +109,3 @@ def config_at(directory: Path, shards: tuple[tuple[str, ...], ...]) -> Config:
     directory.mkdir(parents=True, exist_ok=True)
     file.write_text("\n".join(lines))
     return load_config(file)
-
-
-@contextmanager
-def dying(monkeypatch, at: int) -> Iterator[Dying]:
-    """Everything that the process does to files, and to ZooKeeper with what it is given."""
-    death = Dying(at)
-    with monkeypatch.context() as patch:
-        for name in FILE_EFFECTS:
-            real = getattr(os, name)
-            patch.setattr(os, name, lambda *a, real=real, **o: death.effect(real, *a, **o))
-        try:
-            yield death
-        except Died:
-            assert death.is_dead

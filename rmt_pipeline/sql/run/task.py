@@ -36,8 +36,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     AlterPartitions,
     AlterTable,
     AttachPartition,
+    AttachTable,
     ClusterStatement,
     CreateDatabase,
+    DetachTable,
     DropDatabase,
     DropDetached,
     DropTable,
@@ -189,18 +191,23 @@ class StatementCarrier:
                 return begun.before.of(name) == "" and self._now(name) != ""
             case DropDatabase(name):
                 return begun.before.of(name) != "" and self._now(name) == ""
-            case DropTable(tables=(table,)):
-                database = table.database or begun.task.database
-                before = begun.before.of(database, table.name)
-                if before == self._now(database, table.name):
+            case AttachTable(table):
+                before, now = self._before_and_now(table, begun)
+                return before == "" and now != ""
+            case DropTable(tables=(table,)) | DetachTable(table=table):
+                before, now = self._before_and_now(table, begun)
+                if before == now:
                     return False
                 if before == "" and not step.if_exists:
-                    raise UnknownTable(
-                        f"table {database}.{table.name} did not exist when it was to be dropped"
-                    )
+                    raise UnknownTable(f"table {table} did not exist when this was begun")
+                database = table.database or begun.task.database
                 return not self._context.catalog.is_dropping(database, table.name)
             case _:
                 return False
+
+    def _before_and_now(self, table: TableName, begun: BegunTask) -> tuple[str, str]:
+        database = table.database or begun.task.database
+        return begun.before.of(database, table.name), self._now(database, table.name)
 
     # --- what one replica does for all ---
 

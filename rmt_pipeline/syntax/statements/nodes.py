@@ -514,6 +514,8 @@ SystemStatement = (
 
 ClusterStatement = (
     CreateTable
+    | AttachTable
+    | DetachTable
     | DropTable
     | CreateDatabase
     | DropDatabase
