@@ -114,9 +114,11 @@ def _whole(least: int) -> _Reader:
 
 
 def _shards(value: object, _: Path) -> tuple[tuple[str, ...], ...]:
-    is_list = isinstance(value, list) and all(isinstance(shard, list) for shard in value)
-    if not is_list or not all(isinstance(name, str) for shard in value for name in shard):
-        raise _Wanted('a list with a list for each shard, e.g. [["r1", "r2"], ["r3"]]')
+    wanted = _Wanted('a list with a list for each shard, e.g. [["r1", "r2"], ["r3"]]')
+    if not isinstance(value, list) or not all(isinstance(shard, list) for shard in value):
+        raise wanted
+    if not all(isinstance(name, str) for shard in value for name in shard):
+        raise wanted
     if not value or not all(value):
         raise ValueError("a shard has no server: each has one at least")
     return tuple(tuple(shard) for shard in value)
