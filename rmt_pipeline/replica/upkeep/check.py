@@ -226,10 +226,15 @@ def is_here(replica: Replica, part: PartName) -> bool:
     """Whether a promised part can be worked with. If it can't be read, it is as `check_part` says
     from now on: whoever needs it waits for the fetch, and all others go on.
     """
-    if _problem(replica.store.manifest, part) is None:
+    if can_read(replica, part):
         return True
     check_part(replica, part)
     return False
+
+
+def can_read(replica: Replica, part: PartName) -> bool:
+    """Whether a part's manifest says what is in it; for who only looks, and mends nothing."""
+    return _problem(replica.store.manifest, part) is None
 
 
 def suspect(replica: Replica, error: RmtError) -> str | None:

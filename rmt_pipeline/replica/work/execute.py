@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from operator import itemgetter
 from typing import Literal
 
@@ -35,11 +35,9 @@ from rmt_pipeline.protocol.errors import (
     TableIsReadOnly,
 )
 from rmt_pipeline.protocol.log.entry import (
-    MERGE_REGULAR,
     AttachPart,
     DropPart,
     DropRange,
-    GetPart,
     LogEntry,
     MergeParts,
     MutatePart,
@@ -50,7 +48,7 @@ from rmt_pipeline.protocol.log.entry import (
     virtual_parts,
 )
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.queue.facts import Facts, slots_of
+from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.view import Plan, QueueView
 from rmt_pipeline.replica.accounting import Accounts
 from rmt_pipeline.replica.alter.apply import alters_first, unfinished_alters
@@ -205,7 +203,7 @@ class Executor:
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
         self._backoff.keep_only(frozenset(view.entries))
         self._backoff.notice_kills(replica, view.entries)
-        facts = self._facts(view)
+        facts = queue_facts(replica, view, is_here, merging=self._pool == "merge")
         plan = plan_of_pool(view, facts, self._pool)
         finish_entries(replica, {node: view.entries[node] for node, _ in plan.done})
         now_s = clock.monotonic_s()
@@ -267,41 +265,6 @@ class Executor:
         """What is left of a batch is not carried out here."""
         batch.holder.give_back(batch.left)
         batch.left.clear()
-
-    def _facts(self, view: QueueView) -> Facts:
-        """What this process knows beside ZooKeeper: sizes of the parts that queued merges want."""
-        sources = {
-            source
-            for entry in view.entries.values()
-            if isinstance(entry, MergeParts | MutatePart)
-            for source in sources_of(entry)
-            if source in view.current
-        }
-        claimed = [view.entries[node] for node in view.claims if node in view.entries]
-        sizes = {
-            source: self._replica.store.manifest(source).bytes_on_disk
-            for source in sources
-            if is_here(self._replica, source)
-        }
-        return Facts(
-            fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in claimed),
-            fetches_max=limits.FETCHES_CLAIMED_MAX,
-            merges_busy=sum(slots_of(entry, sizes) for entry in claimed),
-            merges_max=limits.MERGES_MAX,
-            ttl_merges_busy=sum(
-                isinstance(entry, MergeParts) and entry.merge_type != MERGE_REGULAR
-                for entry in claimed
-            ),
-            ttl_merges_max=self._replica.settings.max_number_of_merges_with_ttl_in_pool,
-            size_limits=self._replica.size_limits(),
-            sizes=sizes,
-            merges_elsewhere=self._awaited(view),
-            unfinished_alters=unfinished_alters(self._replica, view.entries),
-        )
-
-    def _awaited(self, view: QueueView) -> dict[PartName, str]:
-        unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
-        return merges_awaited(self._replica, unclaimed) if self._pool == "merge" else {}
 
     # --- what to do, and taking it ---
 
@@ -684,6 +647,41 @@ def _is_theirs(source: PartSource, manifest: Manifest) -> bool:
     """Whether this is, as far as ZooKeeper says, what that replica would send."""
     expected = source.header
     return expected is not None and manifest.header().difference(expected) is None
+
+
+def queue_facts(
+    replica: Replica,
+    view: QueueView,
+    can_read: Callable[[Replica, PartName], bool],
+    *,
+    merging: bool = True,
+) -> Facts:
+    """What is known here beside the queue: how large the parts are that its merges and mutations
+    read, as far as they can be read; which slots claimed entries take; which merges others make.
+
+    `merging=False` spares the question who makes them: no merge will be planned.
+    """
+    claimed = [view.entries[node] for node in view.claims if node in view.entries]
+    unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
+    sources = {
+        source
+        for entry in view.entries.values()
+        if isinstance(entry, MergeParts | MutatePart)
+        for source in sources_of(entry)
+        if source in view.current
+    }
+    facts = Facts(
+        ttl_merges_max=replica.settings.max_number_of_merges_with_ttl_in_pool,
+        size_limits=replica.size_limits(),
+        sizes={
+            source: replica.store.manifest(source).bytes_on_disk
+            for source in sources
+            if can_read(replica, source)
+        },
+        merges_elsewhere=merges_awaited(replica, unclaimed) if merging else {},
+        unfinished_alters=unfinished_alters(replica, view.entries),
+    )
+    return reduce(Facts.with_running, claimed, facts)
 
 
 def plan_of_pool(view: QueueView, facts: Facts, pool: Pool) -> Plan:

@@ -1,12 +1,11 @@
 """system.replicas and system.replication_queue: what ZooKeeper says about the replicas here."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
+from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
     DropPart,
@@ -22,13 +21,14 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.queue.facts import Facts, Wait
+from rmt_pipeline.protocol.queue.facts import Wait
 from rmt_pipeline.protocol.queue.view import QueueView
-from rmt_pipeline.replica.alter.apply import structures_awaited, unfinished_alters
+from rmt_pipeline.replica.alter.apply import structures_awaited
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.work.single_merge import merges_awaited
+from rmt_pipeline.replica.upkeep.check import can_read
+from rmt_pipeline.replica.work.execute import queue_facts
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.table import Table
@@ -247,21 +247,7 @@ def _attempts(replica: Replica, nodes: list[str]) -> dict[str, Attempts]:
 def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
     """Why entries wait, by the same rules that a worker goes by, now."""
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
-    running = [view.entries[node] for node in view.claims if node in view.entries]
-    sizes = {}
-    for part in {part for entry in view.entries.values() for part in sources_of(entry)}:
-        with suppress(MissingPart):
-            sizes[part] = replica.store.manifest(part).bytes_on_disk
-    facts = Facts(
-        fetches_busy=sum(isinstance(entry, GetPart | AttachPart) for entry in running),
-        fetches_max=limits.FETCHES_CLAIMED_MAX,
-        merges_busy=sum(isinstance(entry, MergeParts | MutatePart) for entry in running),
-        merges_max=limits.MERGES_MAX,
-        size_limits=replica.size_limits(),
-        sizes=sizes,
-        merges_elsewhere=merges_awaited(replica, view.entries.values()),
-        unfinished_alters=unfinished_alters(replica, view.entries),
-    )
+    facts = queue_facts(replica, view, can_read)
     decisions = {
         node: view.decide(node, facts) for node in view.entries if node not in view.claims
     }
