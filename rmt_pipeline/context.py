@@ -30,6 +30,7 @@ from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
 
 if TYPE_CHECKING:
     from rmt_pipeline.exchange.client import HttpPeers
+    from rmt_pipeline.replica.life.restore import Restored
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.store.part_store import PartStore
     from rmt_pipeline.table import Table
@@ -327,6 +328,12 @@ class ServerContext:
     def attach_table(self, database: str, name: str) -> None:
         """ATTACH TABLE: it is again what it was. Raises UnknownTable, TableAlreadyExists."""
         self.catalog.attach(database, name)
+
+    def restore(self, definition: TableDefinition) -> "Restored":
+        """SYSTEM RESTORE REPLICA. Raises what `life.restore` does."""
+        from rmt_pipeline.replica.life.restore import restore  # noqa: PLC0415  start-up
+
+        return restore(self.replica(definition), self._creator(definition))
 
     def _finish_drop(self, database: str, name: str) -> bool:
         """False when no drop of that name was cut off."""

@@ -33,6 +33,7 @@ from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest, optimize
 from rmt_pipeline.replica.insert.insert import Insertion, blocks_together
@@ -59,6 +60,7 @@ from rmt_pipeline.replica.readable import (
 )
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
+from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.execute import Pool, Tools
@@ -185,7 +187,7 @@ class Table:
         staged: list[StagedPart] = []
         try:
             throttle_insert(self._replica(), query)
-            insert_id = block_ids.insert_id_of_token(token) if token else ""
+            insert_id = self._insert_id(token, query)
             staged.extend(
                 blocks.stage(
                     block, self.store, insert_id=insert_id, run_id=run_id, created_s=created_s
@@ -259,12 +261,17 @@ class Table:
             directory=self.store.disk.local_path(""),
             settings=query,
             columns_given=None,
-            insert_id=block_ids.insert_id_of_token(token) if token else "",
+            insert_id=self._insert_id(token, query),
             run_id=run_id,
             created_s=int(self._clock.now_s()),
             durable=True,
         )
         return self.commit(stage(plan), token=token, settings=query, run_id=run_id)
+
+    def _insert_id(self, token: str, query: QuerySettings) -> str:
+        settings = TableSettings.of(dict(self.definition.settings))
+        deduplicate = query.insert_deduplicate and settings.replicated_deduplication_window > 0
+        return block_ids.insert_id_of_parts(token, deduplicate=deduplicate)
 
     def pipeline(self, in_flight: int = 4) -> InsertPipeline:
         """Inserts that overlap: `with table.pipeline() as inserts: inserts.insert(rows)`."""
@@ -395,10 +402,12 @@ class Table:
             pinned.close()  # what was pinned in vain
             try:
                 replica = self._reader()
+                require_promises(replica)
                 found = read(replica)
+                require_promises(replica)
             except (ReplicaDropped, ReplicaIsNotInQuorum):
                 raise
-            except (Unavailable, ReplicaRetired) as error:
+            except (Unavailable, ReplicaRetired, ZooKeeperIsOlder) as error:
                 if isinstance(error, ReplicaRetired) and rounds_left:
                     rounds_left -= 1
                     continue  # with a new session, if there is one to be had
@@ -421,8 +430,9 @@ class Table:
             self._clock.sleep_s(BROKEN_POLL_S)
 
     def _seen_last(self, pinned: ExitStack, query: QuerySettings, error: RmtError) -> Snapshot:
-        """While ZooKeeper is away: the parts that were active when the server looked last, with a
-        warning. Raises `error` when nobody has noted them; MissingPart, Corruption.
+        """While ZooKeeper is away, or has lost what it knew: the parts that were active when the
+        server looked last, with a warning. Raises `error` when nobody has noted them; MissingPart,
+        Corruption.
         """
         seen = self.store.marks.active_seen()
         if seen is None:

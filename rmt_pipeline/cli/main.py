@@ -232,6 +232,18 @@ def cleanup(context: click.Context, server: str | None, dry_run: bool) -> int:
     return run_cleanup(config, one_server(config, server), dry_run=dry_run)
 
 
+@app.command("restore")
+@click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
+@server_option()
+@click.pass_context
+def restore_tables(context: click.Context, table: str | None, server: str | None) -> int:
+    """Make tables that ZooKeeper has lost again, from the parts on this disk: one, or all."""
+    from rmt_pipeline.cli.upkeep import run_restore  # noqa: PLC0415
+
+    config = config_of(context)
+    return run_restore(config, one_server(config, server), table)
+
+
 @app.command()
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @server_option()

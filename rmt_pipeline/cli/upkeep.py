@@ -1,4 +1,4 @@
-"""`rmt cleanup`, `rmt force-restore-data` and `rmt explain merges`."""
+"""`rmt cleanup`, `rmt restore`, `rmt force-restore-data` and `rmt explain merges`."""
 
 import random
 import sys
@@ -9,6 +9,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.assign.explain import ExplainedRange, explain_merges
+from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.upkeep.clean_up import CleanUpPlan, carry_out, plan_clean_up
 from rmt_pipeline.table import Table
@@ -42,6 +43,29 @@ def run_force_restore_data(config: Config, server: str, name: str) -> int:
             replica.keeper.multi([Create(replica.paths.force_restore_data)])
         print(f"{replica}: the next start sets aside in detached/ what ZooKeeper does not know")
     return 0
+
+
+def run_restore(config: Config, server: str, name: str | None) -> int:
+    """SYSTEM RESTORE REPLICA of one table, or of every table of the server that needs it. 1 when
+    one of them could not be restored; the others are.
+    """
+    status = 0
+    with ServerContext(config, server, purpose="restore") as context:
+        if name is None:
+            definitions = list(context.catalog.definitions())
+        else:
+            database, _, table = name.rpartition(".")
+            definitions = [context.catalog.definition(database or "default", table)]
+        for definition in definitions:
+            try:
+                words = context.restore(definition).words()
+            except NothingToRestore as error:
+                words = str(error)
+                status = max(status, int(name is not None))
+            except RmtError as error:
+                status, words = 1, f"Code: {error.code}. {error}"
+            print(f"{definition.full_name}: {words}", file=sys.stderr if status else sys.stdout)
+    return status
 
 
 def _clean(table: Table, *, dry_run: bool) -> None:

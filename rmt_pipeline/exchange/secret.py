@@ -20,9 +20,21 @@ def exchange_secret(keeper: Keeper, ids: IdSource) -> str:
     return _made_once(keeper, SECRET_PATH, ids.new_id() + ids.new_id())
 
 
-def cluster_id(keeper: Keeper, ids: IdSource) -> str:
-    """Tells one ZooKeeper from another, so that no data directory meets the wrong one."""
-    return _made_once(keeper, CLUSTER_PATH, ids.new_id())
+def cluster_id(keeper: Keeper, ids: IdSource, known: str = "") -> str:
+    """Tells one ZooKeeper from another, so that no data directory meets the wrong one. One that has
+    none is new, or has lost everything: it gets the one that is `known`.
+    """
+    return _made_once(keeper, CLUSTER_PATH, known or ids.new_id())
+
+
+def put_back(keeper: Keeper, cluster: str, secret: str) -> bool:
+    """What all servers share, as this one knows it, in a ZooKeeper that has lost it. False when it
+    is another one there. `secret`: "" when it is not in ZooKeeper.
+    """
+    there = [_made_once(keeper, CLUSTER_PATH, cluster) == cluster]
+    if secret:
+        there.append(_made_once(keeper, SECRET_PATH, secret) == secret)
+    return all(there)
 
 
 def _made_once(keeper: Keeper, path: str, mine: str) -> str:

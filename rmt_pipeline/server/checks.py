@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part
-from rmt_pipeline.replica.upkeep.rewound import remember_log
+from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
 from rmt_pipeline.server.log import get_log
 
 WAITING_MAX = 1000  # more than that many broken parts is a broken disk
@@ -125,6 +125,7 @@ class PartChecks:
         gone, later = self._that_fit(sorted(parts))
         if gone:
             _report_promised(replica, gone, self.report)
+        remember_replicas(replica)
         remember_log(replica)  # who has new parts has seen new entries
         noted = note_active(replica, None if known is None else known.noted)
         is_settled = changed_s is not None and replica.clock.now_s() - changed_s > SETTLED_S

@@ -11,12 +11,17 @@ from http import HTTPStatus
 from types import FrameType
 
 from rmt_pipeline.catalog.catalog import Catalog
-from rmt_pipeline.catalog.directory import DirectoryLock, claim_data_directory, require_owner
+from rmt_pipeline.catalog.directory import (
+    DirectoryLock,
+    claim_data_directory,
+    directory_owner,
+    require_owner,
+)
 from rmt_pipeline.config import Config
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.secret import cluster_id, exchange_secret
+from rmt_pipeline.exchange.secret import cluster_id, exchange_secret, put_back
 from rmt_pipeline.exchange.server import exchange_app
-from rmt_pipeline.protocol.errors import Corruption, Unavailable
+from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.server.app import server_app
@@ -148,13 +153,17 @@ class _Process:
         counters: Counters,
     ) -> None:
         server, ids = config.server(name), RandomIds()
-        who = claim_data_directory(server.data, name, cluster_id(keeper, ids), ids)
+        owner = directory_owner(server.data)
+        cluster = cluster_id(keeper, ids, owner.cluster if owner is not None else "")
+        who = claim_data_directory(server.data, name, cluster, ids)
         identity = Identity(who, ids.new_id(), server.advertised_address)
         catalog = Catalog(server.data, ids)
         catalog.attach_again()
         self._server = server
         self._switch = switch
-        self._secret = config.secret_of(name) or exchange_secret(keeper, ids)
+        own_secret = config.secret_of(name)
+        self._secret = own_secret or exchange_secret(keeper, ids)
+        self._shared = cluster, "" if own_secret else self._secret
         self._counters = counters
         self._sends: dict[str, Bandwidth] = {}
         self._tables = Tables(catalog, SystemClock(), ids, identity, switch.waker.wake)
@@ -162,7 +171,7 @@ class _Process:
             self._tables,
             switch.waker,
             self._counters,
-            open_session=lambda: _session(config, switch, None),
+            open_session=lambda: self._next_session(config),
             loops=loops,
             should_stop=switch.is_asked,
         )
@@ -193,6 +202,21 @@ class _Process:
         log.info("serving", server=server.name, address=server.listen, data=str(server.data))
         self.tasks.start()
         self._supervisor.run(keeper)
+
+    def _next_session(self, config: Config) -> KazooKeeper | None:
+        """ZooKeeper may have lost everything meanwhile: what all servers share is put back."""
+        keeper = _session(config, self._switch, None)
+        if keeper is not None:
+            try:
+                if not put_back(keeper, *self._shared):
+                    log.error(
+                        "ZooKeeper has another cluster id or exchange secret than this server "
+                        "began with: peers will be refused. Is it another ZooKeeper? If it is the "
+                        "right one, start this server again"
+                    )
+            except RmtError as error:  # the session looks again, and ends, if need be
+                log.warning("cluster id and secret not looked at", reason=str(error))
+        return keeper
 
     def _find_store(self, endpoint: str) -> PartStore | None:
         if self._switch.is_asked():

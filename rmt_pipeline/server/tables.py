@@ -30,7 +30,7 @@ from rmt_pipeline.replica.life.drop import resume_drop
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.rewound import remember_log
+from rmt_pipeline.replica.upkeep.rewound import remember_log, remember_replicas
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
@@ -266,6 +266,7 @@ class Tables:
                 address=self.identity.address_of(table.definition),
             )
             remember_log(replica, anew=True)
+            remember_replicas(replica)
             note_active(replica)
         except RmtError as error:
             self._failed(table, error)

@@ -25,6 +25,7 @@ WHOLE = "whole"
 GIVEN_UP = "given_up"
 LOG_SEEN = "log_seen"
 ACTIVE_SEEN = "active_seen"
+REPLICAS_SEEN = "replicas_seen"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
 

@@ -81,7 +81,8 @@ class Manifest:
     bytes_uncompressed: int = 0
     """Bytes of the rows in memory, as Arrow."""
     insert_id: str = ""
-    """The insert that made it; empty for merges and mutations."""
+    """The insert that made it, or that it is known by its rows; empty for merges and mutations, and
+    when the same rows may be inserted again."""
     run_id: str = ""
     """The Dagster run that made it; empty outside of Dagster."""
     sources: tuple[str, ...] = ()

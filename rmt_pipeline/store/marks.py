@@ -1,5 +1,5 @@
 """What a table's directory remembers besides its parts: which of them were given up, how far it has
-seen the log, and which were active when ZooKeeper was asked last.
+seen the log, which were active when ZooKeeper was asked last, and which replicas the table had.
 """
 
 from collections.abc import Iterable
@@ -77,6 +77,22 @@ class Marks:
             self._disk.write(self._path(layout.ACTIVE_SEEN), [text])
             return True
         return False
+
+    def replicas_seen(self) -> tuple[str, ...]:
+        """The table's replicas when they were noted last; none when that is not known."""
+        data = self._disk.read(self._path(layout.REPLICAS_SEEN)) or b""
+        names, _, check = data.rpartition(b"check ")
+        if check.decode(errors="replace") != hash_hex(names):
+            return ()
+        return tuple(names.decode().splitlines())
+
+    def note_replicas(self, names: Iterable[str]) -> None:
+        """If it can't be noted, what was noted before stands."""
+        text = "".join(f"{name}\n" for name in sorted(names)).encode()
+        with suppress(OSError, DiskFull):
+            self._disk.write(
+                self._path(layout.REPLICAS_SEEN), [text + b"check " + hash_hex(text).encode()]
+            )
 
     def _path(self, *names: str) -> str:
         return layout.join(self._root, *names)

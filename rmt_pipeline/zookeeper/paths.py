@@ -257,6 +257,20 @@ class TablePaths:
         return f"{self.root}/lost_part_count"
 
     @property
+    def restoring(self) -> str:
+        """While the table is made again from the disks of its replicas: nobody is active. Ours."""
+        return f"{self.root}/restoring"
+
+    def restoring_replica(self, name: str) -> str:
+        """A replica that is waited for, and what it has announced."""
+        return f"{self.root}/restoring/{name}"
+
+    @property
+    def restoring_lock(self) -> str:
+        """Held by whoever opens the table again."""
+        return f"{self.root}/restoring_lock"
+
+    @property
     def replicas(self) -> str:
         return f"{self.root}/replicas"
 

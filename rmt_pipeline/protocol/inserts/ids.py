@@ -9,6 +9,8 @@ import hashlib
 
 HASH_MAX = 2**128 - 1
 _HALF = 2**64 - 1
+BY_ROWS = "rows"
+"""What a part says of its insert when that is known by its rows: their sum is known later."""
 
 
 def block_id(partition_id: str, content_hash: int) -> str:
@@ -55,6 +57,13 @@ def insert_id_of_token(token: str) -> str:
     """The id of an insert that its caller named. Can't equal an id by rows: other prefix."""
     assert token, "an empty token means that there is none"
     return f"token-{_hash128(token):032x}"
+
+
+def insert_id_of_parts(token: str, *, deduplicate: bool) -> str:
+    """What the parts of an insert say of it; "" when it may be inserted again."""
+    if not deduplicate:
+        return ""
+    return insert_id_of_token(token) if token else BY_ROWS
 
 
 def _hash128(text: str) -> int:

@@ -86,6 +86,50 @@ class Attempts:
         return cls(tries, exception, attempt_s, reason)
 
 
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """`T/restoring`: where in the log the parts of the disks are going to be announced. What the
+    log had before is of an older time than the disks.
+    """
+
+    log: int
+
+    def encode(self) -> bytes:
+        return f"restoring format version: {FORMAT}\nlog: {self.log}\n".encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "restoring")
+        reader.number("restoring format version: ", low=1, high=FORMAT)
+        log = reader.number("log: ", high=COUNT_MAX)
+        reader.end()
+        return cls(log)
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """`T/restoring/<replica>`: its parts are promised in ZooKeeper. `dropped` are the ranges that
+    it knows to be dropped. Until then the node is empty.
+    """
+
+    dropped: tuple[PartName, ...]
+
+    def encode(self) -> bytes:
+        names = "".join(f"{part}\n" for part in self.dropped)
+        return (
+            f"announced format version: {FORMAT}\ndropped: {len(self.dropped)}\n{names}"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "announced")
+        reader.number("announced format version: ", low=1, high=FORMAT)
+        count = reader.number("dropped: ", high=COUNT_MAX)
+        dropped = tuple(reader.parse(reader.line(), PartName.parse) for _ in range(count))
+        reader.end()
+        return cls(dropped)
+
+
 UNKNOWN_BLOCK = -1
 
 

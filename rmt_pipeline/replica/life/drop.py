@@ -110,7 +110,13 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
     there is none, ReplicaIsActive, Conflict while somebody else is at it.
     """
     replica = table.replica(name)
-    root, lost, dropped = keeper.exists_many([replica.root, replica.is_lost, table.dropped])
+    root, lost, dropped, awaited = keeper.exists_many(
+        [replica.root, replica.is_lost, table.dropped, table.restoring_replica(name)]
+    )
+    if awaited is not None:  # others restore the table, and it will never come
+        _quietly(keeper, Delete(table.restoring_replica(name)))
+        if root is None:
+            return False
     if root is None and dropped is None:
         known = ", ".join(_replicas_of(keeper, table)) or "none"
         raise UserError(f"{table.root} has no replica {name!r}; it has: {known}")

@@ -13,10 +13,12 @@ from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.alter.apply import take_up
 from rmt_pipeline.replica.life.clone import Cloned, clone_if_lost, mark_lost_if_log_is_gone
 from rmt_pipeline.replica.life.create import check_structure
+from rmt_pipeline.replica.life.restore import require_not_restoring
 from rmt_pipeline.replica.quorum import set_aside_failed
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import Recovered, recover_parts
 from rmt_pipeline.replica.upkeep.rewound import (
+    BeingRestored,
     TooManyUnexpectedParts,
     require_log_as_seen,
 )
@@ -38,19 +40,22 @@ def start(
     `identity` names the server for good, `incarnation` this process: an `is_active` of the same
     server and another incarnation is a leftover, since the server makes sure to run once only.
     Raises ReplicaIsAlreadyActive, ReplicaDropped, MetadataMismatch, TooManyUnexpectedParts (the
-    disk knows what ZooKeeper does not: a person decides), ReplicaStatusChanged (call again).
+    disk knows what ZooKeeper does not: a person decides), BeingRestored, ReplicaStatusChanged (call
+    again).
     """
+    require_not_restoring(replica)
     _check_exists(replica)
     require_log_as_seen(replica)
     set_aside_failed(replica)  # before anybody asks us for one of them
     activate(replica, identity, incarnation, address)
     set_aside_failed(replica)  # and what failed just before we were back: from now on none does
-    mark_lost_if_log_is_gone(replica)
     try:
+        require_not_restoring(replica)  # begun before we were active, or refused because we are
+        mark_lost_if_log_is_gone(replica)
         cloned = clone_if_lost(replica)
         recovered = recover_parts(replica)
-    except TooManyUnexpectedParts:
-        _deactivate(replica)  # nobody inserts until a person has decided
+    except (TooManyUnexpectedParts, BeingRestored):
+        _deactivate(replica)  # nobody inserts until a person has decided, or all are there
         raise
     return Started(cloned, recovered)
 
@@ -63,8 +68,11 @@ def _check_exists(replica: Replica) -> None:
     )
     if host is None or metadata is None or columns is None:
         raise ReplicaDropped(
-            f"{replica} has no nodes at {paths.root} in ZooKeeper: it was dropped, or ZooKeeper "
-            "lost its data. DROP the table here and create it again to clone another replica"
+            f"{replica} has no nodes at {paths.root} in ZooKeeper, so it is read-only. If "
+            "ZooKeeper lost its data: SYSTEM RESTORE REPLICA "
+            f"{replica.definition.full_name}, or rmt restore, on the server of each replica makes "
+            "it again from the parts on their disks. If the replica was dropped: DROP the table "
+            "here"
         )
     applied = 0 if version is None else int(version[0] or b"0")  # old versions had none
     known = replica.definition.metadata_version

@@ -265,6 +265,8 @@ def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName,
     """
     disk = look_at_disk(replica)
     promised = PartSet(disk.promised.intersection(disk.on_disk))
+    if replica.keeper.exists(replica.table.restoring) is not None:
+        return (), ()  # it is about to be promised
     try:
         require_log_as_seen(replica)
         require_numbers_given_out(replica, disk.unexpected)

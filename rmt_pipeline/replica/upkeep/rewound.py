@@ -6,7 +6,7 @@ that were acknowledged, and to set it aside would take them out of every answer.
 
 from collections.abc import Collection, Sequence
 
-from rmt_pipeline.protocol.errors import Corruption, UserError
+from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly, Unavailable, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
@@ -20,6 +20,32 @@ class TooManyUnexpectedParts(UserError):
 
 class ZooKeeperIsOlder(TooManyUnexpectedParts):
     """ZooKeeper knows less than this disk has seen of it."""
+
+
+class BeingRestored(TableIsReadOnly):
+    """Its replicas are making the table again from their disks, and not all are there."""
+
+
+class TableIsLost(Unavailable):
+    """ZooKeeper has nothing of the table, which this server has."""
+
+    code = "TABLE_IS_READ_ONLY"
+
+
+def require_promises(replica: Replica) -> None:
+    """Raises BeingRestored, TableIsLost, ZooKeeperIsOlder: what ZooKeeper promises of this replica
+    is less than what is in the table. For readers, who go on with what was known before.
+    """
+    table = replica.table
+    restoring, replicas, log = replica.keeper.exists_many(
+        [table.restoring, table.replicas, table.log]
+    )
+    if restoring is not None:
+        raise BeingRestored(f"{replica} is being restored from the disks of its replicas")
+    if replicas is None:
+        raise TableIsLost(f"ZooKeeper has nothing of {replica}")
+    if log is not None and log.next_sequence < replica.store.marks.log_seen():
+        require_log_as_seen(replica)
 
 
 def require_log_as_seen(replica: Replica) -> None:
@@ -36,6 +62,22 @@ def require_log_as_seen(replica: Replica) -> None:
             f"its log has {log.next_sequence} entries, and this disk has seen {seen}: {lost} "
             "inserts, merges or mutations are forgotten",
         )
+
+
+def require_as_seen(replica: Replica) -> None:
+    """Raises ZooKeeperIsOlder when ZooKeeper has forgotten something that this disk knows."""
+    require_log_as_seen(replica)
+    on_disk = replica.store.parts()
+    replica.keeper.sync(replica.table.root)
+    promised = frozenset(map(PartName.parse, replica.keeper.children(replica.paths.parts)))
+    require_numbers_given_out(replica, [part for part in on_disk if part not in promised])
+
+
+def remember_replicas(replica: Replica) -> None:
+    """Whose disks have parts of the table, for when ZooKeeper does not know it any more."""
+    [names] = replica.keeper.children_many([replica.table.replicas])
+    if names and tuple(sorted(names)) != replica.store.marks.replicas_seen():
+        replica.store.marks.note_replicas(names)
 
 
 def remember_log(replica: Replica, *, anew: bool = False) -> None:
@@ -89,8 +131,10 @@ def _older(
         f"{replica}: ZooKeeper is older than this disk: {why}. {rows} rows in {parts} parts here "
         "are unknown to it. Was it restored from an older copy, or is it another one? Nothing was "
         "changed, and the table stays read-only. If a newer copy of ZooKeeper can be had, restore "
-        "that. To go on with what ZooKeeper knows, and set aside the rest in detached/, create the "
-        f"node {replica.paths.force_restore_data}"
+        "that. Else make the table again from the disks: stop the servers of its other replicas, "
+        f"and say SYSTEM RESTORE REPLICA {replica.definition.full_name} (or rmt restore) on each "
+        "of them. To go on with what ZooKeeper knows, and set aside the rest in detached/, create "
+        f"the node {replica.paths.force_restore_data}"
     )
 
 

@@ -46,6 +46,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemDropReplica,
     SystemFlushLogs,
     SystemRestartReplica,
+    SystemRestoreReplica,
     SystemSwitch,
     SystemSyncReplica,
     Truncate,
@@ -156,6 +157,7 @@ class Session:
                 | SystemSwitch()
                 | SystemDropReplica()
                 | SystemRestartReplica()
+                | SystemRestoreReplica()
                 | SystemFlushLogs()
             ):
                 from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """OPTIMIZE, CHECK TABLE, and what SYSTEM does with replicas."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import assert_never
 
@@ -27,6 +27,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemDropReplica,
     SystemFlushLogs,
     SystemRestartReplica,
+    SystemRestoreReplica,
     SystemStatement,
     SystemSwitch,
     SystemSyncReplica,
@@ -51,6 +52,8 @@ def upkeep(
             return drop_replica_of(session, statement)
         case SystemRestartReplica():
             return restart_replicas(session, statement)
+        case SystemRestoreReplica():
+            return restore_replica(session, statement)
         case SystemFlushLogs():
             return Done()  # no log is held back: what system shows is read when it is asked for
         case SystemSwitch():
@@ -230,20 +233,42 @@ def restart_replicas(session: SessionContext, statement: SystemRestartReplica) -
         tables = server.tables()
     else:
         tables = [server.table(name.name, session.database_of(name))]
-    before = [_stop_being_active(table.replica) for table in tables]
-    waker = EventWaker()
-    deadline_s = server.clock.monotonic_s() + ACTIVE_WAIT_S
+    before = [(table, _stop_being_active(table.replica)) for table in tables]
+    return Done("; ".join(_late_ones(session, before)))
+
+
+def _late_ones(session: SessionContext, before: Iterable[tuple[Table, int]]) -> list[str]:
+    """Waits until each is active again, since the transaction that is named; in words, which are
+    not after `ACTIVE_WAIT_S`.
+    """
+    clock, waker = session.server.clock, EventWaker()
+    deadline_s = clock.monotonic_s() + ACTIVE_WAIT_S
     late = []
-    for table, czxid in zip(tables, before, strict=True):
+    for table, czxid in before:
         while not _is_active_anew(table.replica, czxid, waker.wake):
-            left_s = deadline_s - server.clock.monotonic_s()
+            left_s = deadline_s - clock.monotonic_s()
             if left_s <= 0:
                 late.append(table.definition.full_name)
                 break
             waker.wait_s(left_s)
     if not late:
-        return Done()
-    return Done(f"{', '.join(late)}: not active yet; does its server run? rmt status says why")
+        return []
+    return [f"{', '.join(late)}: not active yet; does its server run? rmt status says why"]
+
+
+def restore_replica(session: SessionContext, statement: SystemRestoreReplica) -> Done:
+    """Make the table again from the parts on this disk (spec §11.6), and wait until the server has
+    noticed.
+
+    Raises UnknownTable, NothingToRestore, UserError, Conflict.
+    """
+    server, name = session.server, statement.table
+    definition = server.catalog.definition(session.database_of(name), name.name)
+    restored = server.restore(definition)
+    words = [f"{definition.full_name}: {restored.words()}"]
+    if not restored.waits_for:
+        words += _late_ones(session, [(server.table_of(definition), 0)])
+    return Done("; ".join(words))
 
 
 def _stop_being_active(replica: Replica) -> int:

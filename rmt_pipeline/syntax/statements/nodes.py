@@ -335,6 +335,13 @@ class SystemRestartReplica:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemRestoreReplica:
+    """ZooKeeper has nothing of the table, or an older state: it is made again from the disk."""
+
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
 class SystemFlushLogs:
     pass
 
@@ -509,6 +516,7 @@ SystemStatement = (
     | SystemSwitch
     | SystemDropReplica
     | SystemRestartReplica
+    | SystemRestoreReplica
     | SystemFlushLogs
 )
 

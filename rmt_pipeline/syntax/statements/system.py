@@ -1,5 +1,7 @@
 """OPTIMIZE, CHECK TABLE and SYSTEM."""
 
+from collections.abc import Callable, Mapping
+
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.mutation import read_partition
@@ -13,6 +15,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemDropReplica,
     SystemFlushLogs,
     SystemRestartReplica,
+    SystemRestoreReplica,
     SystemStatement,
     SystemSwitch,
     SystemSyncReplica,
@@ -86,10 +89,9 @@ def system(cursor: Cursor) -> SystemStatement:
         return SystemFlushLogs()
     if cursor.at_words("RESTART", "REPLICA") or cursor.at_words("RESTART", "REPLICAS"):
         return _restart_replica(cursor)
-    if cursor.take_words("DROP", "REPLICA"):
-        return _drop_replica(cursor)
-    if cursor.take_words("SYNC", "REPLICA"):
-        return _sync_replica(cursor)
+    for verb, read in _OF_REPLICAS.items():
+        if cursor.take_words(verb, "REPLICA"):
+            return read(cursor)
     verb = cursor.current.upper
     if verb in ("STOP", "START"):
         for what in Background:
@@ -103,6 +105,13 @@ def system(cursor: Cursor) -> SystemStatement:
     if not words:
         raise cursor.expected("a command of SYSTEM")
     raise NotImplementedStatement(f"SYSTEM {' '.join(words)} is not implemented")
+
+
+def _restore_replica(cursor: Cursor) -> SystemRestoreReplica:
+    refuse_cluster(cursor)
+    table = table_name(cursor)
+    refuse_cluster(cursor)
+    return SystemRestoreReplica(table)
 
 
 def _restart_replica(cursor: Cursor) -> SystemRestartReplica:
@@ -143,3 +152,10 @@ def _sync_replica(cursor: Cursor) -> SystemSyncReplica:
         while cursor.take(","):
             replicas.append(cursor.string("the name of a replica in single quotes"))
     return SystemSyncReplica(table, mode, tuple(replicas), if_exists)
+
+
+_OF_REPLICAS: Mapping[str, Callable[[Cursor], SystemStatement]] = {
+    "DROP": _drop_replica,
+    "RESTORE": _restore_replica,
+    "SYNC": _sync_replica,
+}

@@ -1,0 +1,525 @@
+"""SYSTEM RESTORE REPLICA: ZooKeeper lost the table, and its replicas make it again from the parts
+on their disks (spec §11.6).
+
+    nobody has it ──first──► restoring ──each: announce its parts──► all are there ──► open
+
+A part keeps its name: the names are what says which rows are in two parts of two disks
+(`protocol.restoring`). So nothing is renamed, copied or attached. As long as one of the replicas
+that any of these disks knows has not announced its parts, nobody is active: a number that is given
+out now, or a merge, could be one that a disk knows already. One that will never come is removed
+with SYSTEM DROP REPLICA; then the others are all.
+
+Everything is repeated after any death. Until `restoring` is gone a replica's nodes are made what
+its disk says, under the version of what it has announced: a late request of a dead process is
+refused once that is done. Opening is under a lock that goes with its session.
+
+Who comes when the table was opened without it joins as a new replica does, and clones: of its
+parts those that others have stay, and the others go to `detached/`, from where they can be
+attached.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    MissingPart,
+    UserError,
+)
+from rmt_pipeline.protocol.log.codec import decode, encode
+from rmt_pipeline.protocol.log.entry import AlterMetadata, GetPart
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.nodes.records import (
+    Announced,
+    Restoring,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.restoring import United, unite
+from rmt_pipeline.replica.life.announce import DiskParts, announce, parts_of_disk, texts_of
+from rmt_pipeline.replica.life.create import at_version, check_structure
+from rmt_pipeline.replica.life.drop import remove_leftovers
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.rewound import (
+    BeingRestored,
+    ZooKeeperIsOlder,
+    require_as_seen,
+)
+from rmt_pipeline.zookeeper import restore_transactions, transactions
+from rmt_pipeline.zookeeper.batches import batches
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Keeper,
+    Op,
+    RefusalKind,
+    Refused,
+    SetData,
+)
+from rmt_pipeline.zookeeper.paths import (
+    ReplicaPaths,
+    TablePaths,
+    ancestors,
+    log_entry_name,
+)
+from rmt_pipeline.zookeeper.strays import Stray, seen_to
+
+_OPS_TOGETHER = 1000
+_SKIPPED, _SKIPS_TOGETHER = 100, 20  # numbers in one request: the fastest, when it was measured
+
+
+class NothingToRestore(UserError):
+    """ZooKeeper has the replica."""
+
+    code = "REPLICA_STATUS_CHANGED"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What one call did. `waits_for`: replicas that have yet to announce their parts; empty when
+    the table is whole. `left_out`: parts of this disk that are not in the table, with the reason;
+    `given_up`: of all replicas, when this call opened the table. `joined`: the table was there
+    already, and this replica clones another one.
+    """
+
+    parts: int
+    rows: int
+    inserts: int
+    left_out: tuple[tuple[str, str], ...] = ()
+    given_up: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    joined: bool = False
+
+    def words(self) -> str:
+        told = [f"{self.rows} rows in {self.parts} parts of this disk are in ZooKeeper"]
+        if self.joined:
+            told[0] += ", which other replicas have, too; the rest is cloned from them"
+        if self.inserts:
+            told.append(f"{self.inserts} inserts are known again")
+        told += [f"{part} was left out: {reason}" for part, reason in self.left_out]
+        told += list(self.given_up)
+        if self.waits_for:
+            told.append(
+                f"read-only until it is restored on {', '.join(self.waits_for)}, too; a replica "
+                "that is gone for good: SYSTEM DROP REPLICA"
+            )
+        return "; ".join(told)
+
+
+def restore(replica: Replica, creator: bytes) -> Restored:
+    """Announce this disk's parts, and open the table if nobody else is waited for.
+
+    Raises NothingToRestore; UserError when the table is active or somebody removes it; Conflict
+    (another process is at it): say it again.
+    """
+    keeper, table = replica.keeper, replica.table
+    keeper.sync("/")  # what was wiped or restored a moment ago is not answered from the past
+    disk = parts_of_disk(replica)
+    if not _begin(replica):
+        return _join(replica, creator, disk)
+    inserts = announce(replica, creator, disk)
+    waits_for = _awaited(keeper, table)
+    united = None if waits_for else _open(replica)
+    return Restored(
+        parts=len(disk.parts),
+        rows=sum(manifest.rows for manifest in disk.parts.values()),
+        inserts=inserts,
+        left_out=tuple((str(part), reason) for part, reason in disk.left_out),
+        given_up=() if united is None else tuple(_words(united)),
+        waits_for=waits_for,
+    )
+
+
+def require_not_restoring(replica: Replica) -> None:
+    """Raises BeingRestored. The last one that was waited for may have announced its parts and died:
+    then the table is opened.
+    """
+    keeper, table = replica.keeper, replica.table
+    [names] = keeper.children_many([table.restoring])
+    if names is None:
+        return
+    waits_for = _awaited(keeper, table)
+    if replica.name in names and not waits_for:
+        _open(replica)
+        return
+    todo = []
+    if replica.name not in names or replica.name in waits_for:
+        todo.append(f"say SYSTEM RESTORE REPLICA {replica.definition.full_name} on this server")
+    others = ", ".join(name for name in waits_for if name != replica.name)
+    if others:
+        todo.append(
+            f"say it on {others}, or, of one that is gone for good, SYSTEM DROP REPLICA"
+        )
+    raise BeingRestored(
+        f"{replica} is being restored from the disks of its replicas, and read-only until all are "
+        f"there: {'; '.join(todo) or 'somebody is opening it'}"
+    )
+
+
+# --- beginning
+
+
+def _begin(replica: Replica) -> bool:
+    """The table is being restored, and this replica is waited for. False: it is there, and works.
+
+    Raises NothingToRestore, UserError, Conflict.
+    """
+    for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
+        begun = _begun(replica)
+        if begun is not None:
+            return begun
+    raise Conflict(
+        f"{replica.table.root}: others created and dropped the table "
+        f"{limits.CREATE_TABLE_ROUNDS_MAX} times while we tried; try again"
+    )
+
+
+def _begun(replica: Replica) -> bool | None:
+    """None: the table changed while it was looked at; look again."""
+    keeper, table, paths = replica.keeper, replica.table, replica.paths
+    restoring, replicas, dropped, host, active = keeper.exists_many(
+        [table.restoring, table.replicas, table.dropped, paths.host, paths.is_active]
+    )
+    if restoring is not None:
+        return _is_awaited(replica)
+    if dropped is not None:
+        remove_leftovers(keeper, table)
+        return None
+    if replicas is None:
+        return _sent(keeper, _ops_anew(replica))
+    if active is not None:
+        raise NothingToRestore(f"{replica} is active: there is nothing to restore")
+    if host is None or not host.data_length:
+        return False
+    try:
+        require_as_seen(replica)
+    except ZooKeeperIsOlder:
+        return _sent(keeper, _ops_again(replica))
+    raise NothingToRestore(
+        f"{replica} is in ZooKeeper, which knows all that this disk has seen of it: there is "
+        "nothing to restore; rmt status says why it is not active"
+    )
+
+
+def _is_awaited(replica: Replica) -> bool | None:
+    """One that nobody knew of comes while the others are at it."""
+    table = replica.table
+    node = Create(table.restoring_replica(replica.name))
+    with suppress(Refused):
+        replica.keeper.multi([Check(table.restoring), node])
+    there = replica.keeper.exists(table.restoring_replica(replica.name))
+    return True if there is not None else None
+
+
+def _sent(keeper: Keeper, ops: Sequence[Op]) -> bool | None:
+    try:
+        keeper.multi(ops)
+    except Refused as refused:
+        if refused.path.endswith("/is_active") and refused.kind is RefusalKind.NODE_EXISTS:
+            raise UserError(
+                f"{refused.path} is there: that replica works with what ZooKeeper knows. Stop its "
+                "server, and then restore the table on all of them"
+            ) from refused
+        return None
+    return True
+
+
+def _known_replicas(replica: Replica) -> set[str]:
+    return {replica.name, *replica.store.marks.replicas_seen()}
+
+
+def _ops_anew(replica: Replica) -> list[Op]:
+    missing = ancestors(replica.table.root)
+    for path, stat in zip(missing, replica.keeper.exists_many(missing), strict=True):
+        if stat is None:
+            with suppress(Refused):
+                replica.keeper.multi([Create(path)])
+    metadata, columns = texts_of(replica)
+    return restore_transactions.begin_anew(
+        replica.table,
+        replica.name,
+        _known_replicas(replica),
+        metadata=metadata,
+        columns=columns,
+    )
+
+
+def _ops_again(replica: Replica) -> list[Op]:
+    names, stat = replica.keeper.children_stat(replica.table.replicas)
+    log = replica.keeper.exists(replica.table.log)
+    return restore_transactions.begin_again(
+        replica.table,
+        names,
+        _known_replicas(replica) | set(names),
+        log=0 if log is None else log.next_sequence,
+        replicas_version=stat.version,
+    )
+
+
+def _awaited(keeper: Keeper, table: TablePaths) -> tuple[str, ...]:
+    """Who has yet to announce its parts; empty as well when the table is open."""
+    [names] = keeper.children_many([table.restoring])
+    reads = keeper.get_many([table.restoring_replica(name) for name in names or ()])
+    return tuple(
+        name
+        for name, read in zip(names or (), reads, strict=True)
+        if read is not None and not read[0]
+    )
+
+
+# --- opening
+
+
+def _open(replica: Replica) -> United | None:
+    """Everybody has announced: what they have together is the table. None when another process was
+    faster. Raises Conflict while another one is at it.
+    """
+    keeper, table = replica.keeper, replica.table
+    lock = Stray(table.restoring_lock, mark=f"{keeper.session_id:#x}")
+    try:
+        with seen_to(keeper, [lock]):
+            keeper.multi(
+                [Check(table.restoring), Create(lock.path, lock.mark.encode(), ephemeral=True)]
+            )
+    except Refused as refused:
+        if refused.kind is RefusalKind.NO_NODE:
+            return None
+        raise Conflict(
+            f"{table.root} is being opened by another process, or by one that died: then its "
+            "ZooKeeper session ends soon. Try again in a moment"
+        ) from refused
+    try:
+        return _open_locked(replica)
+    except BaseException:
+        keeper.strays.leave([lock])
+        raise
+
+
+def _open_locked(replica: Replica) -> United:
+    keeper, table = replica.keeper, replica.table
+    names = keeper.children(table.restoring)
+    reads = keeper.get_many([table.restoring, *map(table.restoring_replica, names)])
+    if any(read is None or not read[0] for read in reads):
+        raise Conflict(f"{table.root}: a replica came while it was opened; try again")
+    [restoring, *announcements] = [read for read in reads if read is not None]
+    held = {name: _held(keeper, table, name) for name in names}
+    dropped = {
+        name: Announced.decode(data).dropped
+        for name, (data, _) in zip(names, announcements, strict=True)
+    }
+    united = unite(held, dropped)
+    _give_up(keeper, table, united)
+    queued = _bring_metadata(replica, names)
+    _log_parts(replica, united, Restoring.decode(restoring[0]).log)
+    versions = [
+        (name, stat.version) for name, (_, stat) in zip(names, announcements, strict=True)
+    ]
+    quorums = _quorums_of_before(keeper, table)
+    keeper.multi(restore_transactions.open_table(table, versions, queued, gone=quorums))
+    return united
+
+
+def _quorums_of_before(keeper: Keeper, table: TablePaths) -> list[str]:
+    """Who asked for one has long had no answer; each replica has what its disk has."""
+    [beside] = keeper.children_many([table.quorum_parallel])
+    paths = [table.quorum_status, *map(table.quorum_of, beside or ())]
+    stats = keeper.exists_many(paths)
+    return [path for path, stat in zip(paths, stats, strict=True) if stat is not None]
+
+
+def _held(keeper: Keeper, table: TablePaths, name: str) -> dict[PartName, PartHeader]:
+    paths = table.replica(name)
+    parts = keeper.children(paths.parts)
+    reads = keeper.get_many([paths.part(part) for part in parts])
+    return {
+        PartName.parse(part): PartHeader.decode(read[0])
+        for part, read in zip(parts, reads, strict=True)
+        if read is not None
+    }
+
+
+def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
+    """Their bytes are set aside when their replica starts: the flag says that somebody has decided
+    it.
+    """
+    for name in sorted({one.replica for one in united.given_up}):
+        paths = table.replica(name)
+        if keeper.exists(paths.force_restore_data) is None:
+            keeper.multi([Create(paths.force_restore_data)])
+        gone = [Delete(paths.part(one.part)) for one in united.given_up if one.replica == name]
+        for batch in batches(gone, bytes_max=limits.MULTI_BYTES_MAX):
+            keeper.multi(batch)
+
+
+def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[ReplicaPaths, bytes]]:
+    """The table's structure becomes the newest that a disk knows, and has its version: parts say
+    which one they were written with. Entries for the replicas that have yet to apply it.
+    """
+    keeper, table = replica.keeper, replica.table
+    read = keeper.get_many([table.metadata, table.columns])
+    applied = {name: _applied(keeper, table.replica(name)) for name in names}
+    metadata, columns = [b"" if one is None else one[0] for one in read]
+    version = 0 if read[0] is None else read[0][1].version
+    newest = max(applied.values(), default=_Structure(0, b"", b""))
+    if newest.version > version:
+        raised: list[Op] = [
+            SetData(table.metadata, newest.metadata, number)
+            for number in range(version, newest.version)
+        ]
+        for batch in batches(raised, bytes_max=limits.MULTI_BYTES_MAX):
+            keeper.multi([*batch, SetData(table.columns, newest.columns)])
+        version, metadata, columns = newest
+    entry = AlterMetadata(
+        create_time=int(replica.clock.now_s()),
+        source_replica="",
+        alter_version=version,
+        have_mutation=False,
+        columns_text=columns.decode(),
+        metadata_text=metadata.decode(),
+    )
+    return [
+        (table.replica(name), encode(entry))
+        for name, one in applied.items()
+        if one.version < version
+    ]
+
+
+class _Structure(NamedTuple):
+    version: int
+    metadata: bytes
+    columns: bytes
+
+
+def _applied(keeper: Keeper, paths: ReplicaPaths) -> _Structure:
+    reads = keeper.get_many([paths.metadata_version, paths.metadata, paths.columns])
+    version, metadata, columns = [b"" if read is None else read[0] for read in reads]
+    return _Structure(int(version or b"0"), metadata, columns)
+
+
+def _log_parts(replica: Replica, united: United, log: int) -> None:
+    """Each part is in the log, as if the replica that has it had just inserted it. Those that a
+    process which died has written are not written again.
+    """
+    keeper, table = replica.keeper, replica.table
+    first = log_entry_name(log)
+    written = [name for name in keeper.children(table.log) if name >= first]
+    reads = keeper.get_many([table.log_entry(name) for name in written])
+    entries = [decode(read[0]) for read in reads if read is not None]
+    there = {entry.part for entry in entries if isinstance(entry, GetPart)}
+    now_s = int(replica.clock.now_s())
+    ops = [
+        Create(
+            table.log_prefix,
+            encode(GetPart(create_time=now_s, source_replica=source, part=part)),
+            sequence=True,
+        )
+        for part, source in united.parts.items()
+        if part not in there
+    ]
+    for batch in batches(ops, bytes_max=limits.MULTI_BYTES_MAX, ops_max=_OPS_TOGETHER):
+        keeper.multi(batch)
+
+
+def _words(united: United) -> Iterator[str]:
+    for one in united.given_up:
+        yield f"{one.part} of replica {one.replica} is set aside in detached/: {one.reason}"
+
+
+# --- coming late
+
+
+def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
+    """The table is there without this replica: it joins as a new one, which clones. Parts that are
+    equal to another replica's stay. What nobody else has is set aside: the numbers in its names may
+    be others' by now.
+    """
+    keeper, table = replica.keeper, replica.table
+    read = keeper.get_many([table.metadata, table.columns])
+    names, stat = keeper.children_stat(table.replicas)
+    if read[0] is None or read[1] is None:
+        raise Conflict(f"{table.root} is being dropped; try again")
+    (metadata, metadata_stat), (columns, _) = read[0], read[1]
+    check_structure(replica.definition, metadata, columns, table.root)
+    if replica.name in names:
+        raise NothingToRestore(
+            f"{replica} is in ZooKeeper already, and clones another replica when its server runs"
+        )
+    equal = _equal_elsewhere(replica, names, disk)
+    left_out = [*disk.left_out, *_set_aside(replica, equal, disk)]
+    replica.store.marks.note_log_seen(0)
+    definition = at_version(keeper, table, replica.definition, metadata_stat.version)
+    ops: list[Op] = [
+        *transactions.create_replica(
+            replica.paths,
+            is_lost=True,
+            metadata=metadata,
+            columns=columns,
+            metadata_version=metadata_stat.version,
+            creator=creator,
+        ),
+        transactions.announce_replica(table, replica.name, stat.version),
+    ]
+    promises = [
+        Create(replica.paths.part(part), disk.parts[part].header().encode())
+        for part in sorted(equal)
+    ]
+    together = next(batches([*ops, *promises], bytes_max=limits.MULTI_BYTES_MAX))
+    try:
+        keeper.multi(together)
+    except Refused as refused:
+        raise Conflict(
+            f"{replica}: the table's replicas changed while it joined; say it again"
+        ) from refused
+    replica.update_definition(
+        lambda known: replace(
+            known, metadata_version=definition.metadata_version, history=definition.history
+        )
+    )
+    stay = sorted(equal)[: len(together) - len(ops)]
+    return Restored(
+        parts=len(stay),
+        rows=sum(disk.parts[part].rows for part in stay),
+        inserts=0,
+        left_out=tuple((str(part), reason) for part, reason in left_out),
+        joined=True,
+    )
+
+
+def _equal_elsewhere(
+    replica: Replica, names: Iterable[str], disk: DiskParts
+) -> frozenset[PartName]:
+    """Parts of this disk that another replica promises, and that are equal to its."""
+    keeper, table = replica.keeper, replica.table
+    others = [table.replica(name) for name in names if name != replica.name]
+    found = set[PartName]()
+    for part, manifest in disk.parts.items():
+        reads = keeper.get_many([other.part(part) for other in others])
+        headers = [PartHeader.decode(read[0]) for read in reads if read is not None and read[0]]
+        if any(one.difference(manifest.header()) is None for one in headers):
+            found.add(part)
+    return frozenset(found)
+
+
+def _set_aside(
+    replica: Replica, stay: Collection[PartName], disk: DiskParts
+) -> Iterator[tuple[PartName, str]]:
+    """Everything else leaves its name: `detached` has it, and what larger parts cover goes."""
+    store = replica.store
+    covering = PartSet(stay)
+    for part in store.parts():
+        if part in stay:
+            continue
+        if covering.containing(part) is not None:
+            store.remove(part)
+            continue
+        with suppress(MissingPart):
+            store.detach(part, "ignored")
+        if part in disk.parts:
+            rows = disk.parts[part].rows
+            yield part, f"no other replica has it: its {rows} rows are set aside in detached/"
+    for one in disk.dropped:
+        store.drops.forget(one)

@@ -1,0 +1,121 @@
+"""Which parts of several disks a table is made of: nothing twice, nothing missing."""
+
+import hashlib
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.restoring import unite
+
+
+def header(of: str) -> PartHeader:
+    hashed = hashlib.sha256(of.encode()).digest()[:16]
+    return PartHeader(b"c" * 16, 1, hashed, hashed, hashed)
+
+
+def held(**replicas: str | Mapping[str, str]) -> dict[str, dict[PartName, PartHeader]]:
+    """By replica: names of parts whose rows are as their name says, or names with what is in."""
+    return {
+        replica: {
+            PartName.parse(name): header(of)
+            for name, of in (
+                parts.items()
+                if isinstance(parts, Mapping)
+                else ((name, name) for name in parts.split())
+            )
+        }
+        for replica, parts in replicas.items()
+    }
+
+
+def names(parts) -> list[str]:
+    return sorted(map(str, parts))
+
+
+def test_what_one_has_merged_covers_the_pieces_of_the_other_and_what_one_alone_has_stays():
+    united = unite(
+        held(r1="all_0_2_1 all_5_5_0", r2="all_0_0_0 all_1_1_0 all_2_2_0 all_3_3_0"), {}
+    )
+    assert names(united.parts) == ["all_0_2_1", "all_3_3_0", "all_5_5_0"]
+    assert united.parts[PartName.parse("all_3_3_0")] == "r2"
+    assert united.given_up == ()
+
+
+def test_of_unequal_parts_of_one_name_those_that_most_have_stay():
+    united = unite(
+        held(r1={"all_0_1_1": "a"}, r2={"all_0_1_1": "b"}, r3={"all_0_1_1": "b"}), {}
+    )
+    assert united.parts == {PartName.parse("all_0_1_1"): "r2"}
+    [gone] = united.given_up
+    assert (gone.replica, str(gone.part)) == ("r1", "all_0_1_1")
+    assert "their rows differ" in gone.reason
+
+
+def test_of_as_many_it_is_the_first_replica_whoever_asks():
+    one = held(r1={"all_0_1_1": "a"}, r2={"all_0_1_1": "b"})
+    other = dict(reversed(one.items()))
+    assert unite(one, {}) == unite(other, {})
+    assert list(unite(one, {}).parts.values()) == ["r1"]
+
+
+def test_a_part_that_another_replica_dropped_does_not_come_back():
+    dropped = {"r1": [PartName.parse("all_0_3_999999999_999999999")]}
+    united = unite(held(r1="all_4_4_0", r2="all_0_2_1 all_4_4_0"), dropped)
+    assert names(united.parts) == ["all_4_4_0"]
+    assert [(one.replica, str(one.part)) for one in united.given_up] == [("r2", "all_0_2_1")]
+
+
+def test_what_no_history_explains_is_given_up_by_name_and_the_larger_one_stays():
+    united = unite(held(r1="all_0_4_2", r2="all_3_5_1"), {})
+    assert names(united.parts) == ["all_0_4_2"]
+    [gone] = united.given_up
+    assert "overlaps all_0_4_2" in gone.reason
+
+
+BLOCKS = 8
+
+
+@st.composite
+def disks(draw) -> dict[str, list[PartName]]:
+    """Replicas of one log of merges, each of which has carried out another part of it, and has
+    received some of the blocks.
+    """
+    present = draw(st.sets(st.integers(0, BLOCKS - 1), min_size=1))
+    history = [[PartName("all", block, block, 0)] for block in sorted(present)]
+    steps = [[group[0] for group in history]]
+    while len(steps[-1]) > 1 and draw(st.booleans()):
+        parts = steps[-1]
+        first = draw(st.integers(0, len(parts) - 2))
+        last = draw(st.integers(first + 1, len(parts) - 1))
+        some = parts[first : last + 1]
+        level = max(part.level for part in some) + 1
+        merged = PartName("all", some[0].block_min, some[-1].block_max, level)
+        steps.append([*parts[:first], merged, *parts[last + 1 :]])
+    found = {}
+    for replica in ("r1", "r2", "r3"):
+        step = draw(st.integers(0, len(steps) - 1))
+        found[replica] = [part for part in steps[step] if part.level or draw(st.booleans())]
+    return found
+
+
+def blocks_in(part: PartName, present: set[int]) -> set[int]:
+    return set(range(part.block_min, part.block_max + 1)) & present
+
+
+@given(disks())
+def test_every_block_that_any_disk_has_is_in_exactly_one_part(found):
+    present = {
+        block
+        for parts in found.values()
+        for part in parts
+        for block in range(part.block_min, part.block_max + 1)
+    }
+    united = unite(
+        {name: {part: header(str(part)) for part in parts} for name, parts in found.items()}, {}
+    )
+    assert united.given_up == ()
+    covered = [block for part in united.parts for block in blocks_in(part, present)]
+    assert sorted(covered) == sorted(present)

@@ -1,0 +1,353 @@
+"""ZooKeeper loses everything, or goes back in time: the replicas make the table again from their
+disks, and not a row is lost or doubled.
+"""
+
+from collections import Counter
+from contextlib import nullcontext
+
+import pytest
+
+from rmt_pipeline.cli import upkeep
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, UserError
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.start import start
+from rmt_pipeline.replica.upkeep.clean_up import plan_clean_up
+from rmt_pipeline.replica.upkeep.rewound import BeingRestored, ZooKeeperIsOlder
+from rmt_pipeline.store.disk import LocalDisk
+from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.local_session import create, local_session, rows
+from tests.support.restoring import Disaster
+
+
+def merged(disaster: Disaster, name: str) -> None:
+    """This replica has merged everything; the others have not heard of it."""
+    optimize_partition(disaster[name], "all", final=True, skip_merged=False)
+    disaster.step(name)
+
+
+@pytest.fixture
+def two(tmp_path):
+    with Disaster(tmp_path) as disaster:
+        yield disaster
+
+
+def test_what_a_server_says_when_zookeeper_has_nothing_of_the_table_names_the_remedy(two):
+    two.insert("r1", 1)
+    two.wipe()
+    with pytest.raises(
+        ReplicaDropped, match=r"SYSTEM RESTORE REPLICA default\.t, or rmt restore"
+    ):
+        two.start("r1")
+
+
+def test_all_rows_of_all_disks_are_there_once_on_every_replica(two):
+    """r1 has merged what r2 has in pieces; each has an insert that the other has not received."""
+    for value in (1, 2, 3):
+        two.insert("r1", value)
+    two.step("r2", "fetch")
+    merged(two, "r1")
+    two.insert("r1", 4, 4)
+    two.insert("r2", 5)
+    two.wipe()
+    assert two.restore("r1").waits_for == ("r2",)
+    with pytest.raises(BeingRestored, match="say it on r2"):
+        two.start("r1")
+    assert two.restore("r2").waits_for == ()
+    two.live_on()
+    for name in ("r1", "r2"):
+        assert two.values(name) == Counter([1, 2, 3, 4, 4, 5]), name
+        assert two[name].store.detached() == []
+
+
+def test_the_order_in_which_they_come_does_not_matter(two):
+    for value in (1, 2, 3):
+        two.insert("r2", value)
+    two.step("r1", "fetch")
+    merged(two, "r1")
+    two.wipe()
+    two.restore("r2")
+    two.restore("r1")
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2, 3])
+
+
+def test_numbers_go_on_where_the_disks_are(two):
+    last = [two.insert("r1", value) for value in range(5)][-1]
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    assert two.insert("r2", 77).block_min > last.block_max
+    two.live_on()
+    assert two.values("r1") == Counter([0, 1, 2, 3, 4, 77])
+
+
+def test_a_number_that_only_the_other_disk_knows_is_not_given_out_again(two):
+    """r2 took an insert that r1 never heard of; r1 comes first."""
+    two.insert("r1", 1)
+    alone = two.insert("r2", 2)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    assert two.insert("r1", 3).block_min > alone.block_min
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2, 3])
+
+
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_a_retry_of_an_insert_of_before_is_a_duplicate(two, token):
+    two.insert_again("r1", 1, 2, token=token)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    assert two.insert_again("r2", 1, 2, token=token) == "duplicate"
+    assert two.insert_again("r2", 1, 3, token="" if not token else "other") == "inserted"
+
+
+def test_a_retry_by_block_is_a_duplicate_too(two):
+    part = two.insert("r1", 1, 2)
+    block = two[("r1")].store.manifest(part).content_hash
+    before = two["r1"].keeper.children(two["r1"].table.blocks)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    assert block
+    assert two["r1"].keeper.children(two["r1"].table.blocks) == before
+
+
+def test_reads_of_the_log_of_before_do_not_stop_the_new_one(two):
+    for value in range(4):
+        two.insert("r1", value)
+    two.step("r2", "fetch")
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    assert two["r1"].store.marks.log_seen() > 0
+
+
+def test_a_try_of_an_insert_that_was_never_announced_does_not_double_it(two):
+    """A process published part 1 of the insert and died; another one inserted it as part 2."""
+    first = two.insert("r1", 9)
+    replica = two["r1"]
+    staged = replica.store.clone(first, "insert", "x")
+    two.insert("r1", 8)
+    later = PartName("all", 7, 7, 0)
+    replica.store.publish(staged, later)
+    two.wipe()
+    restored = two.restore("r1")
+    assert [name for name, _ in restored.left_out] == [str(later)]
+    two.restore("r2")
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([8, 9])
+    assert two["r1"].store.detached() == [f"ignored_{later}"]
+
+
+def test_equal_blocks_of_an_insert_with_a_token_are_all_kept(two):
+    result = two.table("r1").insert(
+        [{"n": 1}, {"n": 1}],
+        token="twice",
+        settings={"max_insert_block_size": 1, "min_insert_block_size_rows": 1},
+    )
+    if len(result.parts) != 2:
+        pytest.skip("one block")
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    assert two.values("r2") == Counter([1, 1])
+
+
+def test_parts_of_one_name_and_other_rows_are_not_mixed(two):
+    part = two.insert("r1", 1, 2)
+    two.step("r2", "fetch")
+    other = two.insert("r1", 50)
+    store = two["r2"].store
+    store.remove(part)
+    staged = two["r1"].store.clone(other, "attach", "x")
+    two["r1"].store.publish(staged, PartName("all", 99, 99, 0))
+    source = LocalDisk(two["r1"].store.directory(PartName("all", 99, 99, 0)))
+    target = store.directory(part)
+    two["r1"].store.remove(other)
+    import shutil  # noqa: PLC0415
+
+    shutil.copytree(source.local_path(""), target)
+    two["r1"].store.remove(PartName("all", 99, 99, 0))
+    two.wipe()
+    two.restore("r1")
+    restored = two.restore("r2")
+    assert any("replica r2 is set aside" in line for line in restored.given_up), restored
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2])
+    assert store.detached() == [f"ignored_{part}"]
+
+
+def test_a_dropped_partition_does_not_come_back_from_the_replica_that_had_not_heard(two):
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.step("r1", "fetch")
+    two.step("r1")
+    assert two.values("r1") == Counter()
+    assert two["r1"].store.drops.ranges(), "r1 remembers what was dropped"
+    two.wipe()
+    two.restore("r2")
+    two.restore("r1")
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter()
+    assert two["r2"].store.detached() == ["ignored_all_0_0_0"]
+
+
+def test_one_that_is_gone_for_good_is_not_waited_for_any_more(two):
+    two.insert("r1", 1)
+    two.wipe()
+    assert two.restore("r1").waits_for == ("r2",)
+    drop_dead_replica(two["r1"].keeper, two["r1"].table, "r2")
+    two.live_on(["r1"])
+    assert two.values("r1") == Counter([1])
+
+
+def test_who_comes_late_clones_and_keeps_what_is_equal(two):
+    part = two.insert("r1", 1)
+    two.step("r2", "fetch")
+    alone = two.insert("r2", 2)
+    two.wipe()
+    two.restore("r1")
+    drop_dead_replica(two["r1"].keeper, two["r1"].table, "r2")
+    two.live_on(["r1"])
+    two.insert("r1", 3)
+    inode = (two["r2"].store.directory(part)).encode()
+    assert inode
+    restored = two.restore("r2")
+    assert restored.joined
+    assert restored.parts == 1
+    assert any(str(alone) == name and "1 rows" in why for name, why in restored.left_out)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 3])
+    assert f"ignored_{alone}" in two["r2"].store.detached()
+
+
+def test_a_replica_that_works_is_not_restored(two):
+    two.insert("r1", 1)
+    with pytest.raises(NothingToRestore, match="is active"):
+        two.restore("r1")
+    two.zookeeper.expire(two["r1"].keeper.session_id)
+    two.connect("r1")
+    for session in list(two.zookeeper.sessions):
+        two.zookeeper.expire(session)
+    with pytest.raises(NothingToRestore, match="knows all that this disk has seen"):
+        two.restore("r1")
+
+
+def test_a_clean_up_meanwhile_leaves_the_parts_alone(two):
+    two.insert("r1", 1)
+    two.wipe()
+    two.clock.passed_s += 10_000
+    two.restore("r1")
+    assert plan_clean_up(two["r1"]).unexpected == ()
+
+
+def test_an_older_copy_of_zookeeper_is_made_what_the_disks_say(two):
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    nodes, zxid = dict(two.zookeeper.nodes), two.zookeeper.zxid
+    for value in (2, 3):
+        two.insert("r1", value)
+    two.step("r2", "fetch")
+    two.insert("r2", 4)
+    two.note()
+    merged(two, "r1")
+    two.note()
+    older = FakeZooKeeper(two.clock)
+    older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
+    older.zxid = zxid
+    _forget_ephemerals(older)
+    two.move_to(older)
+    two.clock.passed_s += 1000
+    with pytest.raises(ZooKeeperIsOlder, match=r"SYSTEM RESTORE REPLICA default\.t"):
+        two.start("r1")
+    assert two.restore("r1").waits_for == ("r2",)
+    assert two.restore("r2").waits_for == ()
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2, 3, 4])
+    assert two.insert_again("r1", 1) == "duplicate", "the old copy knew this one"
+    assert two["r1"].store.detached() == two["r2"].store.detached() == []
+
+
+def test_an_older_copy_is_not_touched_while_another_replica_works_with_it(two):
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    nodes, zxid = dict(two.zookeeper.nodes), two.zookeeper.zxid
+    for value in (2, 3):
+        two.insert("r1", value)
+    two.note()
+    older = FakeZooKeeper(two.clock)
+    older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
+    older.zxid = zxid
+    _forget_ephemerals(older)
+    two.move_to(older)
+    two["r2"].store.marks.note_log_seen(0)
+    two.start("r2")
+    with pytest.raises(UserError, match="Stop its server"):
+        two.restore("r1")
+
+
+def _forget_ephemerals(zookeeper: FakeZooKeeper) -> None:
+    """Parents still list the ephemeral nodes that the copy does not have."""
+    for path, node in list(zookeeper.nodes.items()):
+        there = frozenset(
+            child for child in node.children if f"{path.rstrip('/')}/{child}" in zookeeper.nodes
+        )
+        if there != node.children:
+            zookeeper.nodes[path] = node.with_children(there, node.creations)
+
+
+def test_said_twice_at_once_it_is_done_once(two):
+    two.insert("r1", 1)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    with pytest.raises((NothingToRestore, Conflict)):
+        two.restore("r2")
+    assert two.values("r2") == Counter([1])
+
+
+def test_the_statement_and_the_command_say_what_they_did(tmp_path, capsys):
+    made = (
+        "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n"
+    )
+    with local_session(tmp_path) as session:
+        create(session, made)
+        session.execute("INSERT INTO t VALUES (1), (2)")
+        server = session.context.server
+        with pytest.raises(NothingToRestore, match="is active"):
+            session.execute("SYSTEM RESTORE REPLICA t")
+        assert run_restore_with(server, None) == 0
+        assert "nothing to restore" in capsys.readouterr().out
+        server.use(FakeZooKeeper(server.clock).connect())
+        definition = server.catalog.definition("default", "t")
+        assert "2 rows in 1 parts" in server.restore(definition).words()
+        start(server.replica(definition), identity="r1", incarnation="2", address=ADDRESS)
+        assert rows(session, "SELECT n FROM t ORDER BY n") == [(1,), (2,)]
+        server.use(FakeZooKeeper(server.clock).connect())
+        assert run_restore_with(server, "t") == 0
+        assert "default.t: 2 rows in 1 parts of this disk" in capsys.readouterr().out
+
+
+ADDRESS = ReplicaAddress("r1", 9009, 9000, "default", "t")
+
+
+def run_restore_with(server: ServerContext, table: str | None) -> int:
+    """`rmt restore`, in the session of this context."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upkeep, "ServerContext", lambda *_, **__: nullcontext(server))
+        return upkeep.run_restore(server.config, "r1", table)
