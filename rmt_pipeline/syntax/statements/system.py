@@ -108,10 +108,8 @@ def system(cursor: Cursor) -> SystemStatement:
 
 
 def _restore_replica(cursor: Cursor) -> SystemRestoreReplica:
-    refuse_cluster(cursor)
-    table = table_name(cursor)
-    refuse_cluster(cursor)
-    return SystemRestoreReplica(table)
+    on_cluster(cursor)
+    return SystemRestoreReplica(table_name(cursor))
 
 
 def _restart_replica(cursor: Cursor) -> SystemRestartReplica:
