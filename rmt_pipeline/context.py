@@ -231,9 +231,17 @@ class ServerContext:
                 worker=self._worker,
                 memory=Memory(),
                 update_definition=partial(self.catalog.update_table, definition),
+                other_store=self.store_named,
             )
             self._replicas[definition.full_name] = replica
             return replica
+
+    def store_named(self, database: str, name: str) -> "PartStore | None":
+        """Of a table of this server; None when there is none."""
+        try:
+            return self.store(self.catalog.definition(database, name))
+        except (UnknownTable, UnknownDatabase):
+            return None
 
     def store(self, definition: TableDefinition) -> "PartStore":
         with self._lock:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from rmt_pipeline.partitions import Partitions
 from rmt_pipeline.protocol.errors import (
     Corruption,
     MissingPart,
@@ -32,7 +33,7 @@ from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest, optimize
@@ -51,7 +52,6 @@ from rmt_pipeline.replica.insert.result import (
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
-from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
 from rmt_pipeline.replica.readable import (
     ReplicaIsNotInQuorum,
     absent_error,
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
 
     from rmt_pipeline.compute.insert.stage import StagePlan
     from rmt_pipeline.replica.mutations.request import MutationReport
-    from rmt_pipeline.replica.partitions.attach import Attached
     from rmt_pipeline.syntax.mutation import Command
 
 BLOCKS_ALWAYS_TOGETHER = (
@@ -104,7 +103,7 @@ class ReadWithoutZooKeeper(UserWarning):
     """What was read may be a little old."""
 
 
-class Table:
+class Table(Partitions):
     """One table of one server: a replica. Thread-safe; made by `ServerContext.table`."""
 
     def __init__(
@@ -170,7 +169,7 @@ class Table:
         from rmt_pipeline.compute.inputs.conform import conform  # noqa: PLC0415
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
 
-        query = _query_settings(settings)
+        query = query_settings(settings)
         if quorum is not None:
             query = replace(query, insert_quorum=str(quorum))
         Quorum.of(query)  # nonsense is an error before anything is staged
@@ -250,7 +249,7 @@ class Table:
             StagePlan,
         )
 
-        query = _query_settings(settings)
+        query = query_settings(settings)
         if quorum is not None:
             query = replace(query, insert_quorum=str(quorum))
         Quorum.of(query)  # nonsense is an error before anything is staged
@@ -389,7 +388,7 @@ class Table:
         A part that is broken or gone is fetched again, and waited for, `broken_parts_wait_ms` at
         most. Then raises MissingPart, or Corruption, which name the part.
         """
-        query = _query_settings(settings)
+        query = query_settings(settings)
         with ExitStack() as pinned:
             yield self._whole_snapshot(pinned, query)
 
@@ -541,7 +540,7 @@ class Table:
         assigned and `optimize_throw_if_noop` is set; Unfinished when waiting ended first.
         """
         wanted = OptimizeRequest(partition, final, deduplicate, deduplicate_by)
-        return optimize(self._replica, wanted, _query_settings(settings), EventWaker)
+        return optimize(self._replica, wanted, query_settings(settings), EventWaker)
 
     def mutate(
         self,
@@ -559,85 +558,13 @@ class Table:
         from rmt_pipeline.replica.mutations import request  # noqa: PLC0415  pyarrow
         from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
-        query = _query_settings(settings)
+        query = query_settings(settings)
         parsed = parse_commands(commands) if isinstance(commands, str) else commands
         mutation_id = request.request_mutation(self._replica, parsed, query)
         request.wait_as_asked(
             self.replica, mutation_id, query, query.mutations_sync, EventWaker()
         )
         return mutation_id
-
-    # --- partitions and parts ---
-
-    def drop_partitions(
-        self,
-        partitions: Sequence[str] | None,
-        *,
-        detach: bool = False,
-        settings: Mapping[str, Any] | QuerySettings | None = None,
-    ) -> tuple[PartName, ...]:
-        """DROP PARTITION of these ids, at one moment; None: of all there are. With `detach`, each
-        replica keeps its parts in `detached/` (spec §9.2). What was dropped, as ranges of blocks;
-        one that never had a row is not among it.
-
-        Their rows can be inserted again. Waits as `alter_sync` says. Raises TableIsReadOnly,
-        CannotAssignDrop; Unfinished when waiting ended first; OutcomeUnknown.
-        """
-        query = _query_settings(settings)
-        return drop_partitions(self._replica, partitions, query, EventWaker, detach=detach)
-
-    def drop_part(
-        self,
-        part: PartName,
-        *,
-        detach: bool = False,
-        settings: Mapping[str, Any] | QuerySettings | None = None,
-    ) -> None:
-        """DROP PART: this active part and no other (spec §9.4). As `drop_partitions` otherwise.
-
-        Raises NoSuchPart, PartIsLocked.
-        """
-        drop_part(self._replica, part, _query_settings(settings), EventWaker, detach=detach)
-
-    def truncate(
-        self, *, settings: Mapping[str, Any] | QuerySettings | None = None
-    ) -> tuple[PartName, ...]:
-        """TRUNCATE TABLE: every row goes, what is inserted meanwhile stays or is cancelled."""
-        return self.drop_partitions(None, settings=settings)
-
-    def attach(
-        self,
-        partition: str | None = None,
-        *,
-        part: PartName | None = None,
-        settings: Mapping[str, Any] | QuerySettings | None = None,
-    ) -> "Attached":
-        """ATTACH PARTITION (an id) or PART, from this replica's `detached/`; with neither, all of
-        it (spec §9.5). Each part gets a new block number, on every replica; one that is damaged
-        stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
-
-        Raises BadDetachedPart; what `insert` raises.
-        """
-        from rmt_pipeline.replica.partitions.attach import attach  # noqa: PLC0415
-
-        query = _query_settings(settings)
-        return attach(
-            self._replica(),
-            lambda insertion: self._run(insertion, query),
-            partition=partition,
-            part=part,
-            deduplicate=query.insert_deduplicate,
-        )
-
-    def drop_detached(
-        self, partition: str | None = None, *, name: str | None = None
-    ) -> tuple[str, ...]:
-        """DROP DETACHED PARTITION (an id), or PART (the directory's name); with neither, all that
-        is detached here. Their names. Raises BadDetachedPart when there is none of the name.
-        """
-        from rmt_pipeline.replica.partitions.attach import drop_detached  # noqa: PLC0415
-
-        return drop_detached(self._replica(), partition, name)
 
     # --- mutations ---
 
@@ -678,9 +605,3 @@ class Table:
             on_flush=on_flush,
             should_stop=should_stop,
         )
-
-
-def _query_settings(settings: Mapping[str, Any] | QuerySettings | None) -> QuerySettings:
-    if isinstance(settings, QuerySettings):
-        return settings
-    return QuerySettings.of(settings or {})

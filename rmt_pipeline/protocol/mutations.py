@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.protocol.log.entry import LogEntry, result_of, virtual_parts
+from rmt_pipeline.protocol.log.entry import LogEntry, parts_brought
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -187,9 +187,4 @@ class Mutations:
 
 
 def _to_come(queue: Iterable[LogEntry]) -> list[PartName]:
-    coming: list[PartName] = []
-    for entry in queue:
-        part = result_of(entry)
-        made = virtual_parts(entry) if part is None else (part,)
-        coming += [one for one in made if not one.is_drop_range]
-    return coming
+    return [part for entry in queue for part in parts_brought(entry)]

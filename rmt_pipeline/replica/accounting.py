@@ -19,7 +19,7 @@ from rmt_pipeline.protocol.log.entry import (
     LogEntry,
     MergeParts,
     MutatePart,
-    result_of,
+    parts_brought,
     sources_of,
 )
 from rmt_pipeline.protocol.nodes.formats import PartHeader
@@ -122,7 +122,7 @@ class _There:
             queued = queued_entries(keeper, paths, replica.memory.queue)
             names = keeper.children(paths.parts)
             if before == keeper.exists(paths.is_lost):
-                parts = [part for part in map(result_of, queued) if part is not None]
+                parts = [part for entry in queued for part in parts_brought(entry)]
                 return cls(parts, names)
         raise Conflict(
             f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while "

@@ -5,11 +5,10 @@ from contextlib import suppress
 
 from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
 from rmt_pipeline.protocol.log.entry import (
-    DropPart,
-    DropRange,
     LogEntry,
     MergeParts,
     MutatePart,
+    drop_range_of,
     result_of,
     sources_of,
 )
@@ -86,11 +85,10 @@ def _lost(
     lost = {part}
     for entry in queued:
         result = result_of(entry)
-        if isinstance(entry, DropRange | DropPart):
-            dropped = entry.range if isinstance(entry, DropRange) else entry.part
-            if dropped.contains(part):
-                return set()
-        elif (
+        dropped = drop_range_of(entry)
+        if dropped is not None and dropped.contains(part):
+            return set()
+        if (
             isinstance(entry, MergeParts | MutatePart)
             and result is not None
             and result.contains(part)

@@ -96,7 +96,7 @@ def publish(
                 refused.path in nobody_has and refused.kind is RefusalKind.NODE_EXISTS
             )
             if others_first or counted.is_about(refused.path):
-                _take_back(replica, node, part, staged)
+                take_back(replica, node, part, staged)
                 continue  # another replica published meanwhile: compare with it, or count anew
             entry_gone = refused.path in (paths.queue_entry(node), paths.claim(node))
             if entry_gone and replica.keeper.exists(paths.part(part)) is not None:
@@ -163,9 +163,17 @@ def _away(replica: Replica, part: PartName, staged: StagedPart) -> str:
 
 @contextmanager
 def _on_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) -> Iterator[None]:
-    """While this is open the part is on disk, and nobody takes it away.
+    """While this is open the part is on disk, and nobody takes it away."""
+    with room_for(replica, node, part, staged):
+        replica.store.publish(staged, part)
+        yield
 
-    A directory with the part's name may be there: from an attempt that died, or with bytes that
+
+@contextmanager
+def room_for(replica: Replica, node: str, part: PartName, staged: StagedPart) -> Iterator[None]:
+    """What is staged can get the part's name now.
+
+    A directory with that name may be there: from an attempt that died, or with bytes that
     were found broken. Or our session has ended without our noticing, and somebody claimed the
     entry after us and has promised the part by now.
 
@@ -176,7 +184,6 @@ def _on_disk(replica: Replica, node: str, part: PartName, staged: StagedPart) ->
     with _as_good(replica, part, staged) as as_good:
         if not as_good:
             _make_room(replica, node, part, staged)
-        replica.store.publish(staged, part)
         yield
 
 
@@ -216,11 +223,11 @@ def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[b
 
 def _throw_away(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
     """Take the directory away again, if it is certainly ours to take; else clean-up will."""
-    if _take_back(replica, node, part, staged):
+    if take_back(replica, node, part, staged):
         _discard(replica, staged)
 
 
-def _take_back(replica: Replica, node: str, part: PartName, staged: StagedPart) -> bool:
+def take_back(replica: Replica, node: str, part: PartName, staged: StagedPart) -> bool:
     """The directory loses the part's name, if our claim stands and nobody has promised the part."""
 
     def is_ours() -> bool:

@@ -102,6 +102,14 @@ def _no_catalog(_: Callable[[TableDefinition], TableDefinition]) -> TableDefinit
     raise AssertionError("this replica was made without a catalog: nothing can be altered")
 
 
+OtherStore = Callable[[str, str], PartStore | None]
+"""The parts of another table of this server, by database and name; None when there is none."""
+
+
+def _no_other_tables(_database: str, _name: str) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Replica:
     """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
@@ -118,6 +126,7 @@ class Replica:
     worker: str
     memory: Memory = field(default_factory=Memory)
     update_definition: UpdateDefinition = _no_catalog
+    other_store: OtherStore = _no_other_tables
 
     @property
     def name(self) -> str:

@@ -233,6 +233,12 @@ class Tables:
         disk = LocalDisk(self.catalog.table_directory(definition))
         return PartStore(disk, ids=self.ids)
 
+    def _store_named(self, database: str, name: str) -> PartStore | None:
+        try:
+            return self._store(self.catalog.definition(database, name))
+        except (UnknownDatabase, UnknownTable):
+            return None
+
     def _read(self, name: ServedName) -> ServedTable | None:
         known = self._tables.get(name)
         try:
@@ -341,6 +347,7 @@ class Tables:
             settings=TableSettings.of(dict(definition.settings)),
             worker=f"server {self.identity.server}",
             update_definition=partial(self.catalog.update_table, definition),
+            other_store=self._store_named,
         )
 
 

@@ -96,6 +96,12 @@ class Disk(Protocol):
         """A second name for the same file. Raises FileExistsError, FileNotFoundError."""
         ...
 
+    def link_from(self, other: "Disk", source: str, target: str) -> bool:
+        """As `link`, of a file of another table's disk. False when it had to be copied, because no
+        link leads from there to here. Raises FileExistsError, FileNotFoundError, DiskFull.
+        """
+        ...
+
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; none when there is no such directory."""
         ...
@@ -250,6 +256,18 @@ class LocalDisk:
     def link(self, source: str, target: str) -> None:
         with naming_a_full_disk(self.local_path(target)):
             os.link(self.local_path(source), self.local_path(target))
+
+    def link_from(self, other: Disk, source: str, target: str) -> bool:
+        try:
+            with naming_a_full_disk(self.local_path(target)):
+                os.link(other.local_path(source), self.local_path(target))
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+                raise
+        else:
+            return True
+        self.write(target, other.chunks(source))
+        return False
 
     def list(self, path: str) -> list[str]:
         try:

@@ -29,7 +29,7 @@ REPLICAS_SEEN = "replicas_seen"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
 
-StageKind = Literal["insert", "merge", "mutate", "fetch", "attach"]
+StageKind = Literal["insert", "merge", "mutate", "fetch", "attach", "replace"]
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
 
 DetachReason = Literal[

@@ -54,7 +54,7 @@ class PartStore:
         self, disk: Disk, root: str = "", *, ids: IdSource, durable: bool = True
     ) -> None:
         self._disk = disk
-        self._root = root
+        self._root = self.root = root
         self._ids = ids
         self._durable = durable
         self.drops = DroppedRanges(disk, root, durable=durable)

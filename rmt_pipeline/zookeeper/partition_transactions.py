@@ -27,11 +27,85 @@ def submit_drops(
     this multi that is still under way can't land.
     """
     return [
-        Check(replica.is_active),
-        SetData(table.alter_partition_version, b"", version),
+        *_alone(table, replica, version),
         SetData(table.log),
         *(Create(table.log_prefix, drop.entry, sequence=True) for drop in drops),
         *release_locks(drop.lock for drop in drops),
+    ]
+
+
+def _alone(table: TablePaths, replica: ReplicaPaths, version: int) -> list[Op]:
+    """No other command on partitions was decided since it had this version."""
+    return [
+        Check(replica.is_active),
+        SetData(table.alter_partition_version, b"", version),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A part that this replica has once it is in the log, and the lock of its number."""
+
+    part: PartName
+    header: bytes
+    lock: str
+    block_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """One entry, and what it does at once on the replica that writes it: `arrivals` come, `parts`
+    and the entries at the queue `nodes` go. `delimiter`: the lock of the number that ends the range
+    of what goes; "" when nothing does.
+    """
+
+    entry: bytes
+    delimiter: str = ""
+    arrivals: tuple[Arrival, ...] = ()
+    nodes: tuple[str, ...] = ()
+    parts: tuple[PartName, ...] = ()
+
+    @property
+    def locks(self) -> tuple[str, ...]:
+        ends = (self.delimiter,) if self.delimiter else ()
+        return (*ends, *(one.lock for one in self.arrivals))
+
+
+def submit_swaps(
+    table: TablePaths,
+    replica: ReplicaPaths,
+    swaps: Sequence[Swap],
+    *,
+    version: int,
+    log_version: int,
+    is_lost_version: int,
+) -> list[Op]:
+    """Parts come and go in the log, and on this replica, at one moment (spec §9.6).
+
+    `version` is that of `alter_partition_version`, before the numbers were taken. `log_version` was
+    read when the log was pulled, before it was looked what goes, and `is_lost_version` with it: so
+    nothing was assigned, given up or cloned since, which could be in the ranges and stay. (-1, when
+    nothing goes.) Deleting the locks also fences, as in `submit_drops`.
+    """
+    return [
+        *_alone(table, replica, version),
+        Check(replica.is_lost, is_lost_version),
+        SetData(table.log, b"", log_version),
+        *(Create(table.log_prefix, swap.entry, sequence=True) for swap in swaps),
+        *release_locks(lock for swap in swaps for lock in swap.locks),
+        *(Delete(replica.queue_entry(node)) for swap in swaps for node in swap.nodes),
+        *(Delete(replica.part(part)) for swap in swaps for part in swap.parts),
+        *(
+            Create(replica.part(one.part), one.header)
+            for swap in swaps
+            for one in swap.arrivals
+        ),
+        *(
+            Create(table.block(one.block_id), str(one.part).encode())
+            for swap in swaps
+            for one in swap.arrivals
+            if one.block_id
+        ),
     ]
 
 
@@ -69,11 +143,16 @@ class Dropping:
     def forget_parts(self, parts: Sequence[PartName]) -> list[Op]:
         return [*self._guards(), *(Delete(self.replica.part(part)) for part in parts)]
 
-    def finish(self, parts: Sequence[PartName]) -> list[Op]:
-        """The last parts go, and with them the entry and its claim."""
+    def finish(
+        self, parts: Sequence[PartName], arrivals: Sequence[tuple[PartName, bytes]] = ()
+    ) -> list[Op]:
+        """The last parts go, and with them the entry and its claim. `arrivals` with their headers
+        come in their place, at the same moment for whoever reads.
+        """
         return [
             Check(self.replica.is_lost, self.is_lost_version),
             Delete(self.replica.queue_entry(self.node)),
             Delete(self.replica.claim(self.node)),
             *(Delete(self.replica.part(part)) for part in parts),
+            *(Create(self.replica.part(part), header) for part, header in arrivals),
         ]

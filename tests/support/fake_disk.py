@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.errors import DiskFull
-from rmt_pipeline.store.disk import FileStamp, fsync_tree
+from rmt_pipeline.store.disk import Disk, FileStamp, fsync_tree
 
 CHUNK_BYTES = 1 << 20
 FREE_BYTES = 1 << 40
@@ -200,6 +200,14 @@ class FakeDisk:
             raise FileExistsError(errno.EEXIST, "exists already", target)
         self._require_space(target)
         self._put(directory, name, file)
+
+    def link_from(self, other: Disk, source: str, target: str) -> bool:
+        """From another disk only a copy leads here."""
+        if other is self:
+            self.link(source, target)
+            return True
+        self.write(target, other.chunks(source))
+        return False
 
     def list(self, path: str) -> list[str]:
         node = self._find(path)

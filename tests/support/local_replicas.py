@@ -133,13 +133,16 @@ class Replicas:
         directory: Path,
         names: Sequence[str] = ("r1", "r2"),
         define: Callable[[str], TableDefinition] = definition_of,
+        beside: "Replicas | None" = None,
     ) -> None:
+        """`beside`: another table of the same servers, in their sessions."""
         self._define = define
+        self._beside = beside
         self.meanwhile: list[Callable[[], object]] = []
         """What others do while an insert waits, one at each wait."""
-        self.clock = StillClock()
-        self.zookeeper = FakeZooKeeper(self.clock)
-        self._ids = CountedIds()
+        self.clock = StillClock() if beside is None else beside.clock
+        self.zookeeper = FakeZooKeeper(self.clock) if beside is None else beside.zookeeper
+        self._ids = CountedIds() if beside is None else beside._ids
         self.stores = {
             name: PartStore(LocalDisk(directory / name), ids=self._ids, durable=False)
             for name in names
@@ -225,14 +228,20 @@ class Replicas:
         return replica
 
     def _connected(self, name: str) -> Replica:
+        beside = self._beside
         return Replica(
             definition=self._define(name),
-            keeper=self.zookeeper.connect(),
+            keeper=self.zookeeper.connect() if beside is None else beside[name].keeper,
             store=self.stores[name],
             clock=self.clock,
             ids=self._ids,
             settings=TableSettings(),
             worker=f"test of {name}",
+            other_store=lambda _, table: (
+                beside.stores[name]
+                if beside and table == beside[name].definition.name
+                else None
+            ),
         )
 
     @staticmethod

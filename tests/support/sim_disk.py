@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from rmt_pipeline.store.disk import FileStamp, fsync_tree
+from rmt_pipeline.store.disk import Disk, FileStamp, fsync_tree
 from tests.support.fake_disk import FakeDisk, FakeLock
 from tests.support.schedule import Kind
 from tests.support.world import Process
@@ -58,6 +58,15 @@ class SimDisk:
 
     def link(self, source: str, target: str) -> None:
         self._change("link", target, lambda: self._disk.link(source, target), kind=Kind.SPACE)
+
+    def link_from(self, other: Disk, source: str, target: str) -> bool:
+        assert isinstance(other, SimDisk)
+        return self._change(
+            "link",
+            target,
+            lambda: self._disk.link_from(other._disk, source, target),
+            kind=Kind.SPACE,
+        )
 
     def list(self, path: str) -> list[str]:
         return self._disk.list(path)

@@ -42,6 +42,13 @@ def attach_block_id(partition_id: str, name: str, checksum: str) -> str:
     return f"{partition_id}_attach_{name}_{checksum}"
 
 
+def from_table_block_id(partition_id: str, root: str, name: str, checksum: str) -> str:
+    """The id of another table's part that is attached: of the table at this path in ZooKeeper the
+    part of this name and with these bytes, once.
+    """
+    return f"{partition_id}_replace_from_{_hash128(f'{root}:{name}:{checksum}'):032x}"
+
+
 def insert_id_of_rows(row_hash: int, rows: int) -> str:
     """The id of an insert by what it inserts: the order-free sum of its rows' hashes.
 

@@ -220,6 +220,20 @@ def virtual_parts(entry: LogEntry) -> tuple[PartName, ...]:
             assert_never(entry)
 
 
+def subject_of(entry: LogEntry) -> PartName:
+    """The part, or the range, that an entry about rows is about; not for an ALTER."""
+    assert not isinstance(entry, AlterMetadata)
+    made = entry.range if isinstance(entry, ReplaceRange) else result_of(entry)
+    subject = made or drop_range_of(entry)
+    assert subject is not None
+    return subject
+
+
+def parts_brought(entry: LogEntry) -> tuple[PartName, ...]:
+    """The parts that are there once it is carried out: without the fake range."""
+    return tuple(part for part in virtual_parts(entry) if not part.is_drop_range)
+
+
 def kind_name(entry: LogEntry) -> str:
     """The original's name of the kind, as in `system.replication_queue.type`."""
     match entry:

@@ -171,6 +171,16 @@ class QueueView:
         reason = overlap_reason(part, state.future, but=node)
         return None if reason is None else Refusal(reason)
 
+    def is_dropped_later(self, part: PartName, node: str) -> bool:
+        """Whether an entry behind `node` drops the part, by itself or with a range: who has carried
+        that out can't give it any more.
+        """
+        later = (entry for other, entry in self._state.entries.items() if other > node)
+        return any(
+            dropped is not None and dropped.contains(part)
+            for dropped in map(drop_range_of, later)
+        )
+
     def entries_removed_by(
         self, part_range: PartName, by: str | None = None
     ) -> list[tuple[str, LogEntry]]:

@@ -125,6 +125,11 @@ class QuerySettings:
         default=False, description="permit DROP DETACHED PARTITION and PART"
     )
 
+    allow_replace_partition_from_empty_source: bool = setting(
+        default=False,
+        description="permit REPLACE PARTITION from a table without a row in it: a drop",
+    )
+
     # --- formats
     format_csv_delimiter: str = setting(",", "between the values of a CSV line", "Char")
     format_csv_null_representation: str = setting("\\N", "how NULL is written in CSV")
@@ -185,3 +190,10 @@ QUERY_SETTINGS: Mapping[str, Setting] = settings_of(QuerySettings, "query")
 def find_query_setting(name: str) -> Setting:
     """One that works here, or a neutral one. Raises UnknownSetting with the nearest names."""
     return NEUTRAL_QUERY_SETTINGS.get(name) or find(QUERY_SETTINGS, name, ALIASES)
+
+
+def query_settings(settings: Mapping[str, Any] | QuerySettings | None) -> QuerySettings:
+    """As they are given in Python. Raises UnknownSetting, BadSetting."""
+    if isinstance(settings, QuerySettings):
+        return settings
+    return QuerySettings.of(settings or {})

@@ -333,7 +333,7 @@ class Insertion:
     def _allocate(self, replica: Replica, blocks: Sequence[_Block]) -> list[str] | None:
         """A lock for each block; None when another round can succeed."""
         partitions = {block.staged.manifest.partition_id for block in blocks}
-        self._ensure_partitions(replica, partitions)
+        ensure_partitions(replica, partitions)
         holder = replica.new_holder()
         tagged = transactions.allocate_blocks(
             replica.table,
@@ -566,18 +566,6 @@ class Insertion:
                     self.waits.found([Span.of_part(there)])
             replica.store.discard(block.staged)
 
-    def _ensure_partitions(self, replica: Replica, partitions: set[str]) -> None:
-        known = replica.memory.partitions.of(partitions)
-        new = sorted(partitions - known.keys())
-        multis = [
-            transactions.create_partition(replica.table, replica.paths, one) for one in new
-        ]
-        for partition, result in zip(new, replica.keeper.multi_many(multis), strict=True):
-            there = isinstance(result, Refused) and result.kind is RefusalKind.NODE_EXISTS
-            if isinstance(result, Exception) and not there:
-                raise result
-            replica.memory.partitions.learn({partition: None})
-
     def _result(self) -> InsertResult:
         rows = sum(rows for _, rows in self._parts)
         rows_duplicate = sum(rows for _, _, rows in self._duplicates)
@@ -594,6 +582,18 @@ class Insertion:
             insert_id=self.identity.insert_id,
             duplicate_of=None if self._parts else self._answer,
         )
+
+
+def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
+    """Numbers can be had in each of them."""
+    known = replica.memory.partitions.of(partitions)
+    new = sorted(partitions - known.keys())
+    multis = [transactions.create_partition(replica.table, replica.paths, one) for one in new]
+    for partition, result in zip(new, replica.keeper.multi_many(multis), strict=True):
+        there = isinstance(result, Refused) and result.kind is RefusalKind.NODE_EXISTS
+        if isinstance(result, Exception) and not there:
+            raise result
+        replica.memory.partitions.learn({partition: None})
 
 
 def blocks_together(

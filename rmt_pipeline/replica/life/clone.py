@@ -13,12 +13,10 @@ from rmt_pipeline.protocol.errors import Conflict, UserError
 from rmt_pipeline.protocol.log.codec import decode, encode
 from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
-    DropPart,
-    DropRange,
     GetPart,
     LogEntry,
-    result_of,
-    virtual_parts,
+    drop_range_of,
+    parts_brought,
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -225,11 +223,7 @@ def _expected(
     entries: Sequence[tuple[bytes, LogEntry]],
 ) -> tuple[PartSet, set[PartName], list[PartName]]:
     """Of the source's queue: parts to get, names that other entries will make, ranges dropped."""
-    ranges = [
-        entry.range if isinstance(entry, DropRange) else entry.part
-        for _, entry in entries
-        if isinstance(entry, DropRange | DropPart)
-    ]
+    ranges = [dropped for _, entry in entries if (dropped := drop_range_of(entry)) is not None]
     have = PartSet()
     exact: set[PartName] = set()
     for _, entry in entries:
@@ -237,7 +231,7 @@ def _expected(
             if not any(drop.contains(entry.part) for drop in ranges):
                 have.add(entry.part)
         else:
-            exact.update(part for part in virtual_parts(entry) if not part.is_drop_range)
+            exact.update(parts_brought(entry))
     return have, exact, ranges
 
 
@@ -272,13 +266,14 @@ def _leave(
     return tuple(gone)
 
 
-def _made_from(replica: Replica, pointer: int) -> frozenset[PartName | None]:
+def _made_from(replica: Replica, pointer: int) -> frozenset[PartName]:
     """What log entries from here on make."""
     keeper, table = replica.keeper, replica.table
     first = log_entry_name(pointer)
     names = [name for name in keeper.children(table.log) if name >= first]
     reads = keeper.get_many([table.log_entry(name) for name in names])
-    return frozenset(result_of(decode(read[0])) for read in reads if read is not None)
+    entries = [decode(read[0]) for read in reads if read is not None]
+    return frozenset(part for entry in entries for part in parts_brought(entry))
 
 
 def _created_times(

@@ -252,12 +252,20 @@ def allocate_numbers(
 def take_numbers(
     replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
 ) -> dict[str, str]:
-    """A number in each of these partitions: by partition the path of its lock. With `version`, only
-    if no partition was added since. Whatever goes wrong, no lock stays that nobody knows of: so
-    Unavailable, and not unknown.
+    """A number in each of these partitions: by partition the path of its lock."""
+    locks = take_locks(replica, partitions, holder, version=version)
+    return dict(zip(partitions, locks, strict=True))
+
+
+def take_locks(
+    replica: Replica, partitions: Sequence[str], holder: str, *, version: int | None = None
+) -> list[str]:
+    """A number for each of these partitions, which ascend where one is named several times: the
+    paths of their locks. With `version`, only if no partition was added since. Whatever goes wrong,
+    no lock stays that nobody knows of: so Unavailable, and not unknown.
     """
     table = replica.table
-    strays = [Stray(table.partition(one), holder, is_parent=True) for one in partitions]
+    strays = [Stray(table.partition(one), holder, is_parent=True) for one in set(partitions)]
     ops = transactions.lock_partitions(table, partitions, holder, version=version)
     try:
         with seen_to(replica.keeper, strays):
@@ -267,7 +275,7 @@ def take_numbers(
             f"{replica}: ZooKeeper did not answer when it was asked for block numbers ({unknown}); "
             "nothing was changed, try again"
         ) from unknown
-    return dict(zip(partitions, created, strict=False))
+    return created[: len(partitions)]
 
 
 def release_numbers(replica: Replica, locks: Sequence[str]) -> None:

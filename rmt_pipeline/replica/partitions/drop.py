@@ -123,7 +123,7 @@ def drop_part(
         if logged is not None:
             wait_as_asked_for(living, [(logged.path, logged.data)], query, new_waker())
             return
-    raise _others_first(living())
+    raise others_first(living())
 
 
 # --- ranges -----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def _drop(living: Living, partitions: Sequence[str], *, detach: bool) -> list[Lo
         if logged is not None:
             return logged
         release_numbers(replica, list(ranges))
-    raise _others_first(living())
+    raise others_first(living())
 
 
 def _drop_ranges(
@@ -366,7 +366,7 @@ def _find(
     )
 
 
-def _others_first(replica: Replica) -> CannotAssignDrop:
+def others_first(replica: Replica) -> CannotAssignDrop:
     return CannotAssignDrop(
         f"{replica}: other commands on partitions, merges or mutations came first "
         f"{limits.DROP_ROUNDS_MAX} times. Nothing was changed; try again"

@@ -16,7 +16,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
@@ -27,16 +26,16 @@ from rmt_pipeline.protocol.log.entry import (
     describe_entry,
     drop_range_of,
 )
-from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.forget import forget
+from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised
 from rmt_pipeline.replica.publish import EntryGone
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.check import idle_ones
+from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping
@@ -59,18 +58,6 @@ class DropHere:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
-    """The active parts that went, and their rows and bytes. `is_claimed`: the entry was gone
-    already, and our claim of it is held still.
-    """
-
-    parts: tuple[PartName, ...] = ()
-    rows: int = 0
-    size_bytes: int = 0
-    is_claimed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _Found:
     """What there is in the range: queue entries to remove; parts, and of them the active ones."""
 
@@ -80,7 +67,7 @@ class _Found:
     active: tuple[PartName, ...]
 
 
-def drop_here(replica: Replica, node: str, drop: DropHere) -> Dropped:
+def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
     """Carry out the claimed entry at `node`. Idempotent; may die anywhere.
 
     Raises EntryGone when our claim is gone, TableIsReadOnly when the replica is lost, Conflict when
@@ -89,7 +76,7 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Dropped:
     for _ in range(limits.LOOK_ROUNDS_MAX):
         found = _look(replica, node, drop)
         if found is None:
-            return Dropped(is_claimed=True)
+            return Swept(is_claimed=True)
         try:
             if found.pointless:
                 for nodes in _cut(found.pointless, replica.paths.queue):
@@ -106,7 +93,7 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Dropped:
                     f"{replica}: our claim of {node} is gone ({refused})"
                 ) from refused
             continue
-        _remove(replica, found.parts)
+        remove_unpromised(replica, found.parts)
         return dropped
     raise Conflict(f"{replica}: what {drop.part} drops changes all the time; trying again")
 
@@ -124,7 +111,7 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
         return None
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     pointless = view.entries_removed_by(drop.part, by=node)
-    inside = _inside(replica, drop, snapshot.parts)
+    inside = parts_inside(replica, snapshot.parts, drop.part, describe_entry(drop.entry))
     active = PartSet(inside)
     return _Found(
         Dropping(replica.paths, node, snapshot.is_lost_version),
@@ -132,22 +119,6 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
         inside,
         tuple(active),
     )
-
-
-def _inside(replica: Replica, drop: DropHere, parts: Holdings) -> tuple[PartName, ...]:
-    """Raises Corruption for a part that has both blocks that are dropped and others: no history
-    gives one.
-    """
-    inside: list[PartName] = []
-    for part in sorted(parts.names(drop.part.partition)):
-        if drop.part.contains(part):
-            inside.append(part)
-        elif not drop.part.disjoint(part) and not part.contains(drop.part):
-            raise Corruption(
-                f"{replica}: {part} has blocks that {describe_entry(drop.entry)} drops, and others "
-                "beside them: no history gives both. Nothing was dropped"
-            )
-    return tuple(inside)
 
 
 def _cut(names: Sequence[_Named], parent: str) -> Iterator[Sequence[_Named]]:
@@ -159,7 +130,7 @@ def _cut(names: Sequence[_Named], parent: str) -> Iterator[Sequence[_Named]]:
     )
 
 
-def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Dropped:
+def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Swept:
     """All that must be there before the first part is no longer promised."""
     store = replica.store
     rows = size_bytes = 0
@@ -175,9 +146,4 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Dropped:
     forget_dropped_quorums(replica, drop.part)
     if drop.entry.source_replica == replica.name:
         forget(replica, [drop.part])
-    return Dropped(found.active, rows, size_bytes)
-
-
-def _remove(replica: Replica, parts: Sequence[PartName]) -> None:
-    """What readers hold goes with the next clean-up."""
-    replica.store.remove_all(parts, partial(idle_ones, replica))
+    return Swept(found.active, rows, size_bytes)

@@ -36,15 +36,13 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
-    DropPart,
-    DropRange,
     LogEntry,
     MergeParts,
     MutatePart,
-    drop_range_of,
     kind_name,
     result_of,
     sources_of,
+    subject_of,
     virtual_parts,
 )
 from rmt_pipeline.protocol.parts.name import PartName
@@ -66,6 +64,7 @@ from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.replica.work.drop import DropHere, drop_here
 from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
 from rmt_pipeline.replica.work.mutate import MutateHere, fetch_or_mutate, mutate_here
+from rmt_pipeline.replica.work.replace import ReplaceHere, replace_here, sweep_of
 from rmt_pipeline.replica.work.single_merge import merges_awaited
 from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.manifest import Manifest
@@ -87,7 +86,7 @@ class _Task:
 
     node: str
     entry: LogEntry
-    how: PartSource | MergeHere | MutateHere | AttachHere | DropHere
+    how: PartSource | MergeHere | MutateHere | AttachHere | DropHere | ReplaceHere
 
     @property
     def part(self) -> PartName:
@@ -96,7 +95,7 @@ class _Task:
     @property
     def produces(self) -> tuple[PartName, ...]:
         """What its claim names."""
-        if isinstance(self.how, DropHere):
+        if isinstance(self.how, DropHere | ReplaceHere):
             return virtual_parts(self.entry)
         return tuple(dict.fromkeys([*virtual_parts(self.entry), self.part]))
 
@@ -283,8 +282,9 @@ class Executor:
         taken: list[PartName] = []
         attached = self._attached_here(ready)
         for node, entry in ready:
-            if isinstance(entry, DropRange | DropPart):
-                yield _Task(node, entry, DropHere(entry))
+            sweep = sweep_of(entry)
+            if sweep is not None:
+                yield _Task(node, entry, sweep)
                 continue
             here = self._here(view, entry, attached)
             if isinstance(here, FetchResult):
@@ -354,24 +354,20 @@ class Executor:
         merges, and small mutations, share a job. A large one is alone, so that nothing waits for
         it; and one that failed before, so that nothing fails with it.
         """
-        drops: list[_Task] = []
-        fetches: list[_Task] = []
         alone: list[tuple[int, _Task]] = []
-        together: dict[type, list[_Task]] = {MergeHere: [], MutateHere: [], AttachHere: []}
+        kinds = (DropHere, PartSource, ReplaceHere, MergeHere, MutateHere, AttachHere)
+        together: dict[type, list[_Task]] = {kind: [] for kind in kinds}
         for task in tasks:
-            if isinstance(task.how, PartSource):
-                fetches.append(task)
-                continue
-            if isinstance(task.how, DropHere):
-                drops.append(task)
-                continue
             size = sum(sizes.get(source, UNKNOWN_BYTES) for source in sources_of(task.entry))
-            if size > limits.SMALL_MERGE_BYTES or self._backoff.has_failed(task.node):
+            is_made = isinstance(task.how, MergeHere | MutateHere | AttachHere)
+            if is_made and (
+                size > limits.SMALL_MERGE_BYTES or self._backoff.has_failed(task.node)
+            ):
                 alone.append((size, task))
             else:
                 together[type(task.how)].append(task)
         alone.sort(key=itemgetter(0))
-        groups = [drops, fetches, *together.values(), *([task] for _, task in alone)]
+        groups = [*together.values(), *([task] for _, task in alone)]
         yield from (tuple(group) for group in groups if group)
 
     # --- doing it ---
@@ -399,8 +395,8 @@ class Executor:
         hows = [task.how for task in batch.tasks]
         if fetches := [how for how in hows if isinstance(how, PartSource)]:
             yield from self._fetched(batch, fetches, started_s)
-        elif isinstance(hows[0], DropHere):
-            yield from self._dropped(batch)
+        elif isinstance(hows[0], DropHere | ReplaceHere):
+            yield from self._swept(batch)
         elif isinstance(hows[0], AttachHere):
             yield from self._attached(batch, started_s)
         elif merges := [how for how in hows if isinstance(how, MergeHere)]:
@@ -428,29 +424,34 @@ class Executor:
                 replica.store.detached_parts.remove(task.how.name)
             yield done
 
-    def _dropped(self, batch: Batch) -> Iterator[PartDone]:
-        """One after another, in the order of the queue."""
-        clock = self._replica.clock
+    def _swept(self, batch: Batch) -> Iterator[PartDone]:
+        """Drops and replacements, one after another, in the order of the queue."""
+        replica = self._replica
         for task in batch.tasks:
-            assert isinstance(task.how, DropHere)
-            started_s = clock.monotonic_s()
+            started_s = replica.clock.monotonic_s()
             try:
-                dropped = drop_here(self._replica, task.node, task.how)
+                if isinstance(task.how, DropHere):
+                    swept = drop_here(replica, task.node, task.how)
+                else:
+                    assert isinstance(task.how, ReplaceHere)
+                    swept = replace_here(replica, task.node, task.how, self._tools.peers)
             except ReplicaRetired:
                 raise
             except Exception as error:  # noqa: BLE001  of this entry alone
                 yield self._failed_task(batch, task, error)
                 continue
-            if not dropped.is_claimed:  # it went with the entry
+            if not swept.is_claimed:  # it went with the entry
                 del batch.left[task.node]
             yield PartDone(
                 part=task.part,
                 kind=kind_name(task.entry),
-                rows_in=dropped.rows,
-                bytes_in=dropped.size_bytes,
-                sources=dropped.parts,
-                lag_s=self._replica.clock.now_s() - task.entry.create_time,
-                seconds=clock.monotonic_s() - started_s,
+                rows=swept.rows,
+                size_bytes=swept.size_bytes,
+                rows_in=swept.rows_gone,
+                bytes_in=swept.bytes_gone,
+                sources=swept.gone,
+                lag_s=replica.clock.now_s() - task.entry.create_time,
+                seconds=replica.clock.monotonic_s() - started_s,
             )
 
     def _fetched(
@@ -636,7 +637,7 @@ class Executor:
                 raise error from None
             raise
         return PartDone(
-            part=drop_range_of(entry) or _result(entry),
+            part=subject_of(entry),
             kind=kind_name(entry),
             error=reason,
             bug=error if is_bug else None,

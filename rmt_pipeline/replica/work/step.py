@@ -30,6 +30,21 @@ class PartDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Swept:
+    """What an entry about a range did: the active parts that went, with their rows and bytes; and
+    those of what came in their place. `is_claimed`: the entry was gone already, and our claim of
+    it is held still.
+    """
+
+    gone: tuple[PartName, ...] = ()
+    rows_gone: int = 0
+    bytes_gone: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    is_claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one cycle did; `waiting` are (queue node, reason) of entries that do not run yet.
 

@@ -15,8 +15,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     AttachPartition,
     DropDetached,
     DropPartition,
+    MovePartition,
     OnePart,
     PartitionCommand,
+    PartitionFrom,
     TableName,
     Truncate,
 )
@@ -31,7 +33,7 @@ def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Don
     """
     table = _table(session, statement.table)
     query = session.query_settings(statement.settings)
-    told = [_one(table, command, query) for command in statement.commands]
+    told = [_one(session, table, command, query) for command in statement.commands]
     return Done("; ".join(filter(None, told)))
 
 
@@ -47,8 +49,14 @@ def truncate(session: SessionContext, statement: Truncate) -> Done:
     return Done()
 
 
-def _one(table: Table, command: PartitionCommand, query: QuerySettings) -> str:
+def _one(
+    session: SessionContext, table: Table, command: PartitionCommand, query: QuerySettings
+) -> str:
     match command:
+        case PartitionFrom():
+            return _from(session, table, command, query)
+        case MovePartition():
+            return _move(session, table, command, query)
         case DropPartition():
             return _drop(table, command, query)
         case AttachPartition():
@@ -57,6 +65,34 @@ def _one(table: Table, command: PartitionCommand, query: QuerySettings) -> str:
             return _drop_detached(table, command, query)
         case _:
             assert_never(command)
+
+
+def _from(
+    session: SessionContext, table: Table, command: PartitionFrom, query: QuerySettings
+) -> str:
+    source = _table(session, command.source)
+    partition = partition_id_of(command.partition, table.definition)
+    if not command.attach:
+        table.replace_partition(partition, source, settings=query)
+        return ""
+    taken = table.attach_partition(partition, source, settings=query)
+    if taken.already:
+        already = ", ".join(map(str, taken.already))
+        return f"{already} of {command.source} had been attached before: not once more"
+    return "" if taken.parts else _nothing_in(partition, source)
+
+
+def _move(
+    session: SessionContext, table: Table, command: MovePartition, query: QuerySettings
+) -> str:
+    destination = _table(session, command.destination)
+    partition = partition_id_of(command.partition, table.definition)
+    taken = table.move_partition(partition, destination, settings=query)
+    return "" if taken.parts else _nothing_in(partition, table)
+
+
+def _nothing_in(partition: str, table: Table) -> str:
+    return f"{table.definition.full_name} has no row in partition {partition}: nothing was done"
 
 
 def _attach(table: Table, command: AttachPartition, query: QuerySettings) -> str:

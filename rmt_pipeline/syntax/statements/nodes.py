@@ -468,13 +468,32 @@ class AttachPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionFrom:
+    """REPLACE PARTITION p FROM t, or with `attach` ATTACH PARTITION p FROM t."""
+
+    partition: Partition
+    source: TableName
+    attach: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MovePartition:
+    """MOVE PARTITION p TO TABLE t."""
+
+    partition: Partition
+    destination: TableName
+
+
+@dataclass(frozen=True, slots=True)
 class DropDetached:
     """DROP DETACHED PARTITION or PART: for good."""
 
     target: PartitionTarget
 
 
-PartitionCommand = DropPartition | AttachPartition | DropDetached
+PartitionCommand = (
+    DropPartition | AttachPartition | DropDetached | PartitionFrom | MovePartition
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
-"""ALTER TABLE … DROP, DETACH, ATTACH PARTITION or PART, and TRUNCATE (spec §9)."""
+"""ALTER TABLE … DROP, DETACH, ATTACH, REPLACE, MOVE PARTITION or PART, and TRUNCATE (spec §9)."""
 
 from collections.abc import Callable
 
+from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
-from rmt_pipeline.syntax.mutation import read_partition
+from rmt_pipeline.syntax.mutation import Partition, read_partition
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,
     AlterPartitions,
     AttachPartition,
     DropDetached,
     DropPartition,
+    MovePartition,
     OnePart,
     PartitionCommand,
+    PartitionFrom,
     PartitionTarget,
     TableName,
     Truncate,
@@ -69,8 +72,35 @@ def _detach(cursor: Cursor) -> DropPartition:
     return DropPartition(_target(cursor), detach=True)
 
 
-def _attach(cursor: Cursor) -> AttachPartition:
-    return AttachPartition(_target(cursor))
+def _attach(cursor: Cursor) -> AttachPartition | PartitionFrom:
+    target = _target(cursor)
+    if not cursor.take_words("FROM"):
+        return AttachPartition(target)
+    return PartitionFrom(_one(cursor, target), table_name(cursor), attach=True)
+
+
+def _replace(cursor: Cursor) -> PartitionFrom:
+    partition = _one(cursor, _target(cursor))
+    cursor.expect_words("FROM")
+    return PartitionFrom(partition, table_name(cursor))
+
+
+def _move(cursor: Cursor) -> MovePartition:
+    partition = _one(cursor, _target(cursor))
+    cursor.expect_words("TO")
+    if cursor.at_word("DISK") or cursor.at_word("VOLUME"):
+        raise NotImplementedStatement(
+            "MOVE PARTITION TO DISK and TO VOLUME are not implemented: a table has one disk here"
+        )
+    cursor.expect_words("TABLE")
+    return MovePartition(partition, table_name(cursor))
+
+
+def _one(cursor: Cursor, target: PartitionTarget) -> Partition:
+    """Between two tables rows go by whole partitions, one at a time."""
+    if isinstance(target, OnePart | AllPartitions):
+        raise cursor.expected("PARTITION and its value; of two tables one partition is named")
+    return target
 
 
 def _drop_detached(cursor: Cursor) -> DropDetached:
@@ -83,4 +113,6 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], PartitionCommand]] = {
     ("DROP",): _drop,
     ("DETACH",): _detach,
     ("ATTACH",): _attach,
+    ("REPLACE",): _replace,
+    ("MOVE",): _move,
 }

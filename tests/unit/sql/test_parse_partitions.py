@@ -11,13 +11,15 @@ from rmt_pipeline.syntax.statements.nodes import (
     AttachPartition,
     DropDetached,
     DropPartition,
+    MovePartition,
     OnePart,
+    PartitionFrom,
     TableName,
     Truncate,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 
-T = TableName(None, "t")
+T, S = TableName(None, "t"), TableName(None, "s")
 
 
 def value(text):
@@ -39,6 +41,9 @@ def value(text):
         ("ATTACH PARTITION 1", [AttachPartition(value("1"))]),
         ("ATTACH PARTITION ALL", [AttachPartition(AllPartitions())]),
         ("ATTACH PART 'a_0_0_0'", [AttachPartition(OnePart("a_0_0_0"))]),
+        ("REPLACE PARTITION 1 FROM d.s", [PartitionFrom(value("1"), TableName("d", "s"))]),
+        ("ATTACH PARTITION 1 FROM s", [PartitionFrom(value("1"), S, attach=True)]),
+        ("MOVE PARTITION ID 'x' TO TABLE s", [MovePartition(PartitionId("x"), S)]),
         ("DROP DETACHED PARTITION ID 'x'", [DropDetached(PartitionId("x"))]),
         ("DROP DETACHED PART 'broken_a_0_0_0'", [DropDetached(OnePart("broken_a_0_0_0"))]),
         (
@@ -78,6 +83,10 @@ def test_truncate(text, statement):
         "DROP PARTITION 1, DROP COLUMN x",
         "DROP PARTITION 1 2",
         "DETACH PART",
+        "REPLACE PARTITION 1",
+        "REPLACE PARTITION ALL FROM s",
+        "ATTACH PART 'a_0_0_0' FROM s",
+        "MOVE PARTITION 1 TO s",
     ],
 )
 def test_what_is_no_command_on_partitions(text):

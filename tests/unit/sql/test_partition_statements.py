@@ -85,6 +85,34 @@ def test_a_partition_goes_and_comes_back(session):
         assert nothing.note == "no part of partition 1 is detached here"
 
 
+def test_a_partition_goes_from_one_table_to_another(session):
+    create(
+        session,
+        "CREATE TABLE s (p UInt8, n UInt8) ENGINE = ReplicatedMergeTree('/t/s', 'r1')"
+        " PARTITION BY p ORDER BY n",
+    )
+    session.execute("INSERT INTO s VALUES (1, 7)")
+    definition = table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    with working(session.context.server, definition):
+        session.execute("ALTER TABLE t REPLACE PARTITION 1 FROM s")
+        assert rows(session, "SELECT n FROM t ORDER BY n") == [(2,), (7,)]
+        with pytest.raises(RmtError, match=r"default.s .* has no row in partition 2"):
+            session.execute("ALTER TABLE t REPLACE PARTITION 2 FROM s")
+        session.execute("ALTER TABLE t ATTACH PARTITION 1 FROM s")
+        assert rows(session, "SELECT n FROM t ORDER BY n") == [(2,), (7,), (7,)]
+        again = session.execute("ALTER TABLE t ATTACH PARTITION 1 FROM s")
+        assert again.note == "1_0_0_0 of s had been attached before: not once more"
+        session.execute("ALTER TABLE t MOVE PARTITION 2 TO TABLE s")
+        assert rows(session, "SELECT n FROM s ORDER BY n") == [(2,), (7,)]
+        assert rows(session, "SELECT n FROM t ORDER BY n") == [(7,), (7,)]
+        nothing = session.execute("ALTER TABLE t MOVE PARTITION 2 TO TABLE s")
+        assert nothing.note == "default.t has no row in partition 2: nothing was done"
+        with pytest.raises(RmtError, match="one table"):
+            session.execute("ALTER TABLE t REPLACE PARTITION 1 FROM t")
+        with pytest.raises(RmtError, match="DISK"):
+            session.execute("ALTER TABLE t MOVE PARTITION 1 TO DISK 'd'")
+
+
 def test_what_is_detached_is_removed_only_when_that_is_allowed(session):
     definition = table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
     with working(session.context.server, definition):

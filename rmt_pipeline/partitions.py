@@ -1,0 +1,167 @@
+"""What a table can do with its partitions and parts as a whole (spec §9).
+
+What a call needs beyond this is imported when it is made, for start-up time.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
+from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.system import EventWaker
+
+if TYPE_CHECKING:
+    from rmt_pipeline.replica.partitions.attach import Attached
+    from rmt_pipeline.replica.partitions.from_table import Between, Taken
+
+
+class Partitions(ABC):
+    """The commands on partitions and parts: a face of `Table`."""
+
+    @property
+    @abstractmethod
+    def replica(self) -> Replica:
+        """With a living session. Raises ZooKeeperUnreachable."""
+
+    @abstractmethod
+    def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
+        """Until it is done, or was tried often enough."""
+
+    def _living(self) -> Replica:
+        return self.replica
+
+    def drop_partitions(
+        self,
+        partitions: Sequence[str] | None,
+        *,
+        detach: bool = False,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> tuple[PartName, ...]:
+        """DROP PARTITION of these ids, at one moment; None: of all there are. With `detach`, each
+        replica keeps its parts in `detached/` (spec §9.2). What was dropped, as ranges of blocks;
+        one that never had a row is not among it.
+
+        Their rows can be inserted again. Waits as `alter_sync` says. Raises TableIsReadOnly,
+        CannotAssignDrop; Unfinished when waiting ended first; OutcomeUnknown.
+        """
+        query = query_settings(settings)
+        return drop_partitions(self._living, partitions, query, EventWaker, detach=detach)
+
+    def drop_part(
+        self,
+        part: PartName,
+        *,
+        detach: bool = False,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> None:
+        """DROP PART: this active part and no other (spec §9.4). As `drop_partitions` otherwise.
+
+        Raises NoSuchPart, PartIsLocked.
+        """
+        drop_part(self._living, part, query_settings(settings), EventWaker, detach=detach)
+
+    def truncate(
+        self, *, settings: Mapping[str, Any] | QuerySettings | None = None
+    ) -> tuple[PartName, ...]:
+        """TRUNCATE TABLE: every row goes, what is inserted meanwhile stays or is cancelled."""
+        return self.drop_partitions(None, settings=settings)
+
+    def attach(
+        self,
+        partition: str | None = None,
+        *,
+        part: PartName | None = None,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> "Attached":
+        """ATTACH PARTITION (an id) or PART, from this replica's `detached/`; with neither, all of
+        it (spec §9.5). Each part gets a new block number, on every replica; one that is damaged
+        stays where it is. The same part is attached once, unless `insert_deduplicate` is 0.
+
+        Raises BadDetachedPart; what `insert` raises.
+        """
+        from rmt_pipeline.replica.partitions.attach import attach  # noqa: PLC0415
+
+        query = query_settings(settings)
+        return attach(
+            self.replica,
+            lambda insertion: self._run(insertion, query),
+            partition=partition,
+            part=part,
+            deduplicate=query.insert_deduplicate,
+        )
+
+    def replace_partition(
+        self,
+        partition: str,
+        source: "Partitions",
+        *,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> "Taken":
+        """REPLACE PARTITION (an id) FROM another table of this server, of the same columns and
+        keys: hard links, no copies (spec §9.6). Here readers see the old rows or the new ones from
+        the moment it returns; others follow, waited for as `alter_sync` says.
+
+        Raises CannotReplace naming the difference; EmptySource unless
+        `allow_replace_partition_from_empty_source` is set; Unavailable when the source has yet to
+        get rows for longer than `receive_timeout`; PartsDoNotFit, TableIsReadOnly, Unfinished,
+        OutcomeUnknown.
+        """
+        return self._between(source, self, partition, settings).replace()
+
+    def attach_partition(
+        self,
+        partition: str,
+        source: "Partitions",
+        *,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> "Taken":
+        """ATTACH PARTITION (an id) FROM another table: as `replace_partition`, but what is here
+        stays. The same part of the source comes once, unless `insert_deduplicate` is 0.
+        """
+        return self._between(source, self, partition, settings).attach()
+
+    def move_partition(
+        self,
+        partition: str,
+        destination: "Partitions",
+        *,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> "Taken":
+        """MOVE PARTITION (an id) TO another TABLE: out of here and into there in one commit, so it
+        has happened or not, and said again it moves nothing twice (spec §9.7). Raises as
+        `replace_partition`; nothing to move is no error.
+        """
+        return self._between(self, destination, partition, settings).move()
+
+    @staticmethod
+    def _between(
+        source: "Partitions",
+        destination: "Partitions",
+        partition: str,
+        settings: Mapping[str, Any] | QuerySettings | None,
+    ) -> "Between":
+        from rmt_pipeline.replica.partitions.from_table import Between  # noqa: PLC0415
+
+        query = query_settings(settings)
+        return Between(
+            lambda: destination.replica,
+            lambda: source.replica,
+            partition,
+            query,
+            EventWaker,
+        )
+
+    def drop_detached(
+        self, partition: str | None = None, *, name: str | None = None
+    ) -> tuple[str, ...]:
+        """DROP DETACHED PARTITION (an id), or PART (the directory's name); with neither, all that
+        is detached here. Their names. Raises BadDetachedPart when there is none of the name.
+        """
+        from rmt_pipeline.replica.partitions.attach import drop_detached  # noqa: PLC0415
+
+        return drop_detached(self.replica, partition, name)

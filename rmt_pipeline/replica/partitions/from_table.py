@@ -1,0 +1,307 @@
+"""REPLACE, ATTACH PARTITION … FROM a table, and MOVE PARTITION … TO one (spec §9.6, §9.7).
+
+    wait until the source has all that was inserted ──► its active parts, pinned ──► hard links
+    under temporary names ──► `swap`: one multi ──► waited for
+
+Both tables are of this server. What the original does in two steps, a MOVE, is one multi here: the
+source's DROP_RANGE and the destination's REPLACE_RANGE are in their logs together, so there is no
+half to be resumed. Said again after it has happened, it finds nothing left to move.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.alter.history import is_current, stored_columns
+from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown, Unavailable, UserError
+from rmt_pipeline.protocol.inserts.ids import from_table_block_id
+from rmt_pipeline.protocol.log.entry import (
+    MergeParts,
+    MutatePart,
+    drop_range_of,
+    parts_brought,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.partitions.drop import Living
+from rmt_pipeline.replica.partitions.swap import (
+    Change,
+    IdIsTaken,
+    Incoming,
+    Leaving,
+    PartitionChanged,
+    Swapped,
+    Wanted,
+    swap,
+)
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.wait import wait_as_asked_for
+from rmt_pipeline.store.clone import clone_from
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+
+LOOK_EVERY_S = 0.1  # at a source that has yet to get something
+
+
+class CannotReplace(UserError):
+    """The two tables do not go together. Nothing was changed."""
+
+    code = "BAD_ARGUMENTS"
+
+
+class EmptySource(UserError):
+    """REPLACE with nothing would be a drop that nobody asked for. Nothing was changed."""
+
+    code = "BAD_ARGUMENTS"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """`parts`: the new ones, of so many rows. `gone`: active ones that they replace. `already`: of
+    the source, those that ATTACH had brought before.
+    """
+
+    parts: tuple[PartName, ...] = ()
+    rows: int = 0
+    gone: tuple[PartName, ...] = ()
+    rows_gone: int = 0
+    already: tuple[PartName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A partition of two tables of one server: rows go from `source` to `living`. Each method waits
+    as `alter_sync` says, and raises CannotReplace and what `swap` does; Unfinished when waiting
+    ended first.
+    """
+
+    living: Living
+    source: Living
+    partition: str
+    query: QuerySettings
+    new_waker: Callable[[], Waker]
+
+    def replace(self) -> Taken:
+        """The partition has exactly the rows that the source's has; what is inserted beside it
+        comes before, and goes, or after, and stays. Raises EmptySource.
+        """
+
+        def change(parts: Sequence[Incoming]) -> Wanted:
+            if not parts and not self.query.allow_replace_partition_from_empty_source:
+                raise EmptySource(
+                    f"{self.source()} has no row in partition {self.partition}, so REPLACE "
+                    f"PARTITION would drop that of {self.living()}. If that is meant: DROP "
+                    "PARTITION, or SETTINGS allow_replace_partition_from_empty_source = 1"
+                )
+            return Wanted((Change(self.partition, tuple(parts)),))
+
+        return self._take(change)
+
+    def attach(self) -> Taken:
+        """The rows of the source's partition are in this one too. The same part of the source comes
+        once, unless `insert_deduplicate` is 0.
+        """
+        already: list[PartName] = []
+
+        def change(parts: Sequence[Incoming]) -> Wanted | None:
+            new = list(parts)
+            already.clear()
+            if self.query.insert_deduplicate:
+                new = [replace(one, block_id=self._id_of(one)) for one in parts]
+                table, keeper = self.living().table, self.living().keeper
+                taken = keeper.get_many([table.block(one.block_id) for one in new])
+                known = [one for one, read in zip(new, taken, strict=True) if read is not None]
+                already.extend(PartName.parse(one.source) for one in known)
+                new = [one for one in new if one not in known]
+            if not new:
+                return None
+            return Wanted((Change(self.partition, tuple(new), replaces=False),))
+
+        return replace(self._take(change), already=tuple(already))
+
+    def move(self) -> Taken:
+        """The rows of the source's partition are in this one, and not there any more."""
+
+        def change(parts: Sequence[Incoming]) -> Wanted | None:
+            if not parts:
+                return None
+            there = frozenset(PartName.parse(one.source) for one in parts)
+            return Wanted(
+                (Change(self.partition, tuple(parts), replaces=False),),
+                leaving=Leaving(self.source, self.partition, there),
+            )
+
+        return self._take(change)
+
+    def _id_of(self, one: Incoming) -> str:
+        checksum = one.staged.manifest.header().hash_of_all_files.hex()
+        root = self.source().table.root
+        return from_table_block_id(self.partition, root, one.source, checksum)
+
+    def _take(self, change: Callable[[Sequence[Incoming]], Wanted | None]) -> Taken:
+        """`change`: what is to be committed of parts that are staged; None: nothing."""
+        require_same_structure(self.living(), self.source())
+        for _ in range(limits.DROP_ROUNDS_MAX):
+            parts = _wait_for_source(self.source, self.partition, self.query)
+            try:
+                taken, swapped = self._try(parts, change)
+            except (PartitionChanged, IdIsTaken, MissingPart):
+                continue
+            if swapped is not None:
+                wait_for_swapped(swapped, self.query, self.new_waker)
+            return taken
+        raise Unavailable(
+            f"partition {self.partition} of {self.source()} changed {limits.DROP_ROUNDS_MAX} times "
+            "while it was read; nothing was changed, try again"
+        )
+
+    def _try(
+        self,
+        parts: Sequence[PartName],
+        change: Callable[[Sequence[Incoming]], Wanted | None],
+    ) -> tuple[Taken, Swapped | None]:
+        here, there = self.living(), self.source()
+        staged: list[StagedPart] = []
+        try:
+            incoming = []
+            with there.store.pin(parts):
+                for part in parts:
+                    staged.append(_clone(here, there, part))
+                    incoming.append(Incoming(staged[-1], str(part)))
+            wanted = change(incoming)
+            if wanted is None:
+                return Taken(), None
+            origin = (there.definition.database, there.definition.name)
+            swapped = swap(self.living, replace(wanted, origin=origin))
+        except OutcomeUnknown:
+            staged.clear()  # it may be in the table
+            raise
+        finally:
+            for one in staged:  # of what is in the table nothing has this name any more
+                here.store.discard(one)
+        rows = sum(one.staged.manifest.rows for one in wanted.changes[0].incoming)
+        return Taken(swapped.parts, rows, swapped.gone, swapped.rows_gone), swapped
+
+
+def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
+    """Raises CannotReplace for a part that an ALTER of its table has still to rewrite: what its
+    columns were called, only that table knows. MissingPart, Corruption.
+    """
+    manifest = there.store.verify_changed(part)
+    if not is_current(there.definition, manifest.columns, manifest.metadata_version):
+        raise CannotReplace(
+            f"{part} of {there} has its columns as they were before an ALTER; let the mutations of "
+            "the table finish (system.mutations), or OPTIMIZE it FINAL, and try again"
+        )
+    told = replace(
+        manifest,
+        sources=(str(part),),
+        created_s=int(here.clock.now_s()),
+        metadata_version=here.definition.metadata_version,
+    )
+    return clone_from(here.store, there.store, part, told)
+
+
+def wait_for_swapped(
+    swapped: Swapped, query: QuerySettings, new_waker: Callable[[], Waker]
+) -> None:
+    """As `alter_sync` says; here it has happened already. Raises Unfinished."""
+    if query.alter_sync < 2:
+        return
+    for living, logged in swapped.logged:
+        entries = [(one.path, one.data) for one in logged if one.path]
+        wait_as_asked_for(living, entries, query, new_waker())
+
+
+# --- the source -------------------------------------------------------------------------------
+
+
+def _wait_for_source(
+    source: Living, partition: str, query: QuerySettings
+) -> tuple[PartName, ...]:
+    """The active parts of the partition, once this replica has all that was inserted into it, and
+    nothing that was dropped. Raises Unavailable after `receive_timeout`.
+    """
+    clock = source().clock
+    deadline_s = clock.monotonic_s() + query.receive_timeout
+    while True:
+        replica = source()
+        pull_log(replica, afresh=True)
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+        why = _why_behind(view, partition)
+        if not why:
+            return tuple(view.current.in_partition(partition))
+        if clock.monotonic_s() >= deadline_s:
+            raise Unavailable(
+                f"{replica} has yet to carry out {why}; nothing was changed. Try again when it "
+                "has: SYSTEM SYNC REPLICA waits for it, system.replication_queue says what it "
+                "waits for"
+            )
+        clock.sleep_s(LOOK_EVERY_S)
+
+
+def _why_behind(view: QueueView, partition: str) -> str:
+    """The queue node that brings rows which are not here, or takes some that are; "" when there is
+    none. Merges and mutations bring no rows.
+    """
+    for node, entry in view.entries.items():
+        if isinstance(entry, MergeParts | MutatePart):
+            continue
+        dropped = drop_range_of(entry)
+        if (
+            dropped is not None
+            and dropped.partition == partition
+            and any(dropped.contains(part) for part in view.names(partition))
+        ):
+            return node
+        if any(
+            part.partition == partition and view.current.containing(part) is None
+            for part in parts_brought(entry)
+        ):
+            return node
+    return ""
+
+
+# --- do they go together ----------------------------------------------------------------------
+
+
+def require_same_structure(here: Replica, there: Replica) -> None:
+    """Raises CannotReplace naming the first difference."""
+    mine, theirs = here.definition, there.definition
+    if mine.full_name == theirs.full_name or here.table.root == there.table.root:
+        raise CannotReplace(f"{here} and {there} are one table")
+    difference = _difference(mine, theirs)
+    if difference:
+        raise CannotReplace(
+            f"{mine.full_name} and {theirs.full_name} have different {difference}; parts go from "
+            "one table to another only where columns and keys are the same"
+        )
+
+
+def _difference(mine: TableDefinition, theirs: TableDefinition) -> str:
+    columns = [
+        {column.name: column.type for column in stored_columns(one)} for one in (mine, theirs)
+    ]
+    for name in dict.fromkeys([*columns[0], *columns[1]]):
+        found = [types.get(name, "none") for types in columns]
+        if found[0] != found[1]:
+            return f"columns: {name} is {found[0]} in the first, {found[1]} in the second"
+    if list(columns[0]) != list(columns[1]):
+        return f"orders of columns: {', '.join(columns[0])} and {', '.join(columns[1])}"
+    for words, one, other in (
+        ("PARTITION BY", mine.partition_by, theirs.partition_by),
+        ("ORDER BY", mine.order_by, theirs.order_by),
+        ("PRIMARY KEY", _primary(mine), _primary(theirs)),
+    ):
+        if one != other:
+            return f"{words}: ({', '.join(one)}) and ({', '.join(other)})"
+    return ""
+
+
+def _primary(definition: TableDefinition) -> tuple[str, ...]:
+    return definition.order_by if definition.primary_key is None else definition.primary_key

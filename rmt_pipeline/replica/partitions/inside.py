@@ -1,0 +1,34 @@
+"""What a replica has in a range of blocks that goes, and its directories once it is gone."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import idle_ones
+
+
+def parts_inside(
+    replica: Replica, parts: Holdings, dropped: PartName, by: str
+) -> tuple[PartName, ...]:
+    """Promised parts in the range, or part, that goes; `by` says what takes them.
+
+    Raises Corruption for a part that has both blocks that go and others: no history gives one.
+    """
+    inside: list[PartName] = []
+    for part in sorted(parts.names(dropped.partition)):
+        if dropped.contains(part):
+            inside.append(part)
+        elif not dropped.disjoint(part) and not part.contains(dropped):
+            raise Corruption(
+                f"{replica}: {part} has blocks that {by} drops, and others beside them: no history "
+                "gives both. Nothing was dropped"
+            )
+    return tuple(inside)
+
+
+def remove_unpromised(replica: Replica, parts: Sequence[PartName]) -> None:
+    """The directories of parts that went. What readers hold goes with the next clean-up."""
+    replica.store.remove_all(parts, partial(idle_ones, replica))

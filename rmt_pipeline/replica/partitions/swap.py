@@ -1,0 +1,634 @@
+"""Rows of whole partitions change places at one moment: staged parts come, what was there goes, in
+the log and on the replica that writes it (spec §9.6, §9.7).
+
+    numbers ──► parts get their names on the disk ──► inserts below cancelled, the log pulled, the
+    queue and the parts looked at ──► one multi ──► what went leaves the disk
+
+The multi has the entries; of this replica the parts that come, and the parts and queue entries that
+go. So whoever reads here sees the old rows or the new ones; what other replicas do is
+`work.replace`. What the multi asserts, and why nothing is lost, doubled or brought back:
+
+1. Numbers that are taken are no insert's, and `alter_partition_version` has the version from before
+   they were taken. Of two commands on partitions whose numbers are in flight at once one is refused
+   and begins again with new ones. So what a drop or replacement takes was in the log before it, on
+   every replica: parts with numbers below its range's end never come later.
+2. What goes was looked at after the last insert below the range's end was cancelled and the log was
+   pulled. What could have come since: a merge or mutation (moves the version of the log), a part
+   that was given up (`is_lost`), an entry that was carried out (its node is gone, so the multi is
+   refused). So nothing stays that belongs to the range.
+3. The new parts are promised, and whole on this disk, at the moment when the log tells others of
+   them. Who dies before it leaves directories that nobody knows; who dies after it leaves old
+   directories: the entry, which is in the log or in the queue, says that they may go.
+4. A second table, out of which a partition moves, is the other half of the same multi.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    ReplicaRetired,
+    RmtError,
+    TableIsReadOnly,
+    Unavailable,
+    UserError,
+)
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import (
+    DropRange,
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    ReplaceRange,
+    parts_brought,
+)
+from rmt_pipeline.protocol.parts.name import LEVEL_MAX, MUTATION_MAX, PartName, drop_range
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.insert.insert import ensure_partitions
+from rmt_pipeline.replica.mutations.mutations import release_numbers, take_locks
+from rmt_pipeline.replica.partitions.drop import (
+    Living,
+    Logged,
+    cancel_inserts,
+    others_first,
+    partition_version,
+    submit,
+    with_forgetting,
+)
+from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import op_bytes
+from rmt_pipeline.zookeeper.keeper import Create, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.partition_transactions import (
+    Arrival,
+    Swap,
+    submit_swaps,
+)
+from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+
+LOOK_BACK = 1000  # entries of a log, for one that was just written
+
+
+class PartitionChanged(Conflict):
+    """The partition is not any more what was decided on. Nothing was changed: look again."""
+
+    code = "PART_IS_TEMPORARILY_LOCKED"
+
+
+class IdIsTaken(Conflict):
+    """An id that the commit was to write is there by now. Nothing was changed."""
+
+    code = "INSERT_WAS_DEDUPLICATED"
+
+
+class PartsDoNotFit(UserError):
+    code = "TOO_MANY_PARTS"
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A staged part that comes. `source`: its name in the table that it is from; `block_id`: an id
+    that must not be taken.
+    """
+
+    staged: StagedPart
+    source: str = ""
+    block_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to become of one partition. With `replaces` all that is there goes. `expected`: the
+    active parts that are there, as far as who decided knows; None: whatever is.
+    """
+
+    partition: str
+    incoming: tuple[Incoming, ...] = ()
+    replaces: bool = True
+    expected: frozenset[PartName] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The table out of which everything in a partition goes, in the same multi: exactly `parts`."""
+
+    living: Living
+    partition: str
+    parts: frozenset[PartName]
+
+
+Numbers = Mapping[str, tuple[int, int]]
+"""By partition, the first and the last of the numbers that its new rows have; of one that gets no
+row the number that ends what was there, twice.
+"""
+Record = Callable[[Numbers], tuple[str, bytes]]
+"""The id and the text of a record of an insert, to be written if there is none of this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """All of it is committed at once. `origin`: database and name of the table that parts are from,
+    as this replica knows it; others may have copies of them under the same names.
+    """
+
+    changes: tuple[Change, ...]
+    origin: tuple[str, str] = ("", "")
+    leaving: Leaving | None = None
+    record: Record | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """`parts` came, `gone` (active ones, with so many rows) went. `logged`: what is in the log, by
+    table.
+    """
+
+    parts: tuple[PartName, ...]
+    gone: tuple[PartName, ...]
+    rows_gone: int
+    logged: tuple[tuple[Living, tuple[Logged, ...]], ...]
+
+
+def swap(living: Living, wanted: Wanted) -> Swapped:
+    """Until it is in the log. The staged parts stay the caller's when it raises anything but
+    OutcomeUnknown; after that nobody may touch them, for they may be in the table.
+
+    Raises PartitionChanged, IdIsTaken, PartsDoNotFit, TableIsReadOnly, CannotAssignDrop;
+    Unavailable and ReplicaRetired, which say nothing of the data, before anything was changed.
+    """
+    for _ in range(limits.DROP_ROUNDS_MAX):
+        sides = _sides(living, wanted)
+        done = None if sides is None else _try(sides, wanted)
+        if sides is not None and done is not None:
+            return _finished(sides, done)
+    raise others_first(living())
+
+
+# --- one try ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """A change with its numbers. `range` is what goes; None: nothing was ever there."""
+
+    change: Change
+    delimiter: str
+    range: PartName | None
+    parts: tuple[tuple[Incoming, PartName, str], ...]
+
+    @property
+    def is_something(self) -> bool:
+        """Not so when nothing comes where nothing ever was."""
+        return self.range is not None or bool(self.parts)
+
+
+@dataclass(slots=True)
+class _Side:
+    """One table's half."""
+
+    living: Living
+    replica: Replica
+    changes: tuple[Change, ...]
+    is_left: bool
+    """Something moves out of it: its entry is a DROP_RANGE."""
+    version: int = 0
+    locks: tuple[str, ...] = ()
+    numbered: tuple[_Numbered, ...] = ()
+
+    @property
+    def ranges(self) -> list[PartName]:
+        return [one.range for one in self.numbered if one.range is not None]
+
+    @property
+    def pairs(self) -> list[tuple[StagedPart, PartName]]:
+        return [(one.staged, part) for each in self.numbered for one, part, _ in each.parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What goes, by range: queue nodes and parts; and the versions that say that this is all."""
+
+    nodes: Mapping[PartName, tuple[str, ...]]
+    parts: Mapping[PartName, tuple[PartName, ...]]
+    log_version: int
+    is_lost_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """It is in the log: what was looked at and written, by side, and the paths of the first side's
+    entries.
+    """
+
+    looked: Sequence[_Looked]
+    swaps: Sequence[Sequence[Swap]]
+    gone: Sequence[tuple[tuple[PartName, ...], int]]
+    paths: Sequence[str]
+
+
+def _sides(living: Living, wanted: Wanted) -> list[_Side] | None:
+    """None when a session ended in between: both must be of one."""
+    sides = [_Side(living, living(), wanted.changes, is_left=False)]
+    if wanted.leaving is not None:
+        out = wanted.leaving
+        leaves = Change(out.partition, expected=out.parts)
+        sides.append(_Side(out.living, out.living(), (leaves,), is_left=True))
+    return sides if len({id(side.replica.keeper) for side in sides}) == 1 else None
+
+
+def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
+    """None when other commands came first."""
+    is_sent = [False]
+    try:
+        for side in sides:
+            side.version = partition_version(side.replica)
+            _take_numbers(side)
+        for side in sides:
+            side.replica.store.publish_all(side.pairs)
+            cancel_inserts(side.replica, side.ranges)
+        done = _commit(sides, wanted, is_sent)
+    except BaseException:
+        if is_sent[0]:  # it may be in the log
+            _release(sides)
+        else:
+            _take_back(sides)
+        raise
+    if done is None:
+        _take_back(sides)
+    return done
+
+
+def _finished(sides: Sequence[_Side], done: _Done) -> Swapped:
+    """What is left to do is done here as far as possible: whoever carries the entry out, and the
+    next clean-up, do the rest.
+    """
+    logged: list[tuple[Living, tuple[Logged, ...]]] = []
+    for side, found, some in zip(sides, done.looked, done.swaps, strict=True):
+        written = {lock for one in some for lock in one.locks}
+        release_numbers(side.replica, [lock for lock in side.locks if lock not in written])
+        with suppress(RmtError):
+            _leave_disk(side, found)
+        with suppress(RmtError):
+            paths = done.paths if side is sides[0] else _paths(side, some)
+            logged.append((side.living, _logged(side, some, paths)))
+    [gone, rows_gone], *_ = done.gone
+    parts = tuple(part for _, part in sides[0].pairs)
+    return Swapped(parts, gone, rows_gone, tuple(logged))
+
+
+def _take_back(sides: Sequence[_Side]) -> None:
+    """Nothing of it is in the log, and nothing will be."""
+    for side in sides:
+        for staged, part in side.pairs:
+            side.replica.store.withdraw(part, staged)
+    _release(sides)
+
+
+def _release(sides: Sequence[_Side]) -> None:
+    for side in sides:
+        release_numbers(side.replica, side.locks)
+
+
+def _take_numbers(side: _Side) -> None:
+    """Ascending in each partition: the one that ends what is there, then one for each part."""
+    replica = side.replica
+    partitions = [
+        change.partition
+        for change in side.changes
+        for _ in range(change.replaces + len(change.incoming))
+    ]
+    if not side.is_left:
+        ensure_partitions(replica, set(partitions))
+    created = take_locks(replica, partitions, replica.new_holder())
+    side.locks = tuple(created)
+    numbered: list[_Numbered] = []
+    rest = iter(created)
+    for change in side.changes:
+        delimiter = next(rest) if change.replaces else ""
+        parts = []
+        for one in change.incoming:
+            lock = next(rest)
+            number = sequence_number(lock)
+            parts.append((one, PartName(change.partition, number, number, 0), lock))
+        ends = _range(change.partition, delimiter, is_left=side.is_left)
+        numbered.append(_Numbered(change, delimiter, ends, tuple(parts)))
+    side.numbered = tuple(numbered)
+
+
+def _range(partition: str, delimiter: str, *, is_left: bool) -> PartName | None:
+    """What goes: for a DROP_RANGE up to the number before the delimiter, for a REPLACE_RANGE with
+    it, which must have two blocks at least (spec §1.6).
+    """
+    number = sequence_number(delimiter) if delimiter else 0
+    if number == 0:
+        return None
+    if is_left:
+        return drop_range(partition, number)
+    return PartName(partition, 0, number, LEVEL_MAX, MUTATION_MAX)
+
+
+def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Done | None:
+    """None when the numbers are not good any more. `is_sent`: whether it may be in the log."""
+    while True:
+        looked = [_look(side) for side in sides]
+        swaps = [
+            _swaps(side, found, wanted.origin)
+            for side, found in zip(sides, looked, strict=True)
+        ]
+        gone = [
+            _rows_of(side.replica, found) for side, found in zip(sides, looked, strict=True)
+        ]
+        if not swaps[0]:
+            return _Done(looked, swaps, gone, ())
+        ops = _ops(sides, looked, swaps, wanted.record)
+        if _is_too_large(ops):
+            if _forget_covered(sides, looked):
+                continue
+            raise _too_many(sides, looked)
+        for side in sides:
+            if side.ranges:
+                ops = list(with_forgetting(side.replica, ops, side.ranges))
+        paths = _submit(sides[0], swaps[0], ops, is_sent)
+        if paths is not None:
+            return _Done(looked, swaps, gone, paths)
+        if not _are_good(sides):
+            return None
+
+
+def _ops(
+    sides: Sequence[_Side],
+    looked: Sequence[_Looked],
+    swaps: Sequence[Sequence[Swap]],
+    record: Record | None,
+) -> list[Op]:
+    ops = [
+        op
+        for side, found, some in zip(sides, looked, swaps, strict=True)
+        for op in submit_swaps(
+            side.replica.table,
+            side.replica.paths,
+            some,
+            version=side.version,
+            log_version=found.log_version,
+            is_lost_version=found.is_lost_version,
+        )
+    ]
+    if record is not None:
+        insert_id, text = record(_numbers(sides[0]))
+        ops.append(Create(sides[0].replica.table.insert(insert_id), text))
+    return ops
+
+
+def _submit(
+    side: _Side, swaps: Sequence[Swap], ops: Sequence[Op], is_sent: list[bool]
+) -> list[str] | None:
+    is_sent[0] = True
+    lock = next(lock for one in swaps for lock in one.locks)
+    try:
+        paths = submit(side.living, side.replica, ops, [one.entry for one in swaps], lock)
+    except Refused as refused:
+        is_sent[0] = False
+        if refused.kind is RefusalKind.NODE_EXISTS:
+            raise IdIsTaken(
+                f"{side.replica}: {refused.path} was written by somebody else meanwhile"
+            ) from refused
+        raise
+    except (TableIsReadOnly, ReplicaRetired, Unavailable):  # said before it was sent
+        is_sent[0] = False
+        raise
+    is_sent[0] = paths is not None
+    return paths
+
+
+def _are_good(sides: Sequence[_Side]) -> bool:
+    """Whether no other command came first and all numbers are ours still. (Only what goes has
+    changed then.)
+    """
+    return all(
+        partition_version(side.replica) == side.version
+        and None not in side.replica.keeper.exists_many(side.locks)
+        for side in sides
+    )
+
+
+# --- what goes --------------------------------------------------------------------------------
+
+
+def _look(side: _Side) -> _Looked:
+    """Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time."""
+    replica = side.replica
+    if not side.ranges:
+        _require(side, {})
+        return _Looked({}, {}, -1, _not_lost(replica))
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        pulled = pull_log(replica, afresh=True)
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        if snapshot.is_lost_version == pulled.is_lost_version:
+            break
+    else:
+        raise Conflict(
+            f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while "
+            "it was looked at what is replaced; try again"
+        )
+    if snapshot.is_lost:
+        raise _lost(replica)
+    view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+    entries = {part: view.entries_removed_by(part, by="") for part in side.ranges}
+    parts = {
+        part: parts_inside(replica, snapshot.parts, part, f"the replacement of {part}")
+        for part in side.ranges
+    }
+    coming = {
+        part: [
+            new
+            for _, entry in entries[part]
+            if not isinstance(entry, MergeParts | MutatePart)
+            for new in parts_brought(entry)
+            if view.current.containing(new) is None
+        ]
+        for part in side.ranges
+    }
+    _require(side, {part: (PartSet(parts[part]), coming[part]) for part in side.ranges})
+    nodes = {part: tuple(node for node, _ in entries[part]) for part in side.ranges}
+    return _Looked(nodes, parts, pulled.log_version, snapshot.is_lost_version)
+
+
+def _require(side: _Side, found: Mapping[PartName, tuple[PartSet, Sequence[PartName]]]) -> None:
+    for one in side.numbered:
+        expected = one.change.expected
+        if expected is None:
+            continue
+        active, coming = found[one.range] if one.range is not None else (PartSet(), ())
+        if coming:
+            raise PartitionChanged(
+                f"{side.replica} has yet to get {coming[0]} of partition {one.change.partition}; "
+                "nothing was changed"
+            )
+        if frozenset(active) != expected:
+            raise PartitionChanged(
+                f"the parts of partition {one.change.partition} of {side.replica} changed while "
+                "they were read; nothing was changed"
+            )
+
+
+def _not_lost(replica: Replica) -> int:
+    data, stat = replica.keeper.get(replica.paths.is_lost)
+    if data == b"1":
+        raise _lost(replica)
+    return stat.version
+
+
+def _lost(replica: Replica) -> TableIsReadOnly:
+    return TableIsReadOnly(
+        f"{replica} is lost and is cloning another replica; its server finishes that"
+    )
+
+
+def _rows_of(replica: Replica, looked: _Looked) -> tuple[tuple[PartName, ...], int]:
+    """The active parts that go, and their rows."""
+    active = tuple(part for parts in looked.parts.values() for part in PartSet(parts))
+    rows = 0
+    for part in active:
+        with suppress(Corruption):  # what can't be read is replaced all the same
+            rows += replica.store.manifest(part).rows
+    return active, rows
+
+
+def _leave_disk(side: _Side, looked: _Looked) -> None:
+    """The disk is told first: what readers hold, or somebody slow puts there, goes later. If we die
+    before it, the entry in the log says the same (`upkeep.check`).
+    """
+    for part_range in side.ranges:
+        if looked.parts[part_range] or any(
+            map(part_range.contains, side.replica.store.parts())
+        ):
+            side.replica.store.drops.note(part_range)
+    remove_unpromised(side.replica, [part for parts in looked.parts.values() for part in parts])
+
+
+# --- what is written --------------------------------------------------------------------------
+
+
+def _swaps(side: _Side, looked: _Looked, origin: tuple[str, str]) -> list[Swap]:
+    return [
+        Swap(
+            entry=encode(_entry(side, one, origin)),
+            delimiter=one.delimiter,
+            arrivals=tuple(
+                Arrival(part, coming.staged.manifest.header().encode(), lock, coming.block_id)
+                for coming, part, lock in one.parts
+            ),
+            nodes=() if one.range is None else looked.nodes[one.range],
+            parts=() if one.range is None else looked.parts[one.range],
+        )
+        for one in side.numbered
+        if one.is_something
+    ]
+
+
+def _entry(side: _Side, one: _Numbered, origin: tuple[str, str]) -> LogEntry:
+    replica = side.replica
+    create_time, entry_id = int(replica.clock.now_s()), replica.ids.new_id()
+    if side.is_left:
+        assert one.range is not None
+        return DropRange(
+            create_time=create_time,
+            source_replica=replica.name,
+            entry_id=entry_id,
+            range=one.range,
+        )
+    database, name = origin
+    version = replica.definition.metadata_version
+    return ReplaceRange(
+        create_time=create_time,
+        source_replica=replica.name,
+        entry_id=entry_id,
+        range=one.range or PartName(one.change.partition, 0, 0, 0),
+        from_database=database,
+        from_table=name,
+        source_parts=tuple(coming.source or str(part) for coming, part, _ in one.parts),
+        new_parts=tuple(part for _, part, _ in one.parts),
+        part_checksums=tuple(
+            coming.staged.manifest.header().hash_of_all_files.hex().upper()
+            for coming, _, _ in one.parts
+        ),
+        columns_version=version or -1,
+    )
+
+
+def _numbers(side: _Side) -> Numbers:
+    found = {}
+    for one in side.numbered:
+        numbers = [part.block_min for _, part, _ in one.parts] or [
+            sequence_number(one.delimiter)
+        ]
+        found[one.change.partition] = min(numbers), max(numbers)
+    return found
+
+
+def _logged(side: _Side, swaps: Sequence[Swap], paths: Sequence[str]) -> tuple[Logged, ...]:
+    ranges = [one.range or one.parts[0][1] for one in side.numbered if one.is_something]
+    return tuple(
+        Logged(path, one.entry, part)
+        for path, one, part in zip(paths, swaps, ranges, strict=True)
+    )
+
+
+def _paths(side: _Side, swaps: Sequence[Swap]) -> list[str]:
+    """Of entries that are in the log; those that are gone from it again were carried out by all who
+    can be waited for.
+    """
+    keeper, table = side.replica.keeper, side.replica.table
+    names = [table.log_entry(name) for name in keeper.children(table.log)[-LOOK_BACK:]]
+    reads = keeper.get_many(names)
+    texts = {read[0]: name for name, read in zip(names, reads, strict=True) if read is not None}
+    return [texts.get(one.entry, "") for one in swaps]
+
+
+# --- size -------------------------------------------------------------------------------------
+
+
+def _is_too_large(ops: Sequence[Op]) -> bool:
+    return sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops) > limits.MULTI_BYTES_MAX
+
+
+def _forget_covered(sides: Sequence[_Side], looked: Sequence[_Looked]) -> bool:
+    """Parts that another one contains need not go with it: their promises go before. Whether there
+    were any.
+    """
+    any_was = False
+    for side, found in zip(sides, looked, strict=True):
+        replica = side.replica
+        for parts in found.parts.values():
+            active = PartSet(parts)
+            multis = [
+                transactions.forget_covered(
+                    replica.paths, part, covering, is_lost_version=found.is_lost_version
+                )
+                for part in parts
+                if (covering := active.containing(part)) not in (None, part)
+                and covering is not None
+            ]
+            any_was = any_was or bool(multis)
+            for result in replica.keeper.multi_many(multis):
+                if isinstance(result, Exception) and not isinstance(result, Refused):
+                    raise result
+    return any_was
+
+
+def _too_many(sides: Sequence[_Side], looked: Sequence[_Looked]) -> PartsDoNotFit:
+    come = sum(len(side.pairs) for side in sides)
+    go = sum(len(parts) for found in looked for parts in found.parts.values())
+    return PartsDoNotFit(
+        f"{sides[0].replica}: {come} parts that come and {go} that go do not fit into one commit "
+        "of ZooKeeper, and it happens at once or not at all. OPTIMIZE TABLE … PARTITION … FINAL "
+        "makes fewer of them; or replace fewer partitions at a time. Nothing was changed"
+    )

@@ -1,0 +1,365 @@
+"""A replacement entry, carried out by one replica (spec §5.6).
+
+    queue entries inside go ──► new parts: linked from the own copy of their source, or fetched ──►
+    they get their names ──► one multi: they are promised, what they replace is not ──► that leaves
+    the disk
+
+1. As for a drop (`work.drop`), the queue first: whoever carries out an entry inside can't publish
+   any more, so nothing else appears in the range.
+2. New parts and old ones change places in the multi that ends the entry: whoever reads here sees
+   the ones or the others. Only when there are so many of both that they fit into no packet do the
+   old ones go first.
+3. The own copy of a source serves only if it has the very bytes that the entry names. It may go at
+   any time, merged away or dropped: then the part is fetched, or a larger one that contains it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from rmt_pipeline.exchange.peers import FetchRequest, Peers
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    NoReplicaHasPart,
+    RmtError,
+    TableIsReadOnly,
+)
+from rmt_pipeline.protocol.log.entry import (
+    DropPart,
+    DropRange,
+    LogEntry,
+    ReplaceRange,
+    describe_entry,
+    drop_range_of,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.answered import answered
+from rmt_pipeline.replica.fetch import PartSource, find_sources
+from rmt_pipeline.replica.forget import forget
+from rmt_pipeline.replica.missing import why_missing
+from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised
+from rmt_pipeline.replica.publish import EntryGone, room_for, take_back
+from rmt_pipeline.replica.quorum import forget_dropped_quorums
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.work.drop import DropHere
+from rmt_pipeline.replica.work.step import Swept
+from rmt_pipeline.store.clone import clone_from
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.batches import cut, op_bytes
+from rmt_pipeline.zookeeper.keeper import Delete, Refused
+from rmt_pipeline.zookeeper.partition_transactions import Dropping
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+
+GUARD_BYTES = 4 * limits.OP_BYTES_OVERHEAD
+_Named = TypeVar("_Named")
+PEERS_ASKED_MAX = 3  # one after another for a part that does not arrive, in one try
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceHere:
+    entry: ReplaceRange
+
+    @property
+    def part(self) -> PartName:
+        """The range, or what stands for none."""
+        return self.entry.range
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is to do: queue entries to remove, new parts that are missing, parts that go."""
+
+    dropping: Dropping
+    view: QueueView
+    pointless: tuple[str, ...]
+    missing: tuple[PartName, ...]
+    inside: tuple[PartName, ...]
+
+
+def sweep_of(entry: LogEntry) -> DropHere | ReplaceHere | None:
+    """How an entry is carried out that is about a range; None for others."""
+    match entry:
+        case DropRange() | DropPart():
+            return DropHere(entry)
+        case ReplaceRange():
+            return ReplaceHere(entry)
+        case _:
+            return None
+
+
+def replace_here(replica: Replica, node: str, here: ReplaceHere, peers: Peers) -> Swept:
+    """Carry out the claimed entry at `node`. Idempotent; may die anywhere.
+
+    Raises EntryGone when our claim is gone, TableIsReadOnly when the replica is lost, Conflict when
+    others keep changing the range, NoReplicaHasPart and what a fetch raises: then nothing was
+    replaced.
+    """
+    work = _Work(replica, node, here.entry, peers)
+    try:
+        return work.done()
+    finally:
+        for staged in work.staged.values():
+            replica.store.discard(staged)
+
+
+@dataclass(slots=True)
+class _Work:
+    replica: Replica
+    node: str
+    entry: ReplaceRange
+    peers: Peers
+    staged: dict[PartName, StagedPart] = field(default_factory=dict)
+    """Each new part that is not here, or a larger one that contains it."""
+
+    def done(self) -> Swept:
+        for _ in range(limits.LOOK_ROUNDS_MAX):
+            found = self._look()
+            if found is None:
+                return Swept(is_claimed=True)
+            try:
+                if found.pointless:
+                    self._empty_queue(found)
+                    continue
+                self._get(found)
+                replaced = self._publish(found)
+            except Refused as refused:
+                if refused.path == self.replica.paths.claim(self.node):
+                    raise EntryGone(
+                        f"{self.replica}: our claim of {self.node} is gone ({refused})"
+                    ) from refused
+                continue
+            self.staged.clear()
+            remove_unpromised(self.replica, found.inside)
+            return replaced
+        raise Conflict(
+            f"{self.replica}: what {describe_entry(self.entry)} changes, changes all the time; "
+            "trying again"
+        )
+
+    def _look(self) -> _Found | None:
+        """None when the entry is gone. As for a drop: `is_lost`, the queue, the parts."""
+        replica, entry = self.replica, self.entry
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        if snapshot.is_lost:
+            raise TableIsReadOnly(
+                f"{replica} is lost and is cloning another replica; its server finishes that"
+            )
+        if self.node not in dict(snapshot.entries):
+            return None
+        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+        dropped = drop_range_of(entry)
+        pointless: tuple[str, ...] = ()
+        inside: tuple[PartName, ...] = ()
+        if dropped is not None:
+            pointless = tuple(one for one, _ in view.entries_removed_by(dropped, by=self.node))
+            inside = parts_inside(replica, snapshot.parts, dropped, describe_entry(entry))
+        missing = tuple(
+            part
+            for part in entry.new_parts
+            if view.current.containing(part) is None
+            and not view.is_dropped_later(part, self.node)
+        )
+        dropping = Dropping(replica.paths, self.node, snapshot.is_lost_version)
+        return _Found(dropping, view, pointless, missing, inside)
+
+    def _empty_queue(self, found: _Found) -> None:
+        queue = self.replica.paths.queue_entry
+        for nodes in _cut(found.pointless, queue):
+            answered(self.replica, found.dropping.remove_entries(nodes))
+
+    # --- getting them
+
+    def _lacking(self, found: _Found) -> list[PartName]:
+        return [
+            part for part in found.missing if not any(one.contains(part) for one in self.staged)
+        ]
+
+    def _get(self, found: _Found) -> None:
+        """All that is missing is staged afterwards."""
+        self._link(self._lacking(found))
+        failed: dict[PartName, set[str]] = {}
+        problem: RmtError | None = None
+        for _ in range(PEERS_ASKED_MAX):
+            wanted = self._lacking(found)
+            if not wanted:
+                return
+            chosen = self._sources(found, wanted, failed)
+            for together in self.peers.fetch(list(chosen), self.replica.store):
+                for request, outcome in together:
+                    source = chosen[request]
+                    problem = self._arrived(source, outcome) or problem
+                    if source.part not in self.staged:
+                        for part in filter(source.part.contains, wanted):
+                            failed.setdefault(part, set()).add(source.replica)
+        assert problem is not None
+        raise problem
+
+    def _sources(
+        self, found: _Found, wanted: Sequence[PartName], failed: Mapping[PartName, set[str]]
+    ) -> dict[FetchRequest, PartSource]:
+        """Whom to ask for what. Raises NoReplicaHasPart; Conflict for what may not be taken yet."""
+        hint = self.entry.source_replica
+        sources = find_sources(self.replica, [(part, hint) for part in wanted], failed)
+        chosen: dict[PartName, PartSource] = {}
+        for part in wanted:
+            source = sources[part]
+            if not isinstance(source, PartSource):
+                why = why_missing(self.replica, [part]).get(part)
+                raise NoReplicaHasPart(f"{source}: {why}" if why else str(source))
+            self._require_known(found, source.part)
+            chosen[source.part] = source
+        maximal = PartSet(chosen)
+        return {one.request: one for part, one in chosen.items() if part in maximal}
+
+    def _require_known(self, found: _Found, part: PartName) -> None:
+        """A larger part, made elsewhere of new ones, may be taken once its own entry is here."""
+        if part in self.entry.new_parts:
+            return
+        refusal = found.view.may_take_actual_part(part, self.node)
+        if refusal is not None:
+            raise Conflict(
+                f"{self.replica}: {part} can't be taken yet: {refusal.reason}; trying again"
+            )
+
+    def _arrived(self, source: PartSource, outcome: StagedPart | RmtError) -> RmtError | None:
+        """What is wrong with it, if it is not what its sender has promised."""
+        if isinstance(outcome, RmtError):
+            return outcome
+        header = source.header
+        difference = header and outcome.manifest.header().difference(header)
+        if difference is None:
+            self.staged[source.part] = outcome
+            return None
+        self.replica.store.discard(outcome)
+        return Corruption(
+            f"{self.replica}: {source.part} arrived from {source.replica} with another "
+            f"{difference} than ZooKeeper has for it"
+        )
+
+    def _link(self, wanted: Sequence[PartName]) -> None:
+        """From this replica's copy of the table that the parts are from."""
+        entry = self.entry
+        if not wanted or not entry.from_table:
+            return
+        store = self.replica.other_store(entry.from_database, entry.from_table)
+        if store is None:
+            return
+        for name, part, checksum in zip(
+            entry.source_parts, entry.new_parts, entry.part_checksums, strict=True
+        ):
+            source = PartName.try_parse(name)
+            if part in wanted and source is not None and store.has(source):
+                with suppress(Corruption):  # gone, or broken: others have it
+                    self._link_one(store, source, part, checksum)
+
+    def _link_one(
+        self, store: PartStore, source: PartName, part: PartName, checksum: str
+    ) -> None:
+        """Nothing when the own copy has other bytes: the same name may be another part's, in a
+        table that is not replicated.
+        """
+        with store.pin([source]):
+            manifest = store.verify_changed(source)
+            if manifest.header().hash_of_all_files.hex().upper() != checksum:
+                return
+            told = replace(
+                manifest,
+                sources=(str(source),),
+                created_s=int(self.replica.clock.now_s()),
+                metadata_version=max(0, self.entry.columns_version),
+            )
+            self.staged[part] = clone_from(self.replica.store, store, source, told)
+
+    # --- publishing them
+
+    def _publish(self, found: _Found) -> Swept:
+        """Raises Refused: look again; nothing was promised then."""
+        replica, entry, dropped = self.replica, self.entry, drop_range_of(self.entry)
+        arrivals = [
+            (part, self.staged[part])
+            for part in PartSet(self.staged)
+            if found.view.current.containing(part) is None
+        ]
+        told = self._told(found, arrivals)
+        if dropped is not None:
+            store = replica.store
+            if found.inside or any(map(dropped.contains, store.parts())):
+                store.drops.note(dropped)
+            forget_dropped_quorums(replica, dropped)
+            if entry.source_replica == replica.name:
+                forget(replica, [dropped])
+        headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]
+        going = self._first_those_covered(found, headers)
+        with ExitStack() as held:
+            for part, staged in arrivals:
+                held.enter_context(room_for(replica, self.node, part, staged))
+            replica.store.publish_all([(staged, part) for part, staged in arrivals])
+            try:
+                answered(replica, found.dropping.finish(going, headers))
+            except Refused as refused:
+                if self._has_landed(refused, arrivals):
+                    return replace(told, is_claimed=True)
+                for part, staged in arrivals:
+                    take_back(replica, self.node, part, staged)
+                raise
+        return told
+
+    def _has_landed(
+        self, refused: Refused, arrivals: Sequence[tuple[PartName, StagedPart]]
+    ) -> bool:
+        """A try without an answer was carried out: the entry is gone, what it brings is there."""
+        if refused.path != self.replica.paths.queue_entry(self.node) or not arrivals:
+            return False
+        promised = [self.replica.paths.part(part) for part, _ in arrivals]
+        return None not in self.replica.keeper.exists_many(promised)
+
+    def _told(self, found: _Found, arrivals: Sequence[tuple[PartName, StagedPart]]) -> Swept:
+        gone = tuple(PartSet(found.inside))
+        rows_gone = bytes_gone = 0
+        for part in gone:
+            with suppress(Corruption):  # what can't be read is replaced all the same
+                manifest = self.replica.store.manifest(part)
+                rows_gone += manifest.rows
+                bytes_gone += manifest.bytes_on_disk
+        return Swept(
+            gone=gone,
+            rows_gone=rows_gone,
+            bytes_gone=bytes_gone,
+            rows=sum(staged.manifest.rows for _, staged in arrivals),
+            size_bytes=sum(staged.manifest.bytes_on_disk for _, staged in arrivals),
+        )
+
+    def _first_those_covered(
+        self, found: _Found, headers: Sequence[tuple[PartName, bytes]]
+    ) -> tuple[PartName, ...]:
+        """What goes in the last multi: all that goes, if it fits in; else the active parts, and
+        those that they cover, which nobody reads, before; or nothing, if even these are too many.
+        """
+        if _fits(found.dropping, found.inside, headers):
+            return found.inside
+        active = tuple(PartSet(found.inside))
+        last = active if _fits(found.dropping, active, headers) else ()
+        first = [part for part in found.inside if part not in frozenset(last)]
+        for some in _cut(first, self.replica.paths.part):
+            answered(self.replica, found.dropping.forget_parts(some))
+        return last
+
+
+def _cut(names: Sequence[_Named], path: Callable[[_Named], str]) -> Iterator[Sequence[_Named]]:
+    """So that each multi that deletes some, with what it asserts, fits into a packet."""
+    return cut(
+        names, lambda name: op_bytes(Delete(path(name))), limits.MULTI_BYTES_MAX - GUARD_BYTES
+    )
+
+
+def _fits(
+    dropping: Dropping, parts: Sequence[PartName], headers: Sequence[tuple[PartName, bytes]]
+) -> bool:
+    ops = dropping.finish(parts, headers)
+    return sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops) <= limits.MULTI_BYTES_MAX

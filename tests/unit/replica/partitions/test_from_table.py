@@ -1,0 +1,507 @@
+"""REPLACE, ATTACH … FROM and MOVE PARTITION on two replicas, step by step (P39, §9.6, §16.5)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable, Unfinished
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column, Engine
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
+from rmt_pipeline.replica.partitions import swap as swapping
+from rmt_pipeline.replica.partitions.from_table import CannotReplace, EmptySource
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.upkeep.check import recover_parts
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_replicas import Replicas, definition_of
+from tests.support.lost_answers import before, faulty, logs
+
+NOW = QuerySettings(alter_sync=0, receive_timeout=0)
+COLUMNS = (Column("p", "UInt8"), Column("n", "UInt64"))
+
+
+def source_of(replica):
+    plain = definition_of(replica, COLUMNS)
+    return replace(
+        plain,
+        name="s",
+        engine=Engine("MergeTree", "/tables/s", replica),
+        partition_by=("p",),
+    )
+
+
+def destination_of(replica):
+    return replace(definition_of(replica, COLUMNS), partition_by=("p",))
+
+
+@dataclass
+class Two:
+    """The table `s`, and `t` beside it."""
+
+    s: Replicas
+    t: Replicas
+
+    def replace(self, partition="1", at="r1", settings=NOW):
+        return self.t.table(at).replace_partition(
+            partition, self.s.table(at), settings=settings
+        )
+
+    def attach(self, partition="1", at="r1", settings=NOW):
+        return self.t.table(at).attach_partition(partition, self.s.table(at), settings=settings)
+
+    def move(self, partition="1", at="r1", settings=NOW):
+        return self.s.table(at).move_partition(partition, self.t.table(at), settings=settings)
+
+
+@pytest.fixture
+def two(tmp_path) -> Iterator[Two]:
+    with Replicas(tmp_path / "s", define=source_of) as s:
+        yield Two(s, Replicas(tmp_path / "t", define=destination_of, beside=s))
+
+
+def insert(replicas, *pairs, at="r1", **options):
+    return replicas.table(at).insert([{"p": p, "n": n} for p, n in pairs], **options)
+
+
+def work(replicas, *names):
+    done = []
+    for name in names or ("r1", "r2"):
+        for pool in ("fetch", "merge"):
+            while (step := replicas.step(name, pool)).did_something:
+                assert all(not one.error for one in step.done), step.done
+                done += step.done
+    return done
+
+
+def rows(replicas, name):
+    found = replicas.table(name).dataset().to_table().to_pylist()
+    return sorted((row["p"], row["n"]) for row in found)
+
+
+def on_disk(replicas, name):
+    return [str(part) for part in replicas.stores[name].parts()]
+
+
+def inodes(store, part):
+    return [Path(path).stat().st_ino for path in store.files(part)]
+
+
+def swaps(op):
+    return isinstance(op, Create) and b"REPLACE_RANGE" in op.data
+
+
+def filled(two, *, s=((1, 10), (1, 11)), t=((1, 1), (2, 2))):
+    for pair in s:
+        insert(two.s, pair)
+    for pair in t:
+        insert(two.t, pair)
+    work(two.s)
+    work(two.t)
+
+
+def test_a_replaced_partition_has_the_rows_of_the_other_table_on_every_replica(two):
+    """Here at once; there when the entry is carried out, as hard links of the own copy."""
+    filled(two)
+    taken = two.replace()
+    assert (taken.rows, taken.rows_gone) == (2, 1)
+    assert rows(two.t, "r1") == [(1, 10), (1, 11), (2, 2)]
+    assert rows(two.t, "r2") == [(1, 1), (2, 2)]
+    done = work(two.t)
+    assert {one.kind for one in done} == {"REPLACE_RANGE"}
+    for name in ("r1", "r2"):
+        assert rows(two.t, name) == [(1, 10), (1, 11), (2, 2)]
+        assert sorted(on_disk(two.t, name)) == ["1_2_2_0", "1_3_3_0", "2_0_0_0"]
+        assert inodes(two.t.stores[name], PartName.parse("1_2_2_0")) == inodes(
+            two.s.stores[name], PartName.parse("1_0_0_0")
+        )
+        assert two.t[name].keeper.children(two.t[name].paths.queue) == []
+    assert rows(two.s, "r1") == [(1, 10), (1, 11)]
+    assert two.t["r1"].keeper.children(two.t["r1"].table.partition("1")) == []
+
+
+def test_the_log_says_it_as_the_original(two):
+    filled(two)
+    two.replace()
+    keeper, table = two.t["r1"].keeper, two.t["r1"].table
+    text = keeper.get(table.log_entry(keeper.children(table.log)[-1]))[0].decode()
+    assert "REPLACE_RANGE\ndrop_range_name: 1_0_1_999999999_999999999\n" in text
+    assert "from_database: default\nfrom_table: s\n" in text
+    assert "source_parts: ['1_0_0_0','1_1_1_0']\nnew_parts: ['1_2_2_0','1_3_3_0']\n" in text
+
+
+def test_a_replica_without_the_source_fetches_what_it_lacks(two):
+    filled(two)
+    insert(two.s, (1, 12))
+    work(two.s, "r1")
+    two.replace()
+    two.t["r2"].other_store = lambda *_: None
+    work(two.t)
+    assert rows(two.t, "r2") == [(1, 10), (1, 11), (1, 12), (2, 2)]
+
+
+def test_an_own_copy_with_other_bytes_is_not_used(two):
+    """D9. Of a table that is not replicated another replica may have another part of the name."""
+    filled(two)
+    two.replace()
+    store, part = two.s.stores["r2"], PartName.parse("1_0_0_0")
+    store.remove(part)
+    other = insert(two.s, (1, 77), at="r2").parts[0]
+    Path(store.directory(other)).rename(store.directory(part))
+    work(two.t)
+    assert rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+
+
+def test_a_partition_that_was_never_there_is_replaced_too(two):
+    filled(two, t=())
+    two.replace()
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11)]
+
+
+def test_an_empty_source_is_refused_unless_that_is_allowed(two):
+    """The original's #23727 and #104939: rows that a misspelt partition took away."""
+    filled(two, s=((3, 3),))
+    with pytest.raises(EmptySource, match="allow_replace_partition_from_empty_source = 1"):
+        two.replace()
+    assert rows(two.t, "r1") == [(1, 1), (2, 2)]
+    allowed = replace(NOW, allow_replace_partition_from_empty_source=True)
+    assert two.replace(settings=allowed).rows_gone == 1
+    two.replace("7", settings=allowed)
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(2, 2)]
+    assert two.t["r1"].keeper.children(two.t["r1"].table.partition("1")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"columns": (COLUMNS[0], Column("n", "UInt32"))}, "n is UInt32 .*, UInt64 in"),
+        ({"columns": (*COLUMNS, Column("x", "UInt8"))}, "x is UInt8 .*, none in"),
+        ({"columns": COLUMNS[::-1]}, "orders of columns: n, p and p, n"),
+        ({"partition_by": ("p + 1",)}, r"PARTITION BY: \(p \+ 1\) and \(p\)"),
+        ({"order_by": ("p", "n")}, r"ORDER BY: \(p, n\) and \(n\)"),
+        ({"primary_key": ()}, r"PRIMARY KEY: \(\) and \(n\)"),
+    ],
+)
+def test_tables_that_differ_are_told_how(two, change, difference):
+    two.t["r1"].definition = replace(two.t["r1"].definition, **change)
+    with pytest.raises(CannotReplace, match=difference):
+        two.replace()
+    with pytest.raises(CannotReplace, match="are one table"):
+        two.s.table("r1").replace_partition("1", two.s.table("r1"), settings=NOW)
+
+
+def test_a_source_that_has_yet_to_get_rows_is_waited_for(two):
+    """Else MOVE would drop what another replica has inserted."""
+    filled(two)
+    insert(two.s, (1, 12), at="r2")
+    for statement in (two.replace, two.attach, two.move):
+        with pytest.raises(Unavailable, match="has yet to carry out queue-"):
+            statement()
+    work(two.s)
+    two.move()
+    assert (1, 12) in rows(two.t, "r1")
+    two.s.table("r1").drop_partitions(["1"], settings=NOW)
+
+
+def test_attached_parts_come_beside_what_is_there_and_once(two):
+    filled(two)
+    assert two.attach().rows == 2
+    assert two.attach(at="r2").already == tuple(map(PartName.parse, ["1_0_0_0", "1_1_1_0"]))
+    work(two.t)
+    for name in ("r1", "r2"):
+        assert rows(two.t, name) == [(1, 1), (1, 10), (1, 11), (2, 2)]
+    assert two.attach(settings=replace(NOW, insert_deduplicate=False)).rows == 2
+    two.t.table("r1").drop_partitions(["1"], settings=NOW)
+    work(two.t)
+    assert two.attach().rows == 2, "what was dropped can be attached again"
+
+
+def test_a_part_is_attached_once_by_two_at_once(two):
+    filled(two)
+    with before(two.t["r1"].keeper, swaps, lambda: two.attach(at="r2")):
+        taken = two.attach()
+    assert (taken.rows, len(taken.already)) == (0, 2)
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]
+
+
+def test_a_moved_partition_is_in_one_table_at_any_moment(two):
+    """D7. One multi, where the original has two, so nothing is left to be resumed."""
+    filled(two)
+    seen = []
+    multi = two.t["r1"].keeper.multi
+
+    def watching(ops):
+        result = multi(ops)
+        seen.append((rows(two.s, "r1"), rows(two.t, "r1")))
+        return result
+
+    two.t["r1"].keeper.multi = watching
+    assert two.move().rows == 2
+    two.t["r1"].keeper.multi = multi
+    assert {len(s) + len(t) for s, t in seen} == {4}
+    assert two.move().parts == ()
+    work(two.t)
+    work(two.s)
+    for name in ("r1", "r2"):
+        assert rows(two.s, name) == []
+        assert rows(two.t, name) == [(1, 1), (1, 10), (1, 11), (2, 2)]
+        assert on_disk(two.s, name) == []
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("statement", ["replace", "attach", "move"])
+def test_a_statement_without_an_answer_happens_once(two, statement, landed):
+    filled(two)
+    with faulty(two.t["r1"].keeper, swaps, landed=landed):
+        getattr(two, statement)()
+    work(two.t)
+    work(two.s)
+    expected = [(1, 10), (1, 11), (2, 2)]
+    if statement != "replace":
+        expected = [(1, 1), *expected]
+    for name in ("r1", "r2"):
+        assert rows(two.t, name) == expected
+        assert rows(two.s, name) == ([] if statement == "move" else [(1, 10), (1, 11)])
+    for table in (two.s["r1"].table, two.t["r1"].table):
+        assert two.t["r1"].keeper.children(table.partition("1")) == []
+
+
+def test_nobody_knowing_leaves_what_may_be_in_the_table(two, monkeypatch):
+    filled(two)
+    monkeypatch.setattr("rmt_pipeline.replica.partitions.drop.SETTLE_PAUSES_S", ())
+    with (
+        faulty(two.t["r1"].keeper, swaps, landed=True),
+        pytest.raises(OutcomeUnknown, match="not known"),
+    ):
+        two.move()
+    work(two.t)
+    work(two.s)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]
+    assert rows(two.s, "r1") == rows(two.s, "r2") == []
+
+
+class Died(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("statement", ["replace", "move"])
+def test_a_start_after_a_death_shows_nothing_that_was_replaced(two, statement, landed):
+    """D6, the original's #107605: replaced parts that were active again after a restart."""
+    filled(two)
+    for replicas in (two.s, two.t):
+        replicas.set(replicated_max_ratio_of_wrong_parts="0")
+    with (
+        faulty(two.t["r1"].keeper, swaps, landed=landed, error=Died()),
+        pytest.raises(Died),
+    ):
+        getattr(two, statement)()
+    two.t.clock.passed_s += 1e6
+    for replicas in (two.s, two.t):
+        for name in ("r1", "r2"):
+            assert recover_parts(replicas[name]).detached == () or not landed
+    if not landed:
+        assert rows(two.t, "r1") == [(1, 1), (2, 2)]
+        getattr(two, statement)()
+    work(two.t)
+    work(two.s)
+    expected = [(1, 10), (1, 11), (2, 2)]
+    if statement == "move":
+        expected = [(1, 1), *expected]
+    for name in ("r1", "r2"):
+        assert rows(two.t, name) == expected
+        assert len(on_disk(two.t, name)) == len(expected)
+        assert rows(two.s, name) == ([] if statement == "move" else [(1, 10), (1, 11)])
+    if landed:
+        assert two.t.stores["r1"].detached() == two.s.stores["r1"].detached() == []
+
+
+def test_what_a_crash_left_is_not_set_aside_by_a_clean_up(two):
+    """The entry is in the log, and nobody has pulled it yet."""
+    filled(two)
+    with (
+        faulty(two.t["r1"].keeper, swaps, landed=True, error=Died()),
+        pytest.raises(Died),
+    ):
+        two.replace()
+    two.t.clock.passed_s += 1e6
+    carry_out(two.t["r1"], plan_clean_up(two.t["r1"]))
+    assert two.t.stores["r1"].detached() == []
+    work(two.t)
+    carry_out(two.t["r1"], plan_clean_up(two.t["r1"]))
+    assert on_disk(two.t, "r1") == ["1_2_2_0", "1_3_3_0", "2_0_0_0"]
+
+
+def test_a_drop_and_a_replacement_at_once_end_as_one_after_the_other(two):
+    """D3, the original's #94123: a drop that took parts which came into the log after it."""
+    filled(two)
+    drop = two.t.table("r2").drop_partitions
+    with before(two.t["r1"].keeper, swaps, lambda: drop(["1"], settings=NOW)):
+        two.replace()
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+
+
+def test_parts_that_are_attached_while_a_drop_is_decided_come_after_it(two):
+    """The other order of #94123: numbers taken before the drop's, committed after it."""
+    filled(two)
+    drop = two.t.table("r2").drop_partitions
+    with before(two.t["r1"].keeper, swaps, lambda: drop(["1"], settings=NOW)):
+        taken = two.attach()
+    assert all(part.block_min > 2 for part in taken.parts)
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+
+
+def test_two_replacements_at_once_end_as_one_of_them(two):
+    """D5."""
+    filled(two)
+
+    def other():
+        insert(two.s, (1, 12), at="r2")
+        work(two.s, "r2")
+        two.replace(at="r2")
+
+    with before(two.t["r1"].keeper, swaps, other):
+        two.replace()
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+
+
+def test_an_insert_in_flight_is_cancelled_and_a_later_one_stays(two):
+    filled(two)
+    with (
+        before(two.t["r1"].keeper, logs, lambda: two.replace(at="r2")),
+        pytest.raises(InsertCancelled),
+    ):
+        insert(two.t, (1, 5))
+    insert(two.t, (1, 5))
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 5), (1, 10), (1, 11), (2, 2)]
+
+
+def test_what_was_replaced_can_be_inserted_again_and_nothing_else(two):
+    filled(two)
+    two.replace(at="r2")
+    assert insert(two.t, (1, 1)).outcome is Outcome.INSERTED
+    assert insert(two.t, (2, 2)).outcome is Outcome.DUPLICATE
+
+
+def test_a_merge_of_what_is_replaced_is_thrown_away(two):
+    """D1."""
+    filled(two, t=((1, 1), (1, 2)))
+    optimize_partition(two.t["r1"], "1", final=True, skip_merged=False)
+    pull_log(two.t["r1"])
+
+    def publishes(op):
+        return isinstance(op, Create) and op.path.endswith("/parts/1_0_1_1")
+
+    with before(two.t["r1"].keeper, publishes, two.replace):
+        [done] = two.t.executor("r1", "merge").step(None).done
+    assert "is gone" in done.error
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11)]
+
+
+def test_a_merge_that_is_assigned_while_it_is_replaced_comes_first(two):
+    """The version of the log: the parts that go are looked at anew."""
+    filled(two, t=((1, 1), (1, 2)))
+
+    def merge():
+        optimize_partition(two.t["r2"], "1", final=True, skip_merged=False)
+        work(two.t)
+
+    with before(two.t["r1"].keeper, swaps, merge):
+        assert [str(part) for part in two.replace().gone] == ["1_0_1_1"]
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11)]
+
+
+def test_a_source_that_is_merged_meanwhile_is_moved_whole(two):
+    filled(two)
+
+    def merge():
+        optimize_partition(two.s["r2"], "1", final=True, skip_merged=False)
+        work(two.s)
+
+    with before(two.t["r1"].keeper, swaps, merge):
+        assert two.move().rows == 2
+    work(two.t)
+    work(two.s)
+    assert rows(two.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]
+    assert rows(two.s, "r1") == rows(two.s, "r2") == []
+
+
+def test_a_source_that_gets_rows_meanwhile_is_moved_whole(two):
+    filled(two)
+
+    def late():
+        insert(two.s, (1, 12), at="r2")
+        work(two.s)
+
+    with before(two.t["r1"].keeper, swaps, late):
+        two.move()
+    work(two.s)
+    work(two.t)
+    assert rows(two.s, "r1") == rows(two.s, "r2") == [(1, 12)]
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]
+
+
+def test_new_parts_that_others_have_merged_are_taken_merged(two):
+    filled(two)
+    two.replace()
+    optimize_partition(two.t["r1"], "1", final=True, skip_merged=False)
+    work(two.t, "r1")
+    two.t.clock.passed_s += 1000
+    carry_out(two.t["r1"], plan_clean_up(two.t["r1"]))
+    two.t["r2"].other_store = lambda *_: None
+    work(two.t)
+    assert rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+    assert two.t.parts("r2") == ["1_2_3_1", "2_0_0_0"]
+
+
+def test_a_new_part_that_was_dropped_is_not_waited_for(two):
+    """D5, #28864: who has dropped it can't give it any more."""
+    filled(two)
+    taken = two.replace()
+    two.t.table("r1").drop_part(taken.parts[0], settings=NOW)
+    work(two.t, "r1")
+    two.t["r2"].other_store = lambda *_: None
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 11), (2, 2)]
+
+
+def test_a_range_that_is_dropped_takes_the_replacement_along(two):
+    filled(two)
+    two.replace()
+    two.t.table("r1").drop_partitions(["1"], settings=NOW)
+    work(two.t, "r2")
+    assert rows(two.t, "r2") == [(2, 2)]
+    work(two.t)
+    assert rows(two.t, "r1") == [(2, 2)]
+
+
+def test_others_are_waited_for_as_alter_sync_says(two):
+    filled(two)
+    two.replace(settings=QuerySettings(alter_sync=1, receive_timeout=0))
+    with pytest.raises(Unfinished, match="have not done it yet: r1, r2"):
+        two.replace(settings=QuerySettings(alter_sync=2, receive_timeout=0))
+
+
+def test_so_many_parts_that_they_fit_into_no_packet_are_refused(two, monkeypatch):
+    filled(two)
+    monkeypatch.setattr(swapping.limits, "MULTI_BYTES_MAX", 1000)
+    with pytest.raises(swapping.PartsDoNotFit, match="2 parts that come and 1 that go"):
+        two.replace()
+    monkeypatch.undo()
+    assert rows(two.t, "r1") == [(1, 1), (2, 2)]
+    assert on_disk(two.t, "r1") == ["1_0_0_0", "2_0_0_0"]
+    assert two.t.stores["r1"].staged() == []
+    assert two.t["r1"].keeper.children(two.t["r1"].table.partition("1")) == []
