@@ -13,13 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion
+from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion, FullName
 from rmt_pipeline.catalog.directory import require_owner
 from rmt_pipeline.config import Config, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.errors import (
+    ReplicaAlreadyExists,
     TableAlreadyExists,
-    TableDetached,
-    UnknownDatabase,
     UnknownTable,
     UserError,
     ZooKeeperUnreachable,
@@ -69,7 +68,7 @@ class ServerContext:
         self._keeper: LivingKeeper | None = None
         self._away_until_s = float("-inf")
         self._replicas: dict[str, Replica] = {}
-        self._stores: dict[str, PartStore] = {}
+        self._stores: dict[Path, PartStore] = {}
         self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
 
     @classmethod
@@ -185,25 +184,19 @@ class ServerContext:
         return definition
 
     def _same(self, definition: TableDefinition) -> TableDefinition:
-        """As `current`. Raises UnknownTable when another table has the name by now. A definition
-        that was never in a catalog, and so has no uuid, means whichever has the name. Raises
-        TableDetached: nobody works on it then.
+        """As `current`, also when it was renamed. Raises UnknownTable when another table has the
+        name by now; TableDetached: nobody works on it then.
         """
-        version = self.catalog.version()
-        name = definition.full_name
+        version, key = self.catalog.version(), definition.uuid or definition.full_name
         with self._lock:
-            known = self._definitions.get(name)
+            known = self._definitions.get(key)
         if known is None or known[0] != version:
-            try:
-                known = version, self.catalog.definition(definition.database, definition.name)
-            except TableDetached:
-                raise
-            except (UnknownTable, UnknownDatabase):
+            found = self.catalog.current(definition)
+            if found is None:
                 return definition
+            known = version, found
             with self._lock:
-                self._definitions[name] = known
-        if definition.uuid and known[1].uuid != definition.uuid:
-            raise UnknownTable(f"table {name} was dropped and created again: open it anew")
+                self._definitions[key] = known
         return known[1]
 
     def replica(
@@ -217,8 +210,9 @@ class ServerContext:
 
         keeper = self.keeper(patience_s)
         definition = self._same(definition)
+        key = definition.uuid or definition.full_name
         with self._lock:
-            known = self._replicas.get(definition.full_name)
+            known = self._replicas.get(key)
             if known is not None and known.keeper is keeper and known.definition == definition:
                 return known
             replica = Replica(
@@ -233,7 +227,7 @@ class ServerContext:
                 update_definition=partial(self.catalog.update_table, definition),
                 other_store=self.store_named,
             )
-            self._replicas[definition.full_name] = replica
+            self._replicas[key] = replica
             return replica
 
     def store_named(self, database: str, name: str) -> "PartStore | None":
@@ -244,15 +238,14 @@ class ServerContext:
             return None
 
     def store(self, definition: TableDefinition) -> "PartStore":
+        directory = self.catalog.table_directory(definition)
         with self._lock:
-            store = self._stores.get(definition.full_name)
+            store = self._stores.get(directory)
             if store is None:
                 from rmt_pipeline.store.disk import LocalDisk  # noqa: PLC0415  start-up
                 from rmt_pipeline.store.part_store import PartStore  # noqa: PLC0415  start-up
 
-                directory = self.catalog.table_directory(definition)
-                store = PartStore(LocalDisk(directory), ids=self.ids)
-                self._stores[definition.full_name] = store
+                store = self._stores[directory] = PartStore(LocalDisk(directory), ids=self.ids)
             return store
 
     def expanded(self, definition: TableDefinition) -> TableDefinition:
@@ -301,7 +294,10 @@ class ServerContext:
             raise
         self._finish_drop(definition.database, definition.name)
         definition = self.expanded(replace(definition, uuid=self.new_uuid(definition)))
-        definition = create_replica(self.keeper(), definition, self._creator(definition))
+        try:
+            definition = create_replica(self.keeper(), definition, self._creator(definition))
+        except ReplicaAlreadyExists as error:
+            raise self._whose(error, definition) from None
         self.catalog.add(definition)
         return True
 
@@ -319,8 +315,7 @@ class ServerContext:
 
         if not self._finish_drop(database, name):
             definition = self.catalog.definition(database, name)
-            drop_table(self.catalog, self.keeper(), definition, self.store)
-            self._forget(definition.full_name)
+            drop_table(self.catalog, self.keeper(), definition, self._last_store)
 
     def detach_table(
         self, database: str, name: str, *, permanently: bool = False
@@ -330,7 +325,7 @@ class ServerContext:
         Raises UnknownTable.
         """
         definition = self.catalog.detach(database, name, permanently=permanently)
-        self._forget(definition.full_name)
+        self._forget(definition)
         return definition
 
     def attach_table(self, database: str, name: str) -> None:
@@ -343,20 +338,54 @@ class ServerContext:
 
         return restore(self.replica(definition), self._creator(definition))
 
+    def rename_tables(self, *moves: tuple[FullName, FullName]) -> None:
+        """RENAME TABLE: each (database, name) and its new one, in turn, all or none. Replicas and
+        parts stay where they are; who works on them finds the table under its new name.
+        Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
+        """
+        for _, new in moves:
+            self._finish_drop(*new)
+        self.catalog.rename_tables(moves)
+
+    def exchange_tables(self, one: FullName, other: FullName) -> None:
+        """EXCHANGE TABLES: nobody sees one name without a table. Raises UnknownTable."""
+        self.catalog.exchange_tables(one, other)
+
+    def rename_database(self, old: str, new: str) -> None:
+        """RENAME DATABASE. Raises UnknownDatabase, DatabaseAlreadyExists."""
+        for name in self.catalog.dropping(old):
+            self._finish_drop(old, name)
+        self.catalog.rename_database(old, new)
+
+    def _whose(
+        self, error: ReplicaAlreadyExists, definition: TableDefinition
+    ) -> ReplicaAlreadyExists:
+        """With the table of this server that has the replica: it may have been renamed."""
+        detached = [one.definition for one in self.catalog.detached()]
+        for one in [*self.catalog.definitions(), *detached]:
+            if one.engine.root == definition.engine.root:
+                return ReplicaAlreadyExists(f"{error}. Here it is {one.full_name}'s")
+        return error
+
     def _finish_drop(self, database: str, name: str) -> bool:
         """False when no drop of that name was cut off."""
         if not self.catalog.is_dropping(database, name):
             return False
         from rmt_pipeline.replica.life.drop import resume_drop  # noqa: PLC0415  start-up
 
-        resumed = resume_drop(self.catalog, self.keeper(), database, name, self.store)
-        self._forget(f"{database}.{name}")
-        return resumed
+        return resume_drop(self.catalog, self.keeper(), database, name, self._last_store)
 
-    def _forget(self, full_name: str) -> None:
+    def _last_store(self, definition: TableDefinition) -> "PartStore":
+        """Of a table that is being dropped: nobody remembers it."""
+        self._forget(definition)
+        store = self.store(definition)
+        self._forget(definition)
+        return store
+
+    def _forget(self, definition: TableDefinition) -> None:
         with self._lock:
-            self._stores.pop(full_name, None)
-            self._replicas.pop(full_name, None)
+            self._stores.pop(self.catalog.table_directory(definition), None)
+            self._replicas.pop(definition.uuid or definition.full_name, None)
 
     def _creator(self, definition: TableDefinition) -> bytes:
         return f"{definition.full_name}|{self.server.name}".encode()

@@ -6,6 +6,7 @@
     <data>/metadata/<database>/<table>.detached   a detached table's, until the server starts
     <data>/metadata/<database>/<table>.permanent  a detached table's, until it is attached
     <data>/metadata/<database>/<table>.dropping   a table whose DROP has not ended
+    <data>/metadata/.renaming  several files that change as one (`journal`)
     <data>/data/<database>/<table>/          the table's parts (`rmt_pipeline.store`)
 
 A database is its directory. Several processes use one catalog at the same time (the server,

@@ -4,13 +4,14 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
+from rmt_pipeline.catalog import journal
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
 from rmt_pipeline.catalog.files import (
     escape_file_name,
@@ -44,6 +45,10 @@ _SUFFIX_BYTES_MAX = max(map(len, (_SUFFIX, _DROPPING, _DETACHED, _PERMANENT)))
 _STAGING = ".staging"  # an escaped name has no dot
 _VERSION = ".version"
 _LOCK = ".lock"
+_JOURNAL = ".renaming"
+
+FullName = tuple[str, str]
+"""Database and table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Catalog:
             (self._root / _STAGING).mkdir(exist_ok=True)
         except OSError as error:
             raise unwritable(data, error) from error
+        self._finish_renames()
 
     @property
     def data(self) -> Path:
@@ -101,8 +107,7 @@ class Catalog:
 
     def table_directory(self, definition: TableDefinition) -> Path:
         """Where the parts of this table are; nobody else's."""
-        names = map(escape_file_name, (definition.database, definition.name))
-        return self._data.joinpath("data", *names)
+        return self._data / "data" / (definition.directory or _home(definition))
 
     def version(self) -> CatalogVersion:
         """Take it before reading: a change after it then shows as another version.
@@ -181,27 +186,28 @@ class Catalog:
         """Raises UnknownDatabase, UnknownTable (with the nearest name), or Corruption."""
         file = self._file(database, name)
         try:
-            return decode_definition(file.read_bytes(), str(file))
+            return _read(file, database, name)
         except FileNotFoundError:
             self.require_database(database)
             raise self._unknown_table(database, name) from None
 
     def names(self) -> list[tuple[str, str]]:
         """Database and name of every table, sorted."""
-        found = []
-        for database in self.databases():
-            # Another process may drop it between the listing and the reading.
-            with suppress(UnknownDatabase):
-                found += [(database, name) for name in self.tables(database)]
-        return found
+        with self._locked(shared=True):
+            return self._table_names()
 
     def definitions(self) -> list[TableDefinition]:
         """Every table of every database, sorted by database and name. Raises Corruption."""
-        found = []
-        for database, name in self.names():
-            with suppress(UnknownDatabase, UnknownTable):
-                found.append(self.definition(database, name))
-        return found
+        with self._locked(shared=True):
+            return self._definitions()
+
+    def current(self, definition: TableDefinition) -> TableDefinition | None:
+        """What the table is now, whatever it is called by now; None when it was dropped. One that
+        was never in a catalog, and so has no uuid, is whichever has the name. Raises TableDetached;
+        UnknownTable when another one has its name.
+        """
+        with self._locked(shared=True):
+            return self._current(definition)
 
     def add(self, definition: TableDefinition) -> None:
         """Remember a new table, durably. Raises TableAlreadyExists, UnknownDatabase, DiskFull.
@@ -210,17 +216,20 @@ class Catalog:
         """
         file = self._file(definition.database, definition.name)
         self.require_database(definition.database)
-        staged = self._stage(encode_definition(definition))
-        try:
-            with self._locked():
-                self.require_free(definition.database, definition.name)
+        with self._locked():
+            self.require_free(definition.database, definition.name)
+            if self._is_taken(self.table_directory(definition)):
+                own = f"{_home(definition)}~{definition.uuid or self._ids.new_id()}"
+                definition = replace(definition, directory=own)
+            staged = self._stage(encode_definition(definition))
+            try:
                 os.link(staged, file)  # unlike a rename, it refuses to replace
-        except FileNotFoundError:
-            self.require_database(definition.database)
-            raise
-        finally:
-            staged.unlink(missing_ok=True)
-        self._changed(file.parent)
+            except FileNotFoundError:
+                self.require_database(definition.database)
+                raise
+            finally:
+                staged.unlink(missing_ok=True)
+            self._changed(file.parent)
 
     def require_free(self, database: str, name: str) -> None:
         """Raises TableAlreadyExists: a detached table keeps its name."""
@@ -251,7 +260,9 @@ class Catalog:
         dropped, or dropped and created again, stays away: raises UnknownTable. Also DiskFull.
         """
         with self._locked():
-            before = self._require_same(definition)
+            before = self._current(definition)
+            if before is None:
+                raise self._unknown_table(definition.database, definition.name)
             after = change(before)
             if after != before:
                 self.save(after)
@@ -266,6 +277,7 @@ class Catalog:
         file = self._file(database, name)
         with self._locked():  # nobody who alters it now writes it anew
             definition = self.definition(database, name)
+            self._forget_void_drop(file)
             file.replace(file.with_suffix(_PERMANENT if permanently else _DETACHED))
             self._changed(file.parent)
         return definition
@@ -295,6 +307,10 @@ class Catalog:
 
     def detached(self, *databases: str) -> list[DetachedTable]:
         """Of these databases, none: of all; sorted by database and name. Raises Corruption."""
+        with self._locked(shared=True):
+            return self._all_detached(*databases)
+
+    def _all_detached(self, *databases: str) -> list[DetachedTable]:
         found = []
         for database in databases or self.databases():
             with suppress(UnknownDatabase):  # dropped since it was listed
@@ -306,9 +322,94 @@ class Catalog:
         for suffix in (_PERMANENT, _DETACHED):
             file = self._file(database, name).with_suffix(suffix)
             with suppress(FileNotFoundError):  # or attached since it was listed
-                definition = decode_definition(file.read_bytes(), str(file))
+                definition = _read(file, database, name)
                 return DetachedTable(definition, suffix == _PERMANENT, file)
         return None
+
+    # Renaming: a table's parts stay where they are
+
+    def rename_tables(self, moves: Sequence[tuple[FullName, FullName]]) -> None:
+        """Each in its turn, all or none; whoever lists the tables sees the state before or after.
+        Raises UnknownTable, UnknownDatabase, TableAlreadyExists; DiskFull.
+        """
+        with self._locked():
+            now: dict[FullName, FullName | None] = {}  # which table has a name by then
+            for old, new in moves:
+                source = now[old] if old in now else old if self.has(*old) else None
+                if source is None:
+                    self.require_database(old[0])
+                    raise self._unknown_table(*old)
+                self.require_database(new[0])
+                if now.get(new) is not None:
+                    raise TableAlreadyExists(f"table {'.'.join(new)} already exists by then")
+                if new not in now:
+                    self.require_free(*new)
+                now[old], now[new] = None, source
+            moved = {new: old for new, old in now.items() if old is not None and old != new}
+            self._move(moved, [name for name, table in now.items() if table is None])
+
+    def exchange_tables(self, one: FullName, other: FullName) -> None:
+        """Each gets the other's name. Raises UnknownTable, UnknownDatabase, DiskFull."""
+        with self._locked():
+            self._move({one: other, other: one}, [])
+
+    def rename_database(self, old: str, new: str) -> None:
+        """With all its tables, in one step. Raises UnknownDatabase, DatabaseAlreadyExists,
+        UserError.
+        """
+        with self._locked():
+            self.require_database(old)
+            if old == DEFAULT_DATABASE:
+                raise UserError(f"database {old} cannot be renamed: it always exists")
+            if self.dropping(old):
+                tables = ", ".join(self.dropping(old))
+                raise UserError(
+                    f"database {old} has tables whose DROP is not finished: {tables}"
+                )
+            if self._database(new).exists():
+                raise DatabaseAlreadyExists(f"database {new!r} already exists")
+            detached = [one.definition for one in self._all_detached(old)]
+            for definition in [*self._definitions(old), *detached]:
+                self._keep_directory(definition)
+            self._database(old).rename(self._database(new))
+            self._changed(self._root)
+
+    def _move(self, moved: Mapping[FullName, FullName], gone: Sequence[FullName]) -> None:
+        """`moved`: the names that tables had, by those that they get; `gone`: names that nobody has
+        then. For who has locked the catalog.
+        """
+        replaced: dict[Path, Path] = {}
+        try:
+            for new, old in moved.items():
+                renamed = _renamed(self.definition(*old), *new)
+                self._keep_directory(renamed)
+                self._forget_void_drop(self._file(*old))
+                replaced[self._file(*new)] = self._stage(encode_definition(renamed))
+        except RmtError:
+            for staged in replaced.values():
+                staged.unlink()
+            raise
+        files = [self._file(*name) for name in gone if self.has(*name)]
+        decided = self._root / _JOURNAL
+        journal.decide(decided, self._root / _STAGING / self._ids.new_id(), replaced, files)
+        journal.carry_out(decided)
+        self._changed(self._root)
+
+    def _keep_directory(self, definition: TableDefinition) -> None:
+        """Whoever gets the name next sees that the directory is somebody's, although empty."""
+        self.table_directory(definition).mkdir(parents=True, exist_ok=True)
+
+    def _is_taken(self, directory: Path) -> bool:
+        """Whether it is the directory of a table, whatever that is called by now."""
+        if not directory.exists():
+            return False
+        known = [*self._definitions(), *(one.definition for one in self._all_detached())]
+        for database in self.databases():
+            for name in self.dropping(database):
+                with suppress(FileNotFoundError):
+                    file = self._file(database, name).with_suffix(_DROPPING)
+                    known.append(_decode_drop(file.read_bytes(), str(file)).definition)
+        return any(self.table_directory(one) == directory for one in known)
 
     # Dropping a table: its name is given up only when nothing is left of it
 
@@ -390,11 +491,59 @@ class Catalog:
     # Files
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One process at a time; ends with the process."""
+    def _locked(self, *, shared: bool = False) -> Iterator[None]:
+        """One process at a time, or several who only read; ends with the process."""
         with (self._root / _LOCK).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            while (self._root / _JOURNAL).exists():  # who renamed has died
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if journal.carry_out(self._root / _JOURNAL):
+                    self._changed(self._root)
+                fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
+
+    def _finish_renames(self) -> None:
+        """What a process that died has left of a RENAME."""
+        if (self._root / _JOURNAL).exists():
+            with self._locked():
+                pass
+
+    def _table_names(self, *databases: str) -> list[FullName]:
+        found = []
+        for database in databases or self.databases():
+            with suppress(UnknownDatabase):  # dropped since it was listed
+                found += [(database, name) for name in self.tables(database)]
+        return found
+
+    def _definitions(self, *databases: str) -> list[TableDefinition]:
+        found = []
+        for name in self._table_names(*databases):
+            with suppress(UnknownDatabase, UnknownTable):
+                found.append(self.definition(*name))
+        return found
+
+    def _current(self, definition: TableDefinition) -> TableDefinition | None:
+        """As `current`. For who has locked the catalog."""
+        database, name, uuid = definition.database, definition.name, definition.uuid
+        there = _read_if_there(self._file(database, name), database, name)
+        if there is not None and uuid in ("", there.uuid):
+            return there
+        for known in self._definitions() if uuid else ():
+            if known.uuid == uuid:
+                return known
+        for one in self._all_detached():
+            table = one.definition
+            if (table.uuid or table.full_name) == (uuid or definition.full_name):
+                raise self._unknown_table(table.database, table.name)
+        if there is not None:
+            raise UnknownTable(f"table {definition.full_name} was dropped and created again")
+        return None
+
+    def _forget_void_drop(self, file: Path) -> None:
+        """Of who died before it had dropped anything: it is not to be gone on with when the table
+        has another name. For who has locked the catalog.
+        """
+        file.with_suffix(_DROPPING).unlink(missing_ok=True)
 
     def _database(self, name: str) -> Path:
         return self._root / _checked(name, "database")
@@ -441,6 +590,33 @@ class Catalog:
     def _changed(self, directory: Path) -> None:
         sync_directory(directory)
         self._stage(self._ids.new_id().encode()).replace(self._root / _VERSION)
+
+
+def _home(definition: TableDefinition) -> str:
+    """The directory that goes by the table's name."""
+    return "/".join(map(escape_file_name, (definition.database, definition.name)))
+
+
+def _renamed(definition: TableDefinition, database: str, name: str) -> TableDefinition:
+    """Its parts stay where they are."""
+    directory = definition.directory or _home(definition)
+    renamed = replace(definition, database=database, name=name, directory="")
+    return renamed if directory == _home(renamed) else replace(renamed, directory=directory)
+
+
+def _read(file: Path, database: str, name: str) -> TableDefinition:
+    """The file's place says what the table is called: its database may have been renamed."""
+    written = decode_definition(file.read_bytes(), str(file))
+    if (written.database, written.name) == (database, name):
+        return written
+    return _renamed(written, database, name)
+
+
+def _read_if_there(file: Path, database: str, name: str) -> TableDefinition | None:
+    try:
+        return _read(file, database, name)
+    except FileNotFoundError:
+        return None
 
 
 def _encode_drop(drop: UnfinishedDrop) -> bytes:

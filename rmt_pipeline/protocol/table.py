@@ -79,6 +79,11 @@ class Engine:
         return self.typed_name or f"Replicated{self.kind}"
 
     @property
+    def root(self) -> str:
+        """The replica's ZooKeeper path: its endpoint in the part exchange."""
+        return f"{self.zookeeper_path}/replicas/{self.replica}"
+
+    @property
     def is_private(self) -> bool:
         """Whether the table has one copy, for itself, at a path that nobody typed."""
         return bool(self.typed_name)
@@ -116,6 +121,9 @@ class TableDefinition:
     uuid: str = ""
     """Of this table on this server: another one if it is dropped and created again. What was
     remembered about a table is worth nothing for its namesake."""
+    directory: str = field(default="", compare=False)
+    """Where its parts are, below the server's directory for parts, when not under its name: those
+    of a renamed table stay where they are."""
     metadata_version: int = 0
     """Of `metadata` in ZooKeeper: one more with each ALTER (spec §8.1)."""
     history: tuple[ColumnChange, ...] = ()

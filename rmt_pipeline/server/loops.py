@@ -56,10 +56,11 @@ def _nobody(_differing: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """Which loop. An altered table keeps its loops: they look at its definition at each turn."""
+    """Which loop. An altered or renamed table keeps its loops: they look at its definition at each
+    turn. `table` is its uuid; its name, when it has none.
+    """
 
-    name: str
-    uuid: str
+    table: str
     pool: Pool
     definition: TableDefinition = field(compare=False)
 
@@ -153,7 +154,7 @@ class QueueLoops:
     def follow(self, tables: Sequence[TableDefinition]) -> None:
         """Work these tables and no others. Only for one thread."""
         wanted = {
-            _Key(table.full_name, table.uuid, pool, table)
+            _Key(table.uuid or table.full_name, pool, table)
             for table in tables
             for pool in self._pools
         }

@@ -35,7 +35,7 @@ from rmt_pipeline.server.log import get_log
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
-from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused
+from rmt_pipeline.zookeeper.keeper import Delete, Keeper, Refused, SetData
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 
 RETRY_SOON_S = 0.5  # the world moved, or did not answer: it may be over at once
@@ -71,6 +71,8 @@ class ServedTable:
     wake: Callable[[], None] = lambda: None
     watching: bool = False
     """A watch on `is_active` is set and has not fired."""
+    renamed: bool = False
+    """Its `host` in ZooKeeper has still the old name."""
 
     @property
     def name(self) -> ServedName:
@@ -93,7 +95,8 @@ class ServedTable:
         self.wake()
 
     def alter(self, definition: TableDefinition) -> None:
-        """Another definition of the same replica: it stays active."""
+        """Another definition of the same replica, or another name: it stays active."""
+        self.renamed |= definition.full_name != self.definition.full_name
         self.definition = definition
         if isinstance(self.state, Active):
             settings = TableSettings.of(dict(definition.settings))
@@ -142,13 +145,13 @@ class Tables:
     def store_of(self, endpoint: str) -> PartStore | None:
         """The parts of the replica at this ZooKeeper path; read-only tables give theirs too."""
         for table in list(self._tables.values()):
-            if _root(table.definition) == endpoint:
+            if table.definition.engine.root == endpoint:
                 return table.store
         return None
 
     def replica_of(self, endpoint: str) -> Replica | None:
         for table in list(self._tables.values()):
-            if _root(table.definition) == endpoint:
+            if table.definition.engine.root == endpoint:
                 return table.replica
         return None
 
@@ -160,12 +163,14 @@ class Tables:
     def follow_catalog(self, keeper: Keeper) -> None:
         """Take up new tables, let go of dropped ones, notice altered ones."""
         wanted: dict[ServedName, ServedTable] = {}
+        by_uuid = {table.definition.uuid: table for table in self._tables.values()}
         for name in self.catalog.names():
-            found = self._read(name)
+            found = self._read(name, by_uuid)
             if found is not None:
                 wanted[name] = found
-        for name, table in self._tables.items():
-            if wanted.get(name) is not table:
+        still = {id(table) for table in wanted.values()}
+        for table in self._tables.values():
+            if id(table) not in still:
                 log.info("table gone", table=table.definition.full_name)
                 self._leave(table, keeper)
         self._tables = wanted
@@ -185,6 +190,8 @@ class Tables:
         for table in self._tables.values():
             if isinstance(table.state, Active) and not table.watching:
                 self._verify(table, keeper)
+            if isinstance(table.state, Active) and table.renamed:
+                self._announce(table, table.state.replica)
             if isinstance(table.state, ReadOnly) and self._is_due(table.state):
                 self._activate(table, keeper)
 
@@ -223,7 +230,7 @@ class Tables:
         """Tell other servers which replicas are detached. When to try again; None when all know."""
         try:
             for one in self.catalog.detached():
-                note_detached(keeper, ReplicaPaths(_root(one.definition)), one.words)
+                note_detached(keeper, ReplicaPaths(one.definition.engine.root), one.words)
         except RmtError as error:
             log.debug("detached tables were not told of", error=str(error))
             return self.clock.monotonic_s() + RETRY_LATER_S
@@ -239,7 +246,7 @@ class Tables:
         except (UnknownDatabase, UnknownTable):
             return None
 
-    def _read(self, name: ServedName) -> ServedTable | None:
+    def _read(self, name: ServedName, by_uuid: Mapping[str, ServedTable]) -> ServedTable | None:
         known = self._tables.get(name)
         try:
             definition = self.catalog.definition(*name)
@@ -250,6 +257,8 @@ class Tables:
                 "table definition cannot be read", table=".".join(name), error=str(error)
             )
             return known
+        if definition.uuid:
+            known = by_uuid.get(definition.uuid, known)  # it may have been renamed
         if known is not None and _is_same(known.definition, definition):
             if known.definition != definition:
                 known.alter(definition)
@@ -282,7 +291,7 @@ class Tables:
             log.exception("table cannot be started", table=str(replica))
             self._failed(table, Corruption(f"it cannot be started: {error!r}"))
             return
-        table.state = Active(replica)
+        table.state, table.renamed = Active(replica), False
         self._verify(table, keeper)
         seconds = self.clock.monotonic_s() - began_s
         log.info(
@@ -320,6 +329,16 @@ class Tables:
             log.warning("table lost its is_active", table=str(replica))
             table.state = ReadOnly("its is_active was removed; it is being started again")
 
+    def _announce(self, table: ServedTable, replica: Replica) -> None:
+        """The table's name, to who reads in `host` where its parts are."""
+        address = self.identity.address_of(table.definition).encode()
+        try:
+            replica.keeper.multi([SetData(replica.paths.host, address)])
+        except RmtError as error:
+            log.debug("host was not rewritten", table=str(replica), error=str(error))
+        else:
+            table.renamed = False
+
     def _leave(self, table: ServedTable, keeper: Keeper) -> None:
         """A dropped table, whose nodes are removed by whoever drops it, or a detached one, whose
         nodes stay; `is_active` is ours.
@@ -351,15 +370,9 @@ class Tables:
         )
 
 
-def _root(definition: TableDefinition) -> str:
-    """The replica's ZooKeeper path: its endpoint in the part exchange."""
-    engine = definition.engine
-    return f"{engine.zookeeper_path}/replicas/{engine.replica}"
-
-
 def _is_same(one: TableDefinition, other: TableDefinition) -> bool:
     """Whether they are one table before and after an ALTER; not so after DROP and CREATE."""
-    return one.uuid == other.uuid and _root(one) == _root(other)
+    return one.uuid == other.uuid and one.engine.root == other.engine.root
 
 
 def _news(started: Started) -> dict[str, object]:

@@ -390,7 +390,58 @@ OPTIMIZE TABLE a FINAL;
 SELECT count() FROM system.parts WHERE table = 'a' AND database = 'script' AND active;
 SELECT count() FROM system.detached_tables WHERE database = 'script';
 """
+RENAMED = """
+CREATE TABLE a (k Int64, v String) ENGINE = ReplicatedMergeTree ORDER BY k;
+CREATE TABLE b (k Int64) ENGINE = MergeTree ORDER BY k;
+INSERT INTO a VALUES (1, 'x');
+INSERT INTO b VALUES (7);
+RENAME TABLE a TO c;
+SELECT * FROM a;
+SELECT * FROM c;
+SHOW TABLES;
+RENAME TABLE c TO b;
+RENAME TABLE b TO b;
+RENAME TABLE nosuch TO d;
+RENAME TABLE IF EXISTS nosuch TO d;
+RENAME TABLE c TO nosuch.c;
+INSERT INTO c VALUES (2, 'y');
+ALTER TABLE c ADD COLUMN n Int8 DEFAULT 4;
+OPTIMIZE TABLE c FINAL;
+SELECT * FROM c ORDER BY k;
+CREATE TABLE a (k Int64) ENGINE = MergeTree ORDER BY k;
+INSERT INTO a VALUES (100);
+SELECT * FROM a;
+RENAME TABLE a TO t, b TO a, t TO b;
+SELECT * FROM a;
+SELECT * FROM b;
+EXCHANGE TABLES a AND b;
+SELECT * FROM a;
+SELECT * FROM b;
+EXCHANGE TABLES a AND nosuch;
+EXCHANGE TABLES nosuch AND a;
+INSERT INTO a VALUES (101);
+SELECT count() FROM a;
+DETACH TABLE a SYNC;
+RENAME TABLE a TO q;
+RENAME TABLE b TO a;
+ATTACH TABLE a;
+SELECT count() FROM a;
+CREATE DATABASE IF NOT EXISTS script_other;
+RENAME TABLE c TO script_other.c;
+SELECT k FROM script_other.c ORDER BY k;
+RENAME DATABASE script_other TO script_third;
+SELECT k FROM script_third.c ORDER BY k;
+INSERT INTO script_third.c (k, v) VALUES (9, 'z');
+SELECT k FROM script_third.c ORDER BY k;
+RENAME DATABASE nosuch TO script_fourth;
+RENAME DATABASE script_third TO script;
+SHOW TABLES FROM script_third;
+DROP TABLE script_third.c;
+DROP DATABASE script_third;
+SHOW TABLES;
+"""
 SCRIPTS = {
+    "renamed tables": RENAMED,
     "detached tables": DETACHED,
     "tables like others, and what is equal": LIKE,
     "what is shown of a table": SHOWN,

@@ -21,11 +21,11 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.execute import Tools
 from rmt_pipeline.replica.work.worker import work
-from rmt_pipeline.server.tables import Active, Tables
+from rmt_pipeline.server.tables import Active
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.snapshot import replica_states
-from tests.support.hosts import TABLE, Pausing, World, dying
+from tests.support.hosts import TABLE, Pausing, World, dying, looked, served
 from tests.support.local_replicas import DirectPeers
 from tests.support.local_session import rows
 from tests.support.serving import insert
@@ -50,19 +50,6 @@ def with_table(directory, *others: str) -> World:
         pull_log(world.context(name).table("t").replica)
     world.expire_all()
     return world
-
-
-def looked(tables: Tables, keeper) -> None:
-    tables.follow_catalog(keeper)
-    tables.look(keeper)
-
-
-def served(world: World, *servers: str) -> list[tuple[Tables, object]]:
-    """Running servers, which have started and looked."""
-    running = [world.server(name) for name in servers]
-    for tables, keeper in running:
-        looked(tables, keeper)
-    return running
 
 
 def node(world: World, path: str) -> bytes | None:

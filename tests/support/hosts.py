@@ -92,10 +92,11 @@ class Dying:
         self.left -= 1
         if self.left < 0 or (self.left == 0 and not self.after):
             raise Died
-        result = real(*arguments, **options)
-        if self.left == 0:
-            raise Died
-        return result
+        try:
+            return real(*arguments, **options)
+        finally:
+            if self.left == 0:
+                raise Died
 
 
 class DyingKeeper:
@@ -155,3 +156,16 @@ class Pausing:
 
     def __getattr__(self, name):
         return getattr(self._keeper, name)
+
+
+def looked(tables: Tables, keeper) -> None:
+    tables.follow_catalog(keeper)
+    tables.look(keeper)
+
+
+def served(world: World, *servers: str) -> list[tuple[Tables, object]]:
+    """Running servers, which have started and looked."""
+    running = [world.server(name) for name in servers]
+    for tables, keeper in running:
+        looked(tables, keeper)
+    return running

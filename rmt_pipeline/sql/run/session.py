@@ -29,6 +29,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     DetachTable,
     DropDatabase,
     DropTable,
+    ExchangeTables,
     ExistsDatabase,
     ExistsTable,
     Insert,
@@ -36,6 +37,8 @@ from rmt_pipeline.syntax.statements.nodes import (
     MutateRows,
     OnCluster,
     Optimize,
+    RenameDatabase,
+    RenameTables,
     SelectStatement,
     SetSettings,
     ShowCreateTable,
@@ -122,6 +125,8 @@ class Session:
                 return tables.detach_table(self.context, statement)
             case DropTable():
                 return tables.drop_tables(self.context, statement)
+            case RenameTables() | ExchangeTables() | RenameDatabase():
+                return tables.rename(self.context, statement)
             case CreateDatabase():
                 return tables.create_database(self.context, statement)
             case DropDatabase():

@@ -28,7 +28,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     DetachTable,
     DropDatabase,
     DropTable,
+    ExchangeTables,
     Insert,
+    RenameDatabase,
+    RenameTables,
     SelectStatement,
     TableName,
     TableSyntax,
@@ -262,6 +265,40 @@ def drop_tables(session: SessionContext, statement: DropTable) -> Done:
     for database, name in wanted:
         session.server.drop_table(database, name)
     return Done()
+
+
+def rename(
+    session: SessionContext, statement: RenameTables | ExchangeTables | RenameDatabase
+) -> Done:
+    """Raises UnknownTable, UnknownDatabase, TableAlreadyExists, DatabaseAlreadyExists; nothing is
+    renamed then.
+    """
+    server = session.server
+    if isinstance(statement, RenameDatabase):
+        if SYSTEM_DATABASE in (statement.old, statement.new):
+            raise UserError("the database system keeps its name")
+        if not statement.if_exists or statement.old in server.catalog.databases():
+            server.rename_database(statement.old, statement.new)
+        return Done()
+    if isinstance(statement, ExchangeTables):
+        pairs: tuple[tuple[TableName, TableName], ...] = ((statement.one, statement.other),)
+        if_exists = False
+    else:
+        pairs, if_exists = statement.moves, statement.if_exists
+    moves = [(_full_name(session, old), _full_name(session, new)) for old, new in pairs]
+    if any(name[0] == SYSTEM_DATABASE for move in moves for name in move):
+        raise UserError("the tables of the database system keep their names")
+    if isinstance(statement, ExchangeTables):
+        server.exchange_tables(*moves[0])
+        return Done()
+    server.rename_tables(
+        *(move for move in moves if not if_exists or server.catalog.has(*move[0]))
+    )
+    return Done()
+
+
+def _full_name(session: SessionContext, table: TableName) -> tuple[str, str]:
+    return session.database_of(table), table.name
 
 
 def create_database(session: SessionContext, statement: CreateDatabase) -> Done:

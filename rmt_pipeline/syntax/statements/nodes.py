@@ -116,6 +116,29 @@ class DropTable:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameTables:
+    """Each table and its new name, in turn; with `if_exists` tables that are not there are left
+    out.
+    """
+
+    moves: tuple[tuple[TableName, TableName], ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeTables:
+    one: TableName
+    other: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class RenameDatabase:
+    old: str
+    new: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CreateDatabase:
     name: str
     if_not_exists: bool = False
@@ -576,6 +599,9 @@ Statement = (
     | AttachTable
     | DetachTable
     | DropTable
+    | RenameTables
+    | ExchangeTables
+    | RenameDatabase
     | CreateDatabase
     | DropDatabase
     | Use

@@ -31,10 +31,14 @@ from rmt_pipeline.syntax.statements.nodes import (
     DetachTable,
     DropDatabase,
     DropTable,
+    ExchangeTables,
     OnCluster,
+    RenameDatabase,
+    RenameTables,
     SelectStatement,
     SetSettings,
     Statement,
+    TableName,
     Use,
 )
 from rmt_pipeline.syntax.statements.partitions import (
@@ -56,8 +60,7 @@ Parser = Callable[[Cursor], Statement]
 
 _REFUSED = frozenset(
     (
-        "BACKUP", "EXCHANGE", "GRANT", "MOVE", "RENAME", "RESTORE",
-        "REVOKE", "UNDROP", "UPDATE", "WATCH",
+        "BACKUP", "GRANT", "MOVE", "RESTORE", "REVOKE", "UNDROP", "UPDATE", "WATCH",
     )
 )  # fmt: skip
 _REFUSED_KINDS = frozenset(
@@ -216,6 +219,43 @@ def _drop(cursor: Cursor) -> DropTable | DropDatabase:
     return DropTable(tuple(tables), if_exists, _sync(cursor))
 
 
+def _rename(cursor: Cursor) -> RenameTables | RenameDatabase:
+    if cursor.take_words("DATABASE"):
+        if_exists = cursor.take_words("IF", "EXISTS")
+        old = cursor.identifier("the name of a database")
+        cursor.expect_words("TO")
+        new = cursor.identifier("the name of a database")
+        if cursor.at(","):
+            raise NotImplementedStatement(
+                "RENAME DATABASE of several databases is not implemented: say it for each"
+            )
+        on_cluster(cursor)
+        return RenameDatabase(old, new, if_exists)
+    _refuse_kind(cursor, "RENAME")
+    cursor.take_words("TABLE")
+    if_exists = cursor.take_words("IF", "EXISTS")
+    moves = [_move(cursor)]
+    while cursor.take(","):
+        moves.append(_move(cursor))
+    return RenameTables(tuple(moves), if_exists)
+
+
+def _move(cursor: Cursor) -> tuple[TableName, TableName]:
+    old = table_name(cursor)
+    cursor.expect_words("TO")
+    return old, table_name(cursor)
+
+
+def _exchange(cursor: Cursor) -> ExchangeTables:
+    _refuse_kind(cursor, "EXCHANGE")
+    if cursor.at_words("DICTIONARIES"):
+        raise NotImplementedStatement("EXCHANGE DICTIONARIES is not implemented")
+    cursor.expect_words("TABLES")
+    one = table_name(cursor)
+    cursor.expect_words("AND")
+    return ExchangeTables(one, table_name(cursor))
+
+
 def _sync(cursor: Cursor) -> bool:
     return cursor.take_words("SYNC") or cursor.take_words("NO", "DELAY")
 
@@ -275,10 +315,12 @@ _PARSERS: dict[str, Parser] = {
     "DESCRIBE": describe,
     "DETACH": _detach,
     "DROP": _drop,
+    "EXCHANGE": _exchange,
     "EXISTS": exists,
     "INSERT": _insert,
     "KILL": kill,
     "OPTIMIZE": optimize,
+    "RENAME": _rename,
     "SET": _set,
     "SHOW": show,
     "SYSTEM": system,

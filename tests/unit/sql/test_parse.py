@@ -21,6 +21,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     DetachTable,
     DropDatabase,
     DropTable,
+    ExchangeTables,
     ExistsDatabase,
     ExistsTable,
     FromFile,
@@ -29,6 +30,8 @@ from rmt_pipeline.syntax.statements.nodes import (
     Insert,
     Optimize,
     Pattern,
+    RenameDatabase,
+    RenameTables,
     SelectStatement,
     SetSettings,
     ShowCreateTable,
@@ -48,6 +51,7 @@ from rmt_pipeline.syntax.ttl import parse_ttl
 from rmt_pipeline.syntax.types import parse_type
 
 T = TableName(None, "t")
+U = TableName(None, "u")
 P, X = parse_type, parse_expression
 
 
@@ -160,6 +164,11 @@ def test_a_key_that_was_not_given_is_not_an_empty_one():
     ("text", "statement"),
     [
         ("ATTACH TABLE t", AttachTable(T)),
+        ("RENAME TABLE t TO d.u", RenameTables(((T, TableName("d", "u")),))),
+        ("RENAME t TO u, u TO t", RenameTables(((T, U), (U, T)))),
+        ("RENAME TABLE IF EXISTS t TO u", RenameTables(((T, U),), True)),
+        ("EXCHANGE TABLES t AND u", ExchangeTables(T, U)),
+        ("RENAME DATABASE d TO e", RenameDatabase("d", "e")),
         ("DETACH TABLE IF EXISTS t PERMANENTLY SYNC", DetachTable(T, True, True, True)),
         (
             "DROP TABLE a, d.b SYNC",

@@ -1,0 +1,55 @@
+"""Several files of the catalog changed as one: all of them, whoever dies.
+
+1. The new contents are staged, and a journal names them and what is to go.
+2. The journal is put in its place. From here on the change is decided.
+3. Its steps are done, each of which can be repeated; then the journal goes.
+
+Who dies in 3 leaves the journal, and whoever locks the catalog next goes on with it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rmt_pipeline.catalog.files import stage_file, sync_directory
+from rmt_pipeline.protocol.errors import Corruption
+
+
+def decide(
+    journal: Path, staged: Path, replaced: Mapping[Path, Path], gone: Iterable[Path]
+) -> None:
+    """`replaced` has the staged file by the file that it becomes; `staged` is where the journal is
+    written first. Raises DiskFull; nothing is decided then.
+    """
+    root = journal.parent
+    content = {
+        "replaced": [
+            [str(new.relative_to(root)), str(file.relative_to(root))]
+            for file, new in replaced.items()
+        ],
+        "gone": [str(file.relative_to(root)) for file in gone],
+    }
+    stage_file(staged, json.dumps(content, ensure_ascii=False).encode()).replace(journal)
+    sync_directory(root)
+
+
+def carry_out(journal: Path) -> bool:
+    """Go on with what was decided. False when nothing was. For who has locked the catalog."""
+    root = journal.parent
+    try:
+        content = json.loads(journal.read_bytes())
+        replaced = [(root / new, root / file) for new, file in content["replaced"]]
+        gone = [root / file for file in content["gone"]]
+    except FileNotFoundError:
+        return False
+    except (ValueError, TypeError, KeyError) as error:
+        raise Corruption(f"{journal} does not say what is being renamed: {error!r}") from error
+    for new, file in replaced:
+        if new.exists():  # else it was done before
+            new.replace(file)
+    for file in gone:
+        file.unlink(missing_ok=True)
+    for directory in {file.parent for _, file in replaced} | {file.parent for file in gone}:
+        sync_directory(directory)
+    journal.unlink()
+    return True
