@@ -392,7 +392,7 @@ class Catalog:
         files = [self._file(*name) for name in gone if self.has(*name)]
         decided = self._root / _JOURNAL
         journal.decide(decided, self._root / _STAGING / self._ids.new_id(), replaced, files)
-        journal.carry_out(decided)
+        journal.complete(decided)
         self._changed(self._root)
 
     def _keep_directory(self, definition: TableDefinition) -> None:
@@ -497,7 +497,7 @@ class Catalog:
             fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             while (self._root / _JOURNAL).exists():  # who renamed has died
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if journal.carry_out(self._root / _JOURNAL):
+                if journal.complete(self._root / _JOURNAL):
                     self._changed(self._root)
                 fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield

@@ -33,7 +33,7 @@ def decide(
     sync_directory(root)
 
 
-def carry_out(journal: Path) -> bool:
+def complete(journal: Path) -> bool:
     """Go on with what was decided. False when nothing was. For who has locked the catalog."""
     root = journal.parent
     try:
