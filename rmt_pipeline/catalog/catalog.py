@@ -536,7 +536,9 @@ class Catalog:
             if (table.uuid or table.full_name) == (uuid or definition.full_name):
                 raise self._unknown_table(table.database, table.name)
         if there is not None:
-            raise UnknownTable(f"table {definition.full_name} was dropped and created again")
+            raise UnknownTable(
+                f"table {definition.full_name} was dropped and created again: open it anew"
+            )
         return None
 
     def _forget_void_drop(self, file: Path) -> None:
