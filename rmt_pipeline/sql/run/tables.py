@@ -3,6 +3,7 @@
 What a call needs beyond this is imported when it is made, for start-up time.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
     DatabaseNotEmpty,
     NotImplementedStatement,
+    RmtError,
     UnknownDatabase,
     UnknownTable,
     UserError,
@@ -29,6 +31,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     DropDatabase,
     DropTable,
     ExchangeTables,
+    FromQuery,
     Insert,
     RenameDatabase,
     RenameTables,
@@ -70,10 +73,23 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
         return Done(f"table {definition.full_name} exists already")
     done = _wait_active(session, definition.database, definition.name)
     if statement.query is not None and not statement.is_empty:
-        from rmt_pipeline.sql.run.insert import insert  # noqa: PLC0415  start-up
-
-        insert(session, Insert(statement.table, None, statement.query))
+        _fill(session, statement.table, statement.query)
     return replace(done, note="\n".join(filter(None, (done.note, _unused(definition)))))
+
+
+def _fill(session: SessionContext, name: TableName, query: FromQuery) -> None:
+    """A new table, with the rows of a query; when they can't be inserted there is no new table."""
+    from rmt_pipeline.sql.run.insert import insert  # noqa: PLC0415  start-up
+
+    server, database = session.server, session.database_of(name)
+    made = server.catalog.definition(database, name.name)
+    try:
+        insert(session, Insert(name, None, query))
+    except BaseException:
+        with suppress(RmtError):
+            if server.catalog.definition(database, name.name).uuid == made.uuid:
+                server.drop_table(database, name.name)
+        raise
 
 
 def _syntax(session: SessionContext, statement: CreateTable) -> TableSyntax:
