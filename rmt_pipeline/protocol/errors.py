@@ -127,6 +127,14 @@ class DatabaseNotEmpty(UserError):
     code = "DATABASE_NOT_EMPTY"
 
 
+class SamplingNotSupported(UserError):
+    code = "SAMPLING_NOT_SUPPORTED"
+
+
+class SampleOutOfBound(UserError):
+    code = "ARGUMENT_OUT_OF_BOUND"
+
+
 class TableAlreadyExists(UserError):
     code = "TABLE_ALREADY_EXISTS"
 

@@ -6,6 +6,7 @@ original; `operator` remembers how it was written, for the canonical text.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from fractions import Fraction
 from typing import Any
 from typing import Literal as Choice
 
@@ -94,6 +95,14 @@ Node = Literal | Name | Star | ColumnsMatcher | Call | Lambda | Aliased | Subque
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """`SAMPLE size OFFSET offset`: shares of all rows; a number above 1 is one of rows."""
+
+    size: Fraction
+    offset: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
 class NamedTable:
     """A table in FROM. `database` is None when it was not written."""
 
@@ -101,6 +110,7 @@ class NamedTable:
     table: str
     alias: str = ""
     final: bool = False
+    sample: Sample | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """SELECT: tokens to `nodes.Select`. The clauses of the original, in its order."""
 
+from fractions import Fraction
 from typing import Literal as Choice
 
 from rmt_pipeline.syntax.cursor import Cursor
@@ -14,6 +15,7 @@ from rmt_pipeline.syntax.nodes import (
     Node,
     OrderItem,
     Query,
+    Sample,
     Select,
     SetOperation,
     Strictness,
@@ -306,9 +308,32 @@ def _table(c: Cursor) -> TableExpression:
     final = c.take_words("FINAL")
     if not alias:
         alias = _alias(c)
-    if c.at_word("SAMPLE"):
-        c.not_supported("SAMPLE")
-    return NamedTable(database, first, alias, final)
+    return NamedTable(database, first, alias, final, _sample(c))
+
+
+def _sample(c: Cursor) -> Sample | None:
+    if not c.take_words("SAMPLE"):
+        return None
+    size = _ratio(c)
+    return Sample(size, _ratio(c) if c.take_words("OFFSET") else Fraction(0))
+
+
+def _ratio(c: Cursor) -> Fraction:
+    """`0.1`, `1/10`, `1000`."""
+    found = _number(c)
+    return found / _number(c, least=1) if c.take("/") else found
+
+
+def _number(c: Cursor, least: int = 0) -> Fraction:
+    expected = c.expected("a share such as 0.1 or 1/10, or a number of rows")
+    try:
+        found = Fraction(c.current.text)
+    except ValueError:
+        raise expected from None
+    if c.current.kind != "number" or found < least:
+        raise expected
+    c.advance()
+    return found
 
 
 def _alias(c: Cursor) -> str:

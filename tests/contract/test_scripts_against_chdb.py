@@ -440,7 +440,38 @@ DROP TABLE script_third.c;
 DROP DATABASE script_third;
 SHOW TABLES;
 """
+SAMPLED = """
+CREATE TABLE a (k UInt64, v String) ENGINE = ReplicatedMergeTree ORDER BY (intHash32(k), k)
+    SAMPLE BY intHash32(k);
+INSERT INTO a SELECT number, toString(number) FROM numbers(20000);
+SELECT count(), sum(k) FROM a SAMPLE 0.1;
+SELECT count(), sum(k) FROM a SAMPLE 1/10 OFFSET 1/2;
+SELECT count(), sum(k) FROM a SAMPLE 0.1 OFFSET 0.95;
+SELECT count() FROM a SAMPLE 1;
+SELECT count() FROM a SAMPLE 0;
+SELECT count() FROM a SAMPLE 1 OFFSET 0.5;
+SELECT count() FROM a SAMPLE 0.5 OFFSET 1;
+SELECT count(), sum(x.k) FROM a AS x SAMPLE 1e-2 WHERE k % 2 = 0;
+SELECT count() FROM a AS s SAMPLE 0.3 JOIN a AS t SAMPLE 0.3 OFFSET 0.2 ON s.k = t.k;
+SELECT count() FROM (SELECT k FROM a SAMPLE 0.2 UNION ALL SELECT k FROM a SAMPLE 0.2 OFFSET 0.2);
+SELECT count() FROM a SAMPLE -0.1;
+SELECT count() FROM a SAMPLE x;
+SELECT count() FROM a SAMPLE 1000000;
+CREATE TABLE b (k UInt8, n Int8) ENGINE = ReplacingMergeTree ORDER BY k SAMPLE BY k;
+INSERT INTO b SELECT number, 1 FROM numbers(256);
+INSERT INTO b SELECT number, 2 FROM numbers(256);
+SELECT count(), min(k), max(k) FROM b FINAL SAMPLE 1/4;
+SELECT count(), min(k), max(k) FROM b FINAL SAMPLE 1/4 OFFSET 1/3;
+CREATE TABLE c (k UInt64) ENGINE = MergeTree ORDER BY k SAMPLE BY k;
+INSERT INTO c VALUES (0), (1844674407370955161), (1844674407370955162), (18446744073709551615);
+SELECT k FROM c SAMPLE 0.1 ORDER BY k;
+SELECT k FROM c SAMPLE 0.9 OFFSET 0.1 ORDER BY k;
+CREATE TABLE d (k UInt64) ENGINE = MergeTree ORDER BY k;
+SELECT k FROM d SAMPLE 0.1;
+SELECT * FROM system.one SAMPLE 0.1;
+"""
 SCRIPTS = {
+    "samples": SAMPLED,
     "renamed tables": RENAMED,
     "detached tables": DETACHED,
     "tables like others, and what is equal": LIKE,

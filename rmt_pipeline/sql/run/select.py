@@ -9,18 +9,19 @@ What tables need is imported when the query names one, for start-up time.
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
-from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.protocol.errors import SamplingNotSupported, UnknownTable
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.syntax.nodes import Query
+from rmt_pipeline.syntax.nodes import NamedTable, Query
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Answer, SelectStatement
 from rmt_pipeline.translate.connection import open_connection, user_error
@@ -128,22 +129,24 @@ class _Sources:
     directories: list[Path] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     read: "list[tuple[Table, Snapshot]]" = field(default_factory=list)
-    _known: dict[tuple[str, str, bool], Relation] = field(default_factory=dict)
+    _known: dict[NamedTable, Relation] = field(default_factory=dict)
 
     def require_whole(self) -> None:
         """Raises Corruption when files were written to while they were read, and are broken."""
         for table, snapshot in self.read:
             table.require_whole(snapshot)
 
-    def resolve(self, database: str | None, name: str, final: bool) -> Relation:
+    def resolve(self, source: NamedTable) -> Relation:
         """Raises UnknownTable, UnknownDatabase, ZooKeeperUnreachable."""
-        found_in = database or self.session.database
-        key = (found_in, name, final)
+        found_in, name = source.database or self.session.database, source.table
+        key = replace(source, database=found_in, alias="")
         if key not in self._known:
             if found_in == SYSTEM_DATABASE or found_in.lower() == "information_schema":
+                if source.sample is not None:
+                    raise SamplingNotSupported(f"{found_in}.{name} has no SAMPLE BY")
                 self._known[key] = self._system(found_in.lower(), name)
             else:
-                self._known[key] = self._table(*key)
+                self._known[key] = self._table(found_in, source)
         return self._known[key]
 
     def _system(self, database: str, name: str) -> Relation:
@@ -178,14 +181,27 @@ class _Sources:
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         ]
 
-    def _table(self, database: str, name: str, final: bool) -> Relation:
-        table = self.session.server.table(name, database)
+    def _table(self, database: str, source: NamedTable) -> Relation:
+        table = self.session.server.table(source.table, database)
         settings = self.session.query_settings(self.settings)
         snapshot = self.pinned.enter_context(table.snapshot(settings))
         if settings.check_parts_before_reading:
             self.read.append((table, snapshot))
         self.directories.append(self.session.server.catalog.table_directory(table.definition))
-        if not (final or settings.final) or table.definition.engine.kind == "MergeTree":
+        relation = self._rows(
+            table, snapshot, settings, is_final=source.final or settings.final
+        )
+        if source.sample is None:
+            return relation
+        from rmt_pipeline.sql.run.table_relation import sampled  # noqa: PLC0415  start-up
+
+        rows = sum(part.manifest.rows for part in snapshot.parts)
+        return sampled(relation, table.definition, source.sample, rows)
+
+    def _rows(
+        self, table: "Table", snapshot: "Snapshot", settings: QuerySettings, *, is_final: bool
+    ) -> Relation:
+        if not is_final or table.definition.engine.kind == "MergeTree":
             from rmt_pipeline.sql.run.table_relation import (  # noqa: PLC0415  start-up
                 table_relation,
             )

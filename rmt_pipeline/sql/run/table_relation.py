@@ -1,6 +1,8 @@
 """A table of a query as a DuckDB relation over its parts' files, with exactly its columns."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from itertools import groupby
 from pathlib import PurePath
 from typing import NamedTuple
@@ -8,10 +10,11 @@ from typing import NamedTuple
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.compute.rows.nested import sibling_of
 from rmt_pipeline.protocol.alter.history import StoredColumn, stored_as
+from rmt_pipeline.protocol.errors import SampleOutOfBound, SamplingNotSupported
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.nodes import Name, Query, names_in
+from rmt_pipeline.syntax.nodes import Name, Query, Sample, names_in
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Snapshot, Table
@@ -19,6 +22,7 @@ from rmt_pipeline.translate.base.typed import ELEMENT
 from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.functions.array import stored_default
 from rmt_pipeline.translate.select.sources import Relation
+from rmt_pipeline.types.data_type import INTEGER_BITS
 from rmt_pipeline.types.escapes import duckdb_name, duckdb_text
 
 _VIRTUAL = {
@@ -70,6 +74,42 @@ def relation_over(
     columns = [column for column in definition.columns if column.default_kind != "EPHEMERAL"]
     hidden = [Column(name, "String", default_kind="MATERIALIZED") for name in virtual]
     return Relation(f"({sql})", [*columns, *hidden])
+
+
+def sampled(
+    relation: Relation, definition: TableDefinition, sample: Sample, rows: int
+) -> Relation:
+    """The rows whose sampling key is in a range of what its type can hold, as in the original: the
+    same ones each time, and on each replica. `rows` of the table, for a sample that is a number.
+
+    Raises SamplingNotSupported, SampleOutOfBound.
+    """
+    if not definition.sample_by:
+        raise SamplingNotSupported(
+            f"{definition.full_name} has no SAMPLE BY: SAMPLE needs one in CREATE TABLE"
+        )
+    key = compile_node(parse_expression(definition.sample_by), definition.columns)
+    size = _share(sample.size, rows)
+    if size in (0, 1):  # all rows, as in the original
+        if sample.offset:
+            raise SampleOutOfBound(
+                f"SAMPLE {sample.size} is all rows: there is nothing for OFFSET {sample.offset}"
+            )
+        return relation
+    offset = _share(sample.offset, rows)
+    end = 2 ** INTEGER_BITS[key.type.plain.family]
+    first, last = int(offset * end), int((offset + size) * end)
+    within = [f"{key.duckdb_sql} >= {first}"] if first else []
+    within += [f"{key.duckdb_sql} < {last}"] if last < end else []
+    where = f" WHERE {' AND '.join(within)}" if within else ""
+    return replace(relation, sql=f"(SELECT * FROM {relation.sql}{where})")  # noqa: S608
+
+
+def _share(given: Fraction, rows: int) -> Fraction:
+    """A number of rows as a share of those that there are."""
+    if given <= 1:
+        return given
+    return min(Fraction(1), given / rows) if rows else Fraction(1)
 
 
 def virtual_columns_in(query: Query) -> list[str]:

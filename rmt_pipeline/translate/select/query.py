@@ -42,9 +42,10 @@ class QueryCompiler:
         return f"t{self._names}"
 
     def relation(self, source: NamedTable) -> Relation:
-        if source.table == "one" and source.database in {None, "system"}:
+        is_one = source.table == "one" and source.database in {None, "system"}
+        if is_one and source.sample is None:
             return replace(ONE, columns=(DummyColumn(),))
-        return self._resolve(source.database, source.table, source.final)
+        return self._resolve(source)
 
     def _set_operation(self, query: SetOperation, scope: Scope) -> Compiled:
         left, right = (self.compile(each, scope.deeper()) for each in (query.left, query.right))

@@ -73,8 +73,9 @@ class Relation:
     columns: Sequence[TableColumn]
 
 
-Resolve = Callable[[str | None, str, bool], Relation]
-"""(database or None, table, FINAL) → its relation. Raises UnknownTable, UnknownDatabase."""
+Resolve = Callable[[NamedTable], Relation]
+"""A table in FROM → its relation, FINAL and sampled as it says. Raises UnknownTable,
+UnknownDatabase."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Expressions: what is refused before anything is run, and with which words."""
 
+from fractions import Fraction
+
 import pytest
 
 from rmt_pipeline.protocol.errors import (
@@ -13,6 +15,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.nodes import NamedTable, Sample
 from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.expression import compile_expression
 from rmt_pipeline.translate.select.query import translate_query
@@ -111,10 +114,9 @@ def test_what_is_not_deterministic_may_be_allowed() -> None:
 # Queries.
 
 
-def resolve(database: str | None, table: str, final: bool) -> Relation:
-    del database, final
-    if table != "t":
-        raise UnknownTable(f"there is no table {table}")
+def resolve(source: NamedTable) -> Relation:
+    if source.table != "t":
+        raise UnknownTable(f"there is no table {source.table}")
     return Relation("t", (*COLUMNS, Column("twice", "Int64", "ALIAS", "id * 2")))
 
 
@@ -156,16 +158,17 @@ def test_the_star_leaves_out_alias_columns_that_can_be_named() -> None:
     assert [(column.name, column.type.text) for column in twice.columns] == [("twice", "Int64")]
 
 
-def test_final_is_told_to_the_resolver() -> None:
+def test_final_and_sample_are_told_to_the_resolver() -> None:
     asked = []
 
-    def remember(database: str | None, table: str, final: bool) -> Relation:
-        asked.append((database, table, final))
-        return resolve(database, table, final)
+    def remember(source: NamedTable) -> Relation:
+        asked.append((source.database, source.table, source.final, source.sample))
+        return resolve(source)
 
+    tenth = Sample(Fraction(1, 10), Fraction(1, 2))
     translate_query(parse_query("SELECT id FROM db.t FINAL"), remember)
-    translate_query(parse_query("SELECT id FROM t"), remember)
-    assert asked == [("db", "t", True), (None, "t", False)]
+    translate_query(parse_query("SELECT id FROM t AS a SAMPLE 1/10 OFFSET 0.5"), remember)
+    assert asked == [("db", "t", True, None), (None, "t", False, tenth)]
 
 
 def test_aliases_in_a_long_chain_end_in_time() -> None:
