@@ -95,7 +95,7 @@ Node = Literal | Name | Star | ColumnsMatcher | Call | Lambda | Aliased | Subque
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleClause:
     """`SAMPLE size OFFSET offset`: shares of all rows; a number above 1 is one of rows."""
 
     size: Fraction
@@ -110,7 +110,7 @@ class NamedTable:
     table: str
     alias: str = ""
     final: bool = False
-    sample: Sample | None = None
+    sample: SampleClause | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rmt_pipeline.syntax.nodes import (
     Node,
     OrderItem,
     Query,
-    Sample,
+    SampleClause,
     Select,
     SetOperation,
     Strictness,
@@ -311,11 +311,11 @@ def _table(c: Cursor) -> TableExpression:
     return NamedTable(database, first, alias, final, _sample(c))
 
 
-def _sample(c: Cursor) -> Sample | None:
+def _sample(c: Cursor) -> SampleClause | None:
     if not c.take_words("SAMPLE"):
         return None
     size = _ratio(c)
-    return Sample(size, _ratio(c) if c.take_words("OFFSET") else Fraction(0))
+    return SampleClause(size, _ratio(c) if c.take_words("OFFSET") else Fraction(0))
 
 
 def _ratio(c: Cursor) -> Fraction:

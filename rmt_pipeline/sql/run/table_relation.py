@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.errors import SampleOutOfBound, SamplingNotSupported
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.manifest import PartColumn
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.nodes import Name, Query, Sample, names_in
+from rmt_pipeline.syntax.nodes import Name, Query, SampleClause, names_in
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Snapshot, Table
@@ -77,7 +77,7 @@ def relation_over(
 
 
 def sampled(
-    relation: Relation, definition: TableDefinition, sample: Sample, rows: int
+    relation: Relation, definition: TableDefinition, sample: SampleClause, rows: int
 ) -> Relation:
     """The rows whose sampling key is in a range of what its type can hold, as in the original: the
     same ones each time, and on each replica. `rows` of the table, for a sample that is a number.

@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.syntax.nodes import NamedTable, Sample
+from rmt_pipeline.syntax.nodes import NamedTable, SampleClause
 from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.expression import compile_expression
 from rmt_pipeline.translate.select.query import translate_query
@@ -165,7 +165,7 @@ def test_final_and_sample_are_told_to_the_resolver() -> None:
         asked.append((source.database, source.table, source.final, source.sample))
         return resolve(source)
 
-    tenth = Sample(Fraction(1, 10), Fraction(1, 2))
+    tenth = SampleClause(Fraction(1, 10), Fraction(1, 2))
     translate_query(parse_query("SELECT id FROM db.t FINAL"), remember)
     translate_query(parse_query("SELECT id FROM t AS a SAMPLE 1/10 OFFSET 0.5"), remember)
     assert asked == [("db", "t", True, None), (None, "t", False, tenth)]
