@@ -19,6 +19,7 @@ from rmt_pipeline.config import Config, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.errors import (
     ReplicaAlreadyExists,
     TableAlreadyExists,
+    UnknownDatabase,
     UnknownTable,
     UserError,
     ZooKeeperUnreachable,
