@@ -18,6 +18,7 @@ from rmt_pipeline.system import EventWaker
 if TYPE_CHECKING:
     from rmt_pipeline.replica.partitions.attach import Attached
     from rmt_pipeline.replica.partitions.from_table import Between, Taken
+    from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
 
 
 class Partitions(ABC):
@@ -94,6 +95,50 @@ class Partitions(ABC):
             part=part,
             deduplicate=query.insert_deduplicate,
         )
+
+    def replace(
+        self,
+        data: Any,
+        *,
+        partition: str | Sequence[str] | None = None,
+        where: str = "",
+        columns: Sequence[str] | None = None,
+        token: str = "",
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+        run_id: str = "",
+    ) -> "ReplaceResult":
+        """Put these rows in the place of others, in one commit: a backfill. Readers see the old
+        rows or the new ones; a run that fails leaves the old ones.
+
+        What is replaced: `partition`, by id, one or several, which get exactly these rows; or what
+        `where` holds for, which must hold for the new rows too; or, with neither, the partitions
+        that the rows are in. `data` and `columns` as for `insert`.
+
+        Said again it changes nothing: with a `token` until what it brought is replaced or dropped,
+        without one while just these rows are there. Of two at once one comes after the other.
+        Inserts into what is replaced come before, and go, or after, and stay; one that is being
+        committed just then is cancelled as a whole.
+
+        Raises BadValue, RowsOutside and other UserErrors; EmptySource for no rows at all (unless
+        `allow_replace_partition_from_empty_source`); PartsDoNotFit, TableIsReadOnly, Unavailable:
+        nothing was changed. OutcomeUnknown: say it again. Unfinished: it has happened here, and the
+        others that `alter_sync` waits for are late.
+        """
+        from rmt_pipeline.replica.partitions.overwrite import (  # noqa: PLC0415  pyarrow
+            Overwrite,
+            overwrite,
+        )
+
+        partitions = (partition,) if isinstance(partition, str) else partition
+        asked = Overwrite(
+            data=data,
+            columns=columns,
+            partitions=None if partitions is None else tuple(partitions),
+            where=where,
+            token=token,
+            run_id=run_id,
+        )
+        return overwrite(self._living, asked, query_settings(settings), EventWaker)
 
     def replace_partition(
         self,

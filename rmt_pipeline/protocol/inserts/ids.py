@@ -73,5 +73,14 @@ def insert_id_of_parts(token: str, *, deduplicate: bool) -> str:
     return insert_id_of_token(token) if token else BY_ROWS
 
 
+REPLACEMENT = "replace-"
+
+
+def replacement_id(token: str, target: str) -> str:
+    """The id of a replacement of `target` that its caller named: of another target another one."""
+    assert token, "an empty token means that there is none"
+    return f"{REPLACEMENT}{_hash128(f'{target}:{token}'):032x}"
+
+
 def _hash128(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")

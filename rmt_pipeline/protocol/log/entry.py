@@ -135,6 +135,14 @@ class ReplaceRange(Header):
     new_parts: tuple[PartName, ...]
     part_checksums: tuple[str, ...]
     columns_version: int = -1
+    """Of the table's metadata that the new parts were written with; -1 before any ALTER."""
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Rows of the range are among the new parts: ids of their blocks and records of their
+        inserts stay. Ours: the original's has no block id.
+        """
+        return bool(self.block_id)
 
     def __post_init__(self) -> None:
         Header.__post_init__(self)

@@ -8,7 +8,7 @@ source's DROP_RANGE and the destination's REPLACE_RANGE are in their logs togeth
 half to be resumed. Said again after it has happened, it finds nothing left to move.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
@@ -146,7 +146,7 @@ class Between:
         """`change`: what is to be committed of parts that are staged; None: nothing."""
         require_same_structure(self.living(), self.source())
         for _ in range(limits.DROP_ROUNDS_MAX):
-            parts = _wait_for_source(self.source, self.partition, self.query)
+            parts = wait_until_here(self.source, self.partition, self.query)
             try:
                 taken, swapped = self._try(parts, change)
             except (PartitionChanged, IdIsTaken, MissingPart):
@@ -220,22 +220,22 @@ def wait_for_swapped(
 # --- the source -------------------------------------------------------------------------------
 
 
-def _wait_for_source(
-    source: Living, partition: str, query: QuerySettings
+def wait_until_here(
+    living: Living, partition: str | None, query: QuerySettings
 ) -> tuple[PartName, ...]:
-    """The active parts of the partition, once this replica has all that was inserted into it, and
-    nothing that was dropped. Raises Unavailable after `receive_timeout`.
+    """The active parts of the partition (None: of all), once this replica has all that was inserted
+    into it, and nothing that was dropped. Raises Unavailable after `receive_timeout`.
     """
-    clock = source().clock
+    clock = living().clock
     deadline_s = clock.monotonic_s() + query.receive_timeout
     while True:
-        replica = source()
-        pull_log(replica, afresh=True)
-        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
-        why = _why_behind(view, partition)
+        replica = living()
+        view = _view(replica)
+        why = _why_behind(view, None if partition is None else [partition])
         if not why:
-            return tuple(view.current.in_partition(partition))
+            return tuple(
+                view.current if partition is None else view.current.in_partition(partition)
+            )
         if clock.monotonic_s() >= deadline_s:
             raise Unavailable(
                 f"{replica} has yet to carry out {why}; nothing was changed. Try again when it "
@@ -245,7 +245,18 @@ def _wait_for_source(
         clock.sleep_s(LOOK_EVERY_S)
 
 
-def _why_behind(view: QueueView, partition: str) -> str:
+def is_behind(replica: Replica, partitions: Collection[str]) -> bool:
+    """Whether rows of these partitions are in the log that are not here, or dropped ones are."""
+    return bool(_why_behind(_view(replica), partitions))
+
+
+def _view(replica: Replica) -> QueueView:
+    pull_log(replica, afresh=True)
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    return QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+
+
+def _why_behind(view: QueueView, partitions: Collection[str] | None) -> str:
     """The queue node that brings rows which are not here, or takes some that are; "" when there is
     none. Merges and mutations bring no rows.
     """
@@ -253,18 +264,21 @@ def _why_behind(view: QueueView, partition: str) -> str:
         if isinstance(entry, MergeParts | MutatePart):
             continue
         dropped = drop_range_of(entry)
-        if (
-            dropped is not None
-            and dropped.partition == partition
-            and any(dropped.contains(part) for part in view.names(partition))
-        ):
+        takes = dropped is not None and any(
+            dropped.contains(part) for part in view.names(dropped.partition)
+        )
+        if takes and dropped is not None and _is_among(dropped, partitions):
             return node
         if any(
-            part.partition == partition and view.current.containing(part) is None
+            _is_among(part, partitions) and view.current.containing(part) is None
             for part in parts_brought(entry)
         ):
             return node
     return ""
+
+
+def _is_among(part: PartName, partitions: Collection[str] | None) -> bool:
+    return partitions is None or part.partition in partitions
 
 
 # --- do they go together ----------------------------------------------------------------------

@@ -49,7 +49,7 @@ from rmt_pipeline.protocol.parts.name import LEVEL_MAX, MUTATION_MAX, PartName, 
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.insert.insert import ensure_partitions
-from rmt_pipeline.replica.mutations.mutations import release_numbers, take_locks
+from rmt_pipeline.replica.mutations.mutations import load_mutations, release_numbers, take_locks
 from rmt_pipeline.replica.partitions.drop import (
     Living,
     Logged,
@@ -65,15 +65,16 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Create, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.partition_transactions import (
     Arrival,
     Swap,
     submit_swaps,
 )
 from rmt_pipeline.zookeeper.paths import sequence_number
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import committing_blocks, queue_snapshot
 
+KEPT = "rows that stay"  # in place of a block id: see `ReplaceRange.keeps_ids`
 LOOK_BACK = 1000  # entries of a log, for one that was just written
 
 
@@ -107,13 +108,15 @@ class Incoming:
 @dataclass(frozen=True, slots=True)
 class Change:
     """What is to become of one partition. With `replaces` all that is there goes. `expected`: the
-    active parts that are there, as far as who decided knows; None: whatever is.
+    active parts that are there, as far as who decided knows; None: whatever is. With `rewrites`
+    rows of them are among what comes: then no mutation may be on its way to them.
     """
 
     partition: str
     incoming: tuple[Incoming, ...] = ()
     replaces: bool = True
     expected: frozenset[PartName] | None = None
+    rewrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +132,26 @@ Numbers = Mapping[str, tuple[int, int]]
 """By partition, the first and the last of the numbers that its new rows have; of one that gets no
 row the number that ends what was there, twice.
 """
-Record = Callable[[Numbers], tuple[str, bytes]]
-"""The id and the text of a record of an insert, to be written if there is none of this id."""
+Also = Callable[[Replica, Numbers], Sequence[Op]]
+"""More operations of the multi. One that creates what is there already is an IdIsTaken."""
+
+
+def _nothing(_replica: Replica, _numbers: Numbers) -> Sequence[Op]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """All of it is committed at once. `origin`: database and name of the table that parts are from,
-    as this replica knows it; others may have copies of them under the same names.
+    as this replica knows it; others may have copies of them under the same names. `keeps_ids`: rows
+    that go come again, so that their inserts stay known.
     """
 
     changes: tuple[Change, ...]
     origin: tuple[str, str] = ("", "")
     leaving: Leaving | None = None
-    record: Record | None = None
+    also: Also = _nothing
+    keeps_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,22 +348,20 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
     """None when the numbers are not good any more. `is_sent`: whether it may be in the log."""
     while True:
         looked = [_look(side) for side in sides]
-        swaps = [
-            _swaps(side, found, wanted.origin)
-            for side, found in zip(sides, looked, strict=True)
-        ]
+        swaps = [_swaps(side, found, wanted) for side, found in zip(sides, looked, strict=True)]
         gone = [
             _rows_of(side.replica, found) for side, found in zip(sides, looked, strict=True)
         ]
         if not swaps[0]:
             return _Done(looked, swaps, gone, ())
-        ops = _ops(sides, looked, swaps, wanted.record)
+        ops = _ops(sides, looked, swaps)
+        ops += wanted.also(sides[0].replica, _numbers(sides[0]))
         if _is_too_large(ops):
             if _forget_covered(sides, looked):
                 continue
             raise _too_many(sides, looked)
         for side in sides:
-            if side.ranges:
+            if side.ranges and not wanted.keeps_ids:
                 ops = list(with_forgetting(side.replica, ops, side.ranges))
         paths = _submit(sides[0], swaps[0], ops, is_sent)
         if paths is not None:
@@ -367,9 +374,8 @@ def _ops(
     sides: Sequence[_Side],
     looked: Sequence[_Looked],
     swaps: Sequence[Sequence[Swap]],
-    record: Record | None,
 ) -> list[Op]:
-    ops = [
+    return [
         op
         for side, found, some in zip(sides, looked, swaps, strict=True)
         for op in submit_swaps(
@@ -381,10 +387,6 @@ def _ops(
             is_lost_version=found.is_lost_version,
         )
     ]
-    if record is not None:
-        insert_id, text = record(_numbers(sides[0]))
-        ops.append(Create(sides[0].replica.table.insert(insert_id), text))
-    return ops
 
 
 def _submit(
@@ -457,6 +459,7 @@ def _look(side: _Side) -> _Looked:
         for part in side.ranges
     }
     _require(side, {part: (PartSet(parts[part]), coming[part]) for part in side.ranges})
+    _require_no_mutation(side)
     nodes = {part: tuple(node for node, _ in entries[part]) for part in side.ranges}
     return _Looked(nodes, parts, pulled.log_version, snapshot.is_lost_version)
 
@@ -477,6 +480,34 @@ def _require(side: _Side, found: Mapping[PartName, tuple[PartSet, Sequence[PartN
                 f"the parts of partition {one.change.partition} of {side.replica} changed while "
                 "they were read; nothing was changed"
             )
+
+
+def _require_no_mutation(side: _Side) -> None:
+    """Rows that are read and come again have greater numbers than mutations of before, which would
+    pass them by. Numbers in flight first: a mutation holds its own until it is written.
+    """
+    rewritten = [one for one in side.numbered if one.change.rewrites and one.delimiter]
+    if not rewritten:
+        return
+    replica = side.replica
+    partitions = [one.change.partition for one in rewritten]
+    in_flight = committing_blocks(replica.keeper, replica.table, partitions)
+    versions = load_mutations(replica).versions()
+    for one in rewritten:
+        partition, end = one.change.partition, sequence_number(one.delimiter)
+        if before := [number for number in in_flight[partition] if number < end]:
+            raise PartitionChanged(
+                f"{replica}: number {min(before)} of partition {partition} is in flight; nothing "
+                "was changed"
+            )
+        for part in one.change.expected or ():
+            if any(
+                part.data_version < version < end for version in versions.get(partition, ())
+            ):
+                raise PartitionChanged(
+                    f"{replica}: {part} has mutations before it that are not finished "
+                    "(system.mutations); nothing was changed"
+                )
 
 
 def _not_lost(replica: Replica) -> int:
@@ -517,10 +548,10 @@ def _leave_disk(side: _Side, looked: _Looked) -> None:
 # --- what is written --------------------------------------------------------------------------
 
 
-def _swaps(side: _Side, looked: _Looked, origin: tuple[str, str]) -> list[Swap]:
+def _swaps(side: _Side, looked: _Looked, wanted: Wanted) -> list[Swap]:
     return [
         Swap(
-            entry=encode(_entry(side, one, origin)),
+            entry=encode(_entry(side, one, wanted)),
             delimiter=one.delimiter,
             arrivals=tuple(
                 Arrival(part, coming.staged.manifest.header().encode(), lock, coming.block_id)
@@ -534,7 +565,7 @@ def _swaps(side: _Side, looked: _Looked, origin: tuple[str, str]) -> list[Swap]:
     ]
 
 
-def _entry(side: _Side, one: _Numbered, origin: tuple[str, str]) -> LogEntry:
+def _entry(side: _Side, one: _Numbered, wanted: Wanted) -> LogEntry:
     replica = side.replica
     create_time, entry_id = int(replica.clock.now_s()), replica.ids.new_id()
     if side.is_left:
@@ -545,11 +576,12 @@ def _entry(side: _Side, one: _Numbered, origin: tuple[str, str]) -> LogEntry:
             entry_id=entry_id,
             range=one.range,
         )
-    database, name = origin
+    database, name = wanted.origin
     version = replica.definition.metadata_version
     return ReplaceRange(
         create_time=create_time,
         source_replica=replica.name,
+        block_id=KEPT if wanted.keeps_ids else "",
         entry_id=entry_id,
         range=one.range or PartName(one.change.partition, 0, 0, 0),
         from_database=database,

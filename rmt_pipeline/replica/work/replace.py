@@ -292,7 +292,7 @@ class _Work:
             if found.inside or any(map(dropped.contains, store.parts())):
                 store.drops.note(dropped)
             forget_dropped_quorums(replica, dropped)
-            if entry.source_replica == replica.name:
+            if entry.source_replica == replica.name and not entry.keeps_ids:
                 forget(replica, [dropped])
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]
         going = self._first_those_covered(found, headers)

@@ -13,20 +13,24 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.sql.define.constants import evaluate_constants
+from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.input_files import input_file, input_rows
 from rmt_pipeline.sql.formats.rows import Done, ResultColumn
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.values import ValuesBatch, read_values
+from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     FromFile,
     FromQuery,
     InlineRows,
+    InPlaceOf,
     Insert,
     SelectStatement,
     ValuesText,
 )
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.table import Table
 
 
 class WrongNumberOfColumns(UserError):
@@ -57,10 +61,33 @@ def insert(session: SessionContext, statement: Insert) -> Done:
                 data = input_file(file, names)
             case FromQuery() as query:
                 data = _query(session, query, statement, names, definition)
+        if statement.in_place_of is not None:
+            return _replaced(table, statement.in_place_of, data, names, settings)
         result = table.insert(data, columns=names, settings=settings)
     words = result.words()
     is_plain = result.outcome is Outcome.INSERTED
     return Done("" if is_plain else words, at_terminal=words)
+
+
+def _replaced(
+    table: Table,
+    in_place_of: InPlaceOf,
+    data: Any,
+    names: Sequence[str],
+    settings: QuerySettings,
+) -> Done:
+    """INSERT OVERWRITE. Raises what `Table.replace` raises."""
+    ids = [partition_id_of(one, table.definition) for one in in_place_of.partitions]
+    where = in_place_of.where
+    result = table.replace(
+        data,
+        partition=ids or None,
+        where="" if where is None else canonical(where),
+        columns=names,
+        settings=settings,
+    )
+    words = result.words()
+    return Done(words if result.is_duplicate else "", at_terminal=words)
 
 
 def _names(statement: Insert, definition: TableDefinition) -> list[str]:

@@ -2,11 +2,14 @@
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.expression import expression
+from rmt_pipeline.syntax.mutation import Partition, read_partition
 from rmt_pipeline.syntax.settings import Settings, settings
 from rmt_pipeline.syntax.statements.nodes import (
     FromFile,
     FromQuery,
     InlineRows,
+    InPlaceOf,
     Insert,
     InsertSource,
     TableName,
@@ -16,8 +19,8 @@ from rmt_pipeline.syntax.statements.split import rows_start
 from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_query
 
 
-def insert(cursor: Cursor) -> Insert:
-    """After INSERT INTO."""
+def insert(cursor: Cursor, *, overwrites: bool = False) -> Insert:
+    """After INSERT INTO, or INSERT OVERWRITE."""
     cursor.take_words("TABLE")
     if cursor.at_words("FUNCTION"):
         raise NotImplementedStatement("INSERT INTO FUNCTION is not implemented")
@@ -25,9 +28,22 @@ def insert(cursor: Cursor) -> Insert:
     columns: tuple[str, ...] | None = None
     if cursor.at("(") and cursor.ahead(1).upper not in ("SELECT", "WITH"):
         columns = _columns(cursor)
+    in_place_of = _in_place_of(cursor) if overwrites else None
     given = settings(cursor) if cursor.take_words("SETTINGS") else ()
     source, more = _source(cursor, table)
-    return Insert(table, columns, source, given + more)
+    return Insert(table, columns, source, given + more, in_place_of)
+
+
+def _in_place_of(cursor: Cursor) -> InPlaceOf:
+    """Ours: `PARTITION p, PARTITION q`, or `WHERE condition`; before SETTINGS and the rows."""
+    if cursor.take_words("WHERE"):
+        return InPlaceOf(where=expression(cursor))
+    partitions: list[Partition] = []
+    while cursor.take_words("PARTITION"):
+        partitions.append(read_partition(cursor))
+        if not cursor.take(","):
+            break
+    return InPlaceOf(tuple(partitions))
 
 
 def _columns(cursor: Cursor) -> tuple[str, ...] | None:

@@ -273,6 +273,16 @@ InsertSource = ValuesText | InlineRows | FromFile | FromQuery
 
 
 @dataclass(frozen=True, slots=True)
+class InPlaceOf:
+    """What INSERT OVERWRITE replaces: partitions, or rows for which a condition holds; with
+    neither, the partitions that the rows are in.
+    """
+
+    partitions: tuple[Partition, ...] = ()
+    where: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """`columns` is None when every column (that can be inserted) is meant."""
 
@@ -280,6 +290,7 @@ class Insert:
     columns: tuple[str, ...] | None
     source: InsertSource
     settings: Settings = ()
+    in_place_of: InPlaceOf | None = None
 
 
 @dataclass(frozen=True, slots=True)

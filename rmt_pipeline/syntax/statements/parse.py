@@ -266,8 +266,9 @@ def _use(cursor: Cursor) -> Use:
 
 
 def _insert(cursor: Cursor) -> Statement:
+    overwrites = cursor.take_words("OVERWRITE")
     cursor.take_words("INTO")
-    return insert(cursor)
+    return insert(cursor, overwrites=overwrites)
 
 
 def _set(cursor: Cursor) -> Statement:

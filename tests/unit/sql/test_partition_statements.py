@@ -113,6 +113,31 @@ def test_a_partition_goes_from_one_table_to_another(session):
             session.execute("ALTER TABLE t MOVE PARTITION 1 TO DISK 'd'")
 
 
+def test_rows_are_inserted_in_the_place_of_others(session):
+    table(session, "p UInt8, n UInt8", "p", "(1, 1), (1, 2), (2, 3)")
+    session.execute("INSERT OVERWRITE INTO t PARTITION 1 VALUES (1, 7)")
+    assert rows(session, "SELECT n FROM t ORDER BY n") == [(3,), (7,)]
+    again = session.execute("INSERT OVERWRITE t PARTITION ID '1' SELECT 1, 7")
+    assert again.note == "duplicate: these rows are there already; nothing was changed"
+    session.execute("INSERT OVERWRITE t (n, p) WHERE n > 5 AND p = 1 SELECT 8, 1")
+    assert rows(session, "SELECT n FROM t ORDER BY n") == [(3,), (8,)]
+    session.execute("INSERT OVERWRITE t FORMAT CSV 2,4\n2,5")
+    assert rows(session, "SELECT n FROM t ORDER BY n") == [(4,), (5,), (8,)]
+    session.execute("INSERT OVERWRITE t PARTITION 1, PARTITION 2 VALUES (1, 9), (2, 9)")
+    assert rows(session, "SELECT p, n FROM t ORDER BY p") == [(1, 9), (2, 9)]
+    token = "SETTINGS insert_deduplication_token = 'x'"
+    session.execute(f"INSERT OVERWRITE t PARTITION 2 {token} VALUES (2, 6)")
+    done = session.execute(f"INSERT OVERWRITE t PARTITION 2 {token} VALUES (2, 7)")
+    assert done.note.startswith("duplicate")
+    with pytest.raises(RmtError, match="is not among those that are replaced: 2"):
+        session.execute("INSERT OVERWRITE t PARTITION 2 VALUES (1, 6)")
+    with pytest.raises(RmtError, match="does not hold for 1 of the rows"):
+        session.execute("INSERT OVERWRITE t WHERE n < 3 VALUES (1, 6)")
+    with pytest.raises(RmtError, match="allow_replace_partition_from_empty_source"):
+        session.execute("INSERT OVERWRITE t PARTITION 2 SELECT 1, 1 WHERE 0")
+    assert rows(session, "SELECT p, n FROM t ORDER BY p") == [(1, 9), (2, 6)]
+
+
 def test_what_is_detached_is_removed_only_when_that_is_allowed(session):
     definition = table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
     with working(session.context.server, definition):

@@ -1,0 +1,493 @@
+"""Backfill by replacement: rows take the place of those of whole partitions, or of those for which
+a condition holds (`Table.replace`, INSERT OVERWRITE).
+
+    rows staged as for an insert ──► [parts that the condition touches, read and written without
+    its rows; others linked] ──► `swap`: all partitions in one multi, or none ──► waited for
+
+1. Whole partitions: whatever is there goes. What is inserted meanwhile comes before, and goes, or
+   after, and stays; or it is under way just then, and is cancelled as a whole.
+2. A condition: what is there was read some time ago. So it is committed only if the partitions have
+   the very parts that were read, with every mutation of before applied and none under way; else
+   they are read again. Rows that stay are the rows that were there, under new numbers: ids and
+   records of their inserts stay too.
+3. The same again changes nothing. Without a token it is the same when the rows that would come are,
+   as a whole, those that would go. With a token it is the same until what it brought is replaced or
+   dropped: its record is written in that multi, and goes in the one that does so.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from rmt_pipeline.compute.inputs.conform import conform
+from rmt_pipeline.compute.insert import blocks
+from rmt_pipeline.compute.merge.job import SourcePart
+from rmt_pipeline.compute.merge.plan import unit_source
+from rmt_pipeline.compute.mutate.commands import CompiledCommands
+from rmt_pipeline.compute.mutate.pruning import manifest_bounds
+from rmt_pipeline.compute.read.parts import converted_rows
+from rmt_pipeline.compute.units import Shape
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.alter.history import stored_columns
+from rmt_pipeline.protocol.errors import BadValue, Conflict, MissingPart, UserError
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, replacement_id
+from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.insert.record import read_record
+from rmt_pipeline.replica.insert.throttle import throttle_insert
+from rmt_pipeline.replica.partitions.drop import Living, others_first
+from rmt_pipeline.replica.partitions.from_table import (
+    EmptySource,
+    is_behind,
+    wait_for_swapped,
+    wait_until_here,
+)
+from rmt_pipeline.replica.partitions.swap import (
+    Change,
+    IdIsTaken,
+    Incoming,
+    Numbers,
+    PartitionChanged,
+    Swapped,
+    Wanted,
+    swap,
+)
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.clone import clone_from
+from rmt_pipeline.store.hashes.rows import hash_table
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.mutation import DeleteRows, commands_text
+from rmt_pipeline.system import Waker
+from rmt_pipeline.translate.mutation_rules import check_commands
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from rmt_pipeline.zookeeper.snapshot import active_parts
+
+PAUSE_S = 0.1  # before partitions that changed are read again
+
+
+class RowsOutside(BadValue):
+    """Rows that do not belong to what is replaced. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """What is asked for. `partitions`: ids, which get exactly these rows; None, and no `where`:
+    those that the rows are in. `where`: a condition; the rows for which it holds go, and it must
+    hold for those that come. `token` names it.
+    """
+
+    data: Any
+    columns: Sequence[str] | None = None
+    partitions: tuple[str, ...] | None = None
+    where: str = ""
+    token: str = ""
+    run_id: str = ""
+
+    @property
+    def target(self) -> str:
+        if self.where:
+            return f"where {self.where}"
+        return f"partitions {sorted(set(self.partitions or ()))}" if self.partitions else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceResult:
+    """What a replacement did. `parts` are the new ones, those with rows that stayed among them.
+    `is_duplicate`: it had been done before, or would have changed nothing; nothing was changed.
+    """
+
+    parts: tuple[PartName, ...] = ()
+    rows_replaced: int = 0
+    rows_added: int = 0
+    partitions: tuple[str, ...] = ()
+    is_duplicate: bool = False
+
+    def words(self) -> str:
+        if self.is_duplicate:
+            return "duplicate: these rows are there already; nothing was changed"
+        if not self.partitions:
+            return "nothing to replace"
+        many = len(self.partitions)
+        return (
+            f"replaced {self.rows_replaced} rows by {self.rows_added} in "
+            f"{many} partition{'s' * (many != 1)}"
+        )
+
+
+def overwrite(
+    living: Living, asked: Overwrite, query: QuerySettings, new_waker: Callable[[], Waker]
+) -> ReplaceResult:
+    """Done once, in all its partitions or in none. Waits as `alter_sync` says; here it has happened
+    when this returns.
+
+    Raises, before anything was changed: BadValue and other UserErrors for rows that do not fit;
+    RowsOutside; EmptySource for no rows at all, unless
+    `allow_replace_partition_from_empty_source`; PartsDoNotFit, TableIsReadOnly; Unavailable when
+    partitions kept changing, or the replica lagged behind, for `receive_timeout`. OutcomeUnknown:
+    say it again. Unfinished: it has happened, and others are late.
+    """
+    replica = living()
+    work = _Overwriting(living, asked, query, replica.definition)
+    if work.is_known(replica):
+        return ReplaceResult(is_duplicate=True)
+    throttle_insert(replica, query)
+    try:
+        work.stage_rows(replica)
+        result, swapped = work.until_done()
+    finally:
+        work.discard()
+    if swapped is not None:
+        wait_for_swapped(swapped, query, new_waker)
+    return result
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Rows by their number and the sum of their hashes: equal sums, equal rows in any order."""
+
+    rows: int = 0
+    row_hash: int = 0
+
+    def add(self, rows: int, row_hash: int) -> None:
+        self.rows += rows
+        self.row_hash = (self.row_hash + row_hash) % 2**128
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be committed. `gone`: the rows that a condition takes, by partition."""
+
+    changes: tuple[Change, ...] = ()
+    made: list[StagedPart] = field(default_factory=list)
+    gone: dict[str, _Sum] = field(default_factory=dict)
+    is_same: bool = False
+
+
+@dataclass(slots=True)
+class _Overwriting:
+    living: Living
+    asked: Overwrite
+    query: QuerySettings
+    definition: TableDefinition
+    rows: dict[str, list[StagedPart]] = field(default_factory=dict)
+    """What comes, by partition."""
+    plan: _Plan = field(default_factory=_Plan)
+    condition: CompiledCommands | None = None
+    insert_id: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises a UserError for a condition that can't be, and for both kinds of targets."""
+        asked = self.asked
+        if asked.where and asked.partitions is not None:
+            raise UserError(
+                "either partitions are replaced, or what a condition says: not both"
+            )
+        if asked.where:
+            command = DeleteRows(parse_expression(asked.where))
+            check_commands([command], self.definition)
+            columns = stored_columns(self.definition)
+            self.condition = CompiledCommands([commands_text((command,))], columns, "")
+        token = asked.token or self.query.insert_deduplication_token
+        if token and self.query.insert_deduplicate:
+            self.insert_id = replacement_id(token, asked.target)
+
+    def is_known(self, replica: Replica) -> bool:
+        """Whether it was done under this token, and what it brought was not replaced since."""
+        return bool(self.insert_id) and read_record(replica, self.insert_id) is not None
+
+    def discard(self) -> None:
+        """What was staged and is not in the table; of the rest nothing has its staged name."""
+        store = self.living().store
+        for part in [*self.plan.made, *(one for parts in self.rows.values() for one in parts)]:
+            store.discard(part)
+
+    # --- the rows that come
+
+    def stage_rows(self, replica: Replica) -> None:
+        """Raises RowsOutside, EmptySource."""
+        tables = conform(
+            self.asked.data,
+            self.definition.columns,
+            settings=self.query,
+            columns_given=self.asked.columns,
+            key_columns=blocks.key_columns_of(self.definition),
+        )
+        for block in blocks.blocks_of(tables, self.definition, self.query):
+            self._require_inside(block)
+            self._stage(replica, block, self.rows.setdefault(block.partition_id, []))
+        names_something = bool(self.asked.partitions or self.asked.where)
+        allowed = self.query.allow_replace_partition_from_empty_source
+        if not self.rows and names_something and not allowed:
+            raise EmptySource(
+                f"there are no rows to put in the place of those of {self.asked.target} of "
+                f"{replica}: they would be dropped. If that is meant: SETTINGS "
+                "allow_replace_partition_from_empty_source = 1"
+            )
+
+    def _stage(
+        self, replica: Replica, block: blocks.Block, found: list[StagedPart]
+    ) -> StagedPart | None:
+        """None when the engine leaves no row of it."""
+        staged = blocks.stage(
+            block,
+            replica.store,
+            insert_id=self.insert_id,
+            run_id=self.asked.run_id,
+            created_s=int(replica.clock.now_s()),
+        )
+        if not staged.manifest.rows:
+            replica.store.discard(staged)
+            return None
+        found.append(staged)
+        return staged
+
+    def _require_inside(self, block: blocks.Block) -> None:
+        wanted = self.asked.partitions
+        if wanted is not None and block.partition_id not in wanted:
+            raise RowsOutside(
+                f"{block.given.rows} of the rows are of partition {block.partition_id}, which is "
+                f"not among those that are replaced: {', '.join(wanted)}. Nothing was changed"
+            )
+        if self.condition is not None:
+            outside = block.table.num_rows - int(self.condition.meant(block.table).sum())
+            if outside:
+                raise RowsOutside(
+                    f"the condition {self.asked.where} does not hold for {outside} of the rows "
+                    f"that are to come in partition {block.partition_id}: they would be there "
+                    "twice after a second run. Nothing was changed"
+                )
+
+    # --- until it is done
+
+    def until_done(self) -> tuple[ReplaceResult, Swapped | None]:
+        clock = self.living().clock
+        deadline_s = clock.monotonic_s() + self.query.receive_timeout
+        for _ in range(limits.DROP_ROUNDS_MAX):
+            try:
+                self.plan = self._planned()
+                if self.plan.is_same:
+                    return ReplaceResult(is_duplicate=True), None
+                if not self.plan.changes:
+                    return ReplaceResult(), None
+                swapped = swap(self.living, self._wanted())
+            except IdIsTaken:
+                if self.is_known(self.living()):
+                    return ReplaceResult(is_duplicate=True), None
+            except (PartitionChanged, MissingPart):
+                if clock.monotonic_s() >= deadline_s:
+                    raise
+            else:
+                return self._result(swapped), swapped
+            for part in self.plan.made:
+                self.living().store.discard(part)
+            self.plan = _Plan()
+            clock.sleep_s(PAUSE_S)
+        raise others_first(self.living())
+
+    def _result(self, swapped: Swapped) -> ReplaceResult:
+        rows_replaced = swapped.rows_gone
+        if self.condition is not None:
+            rows_replaced = sum(one.rows for one in self.plan.gone.values())
+        return ReplaceResult(
+            parts=swapped.parts,
+            rows_replaced=rows_replaced,
+            rows_added=sum(self._coming(partition).rows for partition in self.rows),
+            partitions=tuple(change.partition for change in self.plan.changes),
+        )
+
+    def _coming(self, partition: str) -> _Sum:
+        return _sum_of(one.manifest for one in self.rows.get(partition, ()))
+
+    def _planned(self) -> _Plan:
+        replica = self.living()
+        return (
+            self._of_partitions(replica) if self.condition is None else self._of_rows(replica)
+        )
+
+    def _wanted(self) -> Wanted:
+        return Wanted(
+            self.plan.changes,
+            also=self._record,
+            keeps_ids=self.condition is not None,
+        )
+
+    # --- whole partitions
+
+    def _of_partitions(self, replica: Replica) -> _Plan:
+        wanted = self.asked.partitions
+        partitions = sorted(set(self.rows if wanted is None else wanted))
+        if partitions and self._are_there(replica, partitions):
+            return _Plan(is_same=True)
+        return _Plan(
+            tuple(
+                Change(partition, tuple(map(Incoming, self.rows.get(partition, ()))))
+                for partition in partitions
+            )
+        )
+
+    def _are_there(self, replica: Replica, partitions: Sequence[str]) -> bool:
+        """Whether the partitions have just these rows, and nothing is on its way that changes it.
+        The parts first: what is queued for them afterwards, if anything, is seen.
+        """
+        active = PartSet(active_parts(replica.keeper, replica.paths))
+        try:
+            same = all(
+                _sum_of(map(replica.store.manifest, active.in_partition(partition)))
+                == self._coming(partition)
+                for partition in partitions
+            )
+        except MissingPart:
+            return False  # it is gone since, so something changed
+        return same and not is_behind(replica, partitions)
+
+    # --- a condition
+
+    def _of_rows(self, replica: Replica) -> _Plan:
+        """Every part that has a row for which the condition holds is written anew; all others of
+        the partitions that change are linked.
+        """
+        if replica.definition.metadata_version != self.definition.metadata_version:
+            raise Conflict(
+                f"{replica} was altered while rows of it were read; nothing was changed, try again"
+            )
+        plan = _Plan()
+        self.plan = plan
+        parts = wait_until_here(self.living, None, self.query)
+        by_partition: dict[str, list[PartName]] = {one: [] for one in self.rows}
+        for part in parts:
+            by_partition.setdefault(part.partition, []).append(part)
+        changes: list[Change] = []
+        with ExitStack() as held:
+            held.enter_context(replica.store.pin(parts))
+            touched = {
+                part
+                for found in by_partition.values()
+                for part in found
+                if self._take(replica, part, plan)
+            }
+            changed = {part.partition for part in touched} | self.rows.keys()
+            if changed and all(
+                plan.gone.get(one, _Sum()) == self._coming(one) for one in changed
+            ):
+                plan.is_same = True
+                return plan
+            for partition in sorted(changed):
+                found = by_partition[partition]
+                incoming = [Incoming(one) for one in self.rows.get(partition, ())]
+                for part in found:
+                    incoming += self._kept(replica, part, plan, rewrite=part in touched)
+                changes.append(
+                    Change(
+                        partition,
+                        tuple(incoming),
+                        expected=frozenset(found),
+                        rewrites=True,
+                    )
+                )
+        plan.changes = tuple(changes)
+        return plan
+
+    def _take(self, replica: Replica, part: PartName, plan: _Plan) -> bool:
+        """Whether the condition holds for any of its rows, which are added to those that go."""
+        assert self.condition is not None
+        manifest = replica.store.verify_changed(part)
+        if manifest.metadata_version > self.definition.metadata_version:
+            raise PartitionChanged(
+                f"{part} of {replica} has columns of an ALTER that this replica has yet to take "
+                "up; nothing was changed"
+            )
+        source = unit_source(
+            SourcePart(str(part), replica.store.directory(part), manifest), self.definition
+        )
+        shape = Shape(stored_columns(self.definition), ())
+        if self.condition.is_for_none(manifest_bounds(source, shape, manifest.key_bounds)):
+            return False
+        any_was = False
+        for table in self._tables(replica, part):
+            for gone in self.condition.apply(table).deleted:
+                found = hash_table(gone)
+                plan.gone.setdefault(part.partition, _Sum()).add(found.rows, found.row_hash)
+                any_was = any_was or bool(found.rows)
+        return any_was
+
+    def _tables(self, replica: Replica, part: PartName) -> Iterator[pa.Table]:
+        source = SourcePart(
+            str(part), replica.store.directory(part), replica.store.manifest(part)
+        )
+        columns = stored_columns(self.definition)
+        return converted_rows(unit_source(source, self.definition), columns)
+
+    def _kept(
+        self, replica: Replica, part: PartName, plan: _Plan, *, rewrite: bool
+    ) -> list[Incoming]:
+        """What stays of a part: the part itself, or the rows for which the condition does not
+        hold.
+        """
+        assert self.condition is not None
+        condition = self.condition
+        if not rewrite:
+            manifest = replica.store.manifest(part)
+            told = replace(manifest, sources=(str(part),), created_s=int(replica.clock.now_s()))
+            plan.made.append(clone_from(replica.store, replica.store, part, told))
+            return [Incoming(plan.made[-1])]
+        schema = blocks.block_shape(self.definition).schema
+        kept = (
+            condition.apply(table).rows.cast(schema) for table in self._tables(replica, part)
+        )
+        found: list[Incoming] = []
+        whole = replace(self.query, max_partitions_per_insert_block=0)
+        for block in blocks.blocks_of(kept, self.definition, whole):
+            staged = self._stage(replica, block, plan.made)
+            if staged is not None:
+                found.append(Incoming(staged))
+        return found
+
+    # --- what is known of it
+
+    def _record(self, replica: Replica, numbers: Numbers) -> list[Op]:
+        """The record of this one; those of others whose partitions it changes go."""
+        keeper, table = replica.keeper, replica.table
+        ops: list[Op] = []
+        if self.condition is not None:  # else it goes with the rows
+            ids = [one for one in keeper.children(table.inserts) if one.startswith(REPLACEMENT)]
+            reads = keeper.get_many([table.insert(one) for one in ids])
+            for insert_id, read in zip(ids, reads, strict=True):
+                if read is not None and not numbers.keys().isdisjoint(
+                    InsertRecord.decode(read[0]).partition_ids()
+                ):
+                    ops.append(Delete(table.insert(insert_id), read[1].version))
+        if not self.insert_id:
+            return ops
+        sums = {partition: self._coming(partition) for partition in numbers}
+        total = _Sum()
+        for one in sums.values():
+            total.add(one.rows, one.row_hash)
+        record = InsertRecord(
+            created_s=int(replica.clock.now_s()),
+            replica=replica.name,
+            run_id=self.asked.run_id,
+            partitions=tuple(
+                PartitionRows(partition, one.rows, f"{one.row_hash:032x}", *numbers[partition])
+                for partition, one in sorted(sums.items())
+            ),
+            blocks=sum(map(len, self.rows.values())),
+            rows=total.rows,
+            row_hash=f"{total.row_hash:032x}",
+            rows_in=total.rows,
+        )
+        return [*ops, Create(table.insert(self.insert_id), record.encode())]
+
+
+def _sum_of(manifests: Iterable[Manifest]) -> _Sum:
+    found = _Sum()
+    for one in manifests:
+        found.add(one.rows, one.row_hash)
+    return found

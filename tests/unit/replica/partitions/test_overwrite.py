@@ -1,0 +1,322 @@
+"""Backfill by replacement on two replicas, step by step (P40)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unavailable, UserError
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.mutations.mutations import release_numbers, take_locks
+from rmt_pipeline.replica.partitions.from_table import EmptySource
+from rmt_pipeline.replica.partitions.overwrite import RowsOutside
+from rmt_pipeline.replica.partitions.swap import PartitionChanged
+from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_replicas import Replicas, definition_of
+from tests.support.lost_answers import allocates, before, faulty
+
+NOW = QuerySettings(alter_sync=0, receive_timeout=0)
+PATIENT = QuerySettings(alter_sync=0, receive_timeout=10)
+EMPTY = replace(NOW, allow_replace_partition_from_empty_source=True)
+
+
+def partitioned(replica):
+    plain = definition_of(
+        replica, (Column("p", "UInt8"), Column("n", "UInt64"), Column("v", "UInt8"))
+    )
+    return replace(plain, partition_by=("p",))
+
+
+@pytest.fixture
+def replicas(tmp_path) -> Iterator[Replicas]:
+    with Replicas(tmp_path, define=partitioned) as opened:
+        for pair in ((1, 1), (1, 2), (2, 3), (3, 4)):
+            insert(opened, pair)
+        work(opened)
+        yield opened
+
+
+def dicts(pairs):
+    return [{"p": p, "n": n} for p, n in pairs]
+
+
+def insert(replicas, *pairs, at="r1", **options):
+    return replicas.table(at).insert(dicts(pairs), **options)
+
+
+def put(replicas, *pairs, at="r1", settings=NOW, **options):
+    return replicas.table(at).replace(dicts(pairs), settings=settings, **options)
+
+
+def work(replicas, *names):
+    done = []
+    for name in names or ("r1", "r2"):
+        for pool in ("fetch", "merge"):
+            while (step := replicas.step(name, pool)).did_something:
+                assert all(not one.error for one in step.done), step.done
+                done += step.done
+    return done
+
+
+def rows(replicas, name="r1"):
+    found = replicas.table(name).dataset().to_table().to_pylist()
+    return sorted((row["p"], row["n"]) for row in found)
+
+
+def on_both(replicas):
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2")
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    for partition in keeper.children(table.block_numbers):
+        assert keeper.children(table.partition(partition)) == []
+    for store in replicas.stores.values():
+        assert store.staged() == []
+    return rows(replicas)
+
+
+def swaps(op):
+    return isinstance(op, Create) and b"REPLACE_RANGE" in op.data
+
+
+def test_a_partition_gets_exactly_these_rows(replicas):
+    result = put(replicas, (1, 7), (1, 8), partition="1")
+    assert (result.rows_replaced, result.rows_added, result.is_duplicate) == (2, 2, False)
+    assert rows(replicas, "r1") == [(1, 7), (1, 8), (2, 3), (3, 4)]
+    assert rows(replicas, "r2") == [(1, 1), (1, 2), (2, 3), (3, 4)]
+    assert on_both(replicas) == [(1, 7), (1, 8), (2, 3), (3, 4)]
+    assert result.words() == "replaced 2 rows by 2 in 1 partition"
+
+
+def test_several_partitions_are_replaced_in_one_commit(replicas):
+    """All or nothing; one of them gets no row, and one was never there."""
+    commits = []
+    multi = replicas["r1"].keeper.multi
+
+    def counting(ops):
+        commits.append(sum(map(swaps, ops)))
+        return multi(ops)
+
+    replicas["r1"].keeper.multi = counting
+    result = put(replicas, (1, 7), (9, 9), partition=["1", "3", "9"])
+    assert [count for count in commits if count] == [3]
+    assert (result.rows_replaced, result.rows_added) == (3, 2)
+    assert on_both(replicas) == [(1, 7), (2, 3), (9, 9)]
+
+
+def test_without_a_target_the_partitions_of_the_rows_are_replaced(replicas):
+    put(replicas, (2, 8), (3, 9))
+    assert on_both(replicas) == [(1, 1), (1, 2), (2, 8), (3, 9)]
+    assert put(replicas).words() == "nothing to replace"
+
+
+def test_what_a_condition_holds_for_is_replaced_across_partitions(replicas):
+    insert(replicas, (1, 10), (2, 11))
+    work(replicas)
+    result = put(replicas, (1, 2), (3, 3), (5, 1), where="n < 5")
+    assert (result.rows_replaced, result.rows_added) == (4, 3)
+    assert rows(replicas) == [(1, 2), (1, 10), (2, 11), (3, 3), (5, 1)]
+    assert on_both(replicas) == [(1, 2), (1, 10), (2, 11), (3, 3), (5, 1)]
+
+
+def test_parts_without_such_a_row_are_linked(replicas):
+    before = {
+        replicas.stores["r1"].manifest(part).files[0].hash
+        for part in replicas.stores["r1"].parts()
+        if part.partition == "1"
+    }
+    put(replicas, (1, 9), where="n in (2, 9)")
+    after = {
+        replicas.stores["r1"].manifest(part).files[0].hash
+        for part in replicas.stores["r1"].parts()
+        if part.partition == "1"
+    }
+    assert len(before & after) == 1
+    assert on_both(replicas) == [(1, 1), (1, 9), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("target", [{"partition": "1"}, {"where": "p = 1"}, {}])
+@pytest.mark.parametrize("token", ["", "a token"])
+def test_the_same_again_changes_nothing(replicas, target, token):
+    new = ((1, 7), (1, 8))
+    assert not put(replicas, *new, token=token, **target).is_duplicate
+    work(replicas)
+    log = replicas["r1"].keeper.children(replicas["r1"].table.log)
+    optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
+    work(replicas)
+    for at in ("r1", "r2"):
+        assert put(replicas, *new[::-1], at=at, token=token, **target).is_duplicate
+    assert len(replicas["r1"].keeper.children(replicas["r1"].table.log)) <= len(log) + 1
+    assert on_both(replicas) == [(1, 7), (1, 8), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("target", [{"partition": "1"}, {"where": "p = 1"}])
+def test_a_token_stands_until_what_it_brought_is_replaced(replicas, target):
+    """A, then B, then A again: that is meant."""
+    put(replicas, (1, 7), token="a", **target)
+    insert(replicas, (1, 50))
+    assert put(replicas, (1, 7), token="a", **target).is_duplicate
+    work(replicas)
+    put(replicas, (1, 8), token="b", **target)
+    assert not put(replicas, (1, 7), token="a", **target).is_duplicate
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+    replicas.table("r2").drop_partitions(["1"], settings=NOW)
+    work(replicas)
+    assert not put(replicas, (1, 7), token="a", **target).is_duplicate
+
+
+def test_a_token_of_another_target_is_another_one(replicas):
+    put(replicas, (1, 7), partition="1", token="backfill")
+    put(replicas, (2, 7), partition="2", token="backfill")
+    assert on_both(replicas) == [(1, 7), (2, 7), (3, 4)]
+
+
+def test_without_a_token_rows_beside_are_replaced_again(replicas):
+    put(replicas, (1, 7), partition="1")
+    insert(replicas, (1, 50), at="r2")
+    assert not put(replicas, (1, 7), partition="1").is_duplicate
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_rows_elsewhere_are_refused_and_nothing_is_changed(replicas):
+    with pytest.raises(RowsOutside, match=r"partition 2, which is not among .*: 1"):
+        put(replicas, (1, 7), (2, 7), partition="1")
+    with pytest.raises(RowsOutside, match="does not hold for 1 of the rows"):
+        put(replicas, (1, 7), (1, 8), where="n < 8")
+    with pytest.raises(EmptySource, match="allow_replace_partition_from_empty_source"):
+        put(replicas, partition="1")
+    with pytest.raises(UserError, match="not both"):
+        put(replicas, (1, 7), partition="1", where="n = 7")
+    with pytest.raises(UserError, match="q"):
+        put(replicas, (1, 7), where="q = 7")
+    assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_nothing_in_the_place_of_rows_has_to_be_allowed(replicas):
+    assert put(replicas, partition="1", settings=EMPTY).rows_replaced == 2
+    assert put(replicas, where="p = 2", settings=EMPTY).rows_replaced == 1
+    assert put(replicas, where="p = 2", settings=EMPTY).words() == "nothing to replace"
+    assert on_both(replicas) == [(3, 4)]
+
+
+@pytest.mark.parametrize("target", [{"partition": "1"}, {"where": "p = 1"}])
+def test_two_at_once_end_as_one_of_them(replicas, target):
+    def other():
+        put(replicas, (1, 8), (1, 9), at="r2", **target)
+        work(replicas)
+
+    with before(replicas["r1"].keeper, allocates, other):
+        put(replicas, (1, 7), settings=PATIENT, **target)
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_one_that_comes_first_is_seen_by_one_that_has_its_numbers(replicas):
+    with before(
+        replicas["r1"].keeper, swaps, lambda: put(replicas, (1, 8), partition="1", at="r2")
+    ):
+        put(replicas, (1, 7), partition="1")
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_a_condition_waits_for_numbers_in_flight_below_its_own(replicas):
+    """They may be a mutation's, which would pass by the rows that stay."""
+    locks = take_locks(replicas["r2"], ["1"], "a mutation")
+    with pytest.raises(PartitionChanged, match="number 2 of partition 1 is in flight"):
+        put(replicas, (1, 7), where="n = 7")
+    release_numbers(replicas["r2"], locks)
+    put(replicas, (1, 7), where="n = 7")
+    assert on_both(replicas) == [(1, 1), (1, 2), (1, 7), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("target", [{"partition": "1"}, {"where": "p = 1"}])
+def test_one_without_an_answer_happens_once(replicas, target, landed):
+    with faulty(replicas["r1"].keeper, swaps, landed=landed):
+        assert not put(replicas, (1, 7), token="a", **target).is_duplicate
+    assert put(replicas, (1, 7), token="a", **target).is_duplicate
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_one_that_nobody_answered_is_said_again(replicas, monkeypatch):
+    monkeypatch.setattr("rmt_pipeline.replica.partitions.drop.SETTLE_PAUSES_S", ())
+    with faulty(replicas["r1"].keeper, swaps, landed=True), pytest.raises(OutcomeUnknown):
+        put(replicas, (1, 7), partition="1", token="a")
+    monkeypatch.undo()
+    assert put(replicas, (1, 7), partition="1", token="a").is_duplicate
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_what_is_inserted_while_a_condition_is_read_is_read_too(replicas):
+    """Its rows are in the partition before the replacement: none of them is lost."""
+
+    def late():
+        insert(replicas, (1, 2), (1, 20), at="r1")
+
+    with before(replicas["r1"].keeper, swaps, late):
+        result = put(replicas, (1, 7), where="n in (2, 7)", settings=PATIENT)
+    assert result.rows_replaced == 1
+    assert on_both(replicas) == [(1, 1), (1, 2), (1, 7), (1, 20), (2, 3), (3, 4)]
+
+
+def test_a_replica_that_lags_behind_waits_before_it_reads(replicas):
+    insert(replicas, (1, 20), at="r2")
+    with pytest.raises(Unavailable, match="has yet to carry out"):
+        put(replicas, (1, 7), where="p = 1")
+    work(replicas)
+    put(replicas, (1, 7), where="p = 1")
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_rows_that_stay_do_not_pass_by_a_mutation(replicas):
+    """They would have greater numbers than it, and never be changed."""
+    replicas.table("r2").mutate("UPDATE v = 5 WHERE n = 1")
+    with pytest.raises(PartitionChanged, match="mutations before it that are not finished"):
+        put(replicas, (1, 7), where="n in (2, 7)")
+    put(replicas, (3, 8), partition="3")
+    work(replicas)
+    assert assign_mutations(replicas["r1"])
+    work(replicas)
+    put(replicas, (1, 7), where="n in (2, 7)")
+    assert on_both(replicas) == [(1, 1), (1, 7), (2, 3), (3, 8)]
+    found = replicas.table("r2").dataset().to_table().to_pylist()
+    assert [row["v"] for row in found if row["n"] == 1] == [5]
+
+
+def test_rows_with_columns_that_this_replica_does_not_know_yet_are_not_rewritten(replicas):
+    """They would lose them."""
+    store = replicas.stores["r1"]
+    [part] = [one for one in store.parts() if one.partition == "3"]
+    newer = replace(store.manifest(part), metadata_version=1)
+    Path(store.directory(part), "part.json").write_bytes(newer.encode())
+    with pytest.raises(PartitionChanged, match="an ALTER that this replica has yet to take up"):
+        put(replicas, (1, 7), where="n in (4, 7)")
+    replicas["r1"].definition = replace(replicas["r1"].definition, metadata_version=1)
+    put(replicas, (1, 7), where="n in (4, 7)")
+    assert rows(replicas) == [(1, 1), (1, 2), (1, 7), (2, 3)]
+
+
+def test_a_table_that_is_altered_while_it_is_read_is_told(replicas):
+    def alter():
+        insert(replicas, (1, 8))
+        replicas["r1"].definition = replace(replicas["r1"].definition, metadata_version=1)
+
+    with (
+        before(replicas["r1"].keeper, allocates, alter),
+        pytest.raises(Conflict, match="was altered while rows of it were read"),
+    ):
+        put(replicas, (1, 7), where="n = 7", settings=PATIENT)
+
+
+def test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not(replicas):
+    """A retry of an insert must not double rows that are there."""
+    put(replicas, (1, 9), where="n in (2, 9)")
+    assert insert(replicas, (1, 1)).outcome is Outcome.DUPLICATE
+    work(replicas)
+    assert insert(replicas, (1, 1)).outcome is Outcome.DUPLICATE
+    put(replicas, (1, 7), partition="1")
+    assert insert(replicas, (1, 1)).outcome is Outcome.INSERTED
+    assert on_both(replicas) == [(1, 1), (1, 7), (2, 3), (3, 4)]
