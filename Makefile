@@ -9,9 +9,11 @@ SEEDS  ?= 1000
 SAMPLE ?= 0
 FIRST  ?= 1
 MINUTES ?= 10
-# Lanes within one process run on all cores at once; those that start servers, one test after another.
-INSIDE := tidy unit property contract crash simulation
-LANES  := $(INSIDE) zookeeper spark dagster golden
+# Lanes within one process take all cores, test by test. Those that start servers go file by file, two at once:
+# they wait more than they compute, and each has a ZooKeeper or a JVM of some 500 MB.
+INSIDE  := tidy unit property contract crash simulation
+SERVERS := dagster golden spark zookeeper
+LANES   := $(INSIDE) $(SERVERS)
 
 export DAGSTER_DISABLE_TELEMETRY := yes
 
@@ -49,7 +51,7 @@ dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 
 test: lint ## everything that must hold before a change lands
 	$(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%)
-	$(BIN)/python -m pytest $(filter-out $(INSIDE:%=tests/%),$(LANES:%=tests/%))
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(SERVERS:%=tests/%)
 
 $(LANES:%=test-%): test-%: $(READY)
 	$(BIN)/python -m pytest tests/$*

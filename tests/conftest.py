@@ -1,6 +1,7 @@
 """Fixtures that several lanes need. What one lane needs lives beside its tests."""
 
 import itertools
+import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -21,6 +22,10 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+# Tests ask little of the many JVMs that they start: the second compiler would take a third of all
+# processor time for what ends before it pays.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 _chroots = itertools.count()
 
@@ -126,20 +131,29 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         return (yield)
 
 
-LANES = ("tidy", "unit", "property", "contract", "crash", "simulation", "zookeeper", "spark")
+SHARED = ("site", "connect_server")
+"""Fixtures that start a great deal once for all tests: who needs one runs in one process."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What stays together under `--dist loadgroup`."""
+    assert isinstance(item, pytest.Function)
+    shared = (name for name in SHARED if name in item.fixturenames)
+    item.add_marker(pytest.mark.xdist_group(next(shared, str(item.path))))
+
+
+INSIDE = ("tidy", "unit", "property", "contract", "crash", "simulation")
+SERVERS = ("dagster", "golden", "spark", "zookeeper")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One lane after the other, the quickest first; within a lane the order is random.
+    """One lane after the other; within a lane the order is random.
 
-    Lanes that hold ZooKeeper sessions between tests come last (golden, dagster): kazoo's threads
-    draw random numbers, and hypothesis takes these for a test's own.
+    Lanes that hold ZooKeeper sessions between tests come last: kazoo's threads draw random numbers,
+    and hypothesis takes these for a test's own. Of these the longest begins, so that the others
+    fill what time it leaves when several processes run them.
     """
     tests = Path(__file__).parent
-
-    def lane(item: pytest.Item) -> int:
-        name = item.path.relative_to(tests).parts[0]
-        return LANES.index(name) if name in LANES else len(LANES)
-
-    items.sort(key=lane)
+    lanes = (*INSIDE, *SERVERS)
+    items.sort(key=lambda item: lanes.index(item.path.relative_to(tests).parts[0]))
