@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.system import SystemClock
@@ -36,6 +37,20 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embed
     directory: Path = tmp_path_factory.mktemp("zookeeper")
     with EmbeddedZooKeeper(directory, free_port(), force_sync=False) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def two_servers(
+    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Config]:
+    """`rmt serve --server r1 --work` and r2's, each with a Spark, which takes longer to start than the tests
+    take: one pair for the whole run. Whoever makes a table there drops it.
+    """
+    # Imported here: most tests need neither servers nor statements.
+    from tests.golden.cluster import running_servers  # noqa: PLC0415
+
+    with running_servers(tmp_path_factory.mktemp("two"), zookeeper_server.hosts) as file:
+        yield load_config(file)
 
 
 @pytest.fixture
@@ -131,7 +146,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
         return (yield)
 
 
-SHARED = ("site", "connect_server")
+SHARED = ("site", "connect_server", "two_servers")
 """Fixtures that start a great deal once for all tests: who needs one runs in one process."""
 
 

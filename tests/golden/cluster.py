@@ -97,8 +97,9 @@ class InProcess:
 class CommandLine:
     """`rmt sql`, as other programs call it."""
 
-    def __init__(self, config: Path) -> None:
-        self._config = config
+    def __init__(self, config: Config) -> None:
+        assert config.path is not None
+        self._config = config.path
 
     def execute(
         self, replica: str, statement: str, settings: Sequence[tuple[str, str]] = ()

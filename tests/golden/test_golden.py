@@ -1,12 +1,10 @@
 """What two of our servers do with the scenarios is what two ClickHouse servers did."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.config import load_config
-from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
+from rmt_pipeline.config import Config
 from tests.golden.cluster import (
     Client,
     CommandLine,
@@ -14,7 +12,6 @@ from tests.golden.cluster import (
     StatementFailed,
     look,
     perform,
-    running_servers,
 )
 from tests.golden.scenario import DIRECTORY, Run, differences, reference_of, steps_of
 
@@ -24,17 +21,8 @@ NAMES = sorted(path.stem for path in DIRECTORY.glob("*.sql"))
 
 
 @pytest.fixture(scope="module")
-def config(
-    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("servers")
-    with running_servers(directory, zookeeper_server.hosts) as file:
-        yield file
-
-
-@pytest.fixture(scope="module")
-def in_process(config: Path) -> Iterator[Client]:
-    client = InProcess(load_config(config))
+def in_process(two_servers: Config) -> Iterator[Client]:
+    client = InProcess(two_servers)
     yield client
     client.close()
 
@@ -63,5 +51,5 @@ def test_a_scenario_ends_as_it_did_in_the_original(name, in_process):
     play(name, in_process, in_process, f"/golden/{name}")
 
 
-def test_the_command_line_does_the_same(config, in_process):
-    play("19_bad_definitions", CommandLine(config), in_process, "/golden/cli")
+def test_the_command_line_does_the_same(two_servers, in_process):
+    play("19_bad_definitions", CommandLine(two_servers), in_process, "/golden/cli")

@@ -216,7 +216,7 @@ def optimize(table: Table) -> None:
 
 
 @pytest.fixture
-def site(
+def killed_servers(
     tmp_path, zookeeper_server, chroot
 ) -> Iterator[tuple[list[ServerContext], list[Server]]]:
     config = config_at(tmp_path, zookeeper_server.hosts)
@@ -280,12 +280,12 @@ def until_calm(tables: list[Table]) -> None:
             clock.sleep_s(0.1)
 
 
-def test_everything_at_once_ends_as_the_model_says(site):
+def test_everything_at_once_ends_as_the_model_says(killed_servers):
     """P29, P31, P33, P34."""
     seed = int(os.environ.get("RMT_SEED", random.SystemRandom().randint(0, 2**32)))
     print(f"RMT_SEED={seed}")
     rng = random.Random(seed)
-    contexts, servers = site
+    contexts, servers = killed_servers
     tables = [context.table("t") for context in contexts]
     history = History()
     errors: list[BaseException] = []

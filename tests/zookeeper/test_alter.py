@@ -5,24 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.table import Table
-from tests.golden.cluster import InProcess, StatementFailed, running_servers
+from tests.golden.cluster import InProcess, StatementFailed
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
 
 CREATE = """CREATE TABLE {name} (id Int64, v String, p String)
 ENGINE = ReplicatedMergeTree('{path}', '{{replica}}') ORDER BY id PARTITION BY p"""
-
-
-@pytest.fixture(scope="module")
-def config(zookeeper_server, tmp_path_factory):
-    """Of `rmt serve --server r1 --work` and r2's."""
-    directory = tmp_path_factory.mktemp("servers")
-    with running_servers(directory, zookeeper_server.hosts) as file:
-        yield load_config(file)
+BETWEEN_INSERTS_S = 0.05  # dozens come in each ALTER; what more would cost are merges
 
 
 class Pair:
@@ -48,14 +40,14 @@ class Pair:
 
 
 @pytest.fixture
-def pair(config, chroot) -> Iterator[Pair]:
-    client = InProcess(config)
+def pair(two_servers, chroot) -> Iterator[Pair]:
+    client = InProcess(two_servers)
     name = chroot.strip("/").replace("-", "_")
     for replica in ("r1", "r2"):
         client.execute(replica, CREATE.format(name=name, path=f"{chroot}/{name}"))
-    one, two = (ServerContext.open(config, replica) for replica in ("r1", "r2"))
+    one, two = (ServerContext.open(two_servers, replica) for replica in ("r1", "r2"))
     with one, two:
-        yield Pair(config, client, name, one.table(name), two.table(name))
+        yield Pair(two_servers, client, name, one.table(name), two.table(name))
     for replica in ("r1", "r2"):
         client.execute(replica, f"DROP TABLE {name} SYNC")
     client.close()
@@ -157,7 +149,7 @@ def test_alters_of_two_replicas_at_once_have_one_order_and_no_insert_is_refused(
     def insert() -> None:
         try:
             number = 0
-            while not finished.is_set():
+            while not finished.wait(BETWEEN_INSERTS_S):
                 number += 1
                 pair.one.insert([{"id": number, "v": "v", "p": "a"}])
             pair.one.insert([{"id": 0, "v": str(number), "p": "b"}])
@@ -221,15 +213,18 @@ def test_a_column_is_cleared_in_one_partition(pair):
 
 
 def test_a_replica_that_joins_later_takes_over_the_structure_and_what_came_before(
-    config, chroot
+    two_servers, chroot
 ):
     """P33, P34: with a part that no ALTER has rewritten."""
-    client = InProcess(config)
+    client = InProcess(two_servers)
     name = chroot.strip("/").replace("-", "_") + "_late"
     path = f"{chroot}/{name}"
     client.execute("r1", CREATE.format(name=name, path=path))
-    with ServerContext.open(config, "r1") as one, ServerContext.open(config, "r2") as two:
-        pair = Pair(config, client, name, one.table(name), one.table(name))
+    with (
+        ServerContext.open(two_servers, "r1") as one,
+        ServerContext.open(two_servers, "r2") as two,
+    ):
+        pair = Pair(two_servers, client, name, one.table(name), one.table(name))
         old = stale(pair)
         pair.sql("r1", "ALTER TABLE {t} RENAME COLUMN v TO w, ADD COLUMN x DEFAULT id * 2")
         old.insert([{"id": 1, "v": "old", "p": "a"}])

@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 
 from rmt_pipeline.cli import main as cli
-from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import (
     BadValue,
@@ -19,7 +18,7 @@ from rmt_pipeline.replica.mutations.mutations import UnknownMutation, create_mut
 from rmt_pipeline.replica.mutations.progress import mutation_progress
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.table import Table
-from tests.golden.cluster import InProcess, running_servers
+from tests.golden.cluster import InProcess
 from tests.support.serving import config_at, create, definition_of
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.spark]
@@ -29,28 +28,20 @@ ENGINE = ReplicatedMergeTree('{path}', '{{replica}}') ORDER BY id PARTITION BY p
 BOTH = {"mutations_sync": 2}
 
 
-@pytest.fixture(scope="module")
-def config(zookeeper_server, tmp_path_factory):
-    """Of `rmt serve --server r1 --work` and r2's."""
-    directory = tmp_path_factory.mktemp("servers")
-    with running_servers(directory, zookeeper_server.hosts) as file:
-        yield load_config(file)
-
-
 @pytest.fixture
-def client(config) -> Iterator[InProcess]:
-    opened = InProcess(config)
+def client(two_servers) -> Iterator[InProcess]:
+    opened = InProcess(two_servers)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def tables(config, client, chroot) -> Iterator[tuple[Table, Table]]:
+def tables(two_servers, client, chroot) -> Iterator[tuple[Table, Table]]:
     """A table of this test on r1, and on r2."""
     name = chroot.strip("/").replace("-", "_")
     for replica in ("r1", "r2"):
         client.execute(replica, CREATE.format(name=name, path=f"{chroot}/{name}"))
-    one, two = (ServerContext.open(config, replica) for replica in ("r1", "r2"))
+    one, two = (ServerContext.open(two_servers, replica) for replica in ("r1", "r2"))
     with one, two:
         yield one.table(name), two.table(name)
     for replica in ("r1", "r2"):
@@ -135,7 +126,7 @@ def test_what_cannot_be_computed_is_refused_and_nothing_is_written(tables):
     assert one.mutations() == []
 
 
-def test_a_mutation_that_fails_later_says_why_and_can_be_killed(config, client, tables):
+def test_a_mutation_that_fails_later_says_why_and_can_be_killed(two_servers, client, tables):
     one, two = tables
     one.insert([{"id": 1, "v": "1", "p": "a"}])
     one.insert([{"id": 2, "v": "no number", "p": "b"}])
@@ -167,7 +158,7 @@ def test_a_mutation_that_fails_later_says_why_and_can_be_killed(config, client, 
     assert (progress.parts_done, progress.parts_to_do) == (1, 1)
     assert (progress.rows_done, progress.rows_to_do) == (1, 1)
     assert progress.rows_per_s > 0
-    lines = rmt_mutations(config, name, "--server", "r1")
+    lines = rmt_mutations(two_servers, name, "--server", "r1")
     assert lines[0].startswith(f"default.{name} on r1: 1 unfinished, ")
     assert lines[1] == f"  {report.status.mutation_id} {change}"
     assert lines[2].startswith("    1 of 2 parts done, 1 to do (")
@@ -230,12 +221,12 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(client, tables):
     assert len(rows(one)) == 11
 
 
-def test_the_command_line_plans_a_mutation_and_does_nothing(config, tables):
+def test_the_command_line_plans_a_mutation_and_does_nothing(two_servers, tables):
     one, _ = tables
     name = one.definition.name
     one.insert([{"id": n, "v": "x", "p": "ab"[n % 2]} for n in range(10)])
     [a] = [part for part in one.parts() if part.manifest.partition == "a"]
-    [title, first, second] = rmt_mutations(config, "plan", name, "DELETE WHERE id = 4")
+    [title, first, second] = rmt_mutations(two_servers, "plan", name, "DELETE WHERE id = 4")
     size = a.manifest.bytes_on_disk
     assert title == (
         f"default.{name} on r1: 1 of 10 rows match; 1 of 2 parts would be rewritten, "
@@ -245,11 +236,11 @@ def test_the_command_line_plans_a_mutation_and_does_nothing(config, tables):
         f"  partition {a.name.partition}: 1 of 5 rows match; 1 of 1 parts, {size} bytes"
     )
     assert second.endswith(": 0 of 5 rows match; 0 of 1 parts, 0 bytes")
-    in_partition = rmt_mutations(config, "plan", name, "DELETE IN PARTITION 'b' WHERE 1")
+    in_partition = rmt_mutations(two_servers, "plan", name, "DELETE IN PARTITION 'b' WHERE 1")
     assert in_partition[0].startswith(f"default.{name} on r1: 5 of 5 rows match")
     assert one.mutations() == []
     for arguments in ((name,), ("list", name), (name, "--watch"), (f"default.{name}",)):
-        lines = rmt_mutations(config, *arguments)
+        lines = rmt_mutations(two_servers, *arguments)
         assert lines[0] == f"default.{name} on r1: 0 unfinished, 0 finished"
         assert lines[1] == f"default.{name} on r2: 0 unfinished, 0 finished"
 
@@ -262,13 +253,13 @@ def test_the_command_line_plans_a_mutation_and_does_nothing(config, tables):
         (("plan", "nowhere", "DELETE WHERE 1"), UnknownTable, "no table default.nowhere"),
     ],
 )
-def test_the_command_line_names_what_there_is_not(config, arguments, error, message):
+def test_the_command_line_names_what_there_is_not(two_servers, arguments, error, message):
     with pytest.raises(error, match=message):
-        rmt_mutations(config, *arguments)
+        rmt_mutations(two_servers, *arguments)
 
 
-def test_killing_nothing_says_so(config):
-    with ServerContext.open(config, "r1") as server, Session(server) as session:
+def test_killing_nothing_says_so(two_servers):
+    with ServerContext.open(two_servers, "r1") as server, Session(server) as session:
         done = session.execute("KILL MUTATION WHERE mutation_id = '77'")
     assert "no mutation was killed" in done.note
 

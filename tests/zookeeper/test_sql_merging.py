@@ -6,29 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.config import Config, load_config
-from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
+from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import IncorrectData, NotImplementedStatement
 from rmt_pipeline.sql.run.final_relation import ABANDONED_S
 from rmt_pipeline.sql.run.session import Session
-from tests.golden.cluster import REPLICAS, running_servers
+from tests.golden.cluster import REPLICAS
 from tests.support.waiting import until
 from tests.zookeeper.test_sql_session import ask
 
 pytestmark = pytest.mark.zookeeper
 
 
-@pytest.fixture(scope="module")
-def config(
-    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Config]:
-    with running_servers(tmp_path_factory.mktemp("merging"), zookeeper_server.hosts) as file:
-        yield load_config(file)
-
-
 @pytest.fixture
-def session(config: Config) -> Iterator[Session]:
-    with Session.open(config, "r1") as opened:
+def session(two_servers: Config) -> Iterator[Session]:
+    with Session.open(two_servers, "r1") as opened:
         yield opened
         for table in ask(opened, "SHOW TABLES"):
             opened.execute(f"DROP TABLE {table} SYNC")
@@ -136,8 +127,8 @@ TTL = "d + toIntervalYear(10) WHERE k > 0, d + toIntervalYear(2) RECOMPRESS CODE
 
 
 @pytest.fixture
-def sessions(config: Config) -> Iterator[list[Session]]:
-    opened = [Session.open(config, name) for name in REPLICAS]
+def sessions(two_servers: Config) -> Iterator[list[Session]]:
+    opened = [Session.open(two_servers, name) for name in REPLICAS]
     for session in opened:
         session.execute(CREATE)
     yield opened

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.config import Config, load_config
-from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
+from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import (
     BadValue,
     CannotAssignOptimize,
@@ -30,7 +29,6 @@ from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run import tables as session_tables
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.golden.cluster import running_servers
 from tests.support.serving import forget
 
 pytestmark = pytest.mark.zookeeper
@@ -38,18 +36,10 @@ pytestmark = pytest.mark.zookeeper
 COLUMNS = "a Int64, s String DEFAULT concat('d', toString(a)), m Int64 MATERIALIZED a * 2"
 
 
-@pytest.fixture(scope="module")
-def config(
-    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Config]:
-    with running_servers(tmp_path_factory.mktemp("sql"), zookeeper_server.hosts) as file:
-        yield load_config(file)
-
-
 @pytest.fixture
-def session(config: Config) -> Iterator[Session]:
+def session(two_servers: Config) -> Iterator[Session]:
     """With an empty table `t`."""
-    with Session.open(config, "r1") as opened:
+    with Session.open(two_servers, "r1") as opened:
         opened.execute(f"CREATE TABLE t ({COLUMNS}) ENGINE = ReplicatedMergeTree ORDER BY a")
         yield opened
         opened.execute("DROP TABLE IF EXISTS t SYNC")
@@ -342,10 +332,14 @@ def test_a_replica_that_the_catalog_forgot_is_attached_with_its_rows(session):
         session.execute(f"ATTACH TABLE other {create}")
 
 
-def test_a_table_without_its_server_is_made_and_says_that_it_is_read_only(config, monkeypatch):
+def test_a_table_without_its_server_is_made_and_says_that_it_is_read_only(
+    two_servers, monkeypatch
+):
     monkeypatch.setattr(session_tables, "ACTIVE_WAIT_S", 0.2)
-    data = Path(config.server("r1").data).with_name("r3")
-    lonely = replace(config, servers={"r3": replace(config.server("r1"), name="r3", data=data)})
+    data = Path(two_servers.server("r1").data).with_name("r3")
+    lonely = replace(
+        two_servers, servers={"r3": replace(two_servers.server("r1"), name="r3", data=data)}
+    )
     with Session.open(lonely, "r3") as session:
         text = "ENGINE = ReplicatedMergeTree('/lonely', 'r3') ORDER BY a"
         made = session.execute(f"CREATE TABLE alone (a Int8) {text}")
