@@ -51,7 +51,7 @@ dev: $(READY) ## ZooKeeper, two servers, Spark and Dagster's UI, until Ctrl-C
 
 test: lint ## everything that must hold before a change lands
 	$(BIN)/python -m pytest -n auto --dist worksteal $(INSIDE:%=tests/%)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(SERVERS:%=tests/%)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SERVERS:%=tests/%)
 
 $(LANES:%=test-%): test-%: $(READY)
 	$(BIN)/python -m pytest tests/$*

@@ -2,11 +2,14 @@
 
 import itertools
 import os
+import re
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.processes.server import free_port
@@ -43,8 +46,8 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embed
 def two_servers(
     zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Config]:
-    """`rmt serve --server r1 --work` and r2's, each with a Spark, which takes longer to start than the tests
-    take: one pair for the whole run. Whoever makes a table there drops it.
+    """`rmt serve --server r1 --work` and r2's, each with a Spark, which takes longer to start than
+    the tests take: one pair for the whole run. Whoever makes a table there drops it.
     """
     # Imported here: most tests need neither servers nor statements.
     from tests.golden.cluster import running_servers  # noqa: PLC0415
@@ -147,14 +150,23 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 
 SHARED = ("site", "connect_server", "two_servers")
-"""Fixtures that start a great deal once for all tests: who needs one runs in one process."""
+"""Fixtures that start a great deal once for all tests: whoever needs one runs in one process."""
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """What stays together under `--dist loadgroup`."""
-    assert isinstance(item, pytest.Function)
-    shared = (name for name in SHARED if name in item.fixturenames)
-    item.add_marker(pytest.mark.xdist_group(next(shared, str(item.path))))
+class _ByServers(LoadFileScheduling):
+    """File by file; those with the same shared fixture are one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        words = set(re.findall(r"\w+", (self.config.rootpath / file).read_text()))
+        return next((name for name in SHARED if name in words), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(
+    config: pytest.Config, log: Producer
+) -> LoadFileScheduling | None:
+    return _ByServers(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 INSIDE = ("tidy", "unit", "property", "contract", "crash", "simulation")

@@ -1,8 +1,7 @@
 """Queues worked in threads of the test, by the production loop, merging in this process."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
@@ -79,11 +78,3 @@ def working(
         assert not any(thread.is_alive() for thread in threads), "a loop did not end"
     if errors:
         raise errors[0]
-
-
-def until(condition: Callable[[], object], *, within_s: float = 120.0) -> None:
-    """Wait for it; an error when it takes too long, whatever the machine is busy with."""
-    deadline_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {within_s:g} s"
-        time.sleep(0.05)

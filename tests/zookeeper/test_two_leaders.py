@@ -15,8 +15,9 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.table import Table
-from tests.support.local_work import until, working
+from tests.support.local_work import working
 from tests.support.serving import Served, config_at, create, definition_of
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.zookeeper
 
