@@ -58,8 +58,10 @@ class _Block:
 
 @dataclass(slots=True)
 class _Group:
-    """The blocks of one partition that are still to be committed, all at once. Its rows: as they
-    are stored, their hash, and as they were given.
+    """The blocks of one partition that are still to be committed; one multi commits them all.
+
+    `rows` are stored, `row_hash` is the sum of their hashes; `given` is how many rows came in,
+    before optimize_on_insert merged them.
     """
 
     partition: str
@@ -84,8 +86,8 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Committing:
-    """A commit that was sent: until it is settled nothing of it may be cleaned up. Its locks are
-    `keeper`'s.
+    """A commit that was sent and got no answer yet: until it is settled, neither its parts nor its
+    locks may be removed. The locks belong to the session of `keeper`.
     """
 
     blocks: tuple[tuple[_Block, BlockCommit], ...]
@@ -195,8 +197,8 @@ class Insertion:
 
     @property
     def in_part(self) -> str:
-        """In words, when some of its rows are in the table and, as far as is known, others are not;
-        else empty.
+        """How many rows are in the table and what to do, when some are and others, as far as is
+        known, are not. Otherwise "".
         """
         if not self.identity.insert_id:
             rows, total = sum(rows for _, rows in self._parts), self._rows_total
@@ -235,7 +237,7 @@ class Insertion:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether rows of it are in the table, and on how many replicas is not known yet."""
+        """Whether rows are in the table of which it is not known yet that a quorum has them."""
         return self.waits is not None and self.waits.is_waiting
 
     def abandon(self, store: PartStore) -> None:
@@ -246,8 +248,8 @@ class Insertion:
         self._todo.clear()
 
     def let_go(self, store: PartStore) -> None:
-        """Nobody will run it again. Of a commit whose result is not known the bytes are kept, for
-        it may have landed, and the locks do not stay longer than until ZooKeeper answers.
+        """Give the insert up: `run` is not called again. When a commit has no known result, it may
+        have landed: its parts stay on the disk, and its locks go as soon as ZooKeeper answers.
         """
         if self._committing is None:
             self.abandon(store)
@@ -311,7 +313,9 @@ class Insertion:
     def _status(
         self, replica: Replica, commits: Sequence[tuple[_Block, BlockCommit]]
     ) -> bytes | None:
-        """What the parts wait by together, when no other insert may wait beside."""
+        """The node in which all parts of the commit wait for their quorum. None without quorum, and
+        with insert_quorum_parallel, where each part has a node of its own.
+        """
         if self.waits is None or self.waits.quorum.is_parallel or not commits:
             return None
         entries = [self.waits.entry(commit.part, replica.name) for _, commit in commits]
@@ -611,8 +615,8 @@ def _group_bytes(replica: Replica, group: _Group, waits: QuorumWait | None) -> i
 
 
 def _block_bytes(replica: Replica, block: _Block, waits: QuorumWait | None) -> int:
-    """What it takes of a packet, in the larger one of the two multis. What it waits for its quorum
-    by is counted as a node of its own, which is more than its share of a common one.
+    """How many bytes of a packet the block takes, in the larger one of the two multis. Its wait for
+    a quorum counts as a node of its own, which is more than its share of a common one.
     """
     lock = replica.table.lock(block.staged.manifest.partition_id, BLOCK_NUMBER_MAX)
     commit = _commit_of(replica, block, lock, 0, waits)

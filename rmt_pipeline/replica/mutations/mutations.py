@@ -279,8 +279,9 @@ def take_locks(
 
 
 def release_numbers(replica: Replica, locks: Sequence[str]) -> None:
-    """Now, or as soon as ZooKeeper answers; those that are gone with the entry are fine. The first
-    one first: once it is gone, an entry that was sent without an answer can't come any more.
+    """Delete the locks, now or as soon as ZooKeeper answers. They may be gone already: the multi
+    that writes the entry deletes them. The first one goes first: without it, an entry that was sent
+    and got no answer can't be written any more.
     """
     give_back(replica.keeper, [Stray(lock) for lock in locks])
 

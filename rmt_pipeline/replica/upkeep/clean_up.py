@@ -207,7 +207,10 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
 def _set_aside(
     replica: Replica, unexpected: Iterable[PartName]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The new names; and what could not be set aside, in words: the next one can."""
+    """Set directories aside; one that can't be does not keep the others from it.
+
+    Returns the new names of those that were, and for each that was not the reason.
+    """
     detached: list[str] = []
     words: list[str] = []
     for part in unexpected:
@@ -225,8 +228,9 @@ def _set_aside(
 
 
 def _old_parts(replica: Replica) -> tuple[PartRetention, dict[PartName, PartName]]:
-    """Covered parts, and since when: the node of the part that covers them is that old. And by
-    which part each of them is covered.
+    """Which parts are covered and since when, and which part covers each of them.
+
+    A part is covered since the node of the part that covers it was created.
     """
     names = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
     active = PartSet(names)
@@ -307,7 +311,9 @@ def _recovering_pointers(replica: Replica, facts: Iterable[ReplicaLogFacts]) -> 
 
 
 def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
-    """When each of its children was created; and its version before that."""
+    """When each child of `parent` was created (in ms), and the version that `parent` had before
+    these were read.
+    """
     names, listed = replica.keeper.children_stat(parent)
     stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
     created = {
@@ -321,11 +327,12 @@ def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
 def _inserts(
     replica: Replica,
 ) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...], int]:
-    """When the records of whole inserts were written last; those that are in part; and the version
-    of their parent before that. Only a record with batches below it may be in part.
+    """The records of inserts: when each whole one was written last (in ms), those of inserts that
+    are in part, and the version that their parent had before they were read. Only a record with
+    batches below it can be of an insert in part.
 
-    One that was in part for a week is as old as any other from the moment when it was whole: who
-    completed it may have got no answer, and says it again.
+    An insert that was in part for a week ages from the moment when it became whole: whoever
+    completed it may have got no answer, and repeats it.
     """
     parent = replica.table.inserts
     names, listed = replica.keeper.children_stat(parent)
@@ -467,7 +474,7 @@ def _remove_blocks(replica: Replica, plan: CleanUpPlan) -> int:
 
 
 def _remove_inserts(replica: Replica, plan: CleanUpPlan) -> int:
-    """As they are now: one that somebody goes on with stays."""
+    """Each record is read again first: an insert that somebody continues keeps its record."""
     keeper, table = replica.keeper, replica.table
     todo: list[list[Op]] = []
     for insert_id, read in zip(
@@ -505,14 +512,17 @@ def _remove_ids(
 
 
 def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:
-    """An id that somebody else removed is gone all the same."""
+    """How many nodes are gone: those that somebody else removed meanwhile count, too."""
     todo = list(paths)
     _pipelined(replica, [transactions.remove_node(path) for path in todo])
     return len(todo)
 
 
 def _pipelined(replica: Replica, multis: Sequence[Sequence[Op]]) -> list[Refused | None]:
-    """Each by itself; which were refused. Raises what is no answer."""
+    """Send the multis, each of which succeeds or fails by itself.
+
+    Returns for each None, or why ZooKeeper refused it. Raises when there was no answer.
+    """
     refusals: list[Refused | None] = []
     for start in range(0, len(multis), limits.MULTI_OPS_MAX):
         batch = multis[start : start + limits.MULTI_OPS_MAX]

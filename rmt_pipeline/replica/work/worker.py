@@ -122,7 +122,7 @@ class Hands:
 
     @property
     def have_done(self) -> bool:
-        """Something that was not taken yet."""
+        """Whether results are there that `taken` has not handed over yet."""
         with self._lock:
             return bool(self._done)
 
@@ -138,7 +138,9 @@ class Hands:
             raise
 
     def taken(self) -> tuple[PartDone, ...]:
-        """What was done since this was asked last. Raises what broke outside of any entry."""
+        """The entries that were carried out, or failed, since the last call. Raises an error that
+        belongs to no entry.
+        """
         with self._lock:
             done, self._done = self._done, []
             broke, self._broke = self._broke, None
@@ -147,8 +149,8 @@ class Hands:
         return tuple(done)
 
     def made_elsewhere(self, keeper: Keeper) -> frozenset[PartName]:
-        """What is still being made by batches that were claimed in another session. That one is
-        over, so the entries are free; what is made will be found when they are taken again.
+        """The parts that batches of earlier sessions are still making. Their claims ended with
+        those sessions, so the entries may be claimed again; who does finds the finished part.
         """
         with self._lock:
             others = [one for one in self._running if one.holder.replica.keeper is not keeper]
@@ -234,18 +236,20 @@ class Worker:
             return Look(Step(done=(PartDone(error.part, "CHECK_PART", error=problem),))), []
 
     def _plan_net(self) -> None:
-        """Not of all tables at once."""
+        """Set the time of the next look that no watch asks for; it differs between tables, so that
+        they don't all look at once.
+        """
         name = f"{self.replica.paths.root} {self.pool}".encode()
         self._all_next_s = self._now_s() + SAFETY_NET_S * (0.8 + 0.4 * crc32(name) / 2**32)
 
     def _pull(self) -> bool:
-        """Whether something came into the queue."""
+        """Pull the log if its watch fired. Returns whether the queue got entries."""
         return self._log.take() and pull_log(self.replica, self._log.fire).entries > 0
 
     def _look(
         self, *, progress: bool, is_filled: bool, elsewhere: Collection[PartName]
     ) -> Look:
-        """Only if something changed, or is due."""
+        """Look at the queue if it changed, if something was done, or if a retry is due."""
         if self._queue.take() or is_filled or progress:
             self._patience_s = PATIENCE_FIRST_S
             self._merges.look_again()
@@ -275,7 +279,7 @@ class Worker:
         return assigned
 
     def idle_s(self) -> float:
-        """How long nothing is to be done unless a watch fires."""
+        """For how many seconds there is nothing to do, unless a watch fires earlier."""
         now_s = self._now_s()
         waits = [self._retry_s - now_s, self._all_next_s - now_s]
         if self._select:
@@ -363,7 +367,9 @@ class _Loop:
         self._trouble_s = 0.0
 
     def idle_s(self, now_s: float) -> float:
-        """For how long there was nothing to do; what hands are at is something."""
+        """For how many seconds there has been nothing to do. While a batch is being carried out,
+        there is.
+        """
         if self._hands.are_busy or self._hands.have_done:
             self.busy_s = now_s
         return now_s - self.busy_s
@@ -450,7 +456,9 @@ class _Loop:
 
     @staticmethod
     def _is_dropped(living: Replica) -> bool:
-        """A session may see the tree as it was before the replica was made."""
+        """Whether the replica is gone from ZooKeeper. Synced first: a new session may see the tree
+        as it was before the replica was made.
+        """
         try:
             living.keeper.sync(living.table.root)
             return living.keeper.exists(living.paths.queue) is None
@@ -458,8 +466,8 @@ class _Loop:
             return False  # ask again later
 
     def _pause(self, error: RmtError) -> None:
-        """Longer and longer while it goes on; a session that has ended is followed by another one
-        at once, the first time.
+        """Wait before the next try, twice as long each time that it fails again. There is no wait
+        before the first try after the end of a session.
         """
         if self._trouble_s or not isinstance(error, ReplicaRetired):
             self._waker.wait_s(max(self._trouble_s, TROUBLE_WAIT_S))
