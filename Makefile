@@ -12,8 +12,8 @@ MINUTES ?= 10
 # Lanes within one process take all cores, test by test. Those that start servers go file by file, two at once:
 # they wait more than they compute, and each has a ZooKeeper or a JVM of some 500 MB.
 INSIDE  := tidy unit property contract crash simulation
-SERVERS := dagster golden spark zookeeper
-LANES   := $(INSIDE) $(SERVERS)
+LANES   := $(INSIDE) dagster golden spark zookeeper
+SERVERS := $(filter-out $(INSIDE),$(LANES))
 
 export DAGSTER_DISABLE_TELEMETRY := yes
 

@@ -30,10 +30,10 @@ from tests.golden.scenario import (
     mutation_of,
     part_of,
 )
+from tests.support.waiting import until
 
 REPLICAS = ("r1", "r2")
 START_S_MAX = 60.0
-MUTATIONS_S_MAX = 120.0
 STATEMENT_S_MAX = 120.0
 AS_RECORDED = (("optimize_on_insert", "0"),)  # 18.16 stored blocks as they came
 
@@ -224,12 +224,11 @@ def _perform_one(step: Run, client: Client, root: str, outcome: Outcome) -> None
 
 
 def _wait_mutations(client: Client) -> None:
-    clock = SystemClock()
-    deadline_s = clock.monotonic_s() + MUTATIONS_S_MAX
     query = "SELECT count() FROM system.mutations WHERE NOT is_done"
-    while any(client.execute(replica, query) != ["0"] for replica in REPLICAS):
-        assert clock.monotonic_s() < deadline_s, "mutations are not finished"
-        clock.sleep_s(0.1)
+    until(
+        lambda: all(client.execute(replica, query) == ["0"] for replica in REPLICAS),
+        lambda: "mutations are not finished",
+    )
 
 
 def _nodes(client: Client, path: str) -> dict[str, list[str]]:

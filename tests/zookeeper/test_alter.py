@@ -87,7 +87,9 @@ def test_columns_come_and_go_on_both_replicas_and_old_parts_read_as_new_ones(pai
     for table in (pair.one, pair.two):
         assert [column.name for column in table.definition.columns] == ["id", "x", "v", "p"]
         for part in table.parts():
-            assert [name for name, _ in part.manifest.columns] == ["id", "x", "v", "p"]
+            names = [name for name, _ in part.manifest.columns]
+            lacks_x = ["id", "v", "p"]  # an INSERT from before it: it is read as its default
+            assert names in (["id", "x", "v", "p"], lacks_x)
     pair.sql("r2", "OPTIMIZE TABLE {t} FINAL SETTINGS alter_sync = 2")
     assert pair.everywhere("SELECT * FROM {t} ORDER BY id") == expected
 
@@ -226,7 +228,9 @@ def test_a_replica_that_joins_later_takes_over_the_structure_and_what_came_befor
     ):
         pair = Pair(two_servers, client, name, one.table(name), one.table(name))
         old = stale(pair)
-        pair.sql("r1", "ALTER TABLE {t} RENAME COLUMN v TO w, ADD COLUMN x DEFAULT id * 2")
+        pair.sql(
+            "r1", "ALTER TABLE {t} RENAME COLUMN v TO w, ADD COLUMN x Int64 DEFAULT id * 2"
+        )
         old.insert([{"id": 1, "v": "old", "p": "a"}])
         with pytest.raises(
             StatementFailed, match="column 2 is `v` String here, `w` String there"
