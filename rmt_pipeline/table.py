@@ -152,6 +152,7 @@ class Table(Partitions):
         quorum: int | Literal["auto"] | None = None,
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
+        on_rows: Callable[[int, int], None] | None = None,
     ) -> InsertResult:
         """Insert rows exactly once: into all their partitions or none; of so many partitions that
         they are committed some at a time (hundreds), into all of them in the end.
@@ -165,6 +166,8 @@ class Table(Partitions):
         UnsatisfiedQuorum among them; OutcomeUnknown when ZooKeeper was away for all retries, or
         the quorum was not reached in time (retry with the same data or token: it is safe);
         QuorumFailed when the rows were there and are no more.
+
+        `on_rows` is told the rows and bytes that have come in, as they do.
         """
         from rmt_pipeline.compute.inputs.conform import conform  # noqa: PLC0415
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
@@ -182,6 +185,8 @@ class Table(Partitions):
             columns_given=columns,
             key_columns=blocks.key_columns_of(definition),
         )
+        if on_rows is not None:
+            tables = _told(tables, on_rows)
         created_s = int(self._clock.now_s())
         staged: list[StagedPart] = []
         try:
@@ -605,3 +610,9 @@ class Table(Partitions):
             on_flush=on_flush,
             should_stop=should_stop,
         )
+
+
+def _told(tables: Iterator[Any], on_rows: Callable[[int, int], None]) -> Iterator[Any]:
+    for table in tables:
+        on_rows(table.num_rows, table.nbytes)
+        yield table

@@ -65,7 +65,8 @@ def open_connection(
         "allow_community_extensions": "false",
         "allow_persistent_secrets": "false",
         "python_enable_replacements": "false",
-        "enable_progress_bar": "false",
+        "enable_progress_bar": "true",  # it is asked how far it is
+        "enable_progress_bar_print": "false",
         "threads": str(threads),
         "memory_limit": duckdb_text(f"{memory_bytes // 1024}KiB"),
         "TimeZone": "'UTC'",

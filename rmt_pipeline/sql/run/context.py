@@ -3,14 +3,19 @@
 import getpass
 import os
 import socket
-from collections.abc import Mapping
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO
 
 from rmt_pipeline import __version__
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.settings.query import QuerySettings, find_query_setting
+from rmt_pipeline.sql.run.progress import StatementProgress
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import TableName
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def _account() -> str:
@@ -33,12 +38,31 @@ class SessionContext:
         self.server = server
         self.database = "default"
         self.stdin = stdin
+        self.progress = StatementProgress()
         self._settings: dict[str, str] = {}
+        self._computing: list[duckdb.DuckDBPyConnection] = []
 
     @property
     def settings(self) -> Mapping[str, str]:
         """What SET has said, by the settings' own names."""
         return self._settings
+
+    @contextmanager
+    def computing(self, connection: "duckdb.DuckDBPyConnection") -> Iterator[None]:
+        """While it is open `interrupt` ends what the connection computes."""
+        self._computing.append(connection)
+        try:
+            yield
+        finally:
+            self._computing.remove(connection)
+
+    def interrupt(self) -> None:
+        """From another thread: let what computes end now, with an error."""
+        import duckdb  # noqa: PLC0415  start-up; it is there when something computes
+
+        for connection in tuple(self._computing):
+            with suppress(duckdb.Error):  # it is closed by now
+                connection.interrupt()
 
     def set(self, settings: Settings) -> None:
         """All of them or none. Raises UnknownSetting, BadSetting."""

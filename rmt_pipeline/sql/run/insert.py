@@ -63,7 +63,9 @@ def insert(session: SessionContext, statement: Insert) -> Done:
                 data = _query(session, query, statement, names, definition)
         if statement.in_place_of is not None:
             return _replaced(table, statement.in_place_of, data, names, settings)
-        result = table.insert(data, columns=names, settings=settings)
+        result = table.insert(
+            data, columns=names, settings=settings, on_rows=session.progress.add
+        )
     words = result.words()
     is_plain = result.outcome is Outcome.INSERTED
     return Done("" if is_plain else words, at_terminal=words)

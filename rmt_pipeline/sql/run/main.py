@@ -15,13 +15,8 @@ import pyarrow as pa
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.sql.formats.rows import Done, Result
+from rmt_pipeline.sql.run.client import FAILED, report, run_all
 from rmt_pipeline.sql.run.session import Session
-from rmt_pipeline.syntax.cursor import Cursor
-from rmt_pipeline.syntax.lexer import excerpt
-from rmt_pipeline.syntax.statements.split import Piece, split
-
-FAILED = 1
 
 
 def run(  # noqa: PLR0917  as `rmt sql` takes them
@@ -32,15 +27,18 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
     ignore_error: bool,
     text: str | None,
 ) -> int:
-    """Carry out the statements of `text`, or of standard input when it is None.
+    """Carry out the statements of `text`, or of standard input when it is None; at a terminal those
+    that are typed.
 
     Returns the exit status: 1 when a statement failed. Errors go to standard error with their
     code and the statement they belong to. With `ignore_error` the statements after one that
-    failed are carried out too.
+    failed are carried out too. Raises KeyboardInterrupt.
     """
     _do_without_pandas()
     warnings.showwarning = _warn
     stdin = sys.stdin.buffer
+    if text is None and sys.stdin.isatty() and sys.stdout.isatty():
+        return _converse(config, server, settings, format)
     if text is None:
         # Rows of a binary format may follow INSERT … FORMAT: every byte must come through.
         text = stdin.read().decode("utf-8", "surrogateescape")
@@ -50,13 +48,25 @@ def run(  # noqa: PLR0917  as `rmt sql` takes them
     try:
         with Session.open(config, server, settings) as session:
             session.context.stdin = rows_from
-            return _run_all(session, text, format, ignore_error=ignore_error)
+            return run_all(session, text, format, ignore_error=ignore_error)
     except RmtError as error:  # before the first statement
-        _report(error, None)
+        report(error, None)
         return FAILED
     except BrokenPipeError:
         # The reader of our answers has seen enough. Python would complain again at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _converse(
+    config: Config, server: str, settings: Mapping[str, str], format_name: str | None
+) -> int:
+    from rmt_pipeline.sql.run.prompt import converse  # noqa: PLC0415  start-up: prompt_toolkit
+
+    try:
+        return converse(config, server, settings, format_name)
+    except RmtError as error:
+        report(error, None)
         return FAILED
 
 
@@ -86,56 +96,3 @@ class _Hidden(MetaPathFinder):
         del path, target
         if name == "pandas":
             raise ModuleNotFoundError(name)
-
-
-def _run_all(
-    session: Session, text: str, format_name: str | None, *, ignore_error: bool
-) -> int:
-    status = 0
-    pieces = split(text)
-    while True:
-        piece: Piece | None = None
-        try:
-            piece = next(pieces, None)
-            if piece is None:
-                return status
-            _write(session.execute(piece), format_name)
-        except RmtError as error:
-            status = FAILED
-            _report(error, piece)
-            if piece is None or not ignore_error:
-                return status
-            if _is_set(piece):
-                sys.stderr.write(
-                    "The rest of the script is not carried out: it was to run with these settings\n"
-                )
-                return status
-
-
-def _is_set(piece: Piece) -> bool:
-    """What a SET guards, `insert_quorum` say, does not run unguarded."""
-    return Cursor(piece.source, piece.start, piece.stop).at_word("SET")
-
-
-def _write(result: Result, format_name: str | None) -> None:
-    if isinstance(result, Done):
-        note = result.note or (result.at_terminal if sys.stderr.isatty() else "")
-        if note:
-            sys.stderr.write(f"{note}\n")
-        return
-    from rmt_pipeline.sql.formats.write import write_rows  # noqa: PLC0415  start-up
-
-    chosen = result.format or format_name
-    if chosen is None:
-        chosen = "PrettyCompact" if sys.stdout.isatty() else "TSV"
-    try:
-        write_rows(result, chosen, sys.stdout.buffer)
-    finally:
-        sys.stdout.buffer.flush()  # answers and errors stay in the order they came
-
-
-def _report(error: RmtError, piece: Piece | None) -> None:
-    message = f"Code: {error.code}. {error}\n"
-    if piece is not None:
-        message += f"(in statement {piece.number}: {excerpt(piece.text)})\n"
-    sys.stderr.write(message)

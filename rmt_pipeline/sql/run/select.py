@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,8 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
             spill_directory=spill,
         )
         sources.pinned.callback(connection.close)
+        sources.pinned.enter_context(session.computing(connection))
+        session.progress.follow(partial(_share_done, connection))
         for name, table in sources.tables.items():
             connection.register(name, table)
         if statement.explain:
@@ -74,6 +77,14 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
     types = [column.type for column in columns]
     batches = _batches(reader, types, statement.text, sources)
     return Rows(columns, batches, statement.answer.format)
+
+
+def _share_done(connection: duckdb.DuckDBPyConnection) -> float:
+    """0 to 1; below 0 when DuckDB does not know, or is closed by now: another thread asks."""
+    try:
+        return float(connection.query_progress()) / 100
+    except duckdb.Error:
+        return -1.0
 
 
 def _plan(connection: duckdb.DuckDBPyConnection, sql: str, statement: SelectStatement) -> Rows:

@@ -24,7 +24,7 @@ _UNTIL_SEMICOLON = re.compile(
 )
 _EMPTY_LINE = re.compile(r"\n\r?\n")  # a line of tabs is a TSV row of empty strings
 _WORD = re.compile(r"[A-Za-z]+")
-_STATEMENT_WORDS = frozenset(
+STATEMENT_WORDS = frozenset(
     (
         "ALTER", "ATTACH", "BACKUP", "CHECK", "CREATE", "DELETE", "DESC", "DESCRIBE", "DETACH",
         "DROP", "EXCHANGE", "EXISTS", "EXPLAIN", "FROM", "GRANT", "INSERT", "KILL", "MOVE",
@@ -90,7 +90,7 @@ def _refuse_cut_rows(source: str, at: int) -> None:
     word = _WORD.match(source, at)
     if at == len(source) or source[at] in "(;":
         return
-    if word is not None and word.group().upper() in _STATEMENT_WORDS:
+    if word is not None and word.group().upper() in STATEMENT_WORDS:
         return
     raise problem(
         source,
