@@ -10,7 +10,7 @@ What a call needs beyond this is imported when it is made, for start-up time.
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,8 +29,6 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.inserts import ids as block_ids
 from rmt_pipeline.protocol.inserts.quorum import Quorum
-from rmt_pipeline.protocol.log.codec import decode
-from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
@@ -518,11 +516,16 @@ class Table(Partitions):
 
     # --- upkeep ---
 
-    def sync(self, mode: SyncMode = SyncMode.DEFAULT, timeout_s: float = 300.0) -> None:
-        """SYSTEM SYNC REPLICA: wait until what is in the log now is carried out here."""
-        sync_replica(
-            self.replica, mode, timeout_s, EventWaker(), lambda data: kind_name(decode(data))
-        )
+    def sync(
+        self,
+        mode: SyncMode = SyncMode.DEFAULT,
+        timeout_s: float = 300.0,
+        from_replicas: Collection[str] = (),
+    ) -> None:
+        """SYSTEM SYNC REPLICA: wait until what is in the log now is carried out here; with
+        `from_replicas`, what comes from them.
+        """
+        sync_replica(self.replica, mode, timeout_s, EventWaker(), from_replicas)
 
     def check(self, wanted: Callable[[PartName], bool] | None = None) -> Iterator[CheckedPart]:
         """CHECK TABLE: read every byte of the active parts (that are `wanted`). What is broken is

@@ -104,6 +104,7 @@ def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
     replica = table.replica
     yield f"{table.definition.full_name}: {_state_words(table, health)}"
     yield f"  replica {replica.name} of {replica.table.root}"
+    yield from _stopped_lines(replica)
     try:
         yield f"  replicas: {_replicas_words(replica)}"
         yield f"  log: {_log_words(replica)}"
@@ -115,6 +116,18 @@ def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
         yield f"  parts: {len(PartSet(names))} active, {len(names)} in all"
     except RmtError as error:
         yield f"  {error}"
+
+
+def _stopped_lines(replica: Replica) -> Iterator[str]:
+    """What was stopped by hand, and since when."""
+    marks = replica.store.marks
+    for what in sorted(marks.stopped(), key=lambda one: one.value):
+        since = datetime.fromtimestamp(marks.stopped_s(what) or 0, tz=UTC)
+        table = replica.definition.full_name
+        yield (
+            f"  stopped by hand since {since.isoformat(timespec='seconds')}: {what.value}; "
+            f"SYSTEM START {what.value} {table}, or the server's next start, goes on"
+        )
 
 
 def _detached_lines(one: DetachedTable) -> Iterator[str]:

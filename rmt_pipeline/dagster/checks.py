@@ -38,6 +38,7 @@ def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
         _parts_per_partition(table, server),
         _checksums(table, server),
         mutations_check(table, server),
+        _stopped_by_hand(table, server),
     ]
 
 
@@ -138,6 +139,33 @@ def _checksums(name: str, server: str) -> dg.AssetChecksDefinition:
                 "parts": len(checked),
                 "bytes verified": sum(found.size_bytes for found in checked),
                 "broken": "\n".join(broken[:SHOWN_MAX]) or "none",
+            },
+        )
+
+    return check
+
+
+def _stopped_by_hand(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.parts_key(name, server),
+        name="stopped_by_hand",
+        description="Nothing that the server does by itself is stopped with SYSTEM STOP.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            marks, now_s = table_named(opened, name).store.marks, opened.clock.now_s()
+            stopped = {
+                what.value: round(now_s - (marks.stopped_s(what) or now_s))
+                for what in sorted(marks.stopped(), key=lambda one: one.value)
+            }
+        return dg.AssetCheckResult(
+            passed=not stopped,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={
+                "stopped": ", ".join(f"{what} for {age} s" for what, age in stopped.items())
+                or "nothing",
+                "remedy": "; ".join(f"SYSTEM START {what} {name}" for what in stopped)
+                or "none",
             },
         )
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.runs import OVER
+from rmt_pipeline.protocol.background import Background, stopped_words
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
@@ -82,6 +83,9 @@ def _clean_up(
     context: dg.OpExecutionContext, table: Table, server: str, *, dry_run: bool
 ) -> None:
     name = table.definition.full_name
+    if Background.CLEANUP in table.store.marks.stopped():
+        context.log.warning("%s: %s", name, stopped_words(Background.CLEANUP))
+        return
     plan = plan_clean_up(table.replica, hysteresis=_hysteresis(context.run_id))
     if dry_run:
         parts = ", ".join(map(str, plan.parts.remove[:SHOWN_MAX])) or "none"

@@ -7,6 +7,7 @@ session lives: it outlives the tick (`engine.EngineResource.standing`).
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -16,7 +17,7 @@ from rmt_pipeline.replica.assign.duty import MutationDuty
 from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign
 from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
-from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.execute import POOLS, Pool
 from rmt_pipeline.replica.work.outlook import QueueStatus, Waiting, queue_status
@@ -199,7 +200,8 @@ class QueueWatch:
     def _look(self, table: Table, watch: Watch) -> tuple[QueueStatus, float]:
         replica = table.replica
         if self._pulls:
-            pull_log(replica, watch)
+            with suppress(PullingIsStopped):  # the check `stopped_by_hand` says so
+                pull_log(replica, watch)
         status = queue_status(replica, watch)
         if self._pulls and status.ready["fetch"] == len(status.done):
             # A server's own inserts need no worker: starting one takes longer than this.

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly
+from rmt_pipeline.protocol.background import Background, stopped_words
+from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly, Unavailable
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.replica.replica import Pointer, Replica
 from rmt_pipeline.zookeeper import transactions
@@ -17,6 +18,12 @@ class LogTrimmed(Corruption):
     """Entries that this replica has not copied are gone from the log: it can't follow."""
 
     code = "REPLICA_IS_LOST"
+
+
+class PullingIsStopped(Unavailable):
+    """Nothing is copied from the log, so nobody may act on there being nothing left to copy."""
+
+    code = "ABORTED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +47,13 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
 
     The watch fires at the next change of the log. Several processes may pull for one replica:
     the pointer's version lets one of them win each batch. Raises TableIsReadOnly when the replica
-    is not active or being cloned, ReplicaDropped, LogTrimmed when entries are missing.
+    is not active or being cloned, PullingIsStopped, ReplicaDropped, LogTrimmed when entries are
+    missing.
     """
+    if Background.PULLING_REPLICATION_LOG in replica.store.marks.stopped():
+        raise PullingIsStopped(
+            f"{replica}: {stopped_words(Background.PULLING_REPLICATION_LOG)}"
+        )
     copied = 0
     while True:
         remembered = None if afresh else replica.memory.pointer

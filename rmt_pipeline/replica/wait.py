@@ -1,9 +1,11 @@
 """Waiting until queues have done something (spec §4.12, §4.13)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import StrEnum
 
 from rmt_pipeline.protocol.errors import Timeout, Unfinished
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -32,31 +34,49 @@ def sync_replica(
     mode: SyncMode,
     timeout_s: float,
     waker: Waker,
-    kind_of: Callable[[bytes], str],
+    from_replicas: Collection[str] = (),
 ) -> None:
-    """Wait until this replica has carried out what is in the log now. Raises Timeout."""
+    """Wait until this replica has carried out what is in the log now. With `from_replicas`, only
+    what these have made; and what says nobody, or a replica that is not there any more, which may
+    be theirs. Raises Timeout, PullingIsStopped.
+    """
     pull_log(replica, afresh=True)
     if mode is SyncMode.PULL:
         return
     deadline = replica.clock.monotonic_s() + timeout_s
     keeper, paths = replica.keeper, replica.paths
     waiting = set(keeper.children(paths.queue))
-    if mode is SyncMode.LIGHTWEIGHT:
-        nodes = sorted(waiting)
-        reads = keeper.get_many([paths.queue_entry(node) for node in nodes])
-        waiting = {
-            node
-            for node, read in zip(nodes, reads, strict=True)
-            if read is not None and kind_of(read[0]) in LIGHTWEIGHT_KINDS
-        }
+    if mode is SyncMode.LIGHTWEIGHT or from_replicas:
+        waiting = _meant(replica, waiting, mode, from_replicas)
     while waiting:
         left = deadline - replica.clock.monotonic_s()
         if left <= 0:
             raise Timeout(_why_waiting(replica, waiting, timeout_s))
         queue = keeper.children(paths.queue, waker.wake)
         waiting = set(queue) if mode is SyncMode.STRICT else waiting & set(queue)
+        if mode is SyncMode.STRICT and from_replicas:
+            waiting = _meant(replica, waiting, mode, from_replicas)
         if waiting:
             waker.wait_s(min(left, WAIT_SLICE_S))
+
+
+def _meant(
+    replica: Replica, nodes: Collection[str], mode: SyncMode, from_replicas: Collection[str]
+) -> set[str]:
+    """Of these nodes of the queue, those that are waited for."""
+    keeper, paths = replica.keeper, replica.paths
+    others = set(keeper.children(replica.table.replicas)) - set(from_replicas)
+    listed = sorted(nodes)
+    reads = keeper.get_many([paths.queue_entry(node) for node in listed])
+    meant = set[str]()
+    for node, read in zip(listed, reads, strict=True):
+        if read is None:
+            continue
+        entry = decode(read[0])
+        light = kind_name(entry) in LIGHTWEIGHT_KINDS or mode is not SyncMode.LIGHTWEIGHT
+        if light and (not from_replicas or entry.source_replica not in others):
+            meant.add(node)
+    return meant
 
 
 def wait_as_asked_for(

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Address
+from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -143,9 +144,16 @@ class Tables:
         return MappingProxyType(self._tables)
 
     def store_of(self, endpoint: str) -> PartStore | None:
-        """The parts of the replica at this ZooKeeper path; read-only tables give theirs too."""
+        """The parts of the replica at this ZooKeeper path; read-only tables give theirs too. Raises
+        Unavailable while sends are stopped by hand.
+        """
         for table in list(self._tables.values()):
             if table.definition.engine.root == endpoint:
+                stopped = first_stopped(
+                    table.store.marks.stopped(), Background.REPLICATED_SENDS
+                )
+                if stopped is not None:
+                    raise Unavailable(f"{table.definition.full_name}: {stopped}")
                 return table.store
         return None
 
@@ -264,7 +272,11 @@ class Tables:
                 known.alter(definition)
             return known
         state = ReadOnly("it is being started")
-        return ServedTable(definition, self._store(definition), state, self.wake)
+        store = self._store(definition)
+        for what in store.marks.stopped():  # by hand, which a start forgets
+            store.marks.go_on(what)
+            log.info("goes on", table=definition.full_name, what=what.value)
+        return ServedTable(definition, store, state, self.wake)
 
     def _is_due(self, state: ReadOnly) -> bool:
         return self.clock.monotonic_s() >= state.retry_at_s

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.protocol.settings.table import TableSettings
@@ -95,6 +96,8 @@ class UpkeepLoop:
         shortest_s = float(settings.cleanup_delay_period)
         try:
             replica = self._replica_of(table)
+            if Background.CLEANUP in replica.store.marks.stopped():
+                return shortest_s
             plan = plan_clean_up(replica, hysteresis=self._chance.uniform(*HYSTERESIS))
             done = carry_out(replica, plan)
         except RmtError as error:

@@ -26,6 +26,7 @@ GIVEN_UP = "given_up"
 LOG_SEEN = "log_seen"
 ACTIVE_SEEN = "active_seen"
 REPLICAS_SEEN = "replicas_seen"
+STOPPED = "stopped"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
 

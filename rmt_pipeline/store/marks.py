@@ -1,11 +1,13 @@
 """What a table's directory remembers besides its parts: which of them were given up, how far it has
-seen the log, which were active when ZooKeeper was asked last, and which replicas the table had.
+seen the log, which were active when ZooKeeper was asked last, which replicas the table had, and
+what was stopped by hand.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
@@ -47,6 +49,25 @@ class Marks:
     def forget_given_up(self, part: PartName) -> None:
         """It is here again, or nobody wants it any more."""
         self._disk.remove_tree(self._path(layout.GIVEN_UP, str(part)))
+
+    def stop(self, what: Background) -> None:
+        """No process of this host does it for the table any more, until `go_on` or until its server
+        is started again. Idempotent. It is not to survive a crash of the host.
+        """
+        self._disk.make_directory(self._path(layout.STOPPED, what.name))
+
+    def go_on(self, what: Background) -> None:
+        """Idempotent."""
+        self._disk.remove_tree(self._path(layout.STOPPED, what.name))
+
+    def stopped(self) -> frozenset[Background]:
+        """What was stopped by hand."""
+        names = self._disk.list(self._path(layout.STOPPED))
+        return frozenset(Background[name] for name in names if name in Background.__members__)
+
+    def stopped_s(self, what: Background) -> float | None:
+        """Since when, in seconds since the epoch; None when it is not stopped."""
+        return self._disk.modified_s(self._path(layout.STOPPED, what.name))
 
     def log_seen(self) -> int:
         """Entries that the log had when this was noted last; 0 when that is not known."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.log.entry import (
     MERGE_REGULAR,
     AttachPart,
@@ -52,7 +53,8 @@ class Facts:
     * `*_busy` of `*_max`: slots taken. Merges and mutations share theirs, see `slots_of`;
     * `sizes`: bytes on disk of the parts here; one that is not here counts 0;
     * `merges_elsewhere`: results that another replica has been chosen to merge, by whom;
-    * `unfinished_alters`: alter versions whose mutation this replica has not finished.
+    * `unfinished_alters`: alter versions whose mutation this replica has not finished;
+    * `stopped`: what was stopped by hand on this server.
     """
 
     fetches_busy: int = 0
@@ -65,6 +67,7 @@ class Facts:
     ttl_merges_max: int = TTL_MERGES_MAX
     merges_elsewhere: Mapping[PartName, str] = field(default_factory=dict)
     unfinished_alters: frozenset[int] = frozenset()
+    stopped: frozenset[Background] = frozenset()
 
     def with_running(self, entry: LogEntry) -> "Facts":
         """The facts once this entry runs as well."""

@@ -15,6 +15,7 @@ decided before it, which in the original may run after it and fail.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.log.entry import (
     MERGE_REGULAR,
     AlterMetadata,
@@ -54,6 +55,9 @@ Rule = Callable[[Question], str | None]
 
 def reason_to_wait(question: Question) -> str | None:
     """The first rule that forbids it, in words; None when the entry may be claimed."""
+    stopped = first_stopped(question.facts.stopped, Background.REPLICATION_QUEUES)
+    if stopped is not None:
+        return stopped
     for rule in _RULES[type(question.entry)]:
         reason = rule(question)
         if reason is not None:
@@ -114,6 +118,9 @@ def _going_to_be_dropped(question: Question) -> str | None:
 def _fetches(question: Question) -> str | None:
     """Rule 4."""
     facts = question.facts
+    stopped = first_stopped(facts.stopped, Background.FETCHES)
+    if stopped is not None:
+        return stopped
     if facts.fetches_busy >= facts.fetches_max:
         return f"all {facts.fetches_max} slots for fetches are taken"
     return None
@@ -126,6 +133,9 @@ def _merges(question: Question) -> str | None:
     are the result's as well, so rule 1a has found it.
     """
     facts = question.facts
+    stopped = first_stopped(facts.stopped, Background.MERGES)
+    if stopped is not None:
+        return stopped
     if facts.merges_busy >= facts.merges_max:
         return f"all {facts.merges_max} slots for merges and mutations are taken"
     return None
@@ -138,6 +148,9 @@ def _merge_fits(question: Question) -> str | None:
     other = facts.merges_elsewhere.get(entry.result)
     if other is not None:
         return f"replica {other} was chosen to merge {entry.result}; waiting to fetch it"
+    stopped = first_stopped(facts.stopped, Background.TTL_MERGES)
+    if entry.merge_type != MERGE_REGULAR and stopped is not None:
+        return stopped
     if entry.merge_type != MERGE_REGULAR and facts.ttl_merges_busy >= facts.ttl_merges_max:
         return f"all {facts.ttl_merges_max} slots for TTL merges are taken"
     limits, busy, slots = facts.size_limits, facts.merges_busy, facts.merges_max

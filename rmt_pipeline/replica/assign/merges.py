@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MERGE_REGULAR, MergeParts, MergeType, MutatePart
 from rmt_pipeline.protocol.merges.optimize import (
@@ -206,6 +207,9 @@ def optimize_partition(
     deduplicate_by: tuple[str, ...] = (),
 ) -> Assigned | Nothing:
     """All active parts of a partition into one (spec §6.7)."""
+    stopped = first_stopped(replica.store.marks.stopped(), Background.MERGES)
+    if stopped is not None:
+        return Nothing(stopped)
     outcome: Assigned | Nothing = Nothing(f"partition {partition} was not looked at")
     for _ in range(limits.OPTIMIZE_ROUNDS_MAX):
         view = merge_view(replica, [partition])
@@ -259,6 +263,9 @@ def assign_choice(replica: Replica, view: MergeView, choice: Choice) -> Assigned
 def choose_merge(replica: Replica, view: MergeView, *, aggressive: bool) -> Choice | Nothing:
     """The merge that is most worth it, among those that may be. Asks the disk alone."""
     settings = replica.settings
+    stopped = first_stopped(replica.store.marks.stopped(), Background.MERGES)
+    if stopped is not None:
+        return Nothing(stopped)
     if view.queued >= settings.max_replicated_merges_in_queue:
         return Nothing(
             f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
@@ -330,6 +337,9 @@ def choose_ttl_merge(
 def ttl_limit(replica: Replica, view: MergeView) -> str:
     """Why no TTL merge may be assigned now; "" when one may."""
     most = replica.settings.max_replicated_merges_with_ttl_in_queue
+    stopped = first_stopped(replica.store.marks.stopped(), Background.TTL_MERGES)
+    if stopped is not None:
+        return stopped
     if view.ttl_merges_queued < most:
         return ""
     return (

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import CannotAssignOptimize, UserError
-from rmt_pipeline.protocol.log.codec import decode
-from rmt_pipeline.protocol.log.entry import kind_name
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import (
@@ -114,6 +112,5 @@ def _one(
             SyncMode.DEFAULT,
             query.receive_timeout / QUEUE_WAITS_MAX,
             new_waker(),
-            lambda data: kind_name(decode(data)),
         )
     return outcome

@@ -681,6 +681,7 @@ def queue_facts(
         },
         merges_elsewhere=merges_awaited(replica, unclaimed) if merging else {},
         unfinished_alters=unfinished_alters(replica, view.entries),
+        stopped=replica.store.marks.stopped(),
     )
     return reduce(Facts.with_running, claimed, facts)
 

@@ -61,6 +61,7 @@ def queue_status(replica: Replica, watch: Watch | None = None) -> QueueStatus:
     facts = Facts(
         merges_elsewhere=merges_awaited(replica, view.entries.values()),
         unfinished_alters=unfinished_alters(replica, view.entries),
+        stopped=replica.store.marks.stopped(),
     )
     plans = {pool: plan_of_pool(view, facts, pool) for pool in POOLS}
     done = {node: view.entries[node] for node, _ in plans["fetch"].done}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from zlib import crc32
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
     Corruption,
     OutcomeUnknown,
@@ -244,7 +245,12 @@ class Worker:
 
     def _pull(self) -> bool:
         """Pull the log if its watch fired. Returns whether the queue got entries."""
+        if self._is_pulling_stopped():
+            return False  # what the log's watch has told is kept until then
         return self._log.take() and pull_log(self.replica, self._log.fire).entries > 0
+
+    def _is_pulling_stopped(self) -> bool:
+        return Background.PULLING_REPLICATION_LOG in self.replica.store.marks.stopped()
 
     def _look(
         self, *, progress: bool, is_filled: bool, elsewhere: Collection[PartName]
@@ -270,7 +276,7 @@ class Worker:
         return look
 
     def _propose(self, look: Look, *, progress: bool) -> list[Assigned]:
-        if not self._select:
+        if not self._select or self._is_pulling_stopped():
             return []
         did_something = progress or look.step.did_something
         assigned = self._mutations.turn(self._waker.wake, progress=did_something)
@@ -282,6 +288,8 @@ class Worker:
         """For how many seconds there is nothing to do, unless a watch fires earlier."""
         now_s = self._now_s()
         waits = [self._retry_s - now_s, self._all_next_s - now_s]
+        if self.replica.store.marks.stopped():
+            waits.append(PATIENCE_MAX_S)  # no watch tells when it goes on
         if self._select:
             waits += [self._merges.next_s(now_s), self._mutations.next_s(now_s)]
         return max(0.0, min(waits))

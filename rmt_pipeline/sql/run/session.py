@@ -52,6 +52,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemRestoreReplica,
     SystemSwitch,
     SystemSyncReplica,
+    SystemWaitLoadingParts,
     Truncate,
     Use,
 )
@@ -163,6 +164,7 @@ class Session:
                 | SystemDropReplica()
                 | SystemRestartReplica()
                 | SystemRestoreReplica()
+                | SystemWaitLoadingParts()
                 | SystemFlushLogs()
             ):
                 from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import assert_never
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
     NotImplementedStatement,
     UnknownColumn,
@@ -31,6 +32,8 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemStatement,
     SystemSwitch,
     SystemSyncReplica,
+    SystemWaitLoadingParts,
+    TableName,
 )
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
@@ -56,11 +59,11 @@ def upkeep(
             return restore_replica(session, statement)
         case SystemFlushLogs():
             return Done()  # no log is held back: what system shows is read when it is asked for
+        case SystemWaitLoadingParts():
+            table_named(session, statement.table)
+            return Done()  # an active replica knows its parts
         case SystemSwitch():
-            verb = "START" if statement.start else "STOP"
-            raise NotImplementedStatement(
-                f"SYSTEM {verb} {statement.what.value} is not implemented"
-            )
+            return switch(session, statement)
         case _:
             assert_never(statement)
 
@@ -169,8 +172,6 @@ def sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:
 
     Raises UnknownTable, Timeout.
     """
-    if statement.from_replicas:
-        raise NotImplementedStatement("SYSTEM SYNC REPLICA … FROM is not implemented")
     name = statement.table
     try:
         table = session.server.table(name.name, session.database_of(name))
@@ -179,7 +180,31 @@ def sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:
             return Done()
         raise
     timeout_s = session.query_settings().receive_timeout
-    table.sync(SyncMode(statement.mode), timeout_s)
+    table.sync(SyncMode(statement.mode), timeout_s, statement.from_replicas)
+    return Done()
+
+
+def table_named(session: SessionContext, name: TableName) -> Table:
+    """Raises UnknownTable."""
+    return session.server.table(name.name, session.database_of(name))
+
+
+def switch(session: SessionContext, statement: SystemSwitch) -> Done:
+    """STOP and START of what the server does by itself, in every process of its host. Forgotten
+    when the server starts again, as in the original.
+
+    Raises UnknownTable.
+    """
+    name, what = statement.table, statement.what
+    if what is Background.MOVES:
+        return Done()  # nothing is moved: there is one disk
+    tables = session.server.tables() if name is None else [table_named(session, name)]
+    for table in tables:
+        marks = table.store.marks
+        if statement.start:
+            marks.go_on(what)
+        else:
+            marks.stop(what)
     return Done()
 
 

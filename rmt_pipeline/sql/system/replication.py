@@ -69,6 +69,7 @@ REPLICAS: Columns = (
     ("replica_is_active", "Map(String, UInt8)"),
     ("replica_state", "Map(String, String)"),  # why one is not: detached, lost (ours)
     ("parts_awaiting_quorum", "Array(String)"),
+    ("stopped", "Array(String)"),  # by hand, with SYSTEM STOP (ours)
 )
 
 
@@ -119,6 +120,7 @@ def _replica_row(replica: Replica, queue: "_Queue") -> tuple[object, ...]:
         [(name, int(active)) for name, active in living.items()],
         list(states.items()),
         [str(part) for part in sorted(read_quorums(replica).parts())],
+        sorted(what.value for what in replica.store.marks.stopped()),
     )
 
 

@@ -5,10 +5,10 @@ meaning, `sql.run` carries statements out. A database of None means the session'
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Literal
 
 from rmt_pipeline.protocol.alter.commands import AlterCommand, Place, Removable
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.mutation import Command, Partition
 from rmt_pipeline.syntax.nodes import Node, Query
@@ -380,22 +380,18 @@ class SystemFlushLogs:
     pass
 
 
-class Background(Enum):
-    """What SYSTEM STOP and SYSTEM START can name."""
+@dataclass(frozen=True, slots=True)
+class SystemWaitLoadingParts:
+    """Parts are known as soon as the server is active."""
 
-    MERGES = "MERGES"
-    TTL_MERGES = "TTL MERGES"
-    MOVES = "MOVES"
-    FETCHES = "FETCHES"
-    REPLICATED_SENDS = "REPLICATED SENDS"
-    REPLICATION_QUEUES = "REPLICATION QUEUES"
-    PULLING_REPLICATION_LOG = "PULLING REPLICATION LOG"
-    CLEANUP = "CLEANUP"
+    table: TableName
 
 
 @dataclass(frozen=True, slots=True)
 class SystemSwitch:
-    """SYSTEM STOP or START of one kind of background work; all tables when none is named."""
+    """SYSTEM STOP or START of one kind of background work, until the server starts again; for all
+    tables that there are when none is named.
+    """
 
     start: bool
     what: Background
@@ -571,6 +567,7 @@ SystemStatement = (
     | SystemRestartReplica
     | SystemRestoreReplica
     | SystemFlushLogs
+    | SystemWaitLoadingParts
 )
 
 ClusterStatement = (

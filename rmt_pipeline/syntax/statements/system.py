@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.mutation import read_partition
 from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.nodes import (
-    Background,
     CheckTable,
     ColumnsChosen,
     Optimize,
@@ -19,6 +19,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemStatement,
     SystemSwitch,
     SystemSyncReplica,
+    SystemWaitLoadingParts,
 )
 from rmt_pipeline.syntax.statements.tail import answer_tail, on_cluster, table_name
 
@@ -87,24 +88,35 @@ def system(cursor: Cursor) -> SystemStatement:
     if cursor.take_words("FLUSH", "LOGS"):
         on_cluster(cursor)
         return SystemFlushLogs()
+    if cursor.take_words("WAIT", "LOADING", "PARTS"):
+        on_cluster(cursor)
+        return SystemWaitLoadingParts(table_name(cursor))
     if cursor.at_words("RESTART", "REPLICA") or cursor.at_words("RESTART", "REPLICAS"):
         return _restart_replica(cursor)
     for verb, read in _OF_REPLICAS.items():
         if cursor.take_words(verb, "REPLICA"):
             return read(cursor)
-    verb = cursor.current.upper
-    if verb in ("STOP", "START"):
-        for what in Background:
-            if cursor.take_words(verb, *what.value.split()):
-                on_cluster(cursor)
-                table = None if cursor.at_end else table_name(cursor)
-                return SystemSwitch(verb == "START", what, table)
+    switch = _switch(cursor)
+    if switch is not None:
+        return switch
     words: list[str] = []
     while len(words) < 3 and cursor.ahead(len(words)).upper:
         words.append(cursor.ahead(len(words)).upper)
     if not words:
         raise cursor.expected("a command of SYSTEM")
     raise NotImplementedStatement(f"SYSTEM {' '.join(words)} is not implemented")
+
+
+def _switch(cursor: Cursor) -> SystemSwitch | None:
+    verb = cursor.current.upper
+    if verb not in ("STOP", "START"):
+        return None
+    for what in Background:
+        if cursor.take_words(verb, *what.value.split()):
+            on_cluster(cursor)
+            table = None if cursor.at_end else table_name(cursor)
+            return SystemSwitch(verb == "START", what, table)
+    return None
 
 
 def _restore_replica(cursor: Cursor) -> SystemRestoreReplica:

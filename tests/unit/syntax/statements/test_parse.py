@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError, SyntaxProblem
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import PartitionId, PartitionValue
@@ -13,7 +14,6 @@ from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.syntax.statements.nodes import (
     Answer,
     AttachTable,
-    Background,
     ColumnSyntax,
     CreateDatabase,
     CreateTable,
@@ -38,8 +38,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     ShowDatabases,
     ShowSettings,
     ShowTables,
+    SystemRestoreReplica,
     SystemSwitch,
     SystemSyncReplica,
+    SystemWaitLoadingParts,
     TableName,
     TableSyntax,
     Use,
@@ -228,6 +230,12 @@ def test_a_key_that_was_not_given_is_not_an_empty_one():
         ),
         ("SYSTEM STOP MERGES", SystemSwitch(False, Background.MERGES)),
         (
+            "SYSTEM STOP TTL MERGES t",
+            SystemSwitch(False, Background.TTL_MERGES, TableName(None, "t")),
+        ),
+        ("SYSTEM WAIT LOADING PARTS t", SystemWaitLoadingParts(TableName(None, "t"))),
+        ("SYSTEM RESTORE REPLICA d.t", SystemRestoreReplica(TableName("d", "t"))),
+        (
             "SYSTEM START REPLICATED SENDS d.t",
             SystemSwitch(True, Background.REPLICATED_SENDS, TableName("d", "t")),
         ),
@@ -312,7 +320,7 @@ def test_an_insert_can_take_a_file_or_a_query():
         ("TRUNCATE ALL TABLES FROM d", "TRUNCATE ALL"),
         ("KILL QUERY WHERE 1", "KILL QUERY"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW"),
-        ("SYSTEM RESTORE REPLICA t", "SYSTEM RESTORE REPLICA"),
+            ("SYSTEM RELOAD CONFIG", "SYSTEM RELOAD CONFIG"),
         ("SHOW PROCESSLIST", "SHOW PROCESSLIST"),
         ("CREATE TABLE t (a Int8, CONSTRAINT c CHECK a > 0) ENGINE = E", "CONSTRAINT"),
         ("CREATE TABLE t (a Int8) ENGINE = E ORDER BY a DESC", "DESC"),

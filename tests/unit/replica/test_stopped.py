@@ -1,0 +1,165 @@
+"""SYSTEM STOP and START: nothing of that kind is done for the table, by any process of the host."""
+
+import random
+
+import pytest
+
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.protocol.background import Background
+from rmt_pipeline.protocol.errors import Timeout
+from rmt_pipeline.replica.assign.merges import Assigned, Nothing, optimize_partition
+from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
+from rmt_pipeline.replica.wait import SyncMode, sync_replica
+from rmt_pipeline.replica.work.execute import Tools
+from rmt_pipeline.replica.work.outlook import queue_status
+from rmt_pipeline.replica.work.worker import PATIENCE_MAX_S, Worker
+from rmt_pipeline.server.upkeep import UpkeepLoop
+from rmt_pipeline.system import EventWaker
+from tests.support.local_replicas import DirectPeers, Replicas
+
+
+@pytest.fixture
+def two(tmp_path):
+    with Replicas(tmp_path) as replicas:
+        yield replicas
+
+
+def stop(replicas: Replicas, name: str, what: Background) -> None:
+    replicas.stores[name].marks.stop(what)
+
+
+def go_on(replicas: Replicas, name: str, what: Background) -> None:
+    replicas.stores[name].marks.go_on(what)
+
+
+def reasons(replicas: Replicas, name: str) -> list[str]:
+    return [one.reason for one in queue_status(replicas[name]).waiting]
+
+
+def test_fetches(two):
+    part = two.insert("r1", 1)
+    stop(two, "r2", Background.FETCHES)
+    two.step("r2", "fetch")
+    assert two.parts("r2") == []
+    assert reasons(two, "r2") == [
+        "FETCHES are stopped by hand on this server (SYSTEM START FETCHES)"
+    ]
+    go_on(two, "r2", Background.FETCHES)
+    two.step("r2", "fetch")
+    assert two.parts("r2") == [str(part)]
+
+
+def merge_both(two: Replicas) -> None:
+    two.insert("r1", 1)
+    two.insert("r1", 2)
+    two.step("r2", "fetch")
+
+
+def test_merges_are_neither_assigned_nor_carried_out(two):
+    merge_both(two)
+    stop(two, "r2", Background.MERGES)
+    refused = optimize_partition(two["r2"], "all", final=True, skip_merged=False)
+    assert isinstance(refused, Nothing)
+    assert "MERGES are stopped by hand" in refused.reason
+    assert isinstance(
+        optimize_partition(two["r1"], "all", final=True, skip_merged=False), Assigned
+    )
+    two.step("r1")
+    two.step("r2")
+    assert "all_0_1_1" in two.parts("r1")
+    assert "all_0_1_1" not in two.parts("r2")
+    assert "MERGES are stopped by hand" in reasons(two, "r2")[0]
+    go_on(two, "r2", Background.MERGES)
+    two.step("r2")
+    assert "all_0_1_1" in two.parts("r2")
+
+
+def test_ttl_merges_alone_leave_others_alone(two):
+    merge_both(two)
+    stop(two, "r1", Background.TTL_MERGES)
+    assert isinstance(
+        optimize_partition(two["r1"], "all", final=True, skip_merged=False), Assigned
+    )
+    two.step("r1")
+    assert "all_0_1_1" in two.parts("r1")
+
+
+def test_the_whole_queue(two):
+    two.insert("r1", 1)
+    stop(two, "r2", Background.REPLICATION_QUEUES)
+    two.step("r2", "fetch")
+    assert two.parts("r2") == []
+    assert "REPLICATION QUEUES are stopped by hand" in reasons(two, "r2")[0]
+    go_on(two, "r2", Background.REPLICATION_QUEUES)
+    two.step("r2", "fetch")
+    assert len(two.parts("r2")) == 1
+
+
+def worker_of(two: Replicas, name: str) -> Worker:
+    tools = Tools(DirectPeers(two.stores), LocalMerger(two.clock), LocalMutator(two.clock))
+    return Worker(two[name], tools, "fetch", EventWaker(), select=True)
+
+
+def test_nothing_is_pulled_and_nothing_is_assigned_by_what_was_not_pulled(two):
+    stop(two, "r2", Background.PULLING_REPLICATION_LOG)
+    worker = worker_of(two, "r2")
+    two.insert("r1", 1)
+    for _ in range(3):
+        worker.turn()
+        two.clock.passed_s += PATIENCE_MAX_S
+    queue = two["r2"].paths.queue
+    assert two["r2"].keeper.children(queue) == []
+    with pytest.raises(PullingIsStopped, match="PULLING REPLICATION LOG is stopped by hand"):
+        pull_log(two["r2"])
+    with pytest.raises(PullingIsStopped):
+        sync_replica(two["r2"], SyncMode.DEFAULT, 1.0, EventWaker())
+    assert worker.idle_s() <= PATIENCE_MAX_S, "it looks again: no watch tells that it goes on"
+    go_on(two, "r2", Background.PULLING_REPLICATION_LOG)
+    two.clock.passed_s += worker.idle_s()
+    look, _ = worker.turn()
+    assert look.batches, "the entry that came meanwhile"
+    for batch in look.batches:
+        worker.executor.give_back(batch)
+
+
+def test_clean_up(two):
+    merge_both(two)
+    optimize_partition(two["r1"], "all", final=True, skip_merged=False)
+    two.step("r1")
+    two.clock.passed_s += 10_000
+    loop = UpkeepLoop(lambda _: two["r1"], two.clock, random.Random(1))
+    loop.follow([two["r1"].definition])
+    stop(two, "r1", Background.CLEANUP)
+    for _ in range(3):
+        loop.look()
+        two.clock.passed_s += 1000
+    assert len(two.parts("r1")) == 3
+    go_on(two, "r1", Background.CLEANUP)
+    loop.look()
+    assert two.parts("r1") == ["all_0_1_1"]
+
+
+def test_sync_from_some_replicas_waits_for_theirs_alone(tmp_path):
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as three:
+        three.insert("r1", 1)
+        stop(three, "r3", Background.FETCHES)
+        timeout_s = 0.01
+        sync_replica(three["r3"], SyncMode.LIGHTWEIGHT, timeout_s, EventWaker(), ["r2"])
+        with pytest.raises(Timeout):
+            sync_replica(
+                three["r3"], SyncMode.LIGHTWEIGHT, timeout_s, TickingWaker(three), ["r1"]
+            )
+        with pytest.raises(Timeout):
+            sync_replica(three["r3"], SyncMode.DEFAULT, timeout_s, TickingWaker(three))
+
+
+class TickingWaker(EventWaker):
+    """The clock that stands still goes on while somebody waits."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        super().__init__()
+        self._clock = replicas.clock
+
+    def wait_s(self, seconds: float) -> None:
+        self._clock.passed_s += seconds

@@ -1,0 +1,92 @@
+"""What was stopped by hand: said in SQL, shown everywhere, forgotten when the server starts."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from rmt_pipeline.cli.status import _table_lines
+from rmt_pipeline.config import Address
+from rmt_pipeline.dagster.checks import _stopped_by_hand
+from rmt_pipeline.protocol.background import Background
+from rmt_pipeline.protocol.errors import Unavailable, UnknownTable
+from rmt_pipeline.server.tables import Identity, Tables
+from rmt_pipeline.system import RandomIds, SystemClock
+from tests.support.local_session import create, local_session, rows
+
+MADE = "CREATE TABLE {} (n UInt64) ENGINE = ReplicatedMergeTree('/tables/{}', 'r1') ORDER BY n"
+
+
+@pytest.fixture
+def session(tmp_path):
+    with local_session(tmp_path) as opened:
+        for name in ("t", "u"):
+            create(opened, MADE.format(name, name))
+        yield opened
+
+
+def stopped(session) -> list[tuple[object, ...]]:
+    return rows(session, "SELECT table, stopped FROM system.replicas ORDER BY table")
+
+
+def test_one_table_or_all_that_there_are(session):
+    session.execute("SYSTEM STOP MERGES t")
+    session.execute("SYSTEM STOP FETCHES")
+    session.execute("SYSTEM STOP MOVES")
+    assert stopped(session) == [("t", ["FETCHES", "MERGES"]), ("u", ["FETCHES"])]
+    session.execute("SYSTEM START FETCHES")
+    assert stopped(session) == [("t", ["MERGES"]), ("u", [])]
+    create(session, MADE.format("v", "v"))
+    assert stopped(session)[2] == ("v", []), "a table that comes later is not meant"
+    with pytest.raises(UnknownTable):
+        session.execute("SYSTEM STOP MERGES nowhere")
+
+
+def test_status_says_it_and_the_remedy(session):
+    session.execute("SYSTEM STOP TTL MERGES t")
+    lines = list(_table_lines(session.context.server.table("t"), None))
+    [line] = [line for line in lines if "stopped by hand" in line]
+    assert "TTL MERGES; SYSTEM START TTL MERGES default.t" in line
+
+
+def tables_of(session) -> Tables:
+    server = session.context.server
+    identity = Identity("r1", "2", Address("127.0.0.1", 1))
+    return Tables(server.catalog, SystemClock(), RandomIds(), identity, lambda: None)
+
+
+def test_sends_are_refused_while_they_are_stopped(session):
+    tables = tables_of(session)
+    tables.follow_catalog(session.context.server.keeper())
+    endpoint = "/tables/t/replicas/r1"
+    assert tables.store_of(endpoint) is not None
+    session.execute("SYSTEM STOP REPLICATED SENDS t")
+    with pytest.raises(Unavailable, match="REPLICATED SENDS are stopped by hand"):
+        tables.store_of(endpoint)
+    session.execute("SYSTEM START REPLICATED SENDS t")
+    assert tables.store_of(endpoint) is not None
+
+
+def test_a_start_of_the_server_forgets_it_and_another_look_at_the_catalog_does_not(session):
+    session.execute("SYSTEM STOP MERGES")
+    keeper = session.context.server.keeper()
+    tables = tables_of(session)
+    tables.follow_catalog(keeper)
+    assert stopped(session) == [("t", []), ("u", [])]
+    session.execute("SYSTEM STOP MERGES t")
+    tables.close_for_writes("the session is over")
+    tables.follow_catalog(keeper)
+    assert stopped(session) == [("t", ["MERGES"]), ("u", [])]
+
+
+def test_the_check_in_dagster_warns(session):
+    class Engine:
+        @contextmanager
+        def server(self, *_: str, **__: str):
+            yield session.context.server
+
+    check = _stopped_by_hand("t", "r1").op.compute_fn.decorated_fn
+    assert check(Engine()).passed
+    session.context.server.table("t").store.marks.stop(Background.CLEANUP)
+    result = check(Engine())
+    assert not result.passed
+    assert result.metadata["remedy"].text == "SYSTEM START CLEANUP t"
