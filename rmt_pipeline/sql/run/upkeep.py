@@ -60,7 +60,7 @@ def upkeep(
         case SystemFlushLogs():
             return Done()  # no log is held back: what system shows is read when it is asked for
         case SystemWaitLoadingParts():
-            table_named(session, statement.table)
+            _table_named(session, statement.table)
             return Done()  # an active replica knows its parts
         case SystemSwitch():
             return switch(session, statement)
@@ -184,7 +184,7 @@ def sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:
     return Done()
 
 
-def table_named(session: SessionContext, name: TableName) -> Table:
+def _table_named(session: SessionContext, name: TableName) -> Table:
     """Raises UnknownTable."""
     return session.server.table(name.name, session.database_of(name))
 
@@ -198,7 +198,7 @@ def switch(session: SessionContext, statement: SystemSwitch) -> Done:
     name, what = statement.table, statement.what
     if what is Background.MOVES:
         return Done()  # nothing is moved: there is one disk
-    tables = session.server.tables() if name is None else [table_named(session, name)]
+    tables = session.server.tables() if name is None else [_table_named(session, name)]
     for table in tables:
         marks = table.store.marks
         if statement.start:
