@@ -259,9 +259,34 @@ def force_restore_data(context: click.Context, table: str, server: str | None) -
 app.add_command(mutations)
 
 
+@app.command("queue")
+@click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
+@server_option()
+@click.pass_context
+def show_queue(context: click.Context, table: str | None, server: str | None) -> int:
+    """What the replicas of a server have to do: each entry, its age, and what it waits for."""
+    from rmt_pipeline.cli.queue import run_queue  # noqa: PLC0415
+
+    config = config_of(context)
+    return run_queue(config, one_server(config, server), table)
+
+
 @app.group(no_args_is_help=True)
 def explain() -> None:
     """Answers to: why is that so?"""
+
+
+@explain.command("entry")
+@click.argument("table", metavar="[DATABASE.]TABLE")
+@click.argument("entry", metavar="NODE_OR_PART")
+@server_option()
+@click.pass_context
+def explain_entry(context: click.Context, table: str, entry: str, server: str | None) -> int:
+    """Why an entry of the queue, by its node's name or its part's, is not carried out."""
+    from rmt_pipeline.cli.queue import run_explain_entry  # noqa: PLC0415
+
+    config = config_of(context)
+    return run_explain_entry(config, one_server(config, server), table, entry)
 
 
 @explain.command("merges")

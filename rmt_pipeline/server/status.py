@@ -1,5 +1,6 @@
 """What a server says about itself: `/health` for people and probes, `/metrics` for Prometheus."""
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -10,6 +11,7 @@ from prometheus_client.registry import Collector
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import readable_parts
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.server.tables import Active, ServedTable, Tables
 from rmt_pipeline.zookeeper.keeper import Keeper
 
@@ -41,15 +43,25 @@ class TableStatus:
     queue_size: int | None
     parts: int | None
     broken: tuple[str, ...] = ()
+    log_lag: int | None = None
+    """Log entries that are not copied to the queue yet."""
+    oldest_entry_s: float | None = None
+    """How old the oldest queue entry is, in seconds; 0 of an empty queue."""
+    stopped: tuple[str, ...] = ()
+    """What was stopped by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """`session` is empty while there is none. `healthy`: every table may be read and written."""
+    """`session` is empty while there is none. `healthy`: every table may be read and written. The
+    disk is that of the data directory.
+    """
 
     server: str
     session: str
     tables: tuple[TableStatus, ...]
+    disk_free_bytes: int = 0
+    disk_total_bytes: int = 0
 
     @property
     def healthy(self) -> bool:
@@ -71,31 +83,80 @@ def server_status(server: str, keeper: Keeper | None, tables: Tables) -> ServerS
     """Asks ZooKeeper for the sizes of the queues, in one go."""
     served = [tables.all[name] for name in sorted(tables.all)]
     sizes = _sizes(keeper, served)
+    disk = shutil.disk_usage(tables.catalog.data)
     return ServerStatus(
         server,
         f"{keeper.session_id:#x}" if keeper is not None else "",
-        tuple(_status(table, *size) for table, size in zip(served, sizes, strict=True)),
+        tuple(_status(table, size) for table, size in zip(served, sizes, strict=True)),
+        disk.free,
+        disk.total,
     )
 
 
-def _sizes(
-    keeper: Keeper | None, served: list[ServedTable]
-) -> list[tuple[int | None, int | None]]:
-    unknown: list[tuple[int | None, int | None]] = [(None, None)] * len(served)
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """None: it can't be asked."""
+
+    queue: int | None = None
+    parts: int | None = None
+    log_lag: int | None = None
+    oldest_entry_s: float | None = None
+
+
+def _sizes(keeper: Keeper | None, served: list[ServedTable]) -> list[_Sizes]:
+    unknown = [_Sizes()] * len(served)
     if keeper is None:
         return unknown
     replicas = [table.replica for table in served]
-    asked = [replica.paths for replica in replicas if replica is not None]
+    asked = [replica for replica in replicas if replica is not None]
     try:
-        stats = keeper.exists_many([path for one in asked for path in (one.queue, one.parts)])
+        found = iter(_asked(keeper, asked))
     except RmtError:
         return unknown
-    counts = [stat.children_count if stat is not None else None for stat in stats]
-    pairs = iter(zip(counts[::2], counts[1::2], strict=True))
-    return [(None, None) if replica is None else next(pairs) for replica in replicas]
+    return [_Sizes() if replica is None else next(found) for replica in replicas]
 
 
-def _status(table: ServedTable, queue_size: int | None, parts: int | None) -> TableStatus:
+def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
+    paths = [one.paths for one in replicas]
+    queues = keeper.exists_many([one.queue for one in paths])
+    parts = keeper.exists_many([one.parts for one in paths])
+    pointers = keeper.get_many([one.log_pointer for one in paths])
+    logs = keeper.exists_many([one.table.log for one in replicas])
+    filled = [
+        one.queue
+        for one, queue in zip(paths, queues, strict=True)
+        if queue is not None and queue.children_count
+    ]
+    listed = keeper.children_many(filled)
+    oldest = [
+        f"{path}/{min(names)}" for path, names in zip(filled, listed, strict=True) if names
+    ]
+    made = dict(zip(oldest, keeper.exists_many(oldest), strict=True))
+    born_ms = {
+        path.rpartition("/")[0]: stat.created_ms
+        for path, stat in made.items()
+        if stat is not None
+    }
+    return [
+        _Sizes(
+            queue=None if queue is None else queue.children_count,
+            parts=None if part is None else part.children_count,
+            log_lag=None
+            if log is None or pointer is None
+            else max(0, log.next_sequence - int(pointer[0] or b"0")),
+            oldest_entry_s=max(
+                0.0,
+                replica.clock.now_s()
+                - born_ms.get(replica.paths.queue, replica.clock.now_s() * 1000) / 1000,
+            ),
+        )
+        for replica, queue, part, pointer, log in zip(
+            replicas, queues, parts, pointers, logs, strict=True
+        )
+    ]
+
+
+def _status(table: ServedTable, sizes: _Sizes) -> TableStatus:
     definition, state = table.definition, table.state
     active = isinstance(state, Active)
     return TableStatus(
@@ -105,9 +166,12 @@ def _status(table: ServedTable, queue_size: int | None, parts: int | None) -> Ta
         zookeeper_path=definition.engine.zookeeper_path,
         readonly=not active,
         reason="" if isinstance(state, Active) else state.reason,
-        queue_size=queue_size,
-        parts=parts,
+        queue_size=sizes.queue,
+        parts=sizes.parts,
         broken=tuple(map(str, _broken(table))),
+        log_lag=sizes.log_lag,
+        oldest_entry_s=sizes.oldest_entry_s,
+        stopped=tuple(sorted(what.value for what in table.store.marks.stopped())),
     )
 
 
@@ -147,22 +211,47 @@ class ServerCollector(Collector):
             ),
         ):
             yield CounterMetricFamily(name, text, value=value)
+        yield _gauge(
+            "rmt_disk_free_bytes", "Free on the data directory's disk", status.disk_free_bytes
+        )
+        yield _gauge(
+            "rmt_disk_total_bytes", "Size of the data directory's disk", status.disk_total_bytes
+        )
         labels = ["database", "table", "replica"]
-        readonly = GaugeMetricFamily("rmt_readonly", "1 while read-only", labels=labels)
-        queue = GaugeMetricFamily("rmt_queue_size", "Entries in the queue", labels=labels)
-        parts = GaugeMetricFamily("rmt_parts", "Parts promised in ZooKeeper", labels=labels)
-        broken = GaugeMetricFamily(
-            "rmt_parts_given_up", "Broken parts that are not fetched again yet", labels=labels
+        told: list[tuple[str, str, Callable[[TableStatus], float | None]]] = [
+            ("rmt_readonly", "1 while read-only", lambda one: one.readonly),
+            ("rmt_queue_size", "Entries in the queue", lambda one: one.queue_size),
+            ("rmt_parts", "Parts promised in ZooKeeper", lambda one: one.parts),
+            (
+                "rmt_parts_given_up",
+                "Broken parts that are not fetched again yet",
+                lambda one: len(one.broken),
+            ),
+            (
+                "rmt_log_lag_entries",
+                "Log entries that are not copied to the queue yet",
+                lambda one: one.log_lag,
+            ),
+            (
+                "rmt_queue_oldest_entry_seconds",
+                "Age of the oldest queue entry",
+                lambda one: one.oldest_entry_s,
+            ),
+        ]
+        for name, text, value_of in told:
+            metric = GaugeMetricFamily(name, text, labels=labels)
+            for table in status.tables:
+                number = value_of(table)
+                if number is not None:
+                    metric.add_metric([table.database, table.table, table.replica], number)
+            yield metric
+        stopped = GaugeMetricFamily(
+            "rmt_stopped", "1 while it is stopped by hand", labels=[*labels, "what"]
         )
         for table in status.tables:
-            key = [table.database, table.table, table.replica]
-            readonly.add_metric(key, float(table.readonly))
-            broken.add_metric(key, len(table.broken))
-            if table.queue_size is not None:
-                queue.add_metric(key, table.queue_size)
-            if table.parts is not None:
-                parts.add_metric(key, table.parts)
-        yield from (readonly, queue, parts, broken)
+            for what in table.stopped:
+                stopped.add_metric([table.database, table.table, table.replica, what], 1.0)
+        yield stopped
 
 
 def metrics_page(status: Callable[[], ServerStatus], counters: Counters) -> bytes:

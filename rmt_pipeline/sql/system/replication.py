@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.protocol.log.entry import (
@@ -183,6 +184,13 @@ def replication_queue(scope: SystemScope) -> Iterator[tuple[object, ...]]:
         replica = table.replica
         with _unless_dropped(replica):
             yield from _queue_rows(replica, _snapshot(replica))
+
+
+def queue_of(replica: Replica) -> list[dict[str, Any]]:
+    """The rows of one replica, by column."""
+    names = [name for name, _ in REPLICATION_QUEUE]
+    rows = _queue_rows(replica, _snapshot(replica))
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[object, ...]]:

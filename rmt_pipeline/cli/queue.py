@@ -1,0 +1,83 @@
+"""`rmt queue` and `rmt explain entry`: what a replica has to do, and why it does not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rmt_pipeline.config import Config
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.sql.system.replication import queue_of
+from rmt_pipeline.table import Table
+
+SHOWN_MAX = 1000
+
+
+def run_queue(config: Config, server: str, name: str | None) -> int:
+    """Every entry, oldest first, of one table or of all."""
+    with ServerContext.open(config, server, purpose="queue") as context:
+        for table in _tables(context, name):
+            entries = queue_of(table.replica)
+            print(f"{table.definition.full_name}: {len(entries)} entries")
+            now_s = context.clock.now_s()
+            for entry in entries[:SHOWN_MAX]:
+                print(f"  {_line(entry, now_s)}")
+            if len(entries) > SHOWN_MAX:
+                print(f"  and {len(entries) - SHOWN_MAX} more: system.replication_queue")
+    return 0
+
+
+def run_explain_entry(config: Config, server: str, name: str, wanted: str) -> int:
+    """All that is known of the entry at this node, or of those that make this part.
+
+    Raises UserError when there is none.
+    """
+    with ServerContext.open(config, server, purpose="explain") as context:
+        [table] = _tables(context, name)
+        found = [
+            entry
+            for entry in queue_of(table.replica)
+            if wanted in (entry["node_name"], entry["new_part_name"])
+        ]
+        for entry in found:
+            for line in _explained(entry, context.clock.now_s()):
+                print(line)
+    if not found:
+        raise UserError(
+            f"the queue of {table.definition.full_name} has no entry {wanted!r}: it is done, or it "
+            "was never there; rmt queue lists those that are"
+        )
+    return 0
+
+
+def _tables(context: ServerContext, name: str | None) -> list[Table]:
+    if name is None:
+        return [one for one in context.tables() if not one.definition.engine.is_private]
+    database, _, table = name.rpartition(".")
+    return [context.table(table, database or "default")]
+
+
+def _line(entry: dict[str, Any], now_s: float) -> str:
+    age_s = max(0.0, now_s - entry["create_time"].timestamp())
+    return (
+        f"{entry['node_name']} {entry['type']} {entry['new_part_name']}, {age_s:.0f} s old: "
+        f"{_state(entry)}"
+    )
+
+
+def _state(entry: dict[str, Any]) -> str:
+    if entry["is_currently_executing"]:
+        return f"carried out by {entry['executed_by']}"
+    words = [entry["postpone_reason"] or "it may run as soon as a worker takes it"]
+    if entry["last_exception"]:
+        words.append(f"failed {entry['num_tries']} times, last: {entry['last_exception']}")
+    return "; ".join(words)
+
+
+def _explained(entry: dict[str, Any], now_s: float) -> Iterator[str]:
+    yield _line(entry, now_s)
+    if entry["parts_to_merge"]:
+        yield f"  made of {', '.join(entry['parts_to_merge'])}"
+    if entry["source_replica"]:
+        yield f"  asked for by replica {entry['source_replica']}"
+    if entry["num_tries"]:
+        yield f"  tried {entry['num_tries']} times, last at {entry['last_attempt_time']:%F %T} UTC"

@@ -1,0 +1,59 @@
+"""`rmt queue` and `rmt explain entry`."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from rmt_pipeline.cli import queue
+from rmt_pipeline.protocol.background import Background
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import GetPart
+from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_session import create, local_session
+
+MADE = "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n"
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """Its table has one entry, which failed twice, in a queue whose fetches are stopped."""
+    with local_session(tmp_path) as session:
+        create(session, MADE)
+        opened = session.context.server
+        replica = opened.table("t").replica
+        now_s = int(opened.clock.now_s())
+        entry = GetPart(create_time=now_s, source_replica="r2", part=PartName("all", 0, 0, 0))
+        [path] = replica.keeper.multi(
+            [Create(replica.paths.queue_prefix, encode(entry), sequence=True)]
+        )
+        node = path.rpartition("/")[2]
+        tried = Attempts(2, "r2 does not answer", now_s, "")
+        replica.keeper.multi([Create(replica.paths.attempts_of(node), tried.encode())])
+        opened.table("t").store.marks.stop(Background.FETCHES)
+        monkeypatch.setattr(queue.ServerContext, "open", lambda *_, **__: nullcontext(opened))
+        yield opened
+
+
+def test_the_queue_says_of_each_entry_what_it_waits_for(server, capsys):
+    assert queue.run_queue(server.config, "r1", None) == 0
+    shown = capsys.readouterr().out
+    assert "default.t: 1 entries" in shown
+    assert "queue-0000000000 GET_PART all_0_0_0" in shown
+    assert "FETCHES are stopped by hand" in shown
+    assert "failed 2 times, last: r2 does not answer" in shown
+
+
+@pytest.mark.parametrize("wanted", ["queue-0000000000", "all_0_0_0"])
+def test_one_entry_is_explained_by_its_node_or_its_part(server, capsys, wanted):
+    assert queue.run_explain_entry(server.config, "r1", "t", wanted) == 0
+    shown = capsys.readouterr().out
+    assert "asked for by replica r2" in shown
+    assert "tried 2 times, last at" in shown
+
+
+def test_one_that_is_not_there_is_told_from_one_that_waits(server):
+    with pytest.raises(UserError, match="no entry 'all_9_9_0': it is done, or"):
+        queue.run_explain_entry(server.config, "r1", "t", "all_9_9_0")
