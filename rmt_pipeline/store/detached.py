@@ -1,9 +1,117 @@
-"""Directories set aside under `detached/`, where nothing is removed automatically (spec §9.12)."""
+"""Parts set aside under `detached/`, and what brings them back or removes them (spec §9).
 
-from rmt_pipeline.protocol.errors import MissingPart, UserError
+    <part> ──rename──► attaching_<part> ──stage──► tmp_attach_… (hard links) ──► a part of the table
+       ▲                    │ │
+       └──────rename────────┘ └──remove──► gone
+
+Whoever takes one alone has it: of two renames one succeeds. Nothing here is removed by itself.
+"""
+
+import contextlib
+from dataclasses import replace
+
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.hashes.checksums import hash_of_chunks
+from rmt_pipeline.store.layout import DetachedName
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.staging import StagedPart, Staging
+
+
+class DetachedParts:
+    """Of one table on one disk."""
+
+    def __init__(self, disk: Disk, root: str, *, durable: bool) -> None:
+        self._disk = disk
+        self._root = root
+        self._durable = durable
+
+    def names(self) -> list[DetachedName]:
+        """Those that can be told, sorted by their names; others were put there by people."""
+        found = map(layout.parse_detached, self._disk.list(self._path()))
+        return [one for one in found if one is not None]
+
+    def manifest(self, name: DetachedName) -> Manifest:
+        """Raises MissingPart, Corruption."""
+        data = self._disk.read(self._path(str(name), layout.MANIFEST))
+        if data is None:
+            raise MissingPart(f"{layout.DETACHED}/{name} has no {layout.MANIFEST}")
+        try:
+            return Manifest.decode(data)
+        except Corruption as error:
+            raise Corruption(f"{layout.DETACHED}/{name}: {error}") from error
+
+    def path(self, name: DetachedName) -> str:
+        """On the disk."""
+        return self._path(str(name))
+
+    def size_bytes(self, name: DetachedName) -> int:
+        """Of all files that are there, whole or broken."""
+        files = self._disk.list(self._path(str(name)))
+        return sum(self._disk.size(self._path(str(name), file)) or 0 for file in files)
+
+    def verify(self, name: DetachedName) -> Manifest:
+        """Every byte is read. Raises MissingPart, Corruption naming what is wrong."""
+        manifest = self.manifest(name)
+        for file in manifest.files:
+            shown = f"{layout.DETACHED}/{name}/{file.name}"
+            try:
+                chunks = self._disk.chunks(self._path(str(name), file.name))
+                found = hash_of_chunks(chunks)
+            except OSError as error:
+                raise Corruption(f"{shown} can't be read: {error}") from error
+            if found != (file.size, file.hash):
+                raise Corruption(
+                    f"{shown} has {found[0]} bytes with hash {found[1]}, expected {file.size} with "
+                    f"{file.hash}"
+                )
+        return manifest
+
+    def rename(self, name: DetachedName, reason: layout.DetachReason) -> DetachedName | None:
+        """The same part for another reason, under the first free name; None when it is gone, or
+        somebody else was faster.
+        """
+        for copy in range(layout.DETACHED_COPIES_MAX):
+            renamed = replace(name, reason=reason, copy=copy)
+            try:
+                self._disk.rename(self._path(str(name)), self._path(str(renamed)))
+            except FileExistsError:
+                continue
+            except FileNotFoundError:
+                return None
+            if self._durable:
+                self._disk.fsync_directory(self._path())
+            return renamed
+        return None
+
+    def stage(self, name: DetachedName, staging: Staging, manifest: Manifest) -> StagedPart:
+        """The same files once more, as hard links in an empty `staging`. Raises MissingPart."""
+        try:
+            for file in manifest.files:
+                target = layout.join(self._root, staging.directory, file.name)
+                self._disk.link(self._path(str(name), file.name), target)
+            return staging.seal(manifest)
+        except BaseException as error:
+            staging.abandon()
+            if isinstance(error, FileNotFoundError):
+                raise MissingPart(
+                    f"{layout.DETACHED}/{name} has lost a file: {error}"
+                ) from error
+            raise
+
+    def remove(self, name: DetachedName) -> bool:
+        """It loses its name first. False when it is gone, or somebody else was faster."""
+        doomed = self.rename(name, "deleting")
+        if doomed is None:
+            return False
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.remove_tree(self._path(str(doomed)))
+        return True
+
+    def _path(self, *names: str) -> str:
+        return layout.join(self._root, layout.DETACHED, *names)
 
 
 def set_aside(

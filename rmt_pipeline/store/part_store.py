@@ -21,8 +21,7 @@ from dataclasses import replace
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store import layout
-from rmt_pipeline.store.detached import copy_of, set_aside
-from rmt_pipeline.store.detached_parts import DetachedParts
+from rmt_pipeline.store.detached import DetachedParts, copy_of, set_aside
 from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks

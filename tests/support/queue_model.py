@@ -21,7 +21,7 @@ from rmt_pipeline.protocol.log.entry import (
 from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.name import PartName, drop_range, merged, mutated
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
-from rmt_pipeline.protocol.queue.facts import Done, Facts, Run
+from rmt_pipeline.protocol.queue.facts import Covered, Facts, Run
 from rmt_pipeline.protocol.queue.view import QueueView
 from tests.support.protocol import TIME_S, node
 
@@ -220,7 +220,7 @@ class Replica:
         """Work on one entry from start to end if it may run alone. False when it has to wait."""
         decision = self.view.decide(name, Facts())
         match decision:
-            case Done():
+            case Covered():
                 self._remove([name])
                 return True
             case Run():

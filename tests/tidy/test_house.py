@@ -19,7 +19,6 @@ FAMILY_MIN = 3
 """So many modules with the same first word, in one folder, are a folder."""
 
 SAME_NAME = {
-    "Done": "an entry of a queue, and a statement",
     "activate": "an action, and the multi that it sends",
     "alter_table": "a statement, read and carried out",
     "attach_table": "a statement, read and carried out",

@@ -23,7 +23,6 @@ from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.types.data_type import DataType
 
 BLOCK_BYTES = 8 << 20
-_types = pa.types
 
 
 @dataclass(frozen=True, slots=True)

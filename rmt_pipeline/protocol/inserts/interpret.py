@@ -8,10 +8,6 @@ world. Each outcome is a class of its own whose docstring says what the insert d
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
-
-RefusedKind = Literal["no node", "node exists", "bad version"]
-"""ZooKeeper's reasons that an insert can meet, as `zookeeper.keeper.Kind` spells them."""
 
 
 class Purpose(StrEnum):

@@ -23,7 +23,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Covered:
     """Nothing is left to do: this replica has `covered_by`, which equals or contains the
     entry's
     part. Delete the entry (spec §5.1.2).
@@ -39,7 +39,7 @@ class Wait:
     reason: str
 
 
-Decision = Run | Done | Wait
+Decision = Run | Covered | Wait
 
 FETCHES_MAX = limits.FETCHES_CLAIMED_MAX
 MERGES_MAX = limits.MERGES_MAX

@@ -25,7 +25,7 @@ from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.queue.facts import Decision, Done, Facts, Run, Wait
+from rmt_pipeline.protocol.queue.facts import Covered, Decision, Facts, Run, Wait
 from rmt_pipeline.protocol.queue.rules import Question, overlap_reason, reason_to_wait
 from rmt_pipeline.protocol.queue.state import NodesAndEntries, QueueState
 from rmt_pipeline.protocol.refusal import Refusal
@@ -123,7 +123,7 @@ class QueueView:
         if part is not None:
             covering = self._state.current.containing(part)
             if covering is not None:
-                return Done(covering)
+                return Covered(covering)
         reason = reason_to_wait(Question(self._state, future, dropping, node, entry, facts))
         return Run() if reason is None else Wait(reason)
 
@@ -142,7 +142,7 @@ class QueueView:
             decision = self._decide(node, future, dropping, facts)
             if isinstance(decision, Run) and len(run) >= limit:
                 decision = Wait(f"{limit} other entries were taken first")
-            if isinstance(decision, Done):
+            if isinstance(decision, Covered):
                 done.append((node, decision.covered_by))
             elif isinstance(decision, Wait):
                 wait.append((node, decision.reason))

@@ -29,11 +29,6 @@ _PREFIX = "final_"
 ABANDONED_S = 86_400  # a query whose process died leaves its directory; no query takes a day
 
 
-def merges_rows(definition: TableDefinition) -> bool:
-    """Whether FINAL makes a difference: the other engines keep every row."""
-    return definition.engine.kind != "MergeTree"
-
-
 @contextmanager
 def final_directory(parent: Path, clock: Clock) -> Iterator[Path]:
     """A new directory for merged rows, removed at the end, and with it those of dead processes."""

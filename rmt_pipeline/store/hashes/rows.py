@@ -32,7 +32,6 @@ from rmt_pipeline.store.hashes.lanes import (
 from rmt_pipeline.store.hashes.values import HashedValues, lanes_of, values_of
 
 _ONE = np.uint64(1)
-_WHOLE = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

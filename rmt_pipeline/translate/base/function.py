@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.translate.base.casts import convert, nullable_like
@@ -17,7 +16,6 @@ from rmt_pipeline.translate.base.typed import (
 )
 from rmt_pipeline.types.data_type import DataType
 
-FunctionKind = Literal["scalar", "aggregate", "window"]
 Build = Callable[[list[Typed]], Typed]
 ArgumentSql = Callable[[Typed], str]
 

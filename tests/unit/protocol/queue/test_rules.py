@@ -4,7 +4,7 @@ import pytest
 
 from rmt_pipeline.protocol.log.entry import AttachPart
 from rmt_pipeline.protocol.merges.size_limits import GIB, MIB, SizeLimits
-from rmt_pipeline.protocol.queue.facts import Done, Facts, Run, Wait
+from rmt_pipeline.protocol.queue.facts import Covered, Facts, Run, Wait
 from rmt_pipeline.protocol.queue.view import QueueView
 from tests.support.protocol import (
     TIME_S,
@@ -29,7 +29,7 @@ def reason(view: QueueView, number: int, facts: Facts | None = None) -> str | No
             return None
         case Wait():
             return decision.reason
-        case Done():
+        case Covered():
             return f"done by {decision.covered_by}"
 
 

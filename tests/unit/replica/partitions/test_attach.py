@@ -8,7 +8,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.attach import BadDetachedPart
 from rmt_pipeline.replica.partitions.detached import why_kept
-from rmt_pipeline.store.detached_parts import DetachedParts
+from rmt_pipeline.store.detached import DetachedParts
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
 
