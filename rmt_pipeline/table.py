@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
     from rmt_pipeline.compute.insert.stage import StagePlan
+    from rmt_pipeline.replica.insert.report import InsertReport
     from rmt_pipeline.replica.mutations.request import MutationReport
     from rmt_pipeline.syntax.mutation import Command
 
@@ -293,8 +294,7 @@ class Table(Partitions):
             replica = self._replica()
             window = replica.settings.replicated_deduplication_window
             identity = identity_of(staged, token, query, window)
-            asked = Quorum.of(query)
-            waits = None if asked is None else QuorumWait(asked, self._new_waker())
+            waits = QuorumWait(Quorum.of(query), self._new_waker())
             staged = self._joined(staged, identity, query, replica, waits)
             insertion = Insertion.of(
                 staged, identity, replica=replica, run_id=run_id, waits=waits
@@ -323,7 +323,7 @@ class Table(Partitions):
         identity: InsertIdentity,
         query: QuerySettings,
         replica: Replica,
-        waits: QuorumWait | None,
+        waits: QuorumWait,
     ) -> Sequence[StagedPart]:
         """A partition in more blocks than one commit takes is made of fewer, larger ones: so many
         tasks of Spark had rows of it, or so small were the blocks that were asked for.
@@ -359,6 +359,7 @@ class Table(Partitions):
                 f"{self.definition.full_name}: the rows are in the table; whether on as many "
                 f"replicas as insert_quorum wants is not known ({error}). Insert the same data "
                 "again (or with the same token): nothing is inserted twice, and it is waited for"
+                + _told_by(insertion)
             )
         if not insertion.is_pending:
             return error
@@ -366,7 +367,16 @@ class Table(Partitions):
             f"{self.definition.full_name}: whether the insert landed is not known: ZooKeeper did "
             f"not answer {query.insert_keeper_max_retries + 1} times ({error}). Insert the same "
             "data again (or with the same token): if it landed, that is answered as a duplicate"
+            + _told_by(insertion)
         )
+
+    def inserts(self, insert_ids: Sequence[str] | None = None) -> "list[InsertReport]":
+        """What became of these inserts, or of all that are remembered, the latest first. One that
+        is not among them is not in the table, or older than its deduplication window.
+        """
+        from rmt_pipeline.replica.insert.report import insert_reports  # noqa: PLC0415
+
+        return insert_reports(self.replica, insert_ids)
 
     # --- reading ---
 
@@ -619,3 +629,9 @@ def _told(tables: Iterator[Any], on_rows: Callable[[int, int], None]) -> Iterato
     for table in tables:
         on_rows(table.num_rows, table.nbytes)
         yield table
+
+
+def _told_by(insertion: Insertion) -> str:
+    """Without an identity it has no record, and nobody can tell."""
+    insert_id = insertion.identity.insert_id
+    return f"; `rmt inserts {insert_id}` tells what became of it" if insert_id else ""

@@ -220,6 +220,23 @@ def merges(context: click.Context, table: str | None, server: str | None, watch:
     return run_merges(config_of(context), server, table, watch=watch)
 
 
+@app.command()
+@click.argument("insert_id", metavar="[ID]", default="")
+@click.option("--token", default="", help="By its deduplication token, instead of the id.")
+@click.option("--table", metavar="[DATABASE.]TABLE", help="Of this table alone.")
+@server_option(looks=True)
+@click.pass_context
+def inserts(
+    context: click.Context, insert_id: str, token: str, table: str | None, server: str | None
+) -> int:
+    """What became of an insert: done, in part, waiting for its quorum; when, by whom, in which
+    parts. Without an ID, of all that are remembered.
+    """
+    from rmt_pipeline.cli.inserts import run_inserts  # noqa: PLC0415
+
+    return run_inserts(config_of(context), server, table, insert_id, token)
+
+
 @app.command(cls=OfServer)
 @server_option()
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")

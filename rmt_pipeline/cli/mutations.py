@@ -69,14 +69,14 @@ def plan(context: click.Context, table: str, commands: str, server: str | None) 
 
     COMMANDS: 'DELETE WHERE …', 'UPDATE c = … WHERE …'.
     """
-    from rmt_pipeline.cli.watch import opened_servers  # noqa: PLC0415  slow
+    from rmt_pipeline.cli.watch import opened_servers, tables_of  # noqa: PLC0415  slow
     from rmt_pipeline.protocol.settings.query import QuerySettings  # noqa: PLC0415
     from rmt_pipeline.replica.mutations.plan import plan_mutation  # noqa: PLC0415
     from rmt_pipeline.sql.run.alter import commands_for  # noqa: PLC0415
     from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415
 
     with opened_servers(config_of(context), server, "mutations") as contexts:
-        opened, found = _tables(contexts, table)[0]
+        opened, found = tables_of(contexts, table)[0]
         parsed = commands_for(parse_commands(commands), found.definition)
         plans = plan_mutation(found.replica, parsed, QuerySettings())
         for line in plan_lines(_title(opened, found), plans):
@@ -89,37 +89,19 @@ def _is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def _tables(
-    contexts: "Sequence[ServerContext]", table: str | None
-) -> "list[tuple[ServerContext, Table]]":
-    """Those that are asked for. Raises UnknownTable when no server has the one."""
-    from rmt_pipeline.protocol.errors import UnknownTable  # noqa: PLC0415
-
-    wanted = None if table is None else f"default.{table}" if "." not in table else table
-    found = [
-        (opened, one)
-        for opened in contexts
-        for one in opened.tables()
-        if wanted in (None, one.definition.full_name)
-    ]
-    if wanted is not None and not found:
-        names = ", ".join(opened.server.name for opened in contexts)
-        raise UnknownTable(f"there is no table {wanted} on {names}")
-    return found
-
-
 def _title(opened: "ServerContext", table: "Table") -> str:
     return f"{table.definition.full_name} on {opened.server.name}"
 
 
 def _look(contexts: "Sequence[ServerContext]", table: str | None) -> tuple[list[str], bool]:
     """What to show, and whether any mutation is unfinished."""
+    from rmt_pipeline.cli.watch import tables_of  # noqa: PLC0415  slow
     from rmt_pipeline.protocol.errors import RmtError, UnknownTable  # noqa: PLC0415
     from rmt_pipeline.replica.mutations.progress import mutation_progress  # noqa: PLC0415
 
     lines: list[str] = []
     unfinished = False
-    for opened, found in _tables(contexts, table):
+    for opened, found in tables_of(contexts, table):
         try:
             progress = mutation_progress(found.replica)
         except UnknownTable:

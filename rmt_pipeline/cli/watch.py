@@ -1,10 +1,12 @@
 """What commands that look at servers, once or again and again, have in common."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.table import Table
 
 CLEAR = "\x1b[H\x1b[J"
 """Written before each look, on a terminal."""
@@ -21,3 +23,20 @@ def opened_servers(
             opened.enter_context(ServerContext.open(config, name, purpose=purpose))
             for name in names
         ]
+
+
+def tables_of(
+    contexts: Sequence[ServerContext], table: str | None
+) -> list[tuple[ServerContext, Table]]:
+    """Those that are asked for. Raises UnknownTable when no server has the one."""
+    wanted = None if table is None else f"default.{table}" if "." not in table else table
+    found = [
+        (opened, one)
+        for opened in contexts
+        for one in opened.tables()
+        if wanted in (None, one.definition.full_name)
+    ]
+    if wanted is not None and not found:
+        names = ", ".join(opened.server.name for opened in contexts)
+        raise UnknownTable(f"there is no table {wanted} on {names}")
+    return found

@@ -69,12 +69,20 @@ def insert(
     block_rows_max: int = 0,
     token: str = "",
     gives_up: bool = False,
+    quorum: int = 0,
+    is_parallel: bool = True,
 ) -> None:
     rows = {
         partition: [f"{number:03}.{partition}.{row}" for row in range(2)] for partition in "ab"
     }
     one = ClientInsert(
-        number, rows, token=token, gives_up=gives_up, block_rows_max=block_rows_max or 2
+        number,
+        rows,
+        token=token,
+        gives_up=gives_up,
+        block_rows_max=block_rows_max or 2,
+        quorum=quorum,
+        is_parallel=is_parallel,
     )
     workload = Workload(run.cluster, run.ledger, SIZE)
     workload.spawn_insert(one, at=run.cluster.sites[at])
@@ -85,6 +93,28 @@ def three_inserts(run: Run) -> None:
     for number, at in enumerate(("r1", "r2", "r1")):
         insert(run, number=number, at=at)
         assert rest(run)
+
+
+def insert_on_two(run: Run) -> None:
+    insert(run, quorum=2)
+
+
+def insert_alone_on_two(run: Run) -> None:
+    insert(run, quorum=2, is_parallel=False)
+
+
+def insert_that_fails(run: Run, *, is_parallel: bool = True) -> None:
+    """The host that inserts is switched off as soon as the rows are in the log, and comes back to
+    parts of which r2 knows that nobody has them.
+    """
+    insert(run, quorum=2, is_parallel=is_parallel, gives_up=True)
+    nodes = run.world.zookeeper.nodes
+    if run.world.run(REST_STEPS_MAX, lambda: bool(nodes[TABLE.log].children)):
+        run.cluster.switch_off(run.cluster.sites["r1"], for_s=3.0)
+
+
+def insert_alone_that_fails(run: Run) -> None:
+    insert_that_fails(run, is_parallel=False)
 
 
 def insert_first_again(run: Run) -> None:
@@ -315,6 +345,13 @@ SCENARIOS: dict[str, Scenario] = {
     "insert": Scenario("h1/insert 0.1", boot, insert),
     "insert again elsewhere": Scenario("h2/insert 0.1", three_inserts, insert_first_again),
     "insert in part": Scenario("h1/insert 0.1", boot, insert_in_part_and_again),
+    "insert on two": Scenario("h1/insert 0.1", boot, insert_on_two),
+    "insert alone on two": Scenario("h1/insert 0.1", boot, insert_alone_on_two),
+    "fetch for a quorum": Scenario("h2/fetch", boot, insert_on_two),
+    "fetch for one that waits alone": Scenario("h2/fetch", boot, insert_alone_on_two),
+    "fail a quorum": Scenario("h2/fetch", boot, insert_that_fails),
+    "fail one that waits alone": Scenario("h2/fetch", boot, insert_alone_that_fails),
+    "come back to a failed quorum": Scenario("h1/server", boot, insert_that_fails),
     "pull and fetch": Scenario("h2/fetch", boot, insert),
     "assign": Scenario("h1/optimize", three_inserts, assign),
     "merge": Scenario("h1/merge", three_inserts, assign),

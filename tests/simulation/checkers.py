@@ -205,6 +205,23 @@ def answers_were_true(finished: Finished) -> None:
             assert answer.rows + answer.rows_duplicate == rows, f"{insert}: {answer.words()}"
 
 
+def acknowledged_rows_did_not_fail(finished: Finished) -> None:
+    """P39. Whoever was told that they are there has them: nobody's quorum failed afterwards."""
+    ledger = finished.ledger
+    for insert in ledger.inserts:
+        for row in insert.all_rows() if insert.is_acknowledged else ():
+            last = ledger.blocks[row][-1]
+            assert last not in ledger.failed, f"{insert} was answered, and {last} has failed"
+
+
+def nobody_waits_for_a_quorum(finished: Finished) -> None:
+    """Every replica is there, and has what there is: whoever waited was answered, or failed."""
+    waiting = finished.children(TABLE.quorum_parallel)
+    assert waiting == [], f"{waiting} wait for their quorum"
+    status = finished.nodes.get(TABLE.quorum_status)
+    assert status is None, f"{status.data!r} waits for its quorum"
+
+
 def promised_is_on_disk(finished: Finished) -> None:
     """Every byte of it, as its manifest and ZooKeeper say."""
     for site in finished.sites:
@@ -338,6 +355,8 @@ CHECKERS: tuple[Callable[[Finished], None], ...] = (
     structures_agree,
     no_other_rows_are_there,
     answers_were_true,
+    acknowledged_rows_did_not_fail,
+    nobody_waits_for_a_quorum,
     promised_is_on_disk,
     rows_are_conserved,
     reads_saw_whole_inserts,

@@ -29,6 +29,9 @@ class ClientInsert:
     """Rows that another insert has too, as a block of its own: who comes first inserts them."""
     attempts: int = 0
     is_over: bool = False
+    quorum: int = 0
+    """On so many replicas when it is answered; 0: whoever inserts has the rows."""
+    is_parallel: bool = True
 
     @property
     def is_acknowledged(self) -> bool:
@@ -87,7 +90,10 @@ class Ledger:
     drops: list[PartName] = field(default_factory=list)
     """Ranges and parts that were dropped, in the order of the log."""
     dropped_by: dict[PartName, PartName] = field(default_factory=dict)
-    """By the part in which rows came, the first drop that took them."""
+    """By the part in which rows came, the first drop that took them; itself, if its quorum failed.
+    """
+    failed: set[PartName] = field(default_factory=set)
+    """Parts whose quorum failed."""
     changes: dict[str, Change] = field(default_factory=dict)
     """What each mutation that somebody asked for does, by its command."""
     mutations: dict[str, MutationEntry] = field(default_factory=dict)
@@ -125,6 +131,11 @@ class Ledger:
         for block in self.all_blocks():
             if is_inside(block, dropped):
                 self.dropped_by.setdefault(block, dropped)
+
+    def fail(self, part: PartName) -> None:
+        """Its quorum failed: what came in it is gone, and may come again."""
+        self.failed.add(part)
+        self.dropped_by.setdefault(part, part)
 
     def all_blocks(self) -> set[PartName]:
         return {block for blocks in self.blocks.values() for block in blocks}

@@ -79,6 +79,8 @@ class Watchman:
             if old is not None or node is None or path.startswith(log):
                 continue
             parent, _, name = path.rpartition("/")
+            if parent == TABLE.quorum_failed_parts:
+                self.failed_parts_are_nowhere(PartName.parse(name))
             if parent == TABLE.mutations:
                 self.ledger.mutations[name] = MutationEntry.decode(node.data)
             if parent.endswith("/parts"):
@@ -88,8 +90,23 @@ class Watchman:
                 self.claims_never_overlap(paths, name)
                 self.waits_are_for_what_is_there(paths)
 
+    def failed_parts_are_nowhere(self, part: PartName) -> None:
+        """P39, I12. Nobody who is active has the part, or what it became of: at the moment at which
+        it fails, and so at any later one.
+        """
+        self.ledger.fail(part)
+        nodes = self.cluster.world.zookeeper.nodes
+        for site in self.cluster.sites.values():
+            paths = paths_of(site)
+            if paths.is_active not in nodes:
+                continue
+            for name in nodes[paths.parts].children:
+                has = PartName.parse(name).contains(part)
+                assert not has, f"{part} has failed, and {site.replica} has {name}"
+
     def _promised(self, replica: str, part: PartName) -> None:
         site = self.cluster.sites[replica]
+        assert part not in self.ledger.failed, f"{replica} announces {part}, which has failed"
         self.part_is_whole_before_it_is_announced(site, part)
         self.parts_never_overlap(part)
         self.part_has_the_rows_of_its_blocks(site, part)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition, select_and_assign
 from rmt_pipeline.replica.mutations.mutations import (
     UnknownMutation,
@@ -26,6 +27,7 @@ from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.sim_rows import rows_on, stage_rows
 from tests.support.world import Host, World
 
+QUORUM_TIMEOUT_MS = 2000
 PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
 SHARES = 0.2  # of inserts without a token have a block of another one
 SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
@@ -50,6 +52,8 @@ class Size:
     """How often the last host's disk loses a part, or a bit of one flips."""
     alters: int = 0
     drops: int = 0
+    quorums: bool = False
+    """Whether inserts ask for one."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -70,6 +74,7 @@ class Size:
             losses=rng.choice((0, 0, 6)),
             alters=rng.choice((0, 0, 3)),
             drops=apart.choice((0, 0, 3)),
+            quorums=apart.choice((False, False, True)),
         )
 
 
@@ -156,6 +161,9 @@ class Workload:
         )
         if rng.random() < SHARES and not insert.token:
             self._share(insert)
+        if self._size.quorums:
+            insert.quorum = rng.choice((0, 2, 2, self._size.hosts - self._size.newcomers))
+            insert.is_parallel = rng.random() < 0.7
         self._ledger.inserts.append(insert)
         return insert
 
@@ -207,13 +215,41 @@ class Workload:
             created_s = int(context.clock.now_s())
             for partition, rows in blocks:
                 staged.append(stage_rows(context.store, partition, rows, created_s=created_s))
-            result = context.table().commit(staged, token=insert.token)
+            settings = QuerySettings(
+                insert_quorum=str(insert.quorum),
+                insert_quorum_parallel=insert.is_parallel,
+                insert_quorum_timeout=QUORUM_TIMEOUT_MS,
+            )
+            result = context.table().commit(staged, token=insert.token, settings=settings)
+            self._require_on_enough(insert)
             insert.answers.append(result)
             self._world.note(str(insert), "answered", result.words())
             waker.wake()
 
         process = self._cluster.spawn(site, f"insert {insert.number}.{insert.attempts}", run)
         process.on_end.append(waker.wake)
+
+    def _require_on_enough(self, insert: ClientInsert) -> None:
+        """P39. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
+        a disk broke, or a replica came too late and clones another.
+        """
+        ledger, nodes = self._ledger, self._world.zookeeper.nodes
+        replicas = [TABLE.replica(site.replica) for site in self._cluster.sites.values()]
+        there = [paths for paths in replicas if paths.parts in nodes]
+        if ledger.lost_parts or any(nodes[paths.is_lost].data == b"1" for paths in there):
+            return
+        for row in insert.all_rows():
+            last = ledger.blocks[row][-1]
+            holders = [
+                paths.name
+                for paths in there
+                if any(
+                    PartName.parse(name).contains(last) for name in nodes[paths.parts].children
+                )
+            ]
+            assert last in ledger.dropped_by or len(holders) >= insert.quorum, (
+                f"{insert} is answered, of {insert.quorum} replicas {holders} have {last}"
+            )
 
     def _cut(self, rows: Sequence[str], rows_max: int) -> list[list[str]]:
         if rows_max:

@@ -205,6 +205,7 @@ class Context:
             current=lambda: self.definition,
             clock=self.clock,
             ids=self._cluster.world,
+            new_waker=lambda: SimWaker(self._cluster.world),
         )
 
     def tools(self) -> Tools:

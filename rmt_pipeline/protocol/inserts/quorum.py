@@ -11,25 +11,23 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """What an insert asks for. `replicas` None: the majority of those that there are. One that is
-    not parallel is the only one of its table that waits.
+    """What an insert asks for. `replicas` None: the majority of those that there are; 1: whoever
+    inserts has the rows. One that is not parallel is the only one of its table that waits.
     """
 
-    replicas: int | None
+    replicas: int | None = 1
     is_parallel: bool = True
     timeout_s: float = 600.0
 
     @classmethod
-    def of(cls, query: QuerySettings) -> Self | None:
-        """None when the insert waits for nobody. Raises BadSetting for a quorum of nonsense."""
+    def of(cls, query: QuerySettings) -> Self:
+        """Raises BadSetting for a quorum of nonsense."""
         text = query.insert_quorum
         if text != AUTO and not (text.isascii() and text.isdigit()):
             raise BadSetting(
                 f"insert_quorum = {text!r} is neither a number of replicas nor {AUTO}"
             )
-        replicas = None if text == AUTO else int(text)
-        if replicas is not None and replicas < 2:  # whoever inserts has the parts
-            return None
+        replicas = None if text == AUTO else max(1, int(text))
         return cls(replicas, query.insert_quorum_parallel, query.insert_quorum_timeout / 1000)
 
     def required(self, replicas: int) -> int:

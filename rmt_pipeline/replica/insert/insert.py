@@ -116,7 +116,6 @@ class Insertion:
     _todo: dict[str, _Group]
     _rows_total: int
     waits: QuorumWait | None = None
-    """None: for nobody."""
     _known: Known | None = None
     _committing: _Committing | None = None
     _parts: list[tuple[PartName, int]] = field(default_factory=list)
@@ -226,10 +225,8 @@ class Insertion:
         self._settle(replica)
         if self.waits is not None and not self._parts:
             self.waits.require(replica)
-            if self.waits.required < 2:  # of all there are: whoever inserts has the parts
-                self.waits = None
         while self._todo:
-            if self.waits is not None and not self.waits.quorum.is_parallel:
+            if self._is_alone:
                 self._wait(replica)
             self._commit_batch(replica, self._next_batch(replica))
         self._wait(replica)
@@ -256,6 +253,10 @@ class Insertion:
         else:
             strays = [Stray(lock) for lock in self._committing.locks]
             self._committing.keeper.strays.leave(strays)
+
+    @property
+    def _is_alone(self) -> bool:
+        return self.waits is not None and self.waits.is_alone
 
     def _wait(self, replica: Replica) -> None:
         if self.waits is not None:
@@ -316,10 +317,10 @@ class Insertion:
         """The node in which all parts of the commit wait for their quorum. None without quorum, and
         with insert_quorum_parallel, where each part has a node of its own.
         """
-        if self.waits is None or self.waits.quorum.is_parallel or not commits:
+        if self.waits is None or not self._is_alone or not commits:
             return None
         entries = [self.waits.entry(commit.part, replica.name) for _, commit in commits]
-        return QuorumStatus(tuple(entries)).encode()
+        return QuorumStatus(tuple(filter(None, entries))).encode()
 
     def _progress(self, batch: Sequence[_Group], locks: Sequence[str]) -> InsertProgress:
         """`locks` are those of all blocks, in order."""
@@ -347,7 +348,7 @@ class Insertion:
             record_version=None if self._known is None else self._known.version,
             holder=holder,
             is_lost_version=_not_lost_version(replica),
-            is_alone=self.waits is not None and not self.waits.quorum.is_parallel,
+            is_alone=self._is_alone,
         )
         strays = [
             Stray(replica.table.partition(partition), holder, is_parent=True)
@@ -620,8 +621,8 @@ def _block_bytes(replica: Replica, block: _Block, waits: QuorumWait | None) -> i
     """
     lock = replica.table.lock(block.staged.manifest.partition_id, BLOCK_NUMBER_MAX)
     commit = _commit_of(replica, block, lock, 0, waits)
-    if waits is not None:
-        commit = replace(commit, quorum=waits.entry(commit.part, replica.name).encode())
+    if waits is not None and (entry := waits.entry(commit.part, replica.name)):
+        commit = replace(commit, quorum=entry.encode())
     return transactions.insert_bytes(replica.table, replica.paths, commit, replica.new_holder())
 
 
@@ -635,7 +636,7 @@ def _commit_of(
         create_time=create_time,
         source_replica=replica.name,
         block_id=block.block_id,
-        quorum=0 if waits is None else waits.required,
+        quorum=0 if waits is None or waits.required < 2 else waits.required,
         part=part,
     )
     if block.checksum:
@@ -646,9 +647,8 @@ def _commit_of(
             checksum=block.checksum,
         )
     header = manifest.header().encode()
-    quorum = None
-    if waits is not None and waits.quorum.is_parallel:
-        quorum = waits.entry(part, replica.name).encode()
+    waiting = None if waits is None or waits.is_alone else waits.entry(part, replica.name)
+    quorum = None if waiting is None else waiting.encode()
     return BlockCommit(part, lock, encode(entry), header, block.block_id, quorum)
 
 

@@ -70,12 +70,14 @@ class Span:
 @dataclass(slots=True)
 class QuorumWait:
     """What one insert waits for, over as many sessions as it takes. The time runs from its first
-    commit, or from when it found that it is in the table already.
+    commit, or from when it found that it is in the table already. Also one that asks for no quorum
+    waits for that of rows which it found there: if it fails, they go, and who was told that they
+    are there would have lost them.
     """
 
     quorum: Quorum
     waker: Waker
-    required: int = 0
+    required: int = 1
     _parts: list[PartName] = field(default_factory=list)
     _earlier: set[Span] = field(default_factory=set)
     _deadline_s: float | None = None
@@ -84,17 +86,24 @@ class QuorumWait:
     def is_waiting(self) -> bool:
         return bool(self._parts or self._earlier)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other insert may wait meanwhile."""
+        return self.required > 1 and not self.quorum.is_parallel
+
     def require(self, replica: Replica) -> None:
         """Before anything is written. Raises TooFewLiveReplicas."""
-        self.required = required_replicas(replica, self.quorum)
+        if self.quorum.replicas != 1:
+            self.required = required_replicas(replica, self.quorum)
 
-    def entry(self, part: PartName, replica: str) -> QuorumEntry:
-        """Of a part that this replica has."""
-        return QuorumEntry(part, self.required, (replica,))
+    def entry(self, part: PartName, replica: str) -> QuorumEntry | None:
+        """Of a part that this replica has; None when nobody else needs to have it."""
+        return QuorumEntry(part, self.required, (replica,)) if self.required > 1 else None
 
     def began(self, parts: Iterable[PartName]) -> None:
         """They were committed now."""
-        self._parts += parts
+        if self.required > 1:
+            self._parts += parts
 
     def found(self, spans: Iterable[Span]) -> None:
         """Rows of the insert were there already. In old records it does not stand where."""
@@ -206,6 +215,8 @@ def _is_on_enough(replica: Replica, awaited: Awaited) -> bool:
     """Of each part, and of each block number that it finds anywhere; what nobody has any more was
     dropped since.
     """
+    if awaited.required < 2:
+        return True
     keeper, table = replica.keeper, replica.table
     peers = [table.replica(name) for name in keeper.children(table.replicas)]
     if not awaited.earlier:  # mostly they are there under these very names
@@ -250,5 +261,6 @@ def _not_reached(replica: Replica, awaited: Awaited, insert_id: str) -> QuorumNo
         f"{replica}: the rows of {what} are in the table, but within insert_quorum_timeout not on "
         f"{awaited.required} replicas ({'; '.join(known) or 'fewer have them'}). They stay, and "
         "other replicas fetch them when they can. system.replicas.parts_awaiting_quorum says which "
-        "parts still wait; the same insert again inserts nothing and waits once more"
+        "parts still wait, and `rmt inserts` what became of an insert; the same insert again "
+        "inserts nothing and waits once more"
     )

@@ -8,6 +8,7 @@ always say the same because nobody counts it is left out.
 from collections.abc import Iterator
 
 from rmt_pipeline.sql.system import clusters as system_clusters
+from rmt_pipeline.sql.system import inserts as system_inserts
 from rmt_pipeline.sql.system import local
 from rmt_pipeline.sql.system import merges as system_merges
 from rmt_pipeline.sql.system import mutations as system_mutations
@@ -33,6 +34,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
         system_clusters.DISTRIBUTED_DDL_QUEUE, system_clusters.distributed_ddl_queue
     ),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
+    "inserts": SystemTable(system_inserts.INSERTS, system_inserts.inserts),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),
     "merges": SystemTable(system_merges.MERGES, system_merges.merges),

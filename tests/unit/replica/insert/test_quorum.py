@@ -137,6 +137,18 @@ def test_a_duplicate_of_rows_that_had_no_quorum_waits_until_they_are_on_two(
     assert insert(two).outcome is Outcome.DUPLICATE
 
 
+def test_rows_that_may_leave_again_are_no_answer_to_who_asks_for_no_quorum(
+    two: Replicas,
+) -> None:
+    """If their quorum failed they were gone, and he was told that they are there."""
+    with pytest.raises(QuorumNotReached):
+        insert(two)
+    with pytest.raises(QuorumNotReached):
+        insert(two, insert_quorum="0")
+    two.meanwhile.append(lambda: two.step("r2", "fetch"))
+    assert insert(two, insert_quorum="0").outcome is Outcome.DUPLICATE
+
+
 def test_a_block_of_another_insert_is_waited_for(two: Replicas) -> None:
     """The same rows under a token of their own: the record is another one, the block is not."""
     settings = {**BRIEFLY, "insert_quorum": "0"}

@@ -1,0 +1,67 @@
+"""`rmt inserts`: what became of an insert whose answer did not come."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from rmt_pipeline.cli.watch import opened_servers, tables_of
+from rmt_pipeline.config import Config
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.replica.insert.report import InsertReport, InsertState
+from rmt_pipeline.table import Table
+
+SHOWN_MAX = 20
+NAMED_MAX = 5
+
+
+def run_inserts(
+    config: Config, server: str | None, table: str | None, insert_id: str, token: str
+) -> int:
+    """Print them. The exit status is 1 when one is asked for and no table knows it, or it is not
+    done. Raises UserError for an unknown server or table.
+    """
+    wanted = insert_id_of_token(token) if token else insert_id
+    told: list[InsertReport] = []
+    with opened_servers(config, server, "inserts") as contexts:
+        for opened, found in tables_of(contexts, table):
+            reports = found.inserts([wanted] if wanted else None)
+            told += reports
+            for line in insert_lines(found, opened.server.name, reports, is_one=bool(wanted)):
+                print(line)
+    if wanted and not told:
+        print(
+            f"no table knows insert {wanted}: it was never in, or its quorum failed, or its rows "
+            "were dropped, or it is older than replicated_deduplication_window. Inserted again, "
+            "it is a new one"
+        )
+    done = bool(told) and all(one.state is InsertState.DONE for one in told)
+    return 0 if done or not wanted else 1
+
+
+def insert_lines(
+    table: Table, server: str, reports: Sequence[InsertReport], *, is_one: bool
+) -> Iterator[str]:
+    """Of one table on one server."""
+    name = f"{table.definition.full_name} on {server}"
+    if not is_one:
+        yield f"{name}: {len(reports)} inserts are remembered"
+    elif reports:
+        yield f"{name}:"
+    for report in reports[:SHOWN_MAX]:
+        yield f"  {insert_words(report)}"
+    if len(reports) > SHOWN_MAX:
+        yield f"  and {len(reports) - SHOWN_MAX} earlier ones; see system.inserts"
+
+
+def insert_words(report: InsertReport) -> str:
+    record = report.record
+    when = datetime.fromtimestamp(record.created_s, UTC).isoformat(timespec="seconds")
+    run = f" by run {record.run_id}" if record.run_id else ""
+    by = f"{record.rows} rows on {record.replica}{run} at {when}"
+    words = f"{report.insert_id}: {report.state}, {by}"
+    if report.state is InsertState.IN_PART:
+        words += f"; {record.rows_in} rows are in, insert the same rows again for the others"
+    if report.awaiting:
+        words += f"; waits for its quorum: {', '.join(map(str, report.awaiting[:NAMED_MAX]))}"
+    named = ", ".join(map(str, report.parts[:NAMED_MAX]))
+    more = f" and {len(report.parts) - NAMED_MAX} more" if len(report.parts) > NAMED_MAX else ""
+    return f"{words}; in {named}{more}" if named else f"{words}; its rows were dropped since"

@@ -1,0 +1,90 @@
+"""What became of inserts, by their records: for who got no answer, and for people."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.insert.quorum import Span
+from rmt_pipeline.replica.quorum import read_quorums
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.snapshot import parts_now
+
+
+class InsertState(StrEnum):
+    DONE = "done"
+    """All of its rows are in the table, or were dropped since."""
+    IN_PART = "in part"
+    """Of an insert that takes several commits some are in; the same insert again goes on."""
+    AWAITS_QUORUM = "awaits quorum"
+    """Its rows are in, and fewer replicas have them than it asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsertReport:
+    """`parts` are the active ones of this replica that have its rows now, perhaps among others;
+    `awaiting` those of its parts that wait for their quorum.
+    """
+
+    insert_id: str
+    record: InsertRecord
+    lines: tuple[PartitionRows, ...]
+    parts: tuple[PartName, ...]
+    awaiting: tuple[PartName, ...]
+
+    @property
+    def state(self) -> InsertState:
+        if not self.record.is_whole:
+            return InsertState.IN_PART
+        return InsertState.AWAITS_QUORUM if self.awaiting else InsertState.DONE
+
+
+def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> list[InsertReport]:
+    """Of these ids, or of all that there is a record of, the latest first. One that has none was
+    never in the table, or its quorum failed, or all of it was dropped; or it is older than the
+    table's deduplication window.
+
+    The records before the parts: what is in is then there, unless it was dropped since.
+    """
+    keeper, table = replica.keeper, replica.table
+    ids = keeper.children(table.inserts) if wanted is None else list(wanted)
+    reads = keeper.get_many([table.insert(one) for one in ids])
+    records = {
+        insert_id: InsertRecord.decode(read[0])
+        for insert_id, read in zip(ids, reads, strict=True)
+        if read is not None
+    }
+    batches = {
+        insert_id: [table.insert_batch(insert_id, number) for number in range(one.batches)]
+        for insert_id, one in records.items()
+    }
+    waiting = sorted(read_quorums(replica).parts())
+    active = parts_now(keeper, replica.paths, replica.memory.queue).current
+    found = []
+    for insert_id, record in records.items():
+        texts = keeper.get_many(batches[insert_id]) if batches[insert_id] else []
+        more = [InsertBatch.decode(text[0]).partitions for text in texts if text is not None]
+        lines = (*record.partitions, *(line for one in more for line in one))
+        found.append(_report(insert_id, record, lines, active, waiting))
+    return sorted(found, key=lambda one: (-one.record.created_s, one.insert_id))
+
+
+def _report(
+    insert_id: str,
+    record: InsertRecord,
+    lines: tuple[PartitionRows, ...],
+    active: PartSet,
+    waiting: Sequence[PartName],
+) -> InsertReport:
+    """In records of old formats it does not stand which blocks: then no part is named."""
+    spans = [Span.of_rows(line) for line in lines if line.first >= 0]
+    parts = {
+        part
+        for span in spans
+        for part in active.in_partition(span.partition)
+        if span.touches(part)
+    }
+    awaiting = (part for part in waiting if any(span.touches(part) for span in spans))
+    return InsertReport(insert_id, record, lines, tuple(sorted(parts)), tuple(awaiting))

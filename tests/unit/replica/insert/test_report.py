@@ -1,0 +1,80 @@
+"""What became of inserts, as their records tell it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.cli.inserts import insert_lines, insert_words
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.report import InsertState
+from rmt_pipeline.replica.insert.result import QuorumNotReached
+from tests.support.local_replicas import Replicas
+from tests.support.local_session import create, local_session, rows
+
+ONE = PartName("all", 0, 0, 0)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    with Replicas(tmp_path) as opened:
+        yield opened
+
+
+def test_an_insert_is_done_in_these_parts(replicas: Replicas) -> None:
+    table = replicas.table("r1")
+    result = table.insert([{"n": 1}, {"n": 2}], run_id="a run")
+    [report] = table.inserts([result.insert_id])
+    assert (report.state, report.parts) == (InsertState.DONE, (ONE,))
+    assert (report.record.rows, report.record.run_id) == (2, "a run")
+    assert "done, 2 rows on r1 by run a run at 2023-" in insert_words(report)
+    assert insert_words(report).endswith("in all_0_0_0")
+
+
+def test_one_that_never_was_has_no_report(replicas: Replicas) -> None:
+    assert replicas.table("r1").inserts(["token-0"]) == []
+
+
+def test_one_that_waits_for_its_quorum_says_so(replicas: Replicas) -> None:
+    table = replicas.table("r1")
+    with pytest.raises(QuorumNotReached):
+        table.insert([{"n": 1}], quorum=2, settings={"insert_quorum_timeout": 0})
+    [report] = table.inserts()
+    assert (report.state, report.awaiting) == (InsertState.AWAITS_QUORUM, (ONE,))
+    replicas.step("r2", "fetch")
+    [report] = replicas.table("r2").inserts()
+    assert (report.state, report.parts) == (InsertState.DONE, (ONE,))
+
+
+def test_what_was_dropped_is_in_no_part(replicas: Replicas) -> None:
+    table = replicas.table("r1")
+    result = table.insert([{"n": 1}])
+    table.truncate(settings={"alter_sync": 0})
+    replicas.step("r1", "fetch")
+    assert table.inserts([result.insert_id]) == []
+
+
+def test_the_latest_are_told_first(replicas: Replicas) -> None:
+    table = replicas.table("r1")
+    for value in range(3):
+        replicas.clock.sleep_s(10.0)
+        table.insert([{"n": value}])
+    reports = table.inserts()
+    times = [report.record.created_s for report in reports]
+    assert times == sorted(times, reverse=True)
+    lines = list(insert_lines(table, "r1", reports, is_one=False))
+    assert lines[0] == "default.t on r1: 3 inserts are remembered"
+    assert len(lines) == 4
+
+
+def test_system_inserts_shows_them(tmp_path: Path) -> None:
+    with local_session(tmp_path) as session:
+        create(
+            session,
+            "CREATE TABLE t (n UInt8) ENGINE = ReplicatedMergeTree('/t', '{replica}') ORDER BY n",
+        )
+        session.execute(
+            "INSERT INTO t SETTINGS insert_deduplication_token = 'a' VALUES (1), (2)"
+        )
+        query = "SELECT state, rows, rows_in, partition_ids, parts FROM system.inserts"
+        assert rows(session, query) == [("done", 2, 2, ["all"], ["all_0_0_0"])]
