@@ -1,5 +1,6 @@
 """Planted bugs of one line each, for the tests of one narrow lane."""
 
+from tests.mutants.lines_quorum import QUORUM_MUTANTS
 from tests.mutants.planting import LineMutant
 
 PROTOCOL = "rmt_pipeline/protocol"
@@ -47,6 +48,7 @@ APPLIED = """\
 """
 
 MUTANTS: tuple[LineMutant, ...] = (
+    *QUORUM_MUTANTS,
     LineMutant(
         "parts: one without a greater level contains",
         f"{PROTOCOL}/parts/name.py",
@@ -798,7 +800,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "drop: records of inserts stay",
         f"{REPLICA}/forget.py",
-        "    return [*_ids(replica, dropped), *_records(replica, dropped)]",
+        "    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping)]",
         "    return [*_ids(replica, dropped)]",
         f"{DROPS}::test_what_was_dropped_can_be_inserted_again_and_nothing_else",
     ),

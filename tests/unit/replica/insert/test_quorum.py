@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.nodes.formats import AddedParts, QuorumEntry, QuorumStatus
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
+from rmt_pipeline.replica import quorum
 from rmt_pipeline.replica.assign.merges import Assigned, Nothing, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.quorum import (
@@ -18,6 +20,7 @@ from rmt_pipeline.replica.insert.quorum import (
 )
 from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from tests.support.local_replicas import ROOT, Replicas
@@ -266,6 +269,43 @@ def test_who_is_active_again_has_not_failed(two: Replicas) -> None:
     two.step("r2", "fetch")
     assert children(two, "failed_parts") == set()
     assert has_rows(two, "r2") == [1]
+
+
+def test_who_becomes_active_while_it_is_decided_has_not_failed(
+    two: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. r2 sees that r1 is away. 2. r1 is back, and has the part. 3. r2 says that it failed."""
+    with pytest.raises(QuorumNotReached):
+        insert(two)
+    pull_log(two["r2"])
+    two.stop("r1")
+    right = quorum.what_to_forget
+
+    def meanwhile(*args: Any, **options: Any) -> Any:
+        if two["r1"].keeper.is_retired:
+            two.come_back("r1")
+        return right(*args, **options)
+
+    monkeypatch.setattr(quorum, "what_to_forget", meanwhile)
+    assert not quorum.has_failed(two["r2"], ONE)
+    assert children(two, "failed_parts") == set()
+
+
+def test_of_several_blocks_those_that_failed_can_be_inserted_again(two: Replicas) -> None:
+    """The record of the insert says no more than that its rows are between these blocks."""
+    blocks = {**BRIEFLY, "max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
+    rows = [{"n": 1}, {"n": 2}]
+    with pytest.raises(QuorumNotReached):
+        two.table("r1").insert(rows, settings=blocks)
+    two.stop("r1")
+    pull_log(two["r2"])
+    assert quorum.has_failed(two["r2"], ONE)
+    two.come_back("r1")
+    two.step("r2", "fetch")
+    two.meanwhile.append(lambda: two.step("r2", "fetch"))
+    result = two.table("r1").insert(rows, settings=blocks)
+    assert (result.rows, result.rows_duplicate) == (1, 1)
+    assert has_rows(two, "r1") == has_rows(two, "r2") == [1, 2]
 
 
 def test_who_waits_is_told_that_it_failed(two: Replicas) -> None:

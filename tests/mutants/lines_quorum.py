@@ -1,0 +1,116 @@
+"""Planted bugs of one line each of inserts that ask for a quorum."""
+
+from tests.mutants.planting import LineMutant
+
+REPLICA = "rmt_pipeline/replica"
+FATE = f"{REPLICA}/quorum.py"
+WAIT = f"{REPLICA}/insert/quorum.py"
+TESTS = "tests/unit/replica/insert/test_quorum.py"
+
+QUORUM_MUTANTS: tuple[LineMutant, ...] = (
+    LineMutant(
+        "quorum: who publishes is not counted",
+        f"{REPLICA}/publish.py",
+        "nobody_has=nobody_has, counted=counted.ops",
+        "nobody_has=nobody_has, counted=()",
+        f"{TESTS}::test_it_is_answered_when_the_peer_has_the_rows",
+    ),
+    LineMutant(
+        "quorum: one fewer is enough",
+        FATE,
+        "    return len(entry.replicas) >= required\n",
+        "    return len(entry.replicas) >= required - 1\n",
+        f"{TESTS}::test_two_of_three_are_enough_and_all_three_are_waited_for",
+    ),
+    LineMutant(
+        "quorum: it fails although who has the part is active again",
+        FATE,
+        "            Check(peer.host, host[1].version)\n",
+        "            Check(peer.host)\n",
+        f"{TESTS}::test_who_becomes_active_while_it_is_decided_has_not_failed",
+    ),
+    LineMutant(
+        "quorum: the ids of what failed stay",
+        FATE,
+        "for op in some),\n    ]\n\n\ndef set_aside_failed",
+        "for op in some if False),\n    ]\n\n\ndef set_aside_failed",
+        f"{TESTS}::test_a_part_that_no_active_replica_has_has_failed",
+    ),
+    LineMutant(
+        "quorum: an insert of several blocks keeps out the one that failed",
+        FATE,
+        "what_to_forget(replica, [part], overlapping=True)",
+        "what_to_forget(replica, [part])",
+        f"{TESTS}::test_of_several_blocks_those_that_failed_can_be_inserted_again",
+    ),
+    LineMutant(
+        "quorum: who comes back keeps what failed",
+        FATE,
+        "        if stat is None:\n            continue\n        with suppress",
+        "        continue\n        with suppress",
+        f"{TESTS}::test_who_comes_back_to_it_sets_it_aside",
+    ),
+    LineMutant(
+        "quorum: dropped parts are waited for",
+        f"{REPLICA}/work/drop.py",
+        "    forget_dropped_quorums(replica, drop.part)\n",
+        "",
+        f"{TESTS}::test_a_drop_ends_the_waiting",
+    ),
+    LineMutant(
+        "quorum: what failed is forgotten while its entry is in the log",
+        FATE,
+        "    before_ms = old_ms if first is None else min(old_ms, first[1].created_ms)\n",
+        "    before_ms = old_ms\n",
+        f"{TESTS}::test_a_failed_part_is_known_while_its_entry_is_in_the_log",
+    ),
+    LineMutant(
+        "quorum: an insert that was there is answered at once",
+        f"{REPLICA}/insert/insert.py",
+        "            self.waits.found(map(Span.of_rows, known.lines))\n",
+        "            pass\n",
+        f"{TESTS}::test_a_duplicate_waits_for_the_quorum_of_the_first",
+    ),
+    LineMutant(
+        "quorum: a block that was there is not waited for",
+        f"{REPLICA}/insert/insert.py",
+        "                    self.waits.found([Span.of_part(there)])\n",
+        "                    pass\n",
+        f"{TESTS}::test_a_block_of_another_insert_is_waited_for",
+    ),
+    LineMutant(
+        "quorum: rows that were there without one count as if they had it",
+        WAIT,
+        "    while not _is_on_enough(replica, awaited):\n",
+        "    while False:\n",
+        f"{TESTS}::test_a_duplicate_of_rows_that_had_no_quorum_waits_until_they_are_on_two",
+    ),
+    LineMutant(
+        "quorum: one that failed looks like one that was reached",
+        WAIT,
+        "    failed = _failed(replica, awaited)\n",
+        "    failed: list[PartName] = []\n",
+        f"{TESTS}::test_who_waits_is_told_that_it_failed",
+    ),
+    LineMutant(
+        "quorum: too few live replicas are no obstacle",
+        WAIT,
+        "    if active < required:\n",
+        "    if False:\n",
+        f"{TESTS}::test_too_few_live_replicas_leave_no_trace",
+    ),
+    LineMutant(
+        "quorum: parts that wait are mutated",
+        f"{REPLICA}/assign/mutations.py",
+        " or part in view.awaiting_quorum:",
+        ":",
+        f"{TESTS}::test_a_part_that_waits_is_not_mutated",
+    ),
+    LineMutant(
+        "quorum: a sequential reader sees what waits",
+        f"{REPLICA}/readable.py",
+        "            if part not in waiting\n",
+        "            if True\n",
+        f"{TESTS}::test_nor_one_that_waits_beside_others",
+    ),
+)
