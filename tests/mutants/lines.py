@@ -547,8 +547,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish together: what nobody promised is taken for compared",
         "rmt_pipeline/replica/work/execute.py",
-        "is_theirs=expected is not None)",
-        "is_theirs=True)",
+        "staged, expected is not None, awaited)",
+        "staged, True, awaited)",
         TOGETHER,
     ),
     LineMutant(
