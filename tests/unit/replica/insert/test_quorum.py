@@ -82,7 +82,11 @@ def test_two_of_three_are_enough_and_all_three_are_waited_for(three: Replicas) -
     assert insert(three, 1).rows == 1
     assert three.parts("r2") == []
 
-    three.meanwhile += [lambda: three.step("r3", "fetch"), lambda: three.step("r2", "fetch")]
+    def one_of_two() -> None:
+        three.step("r3", "fetch")
+        assert children(three, "parallel") == {"all_1_1_0"}
+
+    three.meanwhile += [one_of_two, lambda: three.step("r2", "fetch")]
     assert insert(three, 2, insert_quorum="3").rows == 1
     assert has_rows(three, "r2") == has_rows(three, "r3") == [1, 2]
 
