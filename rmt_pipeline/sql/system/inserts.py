@@ -27,7 +27,7 @@ INSERTS: Columns = (
 )
 
 
-def inserts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+def remembered_inserts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     for definition in scope.server.catalog.definitions():
         with suppress(ReplicaRetired):
             for report in scope.server.table_of(definition).inserts():

@@ -34,7 +34,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
         system_clusters.DISTRIBUTED_DDL_QUEUE, system_clusters.distributed_ddl_queue
     ),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
-    "inserts": SystemTable(system_inserts.INSERTS, system_inserts.inserts),
+    "inserts": SystemTable(system_inserts.INSERTS, system_inserts.remembered_inserts),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),
     "merges": SystemTable(system_merges.MERGES, system_merges.merges),
