@@ -18,6 +18,7 @@ from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.replica.work.outlook import QueueStatus, queue_status
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import sequence_number
@@ -112,6 +113,10 @@ def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
         for line in _queue_lines(queue_status(replica), now_s):
             yield f"  {line}"
         yield from _quorum_lines(replica)
+        lost = sorted(lost_parts(replica))
+        if lost:
+            named = ", ".join(map(str, lost[:REASONS_MAX]))
+            yield f"  LOST on all replicas, and empty now: {named}; see system.lost_parts"
         names = active_parts(replica.keeper, replica.paths)
         yield f"  parts: {len(PartSet(names))} active, {len(names)} in all"
     except RmtError as error:

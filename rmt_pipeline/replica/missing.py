@@ -48,6 +48,17 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
     return found
 
 
+def lost_of(replica: Replica, wanted: Collection[PartName]) -> set[PartName]:
+    """Which parts are lost of those that are `wanted`: themselves, or sources of what is to make
+    them. The parts are read once more after the queues: what an entry makes moves from the one to
+    the other.
+    """
+    living = living_replicas(replica.keeper, replica.table)
+    queued = _queued(replica, living)
+    promised = _promised(replica, living)
+    return {leaf for part in wanted for leaf in _lost(part, queued, promised)}
+
+
 def _promised(replica: Replica, names: Collection[str]) -> dict[str, list[PartName]]:
     listed = replica.keeper.children_many([replica.table.replica(name).parts for name in names])
     return {
@@ -110,6 +121,6 @@ def _lost_words(replica: Replica, lost: Sequence[PartName], names: Sequence[str]
         f"{first}{more} is lost: no replica ({', '.join(names)}) has it, or what it could be made "
         "of. If there is a copy, in detached/ of a replica or in a backup, put it into the table's "
         f"directory on one of them under the name {first} and create {node} in ZooKeeper; else "
-        "insert its rows again. What waits for it waits until then: a mutation can be ended with "
-        "KILL MUTATION"
+        "insert its rows again. When all replicas are active it becomes an empty part, and "
+        "nothing waits for it any more (system.lost_parts)"
     )

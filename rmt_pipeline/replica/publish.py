@@ -14,7 +14,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
 
 _NOT_IDENTICAL: dict[layout.StageKind, layout.DetachReason] = {
     "merge": "merge-not-byte-identical",
@@ -65,11 +65,12 @@ def publish(
     *,
     is_theirs: bool = False,
     awaited: Collection[PartName] = (),
+    more: Sequence[Op] = (),
 ) -> Published:
     """Make `staged` this replica's `part`, finishing the claimed queue entry `node`.
 
     `is_theirs`: it was compared with what another replica has published already. `awaited`: parts
-    in it that may be waiting for a quorum, which counts us then.
+    in it that may be waiting for a quorum, which counts us then. `more` happens in the same multi.
 
     A publication without an answer is said again: deleting the entry, the two exclude each other.
     So the second one is refused when the first one landed, and else the first one never will.
@@ -86,7 +87,12 @@ def publish(
             _discard(replica, staged)
             raise _quorum_failed(replica, node, counted.failed)
         ops = transactions.publish_part(
-            paths, node, part, header.encode(), nobody_has=nobody_has, counted=counted.ops
+            paths,
+            node,
+            part,
+            header.encode(),
+            nobody_has=nobody_has,
+            counted=[*counted.ops, *more],
         )
         try:
             with _on_disk(replica, node, part, staged):

@@ -257,6 +257,14 @@ class TablePaths:
         return f"{self.root}/lost_part_count"
 
     @property
+    def lost_parts(self) -> str:
+        """Which they were, and whose rows. Ours."""
+        return f"{self.root}/lost_parts"
+
+    def lost_part(self, part: object) -> str:
+        return f"{self.root}/lost_parts/{part}"
+
+    @property
     def restoring(self) -> str:
         """While the table is made again from the disks of its replicas: nobody is active. Ours."""
         return f"{self.root}/restoring"

@@ -508,6 +508,7 @@ def create_table(
         Create(table.alter_partition_version),
         Create(f"{table.root}/pinned_part_uuids"),
         Create(table.lost_part_count),
+        Create(table.lost_parts),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Planted bugs of one line each of inserts that ask for a quorum."""
+"""Planted bugs of one line each: inserts that ask for a quorum, lost parts, what is half gone."""
 
 from tests.mutants.planting import LineMutant
 
@@ -6,13 +6,14 @@ REPLICA = "rmt_pipeline/replica"
 FATE = f"{REPLICA}/quorum.py"
 WAIT = f"{REPLICA}/insert/quorum.py"
 TESTS = "tests/unit/replica/insert/test_quorum.py"
+LOST = "tests/unit/replica/test_lost_parts.py"
 
 QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "quorum: who publishes is not counted",
         f"{REPLICA}/publish.py",
-        "nobody_has=nobody_has, counted=counted.ops",
-        "nobody_has=nobody_has, counted=()",
+        "counted=[*counted.ops, *more],",
+        "counted=[*more],",
         f"{TESTS}::test_it_is_answered_when_the_peer_has_the_rows",
     ),
     LineMutant(
@@ -112,5 +113,61 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "            if part not in waiting\n",
         "            if True\n",
         f"{TESTS}::test_nor_one_that_waits_beside_others",
+    ),
+    LineMutant(
+        "insert: a block whose id is gone is a duplicate",
+        f"{REPLICA}/insert/insert.py",
+        "            if read is None:\n                continue\n            manifest",
+        '            read = read or (b"all_0_0_0", None)\n            manifest',
+        "tests/unit/replica/insert/test_ids_in_zookeeper.py",
+    ),
+    LineMutant(
+        "clean up: half a replica stops the trimming",
+        f"{REPLICA}/upkeep/clean_up.py",
+        "    if host is None:\n        return None\n    return ReplicaLogFacts",
+        "    assert host is not None\n    return ReplicaLogFacts",
+        "tests/unit/replica/test_half_dropped.py",
+    ),
+    LineMutant(
+        "mutations: half a replica keeps them",
+        f"{REPLICA}/mutations/mutations.py",
+        "zip(names, hosts, strict=True) if host is not None]\n    try:",
+        "zip(names, hosts, strict=True)]\n    try:",
+        "tests/unit/replica/test_half_dropped.py",
+    ),
+    LineMutant(
+        "lost parts: while a replica is away",
+        f"{REPLICA}/upkeep/lost.py",
+        "    if not asked or not all(living_replicas(keeper, replica.table).values()):\n",
+        "    if not asked:\n",
+        f"{LOST}::test_not_while_a_replica_is_away",
+    ),
+    LineMutant(
+        "lost parts: whatever was assigned meanwhile",
+        f"{REPLICA}/upkeep/lost.py",
+        "Check(table.log, log_version), Check(table.replicas",
+        "Check(table.replicas",
+        f"{LOST}::test_what_is_assigned_meanwhile_comes_first",
+    ),
+    LineMutant(
+        "lost parts: whoever joined meanwhile",
+        f"{REPLICA}/upkeep/lost.py",
+        "Check(table.replicas, replicas.version)]",
+        "Check(table.replicas)]",
+        f"{LOST}::test_a_replica_that_comes_meanwhile_is_asked_first",
+    ),
+    LineMutant(
+        "lost parts: whoever gave one up meanwhile",
+        f"{REPLICA}/upkeep/lost.py",
+        "        Check(peer.is_lost, read[1].version)\n",
+        "        Check(peer.is_lost)\n",
+        f"{LOST}::test_who_gives_a_part_up_meanwhile_is_asked_again",
+    ),
+    LineMutant(
+        "lost parts: their ids stay",
+        f"{REPLICA}/upkeep/lost.py",
+        "        *(op for some in forgotten for op in some),\n",
+        "",
+        f"{LOST}::test_its_insert_is_named_and_can_be_repeated",
     ),
 )

@@ -130,6 +130,38 @@ class Announced:
         return cls(dropped)
 
 
+@dataclass(frozen=True, slots=True)
+class LostPart:
+    """`T/lost_parts/<part>`: no replica had the part any more: it became an empty one. `inserts`
+    are the ids of those that are known to have had rows in it, to be said again.
+    """
+
+    replaced_s: int
+    replica: str
+    inserts: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        ids = "".join(f"{escape(one)}\n" for one in self.inserts)
+        return (
+            f"lost part format version: {FORMAT}\n"
+            f"replaced: {format_time(self.replaced_s)}\n"
+            f"replica: {escape(self.replica)}\n"
+            f"inserts: {len(self.inserts)}\n"
+            f"{ids}"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        reader = TextReader(data, "lost part")
+        reader.number("lost part format version: ", low=1, high=FORMAT)
+        replaced_s = reader.field_as("replaced: ", parse_time)
+        replica = reader.field_as("replica: ", unescape)
+        count = reader.number("inserts: ", high=COUNT_MAX)
+        inserts = tuple(reader.parse(reader.line(), unescape) for _ in range(count))
+        reader.end()
+        return cls(replaced_s, replica, inserts)
+
+
 UNKNOWN_BLOCK = -1
 
 

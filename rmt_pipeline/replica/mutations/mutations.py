@@ -496,9 +496,12 @@ def clean_mutations(replica: Replica) -> tuple[str, ...]:
     """Remove mutations that every replica has passed, but the newest ones (spec §7.9)."""
     keeper, table = replica.keeper, replica.table
     names, replicas = keeper.children_stat(table.replicas)
+    hosts = keeper.exists_many([table.replica(name).host for name in names])
+    # What is left of one that somebody died dropping has no host, and passes nothing any more.
+    there = [name for name, host in zip(names, hosts, strict=True) if host is not None]
     try:
         finished = {
-            name: noted_mutations(keeper, table.replica(name)).finished for name in names
+            name: noted_mutations(keeper, table.replica(name)).finished for name in there
         }
     except ReplicaRetired:
         return ()  # one was dropped since they were listed: next time

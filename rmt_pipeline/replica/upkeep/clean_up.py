@@ -28,6 +28,7 @@ from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import is_idle, look_at_disk
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.replica.upkeep.rewound import (
     ZooKeeperIsOlder,
     require_log_as_seen,
@@ -84,6 +85,8 @@ class CleanedUp:
     attempts: int = 0
     mutations: int = 0
     quorums: int = 0
+    lost: tuple[PartName, ...] = ()
+    """Parts that nobody had any more: they are empty ones now."""
     directories: tuple[str, ...] = ()
     kept: tuple[PartName, ...] = ()
     """Old parts that are not old any more: what covered them was given up since."""
@@ -104,6 +107,11 @@ class CleanedUp:
         words = f"removed {removed}" if removed else "nothing to remove"
         if self.marked_lost:
             words += f"; marked as lost: {', '.join(self.marked_lost)}"
+        if self.lost:
+            words += (
+                f"; LOST on all replicas, and empty parts now: {', '.join(map(str, self.lost))} "
+                "(system.lost_parts says which inserts to repeat)"
+            )
         if self.detached:
             words += f"; set aside: {', '.join(self.detached)}"
         if self.pinned:
@@ -131,7 +139,7 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     lost, is_lost = keeper.get(replica.paths.is_lost)
     names, replicas = keeper.children_stat(replica.table.replicas)
     entries = [sequence_number(name) for name in keeper.children(replica.table.log)]
-    facts = [_log_facts(replica, name) for name in names]
+    facts = [facts for name in names if (facts := _log_facts(replica, name)) is not None]
     log = trim_log(
         entries,
         facts,
@@ -177,6 +185,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
     quorums = clean_quorums(replica)
+    lost_parts = replace_lost_parts(replica)
     removed, pinned, kept = _remove_parts(replica, plan)
     detached, full = _set_aside(replica, plan.unexpected)
     _forget_dropped(replica)
@@ -192,6 +201,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         attempts=attempts,
         mutations=mutations,
         quorums=quorums,
+        lost=lost_parts,
         directories=tuple(
             replica.store.sweep(
                 keep=(),
@@ -286,17 +296,23 @@ def _unpromised(replica: Replica) -> tuple[tuple[PartName, ...], tuple[PartName,
     )
 
 
-def _log_facts(replica: Replica, name: str) -> ReplicaLogFacts:
+def _log_facts(replica: Replica, name: str) -> ReplicaLogFacts | None:
+    """None of a replica that is being dropped: its `host` goes early (spec §0.3). Whoever did it
+    may have died, and what is left of it pulls nothing, and can't be asserted to have stayed away.
+    One that is made anew under its name gives `replicas` another version.
+    """
     paths = replica.table.replica(name)
     host, pointer, lost, active = replica.keeper.get_many(
         [paths.host, paths.log_pointer, paths.is_lost, paths.is_active]
     )
+    if host is None:
+        return None
     return ReplicaLogFacts(
         name=name,
         is_active=active is not None,
         is_lost=None if lost is None else lost[0] == b"1",
         log_pointer=int(pointer[0]) if pointer is not None and pointer[0] else 0,
-        host_version=host[1].version if host is not None else -1,
+        host_version=host[1].version,
     )
 
 

@@ -157,15 +157,15 @@ def test_rows_that_may_leave_again_are_no_answer_to_who_asks_for_no_quorum(
 
 
 def test_a_block_of_another_insert_is_waited_for(two: Replicas) -> None:
-    """The same rows under a token of their own: the record is another one, the block is not."""
-    settings = {**BRIEFLY, "insert_quorum": "0"}
-    two.table("r1").insert([{"n": 1}], settings=settings)
-    one = [{"n": 1}]
+    """Two inserts of one row each, without a quorum, and then one of both: nothing of it is new."""
+    rows = [{"n": 1}, {"n": 2}]
+    for row in rows:
+        two.table("r1").insert([row])
     more = {**BRIEFLY, "max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
     with pytest.raises(QuorumNotReached):
-        two.table("r1").insert([*one, {"n": 2}], settings=more)
+        two.table("r1").insert(rows, settings=more)
     two.step("r2", "fetch")
-    assert two.table("r1").insert([*one, {"n": 2}], settings=more).outcome is Outcome.DUPLICATE
+    assert two.table("r1").insert(rows, settings=more).outcome is Outcome.DUPLICATE
 
 
 # --- not reached ------------------------------------------------------------------------------

@@ -1,0 +1,65 @@
+"""What a second copy costs: an insert with a quorum of two, against the time until a peer has it.
+
+    python -m benchmarks.quorum [--inserts 200] [--rate 20]
+
+Two `rmt serve --work` over one ZooKeeper. First inserts that ask for no quorum: how much later than
+the inserter the follower has each part, by ZooKeeper's own clock. Then inserts that wait for two:
+how long a client waits for its answer.
+"""
+
+import argparse
+import statistics
+import time
+
+from benchmarks.cluster import Cluster
+from benchmarks.insert import definition, small, wait_active
+from benchmarks.replication import delays_ms, paced
+
+WARM = 50
+
+
+def show(name: str, ms: list[float]) -> None:
+    ordered = sorted(ms)
+    p50, p99 = statistics.median(ordered), ordered[int(len(ordered) * 0.99)]
+    print(f"{name:36} {p50:8.1f} {p99:8.1f} {len(ordered):8}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--inserts", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=20.0)
+    options = parser.parse_args()
+    with (
+        Cluster(work=True) as cluster,
+        cluster.context("r1") as r1,
+        cluster.context("r2") as r2,
+    ):
+        for server in (r1, r2):
+            server.create_table(definition("quorum"))
+        table = r1.table("quorum")
+        wait_active(table, r2.table("quorum"))
+        for number in range(WARM):
+            table.insert(small(number), quorum=2)
+        keeper = r1.keeper()
+        waited: dict[int, list[float]] = {0: [], 2: []}
+
+        def insert(number: int, quorum: int) -> None:
+            started = time.perf_counter()
+            table.insert(small(number), quorum=quorum)
+            waited[quorum].append(1000 * (time.perf_counter() - started))
+
+        print(f"{'milliseconds':36} {'p50':>8} {'p99':>8} {'inserts':>8}")
+        old = set(keeper.children(table.replica.paths.parts))
+        paced(options.inserts, options.rate, lambda number: insert(1_000 + number, 0))
+        delays = delays_ms(keeper, table.replica.table, "r1", "r2", without=old)
+        show("until the peer has it", [float(ms) for ms in delays])
+        show("an insert, no quorum", waited[0])
+        paced(options.inserts, options.rate, lambda number: insert(100_000 + number, 2))
+        show("an insert, quorum of two", waited[2])
+        visible = statistics.median(delays) + statistics.median(waited[0])
+        ratio = statistics.median(waited[2]) / visible
+        print(f"quorum of two: {ratio:.2f} times an insert and the time until the peer has it")
+
+
+if __name__ == "__main__":
+    main()

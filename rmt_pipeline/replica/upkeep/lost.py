@@ -1,0 +1,246 @@
+"""A part that no replica has becomes an empty one: nothing waits for it for ever (spec §5.9).
+
+    an entry fails: nobody has its part ──► every replica was looked at, and all are active ──►
+    an empty part, its ids forgotten, what was lost noted: in one multi
+
+1. Not while a replica is away: it may have the part, or what contains it.
+2. Nothing was assigned since the log was pulled (its version), no replica was added or gave a part
+   up since we looked (the versions of `replicas` and of each `is_lost`), none has the part: all of
+   it is asserted where it counts, in the multi that publishes the empty one. Nor is anybody making
+   something of it at this moment, from bytes that he has still: then it is not lost.
+3. What is lost of a merge's result are those of its sources that are lost, not the result.
+4. An insert whose rows these were is known no more: said again it brings them back. The original
+   keeps its ids, and answers that they are there.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol.alter.history import stored_columns
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    OutcomeUnknown,
+    RmtError,
+)
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import GetPart, LogEntry, result_of, sources_of
+from rmt_pipeline.protocol.nodes.records import Claim, LostPart
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.claims import Holder
+from rmt_pipeline.replica.forget import what_to_forget
+from rmt_pipeline.replica.insert.report import insert_reports
+from rmt_pipeline.replica.missing import lost_of
+from rmt_pipeline.replica.publish import EntryGone, publish
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.manifest import Manifest, PartColumn
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.keeper import Check, Create, Op, Refused, SetData
+from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, living_replicas, queue_snapshot
+
+AT_ONCE_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What every replica has, and the versions that say so for as long as they last."""
+
+    log_version: int
+    guards: tuple[Op, ...]
+    making: frozenset[PartName]
+    """What somebody is producing right now."""
+
+
+def lost_parts(replica: Replica) -> dict[PartName, LostPart]:
+    """All that ever were, and whose inserts are to be said again."""
+    [names] = replica.keeper.children_many([replica.table.lost_parts])
+    parts = [PartName.parse(name) for name in names or ()]
+    reads = replica.keeper.get_many([replica.table.lost_part(part) for part in parts])
+    return {
+        part: LostPart.decode(read[0])
+        for part, read in zip(parts, reads, strict=True)
+        if read is not None
+    }
+
+
+def replace_lost_parts(replica: Replica) -> tuple[PartName, ...]:
+    """Of what this replica's queue has tried to get or to make in vain: what is lost becomes empty.
+
+    Raises what ends the session; what can't be done now is done by the next call.
+    """
+    wanted = _wanted_in_vain(replica)
+    if not wanted:
+        return ()
+    replaced: list[PartName] = []
+    for part in sorted(wanted)[:AT_ONCE_MAX]:
+        with suppress(Conflict, OutcomeUnknown, Corruption):
+            if _replace(replica, part):
+                replaced.append(part)
+    return tuple(replaced)
+
+
+def _wanted_in_vain(replica: Replica) -> set[PartName]:
+    """Lost parts for which entries of this replica have failed. Nothing while a replica
+    is away.
+    """
+    keeper = replica.keeper
+    failed = frozenset(keeper.children(replica.paths.attempts))
+    if not failed:
+        return set()
+    snapshot = queue_snapshot(keeper, replica.paths, replica.memory.queue)
+    entries = [entry for node, entry in snapshot.entries if node in failed]
+    asked = {
+        part
+        for entry in entries
+        for part in (*([result_of(entry)] * isinstance(entry, GetPart)), *sources_of(entry))
+        if part is not None and snapshot.parts.current.containing(part) is None
+    }
+    if not asked or not all(living_replicas(keeper, replica.table).values()):
+        return set()
+    return lost_of(replica, asked) - awaiting_quorum(keeper, replica.table)
+
+
+def _replace(replica: Replica, part: PartName) -> bool:
+    """Whether it is an empty part now, and was not before."""
+    pulled = pull_log(replica, afresh=True)
+    seen = _look(replica, pulled.log_version)
+    if seen is None or any(one.contains(part) for one in seen.making):
+        return False
+    if lost_of(replica, [part]) != {part}:
+        return False
+    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    nodes = [node for node, entry in snapshot.entries if _gets(entry, part)]
+    if not nodes:
+        _ask_for(replica, part, seen, snapshot.is_lost_version)
+        return False  # the next call finds it
+    holder = Holder.new(replica)
+    if not holder.take(snapshot, {nodes[0]: (part,)}):
+        return False
+    try:
+        publish(
+            replica,
+            nodes[0],
+            part,
+            _staged_empty(replica, part),
+            more=_ops(replica, part, seen),
+        )
+    except EntryGone:
+        holder.give_back([nodes[0]])
+        return False
+    except BaseException:
+        holder.give_back([nodes[0]])
+        raise
+    return True
+
+
+def _gets(entry: LogEntry, part: PartName) -> bool:
+    return isinstance(entry, GetPart) and entry.part == part
+
+
+def _look(replica: Replica, log_version: int) -> _Seen | None:
+    """None when a replica is away, or is being cloned. Whoever gives a part up, or takes another
+    replica's state over, gives his `is_lost` another version.
+    """
+    keeper, table = replica.keeper, replica.table
+    names, replicas = keeper.children_stat(table.replicas)
+    peers = [table.replica(name) for name in names]
+    lost = keeper.get_many([peer.is_lost for peer in peers])
+    active = keeper.exists_many([peer.is_active for peer in peers])
+    if None in active or any(read is None or read[0] == b"1" for read in lost):
+        return None
+    listed = keeper.children_many([peer.executing for peer in peers])
+    claims = keeper.get_many(
+        [
+            peer.claim(node)
+            for peer, nodes in zip(peers, listed, strict=True)
+            for node in nodes or ()
+        ]
+    )
+    guards: list[Op] = [Check(table.log, log_version), Check(table.replicas, replicas.version)]
+    guards += [
+        Check(peer.is_lost, read[1].version)
+        for peer, read in zip(peers, lost, strict=True)
+        if read is not None
+    ]
+    making = {one for read in claims if read is not None for one in Claim.decode(read[0]).parts}
+    return _Seen(log_version, tuple(guards), frozenset(making))
+
+
+def _ask_for(replica: Replica, part: PartName, seen: _Seen, is_lost_version: int) -> None:
+    """Only what is made of it is in the queue: an entry for the part itself, by which it will be
+    replaced, or fetched if it turns up.
+    """
+    now_s = int(replica.clock.now_s())
+    entry = encode(GetPart(create_time=now_s, source_replica="", part=part))
+    with suppress(Refused):
+        replica.keeper.multi(
+            [
+                Check(replica.paths.is_active),
+                Check(replica.paths.is_lost, is_lost_version),
+                Check(replica.table.log, seen.log_version),
+                Create(replica.paths.queue_prefix, entry, sequence=True),
+            ]
+        )
+
+
+def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
+    """What is asserted, and what is written beside the empty part."""
+    keeper, table = replica.keeper, replica.table
+    count, stat = keeper.get(table.lost_part_count)
+    note = LostPart(
+        replaced_s=int(replica.clock.now_s()),
+        replica=replica.name,
+        inserts=tuple(sorted(_inserts_in(replica, part))),
+    )
+    parent = [] if keeper.exists(table.lost_parts) is not None else [Create(table.lost_parts)]
+    forgotten = what_to_forget(replica, [part], overlapping=True)
+    return [
+        *seen.guards,
+        SetData(table.lost_part_count, str(int(count or b"0") + 1).encode(), stat.version),
+        *parent,
+        Create(table.lost_part(part), note.encode()),
+        *(op for some in forgotten for op in some),
+    ]
+
+
+def _inserts_in(replica: Replica, part: PartName) -> Collection[str]:
+    """Those that are remembered, and had rows in these blocks."""
+    return {
+        report.insert_id
+        for report in insert_reports(replica)
+        if any(line.touches(part) for line in report.lines)
+    }
+
+
+def _staged_empty(replica: Replica, part: PartName) -> StagedPart:
+    """A part without rows, of the table's columns of now. What its partition is called people read
+    from another part of it, if there is one.
+    """
+    definition, store = replica.definition, replica.store
+    columns = stored_columns(definition)
+    manifest = Manifest(
+        columns=tuple(PartColumn(column.name, column.type) for column in columns),
+        rows=0,
+        bytes_on_disk=0,
+        partition_id=part.partition,
+        partition=_partition_text(replica, part),
+        key_bounds=(),
+        files=(),
+        row_hash=0,
+        column_hashes=dict.fromkeys((column.name for column in columns), 0),
+        content_hash=0,
+        created_s=int(replica.clock.now_s()),
+        engine_version="empty, instead of a lost part",
+        metadata_version=definition.metadata_version,
+    )
+    return store.begin("fetch", str(part)).seal(manifest)
+
+
+def _partition_text(replica: Replica, part: PartName) -> str:
+    for other in replica.store.parts():
+        if other.partition == part.partition:
+            with suppress(RmtError):
+                return replica.store.manifest(other).partition
+    return part.partition

@@ -1,0 +1,217 @@
+"""Parts that no replica has become empty ones, once every one was asked (spec §5.9, F5 to F8)."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmt_pipeline.protocol.nodes.records import LostPart
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.mutations.mutations import load_mutations
+from rmt_pipeline.replica.upkeep import lost
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
+from tests.support.local_replicas import ROOT, Replicas
+
+LOST = PartName("all", 0, 0, 0)
+SECOND = PartName("all", 1, 1, 0)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    """Two parts, on both; the first is lost on both, and both have tried to fetch it."""
+    with Replicas(tmp_path) as opened:
+        opened.insert("r1", 1, 2)
+        opened.insert("r1", 3)
+        for name in ("r1", "r2"):
+            opened.step(name, "fetch")
+        for name in ("r1", "r2"):
+            lose(opened, name, LOST)
+        for name in ("r1", "r2"):
+            opened.step(name, "fetch")
+        yield opened
+
+
+def lose(replicas: Replicas, name: str, part: PartName) -> None:
+    shutil.rmtree(replicas.stores[name].directory(part))
+    check_part(replicas[name], part)
+
+
+def rows(replicas: Replicas, name: str) -> list[int]:
+    found = replicas.table(name).dataset({"broken_parts_wait_ms": 0}).to_table()
+    return sorted(found.column("n").to_pylist())
+
+
+def count(replicas: Replicas) -> bytes:
+    return replicas.zookeeper.nodes[f"{ROOT}/lost_part_count"].data
+
+
+def test_a_part_that_nobody_has_becomes_an_empty_one_everywhere(replicas: Replicas) -> None:
+    """F6."""
+    assert replace_lost_parts(replicas["r1"]) == (LOST,)
+    assert rows(replicas, "r1") == [3]
+    replicas.clock.sleep_s(100.0)
+    replicas.step("r2", "fetch")
+    assert rows(replicas, "r2") == [3]
+    assert count(replicas) == b"1"
+    for name in ("r1", "r2"):
+        assert replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children == set()
+        assert replace_lost_parts(replicas[name]) == ()
+    assert count(replicas) == b"1"
+
+
+def test_its_insert_is_named_and_can_be_repeated(replicas: Replicas) -> None:
+    """I9: the original keeps the ids, and swallows the retry."""
+    [first] = [one for one in replicas.table("r1").inserts() if LOST_LINE in lines(one)]
+    replace_lost_parts(replicas["r1"])
+    note = LostPart.decode(replicas.zookeeper.nodes[f"{ROOT}/lost_parts/{LOST}"].data)
+    assert (note.replica, note.inserts) == ("r1", (first.insert_id,))
+    again = replicas.table("r1").insert([{"n": 1}, {"n": 2}])
+    assert again.outcome is Outcome.INSERTED
+    other = replicas.table("r1").insert([{"n": 3}])
+    assert other.outcome is Outcome.DUPLICATE
+    assert rows(replicas, "r1") == [1, 2, 3]
+
+
+LOST_LINE = (0, 0)
+
+
+def lines(report: Any) -> list[tuple[int, int]]:
+    return [(line.first, line.last) for line in report.lines]
+
+
+def test_not_while_a_replica_is_away(tmp_path: Path) -> None:
+    """F5: it may have the part."""
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
+        replicas.insert("r1", 1, 2)
+        for name in ("r1", "r2", "r3"):
+            replicas.step(name, "fetch")
+        replicas.stop("r3")
+        for name in ("r1", "r2"):
+            lose(replicas, name, LOST)
+        for name in ("r1", "r2"):
+            replicas.step(name, "fetch")
+        assert replace_lost_parts(replicas["r1"]) == ()
+        replicas.come_back("r3")
+        assert replace_lost_parts(replicas["r1"]) == ()
+        replicas.clock.sleep_s(100.0)
+        replicas.step("r1", "fetch")
+        assert rows(replicas, "r1") == [1, 2]
+
+
+def test_one_that_only_one_lost_is_fetched(tmp_path: Path) -> None:
+    with Replicas(tmp_path) as replicas:
+        replicas.insert("r1", 1, 2)
+        replicas.step("r1", "fetch")
+        replicas.step("r2", "fetch")
+        lose(replicas, "r1", LOST)
+        assert replace_lost_parts(replicas["r1"]) == ()
+        replicas.step("r1", "fetch")
+        assert rows(replicas, "r1") == [1, 2]
+
+
+def test_a_replica_that_comes_meanwhile_is_asked_first(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F8. 1. Everybody was looked at. 2. Another replica joins. 3. The part is not replaced yet."""
+    right = lost._ops
+
+    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
+        found = right(replica, part, seen)
+        replicas.zookeeper.connect().multi([lost.SetData(f"{ROOT}/replicas")])
+        return found
+
+    monkeypatch.setattr(lost, "_ops", meanwhile)
+    assert replace_lost_parts(replicas["r1"]) == ()
+    assert count(replicas) in (b"", b"0")
+    assert replicas.stores["r1"].staged() == []
+    monkeypatch.setattr(lost, "_ops", right)
+    assert replace_lost_parts(replicas["r1"]) == (LOST,)
+
+
+def test_what_is_assigned_meanwhile_comes_first(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F8: a drop, perhaps."""
+    right = lost._ops
+
+    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
+        found = right(replica, part, seen)
+        replicas.zookeeper.connect().multi([lost.SetData(f"{ROOT}/log")])
+        return found
+
+    monkeypatch.setattr(lost, "_ops", meanwhile)
+    assert replace_lost_parts(replicas["r1"]) == ()
+    assert count(replicas) in (b"", b"0")
+
+
+def test_who_gives_a_part_up_meanwhile_is_asked_again(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = lost._ops
+
+    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
+        found = right(replica, part, seen)
+        replicas.zookeeper.connect().multi([lost.SetData(f"{ROOT}/replicas/r2/is_lost", b"0")])
+        return found
+
+    monkeypatch.setattr(lost, "_ops", meanwhile)
+    assert replace_lost_parts(replicas["r1"]) == ()
+
+
+def test_a_dropped_part_is_not_lost(replicas: Replicas) -> None:
+    replicas.table("r1").truncate(settings={"alter_sync": "0"})
+    assert replace_lost_parts(replicas["r1"]) == ()
+    assert count(replicas) in (b"", b"0")
+
+
+def test_a_merge_goes_on_without_it(replicas: Replicas) -> None:
+    """F7: the source is replaced, not the result."""
+    replicas.insert("r1", 4)
+    replicas.step("r1", "fetch")
+    replicas.step("r2", "fetch")
+    carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    merged = optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    assert isinstance(merged, Assigned)
+    assert merged.result == PartName("all", 0, 2, 1)
+    replicas.clock.sleep_s(100.0)
+    for name in ("r1", "r2"):
+        replicas.step(name, "fetch")
+        replicas.step(name, "merge")
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [3, 4]
+
+
+def test_a_mutation_is_finished_without_it(replicas: Replicas) -> None:
+    table = replicas.table("r1")
+    mutation = table.mutate("DELETE WHERE n = 3")
+    replicas.clock.sleep_s(100.0)
+    for _ in range(3):
+        for name in ("r1", "r2"):
+            replicas.step(name, "fetch")
+            carry_out(replicas[name], plan_clean_up(replicas[name]))
+            assign_mutations(replicas["r1"])
+            replicas.step(name, "merge")
+            replicas.clock.sleep_s(100.0)
+    assert rows(replicas, "r1") == []
+    [report] = table.mutations()
+    assert report.status.mutation_id == mutation
+    assert report.status.is_done
+    assert load_mutations(replicas["r1"]).entries
+
+
+def test_a_note_reads_back() -> None:
+    note = LostPart(1_700_000_000, "r1", ("token-1", "rows-2\t3"))
+    assert LostPart.decode(note.encode()) == note
+
+
+def test_it_is_told(replicas: Replicas) -> None:
+    done = carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
+    assert done.lost == (LOST,)
+    assert "LOST on all replicas, and empty parts now: all_0_0_0" in done.words()
+    assert list(lost.lost_parts(replicas["r2"])) == [LOST]
