@@ -68,6 +68,11 @@ def definition_of(
     )
 
 
+def by_tens(replica: str) -> TableDefinition:
+    """As `definition_of`, with a partition for each ten numbers."""
+    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
+
+
 def partitioned(replica: str) -> TableDefinition:
     """By `p`."""
     plain = definition_of(replica, (Column("p", "UInt8"), Column("n", "UInt64")))

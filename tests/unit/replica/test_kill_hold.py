@@ -1,22 +1,16 @@
 """When a kill took hold, replica by replica."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
-from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations.mutations import create_mutation, kill_mutation
 from rmt_pipeline.replica.pull_log import pull_log
-from tests.support.local_replicas import Replicas, definition_of
-
-
-def by_tens(replica: str) -> TableDefinition:
-    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
+from tests.support.local_replicas import Replicas, by_tens
 
 
 @pytest.fixture

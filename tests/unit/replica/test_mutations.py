@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.duty import MutationDuty
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.start import start
@@ -38,14 +36,10 @@ from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.execute import Pool
 from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import noted_mutations
-from tests.support.local_replicas import Replicas, definition_of
+from tests.support.local_replicas import Replicas, by_tens
 from tests.support.lost_answers import before
 
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
-
-
-def by_tens(replica: str) -> TableDefinition:
-    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
 
 
 @pytest.fixture

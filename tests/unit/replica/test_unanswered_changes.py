@@ -30,16 +30,12 @@ from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
-from tests.support.local_replicas import Replicas, definition_of
+from tests.support.local_replicas import Replicas, by_tens
 from tests.support.lost_answers import allocates, before, faulty, unlocks
 
 DELETE = "DELETE WHERE n = 1"
 TRIES = 3
 QUERY = QuerySettings(insert_keeper_max_retries=TRIES - 1, alter_sync=0)
-
-
-def by_tens(replica: str) -> TableDefinition:
-    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
 
 
 @pytest.fixture

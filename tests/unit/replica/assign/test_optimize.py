@@ -1,20 +1,14 @@
 """Which merges OPTIMIZE assigns, and what it refuses."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.optimize import UnknownPartition
-from tests.support.local_replicas import Replicas, definition_of
+from tests.support.local_replicas import Replicas, by_tens
 
 AT_ONCE = {"alter_sync": 0}
-
-
-def by_tens(replica: str) -> TableDefinition:
-    return replace(definition_of(replica), partition_by=("intDiv(n, 10)",))
 
 
 @pytest.fixture

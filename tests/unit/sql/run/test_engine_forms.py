@@ -1,20 +1,11 @@
 """Engines as they may be written: the old form, a path that is computed, one copy alone."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from rmt_pipeline.protocol.errors import UserError
-from rmt_pipeline.sql.run.session import Session
-from tests.support.local_session import create, local_session, rows
+from tests.support.local_session import create, rows
 
 COLUMNS = "(d Date, k Int64, v UInt8, s Int8)"
-
-
-@pytest.fixture
-def session(tmp_path) -> Iterator[Session]:
-    with local_session(tmp_path) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,10 @@
 import pytest
 
 from rmt_pipeline.protocol.errors import RmtError
-from tests.support.local_session import create, local_session, rows
+from tests.support.local_session import create, rows
 from tests.support.local_work import working
 
 ENGINE = "ENGINE = ReplicatedMergeTree('/t/{name}', 'r1')"
-
-
-@pytest.fixture
-def session(tmp_path):
-    with local_session(tmp_path) as opened:
-        yield opened
 
 
 def table(session, columns, key, values):

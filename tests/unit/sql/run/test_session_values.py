@@ -3,7 +3,6 @@
 import getpass
 import os
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,14 +17,7 @@ from rmt_pipeline.protocol.settings.query import ALIASES, QUERY_SETTINGS, QueryS
 from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.protocol.settings.table import TABLE_SETTINGS, TableSettings
 from rmt_pipeline.sql.formats.rows import Done
-from rmt_pipeline.sql.run.session import Session
-from tests.support.local_session import create, local_session, rows
-
-
-@pytest.fixture
-def session(tmp_path) -> Iterator[Session]:
-    with local_session(tmp_path) as opened:
-        yield opened
+from tests.support.local_session import create, rows
 
 
 def test_a_session_tells_its_database_user_host_and_version(session):
