@@ -61,6 +61,16 @@ class Disk(Protocol):
         """Make or replace a file whose directory exists; its size in bytes. Raises DiskFull."""
         ...
 
+    def append(self, path: str, data: bytes) -> None:
+        """Add to the end of a file, which is made if there is none; what others append at the same
+        time comes before or after it. Raises DiskFull.
+        """
+        ...
+
+    def remove_file(self, path: str) -> None:
+        """Nothing happens when it is gone."""
+        ...
+
     def read(self, path: str) -> bytes | None:
         """The whole file; None when there is none."""
         ...
@@ -211,6 +221,18 @@ class LocalDisk:
         finally:
             os.close(descriptor)
         return size
+
+    def append(self, path: str, data: bytes) -> None:
+        target = self.local_path(path)
+        with naming_a_full_disk(os.path.dirname(target), len(data)):
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                _write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+
+    def remove_file(self, path: str) -> None:
+        Path(self.local_path(path)).unlink(missing_ok=True)
 
     def read(self, path: str) -> bytes | None:
         try:

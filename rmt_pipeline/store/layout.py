@@ -27,6 +27,8 @@ LOG_SEEN = "log_seen"
 ACTIVE_SEEN = "active_seen"
 REPLICAS_SEEN = "replicas_seen"
 STOPPED = "stopped"
+PART_LOG = "part_log"
+PART_LOG_BEFORE = "part_log.before"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
 

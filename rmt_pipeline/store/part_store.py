@@ -27,6 +27,7 @@ from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.marks import Marks
+from rmt_pipeline.store.part_log import PartLog
 from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.store.whole_parts import WholeParts
 from rmt_pipeline.system import IdSource
@@ -62,6 +63,7 @@ class PartStore:
         self._cache_lock = threading.Lock()
         self._whole = WholeParts(disk)
         self.marks = Marks(disk, root, durable=durable)
+        self.part_log = PartLog(disk, root)
         self._make_root()
 
     @property

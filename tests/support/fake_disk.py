@@ -276,6 +276,14 @@ class FakeDisk:
             isinstance(node, _Directory) or (node is not None and node.is_synced)
         )
 
+    def append(self, path: str, data: bytes) -> None:
+        self.write(path, [(self.read(path) or b"") + data])
+
+    def remove_file(self, path: str) -> None:
+        if self._find(path) is not None:
+            directory, name = self._parent(path)
+            del directory.names[name]
+
     def write_part_of(self, path: str, chunks: Iterable[bytes], rng: random.Random) -> None:
         """A `write` whose process died in it."""
         data = b"".join(chunks)

@@ -37,6 +37,12 @@ class SimDisk:
             kind=Kind.SPACE,
         )
 
+    def append(self, path: str, data: bytes) -> None:
+        """For people to read: no world depends on it, and it is no effect."""
+
+    def remove_file(self, path: str) -> None:
+        """Of what is appended."""
+
     def read(self, path: str) -> bytes | None:
         return self._disk.read(path)
 

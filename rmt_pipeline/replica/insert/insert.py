@@ -39,6 +39,7 @@ from rmt_pipeline.replica.insert.result import (
     block_id_of,
 )
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
@@ -309,7 +310,7 @@ class Insertion:
             self._explain_commit(replica, tagged, refused)
         else:
             self._committing = sent
-            self._committed()
+            self._committed(replica)
 
     def _status(
         self, replica: Replica, commits: Sequence[tuple[_Block, BlockCommit]]
@@ -435,8 +436,21 @@ class Insertion:
                 replica.store.withdraw(commit.part, block.staged)
         self._committing = None
 
-    def _committed(self) -> None:
+    def _committed(self, replica: Replica) -> None:
         assert self._committing is not None
+        replica.store.part_log.note(
+            PartEvent(
+                "NewPart",
+                str(commit.part),
+                replica.clock.now_s(),
+                max(0.0, replica.clock.now_s() - block.staged.manifest.created_s),
+                block.staged.manifest.rows,
+                block.staged.manifest.bytes_on_disk,
+                insert_id=self.identity.insert_id,
+                run_id=self.record.run_id,
+            )
+            for block, commit in self._committing.blocks
+        )
         self._parts += [
             (commit.part, block.staged.manifest.rows)
             for block, commit in self._committing.blocks
@@ -468,7 +482,7 @@ class Insertion:
             evidence = self._evidence(replica)
         match meaning.settle(evidence):
             case meaning.Committed():
-                self._committed()
+                self._committed(replica)
             case meaning.NotCommitted():
                 staged = [block.staged for block, _ in self._committing.blocks]
                 self._withdraw(replica)

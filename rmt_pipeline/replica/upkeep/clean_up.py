@@ -34,6 +34,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     require_log_as_seen,
     require_numbers_given_out,
 )
+from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import cut
 from rmt_pipeline.zookeeper.keeper import Op, Refused
@@ -187,6 +188,8 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     quorums = clean_quorums(replica)
     lost_parts = replace_lost_parts(replica)
     removed, pinned, kept = _remove_parts(replica, plan)
+    now_s = replica.clock.now_s()
+    replica.store.part_log.note(PartEvent("RemovePart", str(one), now_s) for one in removed)
     detached, full = _set_aside(replica, plan.unexpected)
     _forget_dropped(replica)
     return CleanedUp(

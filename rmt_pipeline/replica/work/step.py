@@ -1,8 +1,10 @@
 """What one look at the queue, and what was claimed by it, came to."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store.part_log import PartEvent, PartEventType
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,37 @@ class PartDone:
     error: str = ""
     differs: bool = False
     bug: Exception | None = None
+
+
+_EVENTS: Mapping[str, PartEventType] = {
+    "FETCH": "DownloadPart",
+    "GET_PART": "DownloadPart",
+    "ATTACH_PART": "DownloadPart",
+    "MERGE_PARTS": "MergeParts",
+    "MUTATE_PART": "MutatePart",
+}
+"""By what was done; an entry that failed is called as it is in the log."""
+
+
+def events_of(parts: Iterable[PartDone], now_s: float) -> Iterator[PartEvent]:
+    """For `system.part_log`. Of a drop each part that went."""
+    for done in parts:
+        kind = _EVENTS.get(done.kind)
+        if kind is not None:
+            yield PartEvent(
+                kind,
+                str(done.part),
+                now_s,
+                done.seconds,
+                done.rows,
+                done.size_bytes,
+                tuple(map(str, done.sources)),
+                done.source_replica,
+                error=done.error,
+            )
+        elif not done.error:
+            for part in done.sources:
+                yield PartEvent("RemovePart", str(part), now_s, done.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.work.execute import Batch, Executor, Look, Pool, Tools
-from rmt_pipeline.replica.work.step import PartDone, Step
+from rmt_pipeline.replica.work.step import PartDone, Step, events_of
 from rmt_pipeline.system import Signal, Waker
 from rmt_pipeline.zookeeper.keeper import Keeper
 
@@ -459,6 +459,7 @@ class _Loop:
         self.summary.add(parts)
         if parts and self._worker is not None:
             living = self._worker.replica
+            living.store.part_log.note(events_of(parts, living.clock.now_s()))
             self._on_flush(Flush(living.definition.full_name, living.name, self._pool, parts))
         return bool(parts)
 

@@ -51,6 +51,56 @@ PARTS: Columns = (
     ("source_parts", "Array(String)"),
     ("mutation_ids", "Array(String)"),
 )
+PART_LOG: Columns = (
+    ("event_type", "String"),
+    ("event_date", "Date"),
+    ("event_time", "DateTime"),
+    ("event_time_microseconds", "DateTime64(6)"),
+    ("duration_ms", "UInt64"),
+    ("database", "String"),
+    ("table", "String"),
+    ("table_uuid", "String"),
+    ("part_name", "String"),
+    ("partition_id", "String"),
+    ("rows", "UInt64"),
+    ("size_in_bytes", "UInt64"),
+    ("merged_from", "Array(String)"),
+    ("exception", "String"),
+    # What the original does not keep.
+    ("source_replica", "String"),
+    ("insert_id", "String"),
+    ("run_id", "String"),
+)
+
+
+def part_log(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """What happened to parts on this host, as far back as it is kept; of tables that there are."""
+    for table in scope.server.tables():
+        definition = table.definition
+        for event in table.store.part_log.events():
+            at = datetime.fromtimestamp(event.time_s, UTC)
+            part = PartName.try_parse(event.part)
+            yield (
+                event.event_type,
+                at.date(),
+                at.replace(microsecond=0),
+                at,
+                round(event.seconds * 1000),
+                definition.database,
+                definition.name,
+                definition.uuid,
+                event.part,
+                "" if part is None else part.partition,
+                event.rows,
+                event.size_bytes,
+                list(event.sources),
+                event.error,
+                event.source_replica,
+                event.insert_id,
+                event.run_id,
+            )
+
+
 DETACHED_PARTS: Columns = (
     ("database", "String"),
     ("table", "String"),

@@ -42,6 +42,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "merges": SystemTable(system_merges.MERGES, system_merges.merges),
     "mutations": SystemTable(system_mutations.MUTATIONS, system_mutations.mutations),
     "one": SystemTable((("dummy", "UInt8"),), _one),
+    "part_log": SystemTable(system_parts.PART_LOG, system_parts.part_log),
     "parts": SystemTable(system_parts.PARTS, system_parts.parts),
     "replicas": SystemTable(system_replication.REPLICAS, system_replication.replicas),
     "replication_queue": SystemTable(

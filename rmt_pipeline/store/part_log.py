@@ -1,0 +1,87 @@
+"""What happened to the parts of one table on this host, newest last: `system.part_log` (spec §14).
+
+A line of JSON for each event, appended by whichever process did it. Two files: when one is full it
+becomes the older one, and what was in that is forgotten. Nobody acts on it, so that nothing of it
+is synced, and a line that a crash has torn is left out.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from rmt_pipeline.protocol.errors import DiskFull
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.disk import Disk
+
+FILE_BYTES_MAX = 8 << 20  # of each of the two files
+
+PartEventType = Literal["NewPart", "MergeParts", "DownloadPart", "RemovePart", "MutatePart"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartEvent:
+    """`error` is empty when it was done. Times in seconds since the epoch."""
+
+    event_type: PartEventType
+    part: str
+    time_s: float
+    seconds: float = 0.0
+    rows: int = 0
+    size_bytes: int = 0
+    sources: tuple[str, ...] = ()
+    source_replica: str = ""
+    insert_id: str = ""
+    run_id: str = ""
+    error: str = ""
+
+
+class PartLog:
+    """Of the table in the directory `root`. Several processes of one host use it at once."""
+
+    def __init__(self, disk: Disk, root: str) -> None:
+        self._disk = disk
+        self._now = layout.join(root, layout.PART_LOG)
+        self._before = layout.join(root, layout.PART_LOG_BEFORE)
+
+    def note(self, events: Iterable[PartEvent]) -> None:
+        """If it can't be noted, the parts are none the worse for it."""
+        lines = "".join(f"{json.dumps(asdict(event))}\n" for event in events).encode()
+        if not lines:
+            return
+        with suppress(OSError, DiskFull):
+            self._make_room()
+            self._disk.append(self._now, lines)
+
+    def events(self) -> Iterator[PartEvent]:
+        """Oldest first."""
+        for path in (self._before, self._now):
+            for line in (self._disk.read(path) or b"").splitlines():
+                event = _parsed(line)
+                if event is not None:
+                    yield event
+
+    def _make_room(self) -> None:
+        """Of two processes that find the file full, one makes it the older one: the other gets no
+        lock, or looks again when it has it.
+        """
+        if (self._disk.size(self._now) or 0) < FILE_BYTES_MAX:
+            return
+        lock = self._disk.lock(self._now, shared=False)
+        if lock is None:
+            return
+        try:
+            if (self._disk.size(self._now) or 0) >= FILE_BYTES_MAX:
+                self._disk.remove_file(self._before)
+                self._disk.rename(self._now, self._before)
+        finally:
+            lock.release()
+
+
+def _parsed(line: bytes) -> PartEvent | None:
+    try:
+        fields = json.loads(line)
+        return PartEvent(**{**fields, "sources": tuple(fields["sources"])})
+    except (ValueError, TypeError, KeyError):
+        return None
