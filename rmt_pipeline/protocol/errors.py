@@ -135,6 +135,14 @@ class SampleOutOfBound(UserError):
     code = "ARGUMENT_OUT_OF_BOUND"
 
 
+class IncorrectQuery(UserError):
+    code = "INCORRECT_QUERY"
+
+
+class ColumnWithoutDefault(UserError):
+    """A column whose values nothing says how to compute."""
+
+
 class TableAlreadyExists(UserError):
     code = "TABLE_ALREADY_EXISTS"
 
@@ -166,7 +174,7 @@ class UnknownColumn(UserError):
 
 
 class NoSuchColumn(UnknownColumn):
-    """An INSERT names a column that the table does not have."""
+    """What is written names a column that the table does not have."""
 
     code = "NO_SUCH_COLUMN_IN_TABLE"
 

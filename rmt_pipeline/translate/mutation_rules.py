@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.mutation import (
     AlterColumn,
     Assignment,
@@ -111,7 +112,11 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
         raise UnknownColumn(
             f"UPDATE {assignment}: {definition.full_name} has no column {name}; it has {known}"
         )
-    if column.default_kind in ("ALIAS", "EPHEMERAL", "MATERIALIZED"):
+    is_set = column.default_kind not in ("ALIAS", "EPHEMERAL", "MATERIALIZED")
+    is_own = (
+        column.default_kind == "MATERIALIZED" and canonical(assignment.value) == column.default
+    )
+    if not is_set and not is_own:
         raise CannotUpdateColumn(
             f"UPDATE {assignment}: {name} is {column.default_kind} and has no values of its own "
             f"to set: it is always {column.default}"

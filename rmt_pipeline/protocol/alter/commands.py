@@ -165,6 +165,47 @@ class ModifyComment:
         return f"MODIFY COMMENT {quote(self.comment)}"
 
 
+DeclaredKind = Literal["INDEX", "PROJECTION"]
+"""What is kept in the definition and shown, and never built."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddDeclared:
+    """`text` is as in CREATE TABLE, and begins with the name. Without a place it is the last."""
+
+    kind: DeclaredKind
+    name: str
+    text: str
+    place: Place | None = None
+    if_not_exists: bool = False
+
+    def __str__(self) -> str:
+        exists = "IF NOT EXISTS " if self.if_not_exists else ""
+        return f"ADD {self.kind} {exists}{self.text}{'' if self.place is None else self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropDeclared:
+    kind: DeclaredKind
+    name: str
+    if_exists: bool = False
+
+    def __str__(self) -> str:
+        return f"DROP {self.kind} {_exists(self.if_exists)}{name_text(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveDeclared:
+    """MATERIALIZE, CLEAR: there is nothing built, so there is nothing to do, if it is declared."""
+
+    kind: DeclaredKind
+    name: str
+    if_exists: bool = False
+
+    def __str__(self) -> str:
+        return f"MATERIALIZE {self.kind} {_exists(self.if_exists)}{name_text(self.name)}"
+
+
 AlterCommand = (
     AddColumn
     | DropColumn
@@ -176,6 +217,9 @@ AlterCommand = (
     | ModifyOrderBy
     | ModifyTtl
     | ModifyComment
+    | AddDeclared
+    | DropDeclared
+    | LeaveDeclared
 )
 
 

@@ -6,6 +6,7 @@
 Nothing is looked up: whether old values can become a new type shows when they are read.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -13,9 +14,13 @@ from typing import Literal, assert_never
 
 from rmt_pipeline.protocol.alter.commands import (
     AddColumn,
+    AddDeclared,
     AlterCommand,
     ClearColumn,
+    DeclaredKind,
     DropColumn,
+    DropDeclared,
+    LeaveDeclared,
     ModifyColumn,
     ModifyComment,
     ModifyOrderBy,
@@ -69,8 +74,19 @@ class ForbiddenAlter(UserError):
     code = "ALTER_OF_COLUMN_IS_FORBIDDEN"
 
 
+class IllegalProjection(UserError):
+    code = "ILLEGAL_PROJECTION"
+
+
+class NoSuchProjection(UserError):
+    code = "NO_SUCH_PROJECTION_IN_TABLE"
+
+
 class ReadonlySetting(UserError):
     code = "READONLY_SETTING"
+
+
+_QUOTED = re.compile(r"`((?:[^`\\]|\\.)*)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +151,7 @@ class _Alter:
             now = replace(now, metadata_version=self._version, history=history)
         return Altered(now, tuple(self._changes), tuple(self._mutation), self._is_local)
 
-    def apply(self, command: AlterCommand) -> None:  # noqa: C901  one line each
+    def apply(self, command: AlterCommand) -> None:  # noqa: C901, PLR0912  one line each
         match command:
             case AddColumn():
                 self._add(command)
@@ -158,6 +174,10 @@ class _Alter:
                 self._is_local = False
             case ModifyComment():
                 self._now = replace(self._now, comment=command.comment)
+            case AddDeclared():
+                self._declare(command)
+            case DropDeclared() | LeaveDeclared():
+                self._undeclare(command)
             case _:
                 assert_never(command)
 
@@ -284,6 +304,48 @@ class _Alter:
         return _without(after, command.remove) if command.remove else after
 
     # --- the rest of the table ---
+
+    def _declare(self, command: AddDeclared) -> None:
+        texts = list(self._declared(command.kind))
+        names = list(map(_name_declared, texts))
+        if command.name in names:
+            if command.if_not_exists:
+                return
+            wrong = IllegalColumn if command.kind == "INDEX" else IllegalProjection
+            raise wrong(
+                f"{self._now.full_name} has {command.kind.lower()} {command.name} already"
+            )
+        at = len(texts)
+        if command.place is not None:
+            after = command.place.after
+            if after and after not in names:
+                raise self._undeclared(command.kind, after)
+            at = names.index(after) + 1 if after else 0
+        self._put_declared(command.kind, [*texts[:at], command.text, *texts[at:]])
+
+    def _undeclare(self, command: DropDeclared | LeaveDeclared) -> None:
+        texts = self._declared(command.kind)
+        kept = [one for one in texts if _name_declared(one) != command.name]
+        if len(kept) == len(texts):
+            if not command.if_exists:
+                raise self._undeclared(command.kind, command.name)
+        elif isinstance(command, DropDeclared):
+            self._put_declared(command.kind, kept)
+
+    def _declared(self, kind: DeclaredKind) -> tuple[str, ...]:
+        return self._now.indices if kind == "INDEX" else self._now.projections
+
+    def _put_declared(self, kind: DeclaredKind, texts: Sequence[str]) -> None:
+        if kind == "INDEX":
+            self._now = replace(self._now, indices=tuple(texts))
+        else:
+            self._now = replace(self._now, projections=tuple(texts))
+        self._is_local = False
+
+    def _undeclared(self, kind: DeclaredKind, name: str) -> UserError:
+        known = ", ".join(map(_name_declared, self._declared(kind))) or "none"
+        wrong = UserError if kind == "INDEX" else NoSuchProjection
+        return wrong(f"{self._now.full_name} has no {kind.lower()} {name}; there are: {known}")
 
     def _set(self, command: ModifySettings) -> None:
         for name, _ in command.settings:
@@ -473,3 +535,12 @@ def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
         if name == column:
             return words
     return "a column that the engine sums" if name in engine.columns_to_sum else None
+
+
+def _name_declared(text: str) -> str:
+    """That of an index or a projection: what its text begins with, as `quote_name` writes it."""
+    if not text.startswith("`"):
+        return text.partition(" ")[0]
+    found = _QUOTED.match(text)
+    assert found is not None, text
+    return re.sub(r"\\(.)", r"\1", found[1])

@@ -5,9 +5,12 @@ from dataclasses import replace
 
 from rmt_pipeline.protocol.alter.commands import (
     AddColumn,
+    AddDeclared,
     AlterCommand,
     ClearColumn,
     DropColumn,
+    DropDeclared,
+    LeaveDeclared,
     ModifyColumn,
     ModifyOrderBy,
     ModifySettings,
@@ -23,12 +26,13 @@ from rmt_pipeline.protocol.settings.table import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition, nested_group
 from rmt_pipeline.replica.alter.check import columns_used, keeps_rows
 from rmt_pipeline.sql.define.partition import partition_id_of
-from rmt_pipeline.sql.define.table import column_of, flattened
+from rmt_pipeline.sql.define.table import column_of, flattened, index_texts
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.syntax.statements.nodes import (
     AddColumnSyntax,
+    AddIndexSyntax,
     AlterSyntax,
     ClearColumnSyntax,
     ModifyColumnSyntax,
@@ -39,6 +43,12 @@ from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.expression import compile_node
 from rmt_pipeline.translate.mutation_rules import check_partition
 from rmt_pipeline.translate.ttl import column_ttl, table_ttl, ttl_text
+
+_MAKES_NAMES = (
+    *(AddColumn, DropColumn, RenameColumn, ModifyColumn),
+    *(AddDeclared, DropDeclared, LeaveDeclared),
+)
+"""Commands of which those behind them have to know."""
 
 
 def alter_commands(
@@ -55,7 +65,7 @@ def alter_commands(
         for one in _one_by_one(syntax, now, flatten_nested=flatten_nested):
             command = _command(one, now)
             commands.append(command)
-            if isinstance(command, AddColumn | DropColumn | RenameColumn | ModifyColumn):
+            if isinstance(command, _MAKES_NAMES):
                 now = apply_alter(
                     now, [command], columns_used, with_renamed, keeps_rows
                 ).definition
@@ -122,6 +132,12 @@ def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
             return ModifyOrderBy(tuple(texts))
         case ModifyTtlSyntax():
             return ModifyTtl(ttl_text(table_ttl(syntax.ttl, stored_columns(now))))
+        case AddIndexSyntax():
+            columns = stored_columns(now)
+            [text] = index_texts([syntax.index], columns)
+            return AddDeclared(
+                "INDEX", syntax.index.name, text, syntax.place, syntax.if_not_exists
+            )
         case ModifySettings():
             return _settings(syntax)
         case ResetSettings():

@@ -83,12 +83,12 @@ def define_table(
         ttl=ttl_text(table_ttl(syntax.ttl, stored)),
         comment=syntax.comment,
         settings=settings,
-        indices=_indices(syntax.indices, stored),
+        indices=index_texts(syntax.indices, stored),
         projections=tuple(f"{quote_name(p.name)} ({p.query})" for p in syntax.projections),
     )
 
 
-def _indices(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tuple[str, ...]:
+def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tuple[str, ...]:
     """As they are shown. Raises UnknownColumn; UserError for a name that is there twice."""
     texts: dict[str, str] = {}
     for one in given:

@@ -5,20 +5,24 @@
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
+from rmt_pipeline.protocol.alter.commands import AddDeclared, LeaveDeclared
 from rmt_pipeline.protocol.errors import UnknownTable, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.mutations.mutations import UnknownMutation
 from rmt_pipeline.replica.mutations.plan import plan_mutation
 from rmt_pipeline.sql.define.alter import alter_commands
+from rmt_pipeline.sql.define.materialize import on_rows
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.sql.run.tables import not_built
 from rmt_pipeline.syntax import nodes
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.mutation import Command, PartitionId, PartitionValue, with_partition
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
+    AddIndexSyntax,
     AlterTable,
     KillMutation,
     MutateRows,
@@ -26,6 +30,8 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.types.to_text import column_values
+
+DECLARED = (AddDeclared, LeaveDeclared)
 
 
 def alter_table(session: SessionContext, statement: AlterTable) -> Done:
@@ -48,7 +54,9 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
         query,
         EventWaker,
     )
-    return Done()
+    kinds = {one.kind for one in statement.commands if isinstance(one, DECLARED)}
+    kinds |= {"INDEX" for one in statement.commands if isinstance(one, AddIndexSyntax)}
+    return Done(not_built(sorted(kinds), table.definition.full_name) if kinds else "")
 
 
 # The commands of a mutation.
@@ -104,7 +112,9 @@ def mutate_rows(session: SessionContext, statement: MutateRows) -> Result:
     query = session.query_settings(statement.settings)
     if statement.is_lightweight:
         query = replace(query, mutations_sync=query.lightweight_deletes_sync)
-    commands = commands_for(statement.commands, table.definition)
+    definition, now_s = table.definition, session.server.clock.now_s()
+    given = [one for typed in statement.commands for one in on_rows(typed, definition, now_s)]
+    commands = commands_for(given, definition)
     if query.dry_run:
         plans = plan_mutation(table.replica, commands, query)
         return rows_of(_PLANNED, [astuple(plan) for plan in plans])

@@ -3,6 +3,7 @@
 What a call needs beyond this is imported when it is made, for start-up time.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -138,11 +139,15 @@ def _syntax_of(session: SessionContext, table: TableName) -> TableSyntax:
 def _unused(definition: TableDefinition) -> str:
     """What is kept and shown, and does nothing."""
     words = ("INDEX", definition.indices), ("PROJECTION", definition.projections)
-    found = " and ".join(word for word, texts in words if texts)
-    if not found:
-        return ""
-    return f"{found} of {definition.full_name} is kept and shown, and not built: Parquet's own \
+    found = [word for word, texts in words if texts]
+    return not_built(found, definition.full_name) if found else ""
+
+
+def not_built(kinds: Sequence[str], full_name: str) -> str:
+    return (
+        f"{' and '.join(kinds)} of {full_name} is kept and shown, and not built: Parquet's own \
 statistics leave out what a query does not need"
+    )
 
 
 def _wait_active(session: SessionContext, database: str, name: str) -> Done:

@@ -5,7 +5,11 @@ from dataclasses import replace
 from typing import get_args
 
 from rmt_pipeline.protocol.alter.commands import (
+    AddDeclared,
+    DeclaredKind,
     DropColumn,
+    DropDeclared,
+    LeaveDeclared,
     ModifyColumn,
     ModifyComment,
     ModifySettings,
@@ -19,26 +23,31 @@ from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
-from rmt_pipeline.syntax.mutation import command, delete_rows, read_partition
+from rmt_pipeline.syntax.mutation import Partition, command, delete_rows, read_partition
 from rmt_pipeline.syntax.query import inner_query
 from rmt_pipeline.syntax.settings import setting
-from rmt_pipeline.syntax.statements.create import key_expressions
+from rmt_pipeline.syntax.statements.create import index_declared, key_expressions
 from rmt_pipeline.syntax.statements.nodes import (
     AddColumnSyntax,
+    AddIndexSyntax,
     AlterSyntax,
     AlterTable,
     ClearColumnSyntax,
     ColumnSyntax,
     KillMutation,
+    MaterializeColumn,
+    MaterializeTtl,
     ModifyColumnSyntax,
     ModifyKeySyntax,
     ModifyTtlSyntax,
     MutateRows,
+    RowsSyntax,
     TableName,
 )
 from rmt_pipeline.syntax.statements.tail import answer_tail, on_cluster, table_name
 from rmt_pipeline.syntax.ttl import ttl_element
 from rmt_pipeline.syntax.types import read_type
+from rmt_pipeline.types.escapes import quote_name
 
 _ENDS = frozenset(("COMMENT", "CODEC", "TTL", "REMOVE", "AFTER", "FIRST", "SETTINGS", "FORMAT"))
 _DEFAULTS: tuple[DefaultKind, ...] = tuple(kind for kind in get_args(DefaultKind) if kind)
@@ -127,8 +136,7 @@ def _drop_column(cursor: Cursor) -> DropColumn:
 def _clear_column(cursor: Cursor) -> ClearColumnSyntax:
     if_exists = cursor.take_words("IF", "EXISTS")
     name = _column_name(cursor)
-    place = read_partition(cursor) if cursor.take_words("IN", "PARTITION") else None
-    return ClearColumnSyntax(name, place, if_exists)
+    return ClearColumnSyntax(name, _in_partition(cursor), if_exists)
 
 
 def _rename_column(cursor: Cursor) -> RenameColumn:
@@ -230,6 +238,42 @@ def _place(cursor: Cursor) -> Place | None:
     return Place(_column_name(cursor)) if cursor.take_words("AFTER") else None
 
 
+def _add_index(cursor: Cursor) -> AddIndexSyntax:
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+    found = index_declared(cursor)
+    return AddIndexSyntax(found, _place(cursor), if_not_exists)
+
+
+def _add_projection(cursor: Cursor) -> AddDeclared:
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+    name = cursor.identifier("the name of a projection")
+    if not cursor.at("("):
+        raise cursor.expected("`(SELECT …)`")
+    query = " ".join(cursor.group()[1:-1].split())
+    text = f"{quote_name(name)} ({query})"
+    return AddDeclared("PROJECTION", name, text, _place(cursor), if_not_exists)
+
+
+def _drop_declared(kind: DeclaredKind) -> Callable[[Cursor], DropDeclared]:
+    def read(cursor: Cursor) -> DropDeclared:
+        if_exists = cursor.take_words("IF", "EXISTS")
+        return DropDeclared(kind, cursor.identifier(f"the name of the {kind}"), if_exists)
+
+    return read
+
+
+def _leave_declared(kind: DeclaredKind) -> Callable[[Cursor], LeaveDeclared]:
+    """CLEAR, MATERIALIZE: of a partition it is the same nothing."""
+
+    def read(cursor: Cursor) -> LeaveDeclared:
+        if_exists = cursor.take_words("IF", "EXISTS")
+        name = cursor.identifier(f"the name of the {kind}")
+        _in_partition(cursor)
+        return LeaveDeclared(kind, name, if_exists)
+
+    return read
+
+
 _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {
     ("ADD", "COLUMN"): _add_column,
     ("DROP", "COLUMN"): _drop_column,
@@ -244,6 +288,14 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {
     ("MODIFY", "TTL"): _modify_ttl,
     ("REMOVE", "TTL"): _remove_ttl,
     ("MODIFY", "COMMENT"): _modify_comment,
+    ("ADD", "INDEX"): _add_index,
+    ("ADD", "PROJECTION"): _add_projection,
+    ("DROP", "INDEX"): _drop_declared("INDEX"),
+    ("DROP", "PROJECTION"): _drop_declared("PROJECTION"),
+    ("CLEAR", "INDEX"): _leave_declared("INDEX"),
+    ("CLEAR", "PROJECTION"): _leave_declared("PROJECTION"),
+    ("MATERIALIZE", "INDEX"): _leave_declared("INDEX"),
+    ("MATERIALIZE", "PROJECTION"): _leave_declared("PROJECTION"),
 }
 
 
@@ -252,13 +304,26 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {
 
 def at_commands(cursor: Cursor) -> bool:
     """Whether a command of a mutation starts here."""
-    return cursor.at_word("DELETE", "UPDATE")
+    materializes = any(cursor.at_words("MATERIALIZE", what) for what in ("COLUMN", "TTL"))
+    return materializes or cursor.at_word("DELETE", "UPDATE")
 
 
 def alter_rows(cursor: Cursor, table: TableName) -> MutateRows:
     """After ALTER TABLE t."""
-    commands = cursor.several(command)
+    commands = cursor.several(_rows_command)
     return MutateRows(table, commands, answer_tail(cursor).settings)
+
+
+def _rows_command(cursor: Cursor) -> RowsSyntax:
+    if cursor.take_words("MATERIALIZE", "COLUMN"):
+        return MaterializeColumn(_column_name(cursor), _in_partition(cursor))
+    if cursor.take_words("MATERIALIZE", "TTL"):
+        return MaterializeTtl(_in_partition(cursor))
+    return command(cursor)
+
+
+def _in_partition(cursor: Cursor) -> Partition | None:
+    return read_partition(cursor) if cursor.take_words("IN", "PARTITION") else None
 
 
 def delete_from(cursor: Cursor) -> MutateRows:

@@ -239,6 +239,11 @@ def _at_index(cursor: Cursor) -> bool:
 
 def index(cursor: Cursor) -> IndexSyntax:
     cursor.expect_words("INDEX")
+    return index_declared(cursor)
+
+
+def index_declared(cursor: Cursor) -> IndexSyntax:
+    """After INDEX."""
     name = cursor.identifier("the name of an index")
     node = expression(cursor)
     cursor.expect_words("TYPE")

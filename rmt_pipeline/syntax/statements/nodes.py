@@ -399,11 +399,29 @@ class SystemSwitch:
 
 
 @dataclass(frozen=True, slots=True)
+class MaterializeColumn:
+    """The values of a DEFAULT or MATERIALIZED column are written to every part."""
+
+    column: str
+    partition: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializeTtl:
+    """What has expired by now goes now."""
+
+    partition: Partition | None = None
+
+
+RowsSyntax = Command | MaterializeColumn | MaterializeTtl
+
+
+@dataclass(frozen=True, slots=True)
 class MutateRows:
-    """ALTER TABLE … DELETE, UPDATE, and DELETE FROM (`is_lightweight`)."""
+    """ALTER TABLE … DELETE, UPDATE, MATERIALIZE, and DELETE FROM (`is_lightweight`)."""
 
     table: TableName
-    commands: tuple[Command, ...]
+    commands: tuple[RowsSyntax, ...]
     settings: Settings = ()
     is_lightweight: bool = False
 
@@ -447,8 +465,16 @@ class ModifyTtlSyntax:
     ttl: tuple[TtlElement, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AddIndexSyntax:
+    index: IndexSyntax
+    place: Place | None = None
+    if_not_exists: bool = False
+
+
 AlterSyntax = (
     AddColumnSyntax
+    | AddIndexSyntax
     | ModifyColumnSyntax
     | ClearColumnSyntax
     | ModifyKeySyntax

@@ -1,0 +1,101 @@
+"""MATERIALIZE COLUMN and TTL as commands on rows, which every replica carries out alike.
+
+What is written to the log names no expression that an ALTER may change, and no clock: values and
+times are those of the moment in which it was asked for.
+"""
+
+from datetime import UTC, datetime
+
+from rmt_pipeline.protocol.errors import ColumnWithoutDefault, IncorrectQuery, NoSuchColumn
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import TtlRule
+from rmt_pipeline.syntax.expression import parse_expression
+from rmt_pipeline.syntax.mutation import Assignment, Command, DeleteRows, UpdateColumns
+from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
+from rmt_pipeline.syntax.statements.nodes import MaterializeColumn, MaterializeTtl, RowsSyntax
+from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.expression import compile_node
+from rmt_pipeline.translate.ttl import rules_of
+from rmt_pipeline.types.to_text import tsv
+
+_TIMES = {
+    "Date": ("toDate", "%Y-%m-%d", ()),
+    "Date32": ("toDate32", "%Y-%m-%d", ()),
+    "DateTime": ("toDateTime", "%Y-%m-%d %H:%M:%S", ("UTC",)),
+    "DateTime64": ("toDateTime64", "%Y-%m-%d %H:%M:%S", (0, "UTC")),
+}
+"""By the type of a TTL's time: what makes one of a text, its form, and what else that takes."""
+
+
+def on_rows(given: RowsSyntax, definition: TableDefinition, now_s: float) -> list[Command]:
+    """The commands that do what was asked for. Raises NoSuchColumn, ColumnWithoutDefault,
+    IncorrectQuery for a table without TTL.
+    """
+    match given:
+        case MaterializeColumn():
+            return [_materialized(given, definition)]
+        case MaterializeTtl():
+            rules = [rule for rule in rules_of(definition) if rule.kind != "recompress"]
+            if not rules:
+                raise IncorrectQuery(
+                    f"{definition.full_name} has no TTL by which something goes"
+                )
+            return [_expired(rule, given, definition, now_s) for rule in rules]
+        case _:
+            return [given]
+
+
+def _materialized(given: MaterializeColumn, definition: TableDefinition) -> Command:
+    """Of a MATERIALIZED column every value is computed anew; of a DEFAULT one those that parts have
+    stay, and the others are written as they are read.
+    """
+    column = definition.column(given.column)
+    if column is None:
+        raise NoSuchColumn(f"{definition.full_name} has no column {given.column}")
+    if column.default_kind not in ("DEFAULT", "MATERIALIZED"):
+        raise ColumnWithoutDefault(
+            f"column {column.name} of {definition.full_name} has no DEFAULT or MATERIALIZED "
+            "expression: there is nothing to materialize"
+        )
+    computed = column.default_kind == "MATERIALIZED"
+    value = parse_expression(column.default) if computed else Name((column.name,))
+    return UpdateColumns((Assignment(column.name, value),), Literal(1, "1"), given.partition)
+
+
+def _expired(
+    rule: TtlRule, given: MaterializeTtl, definition: TableDefinition, now_s: float
+) -> Command:
+    """What a merge that was decided now would take away."""
+    time = parse_expression(rule.expression)
+    stored = [column for column in definition.columns if column.is_stored]
+    family = compile_node(time, stored).type.plain.family
+    has_come = Call("lessOrEquals", (time, _moment(family, now_s)))
+    is_one = Call("greater", (time, _moment(family, 0.0)))
+    condition: Node = Call("and", (is_one, has_come))
+    if rule.where:
+        condition = Call("and", (condition, parse_expression(rule.where)))
+    if rule.removes_rows:
+        return DeleteRows(condition, given.partition)
+    column = definition.column(rule.column)
+    assert column is not None
+    return UpdateColumns((Assignment(rule.column, _empty(column)),), condition, given.partition)
+
+
+def _moment(family: str, at_s: float) -> Node:
+    function, form, more = _TIMES[family]
+    text = datetime.fromtimestamp(int(at_s), UTC).strftime(form)
+    return Call(function, (_literal(text), *map(_literal, more)))
+
+
+def _literal(value: str | int) -> Literal:
+    return Literal(value, str(value) if isinstance(value, int) else "")
+
+
+def _empty(column: Column) -> Node:
+    """What an expired value becomes."""
+    if column.default:
+        return parse_expression(column.default)
+    kind = parse_type(column.type)
+    if kind.default is None:
+        return Literal(None)
+    return Literal(tsv(kind.default, kind))

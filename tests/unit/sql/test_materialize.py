@@ -1,0 +1,74 @@
+"""MATERIALIZE, ADD and DROP INDEX and PROJECTION: what is not there, and what is not built."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.sql.formats.rows import Done
+from tests.support.local_session import rows
+from tests.support.scripts import script_session
+
+TABLE = """CREATE TABLE t (n UInt64, d DateTime, v UInt8, m UInt8 MATERIALIZED v + 1,
+    e UInt8 DEFAULT 7, a UInt8 ALIAS v)
+    ENGINE = ReplicatedMergeTree PARTITION BY n % 2 ORDER BY (n, m)
+    TTL d + INTERVAL 1 DAY"""
+
+
+@pytest.fixture
+def session(tmp_path):
+    with script_session(tmp_path) as opened:
+        opened.execute(TABLE)
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("MATERIALIZE COLUMN nosuch", "has no column nosuch"),
+        ("MATERIALIZE COLUMN v", "has no DEFAULT or MATERIALIZED expression"),
+        ("MATERIALIZE COLUMN a", "has no DEFAULT or MATERIALIZED expression"),
+        ("MATERIALIZE COLUMN m", "says where or how a row is kept"),
+        ("MATERIALIZE COLUMN e IN PARTITION 'x'", "x"),
+        ("UPDATE m = v + 2 WHERE 1", "it is always v \\+ 1"),
+        ("MATERIALIZE INDEX nosuch", "has no index nosuch; there are: none"),
+        ("CLEAR PROJECTION nosuch", "has no projection nosuch"),
+        ("DROP INDEX nosuch", "has no index nosuch"),
+        ("ADD INDEX i nosuch TYPE minmax", "nosuch"),
+    ],
+)
+def test_it_is_refused_before_anything_is_changed(session, command, words):
+    with pytest.raises(UserError, match=words):
+        session.execute(f"ALTER TABLE t {command}")
+    assert rows(session, "SELECT count() FROM system.mutations") == [(0,)]
+
+
+def test_what_is_kept_and_not_built_is_said(session):
+    for command in (
+        "ADD INDEX i v TYPE minmax, ADD PROJECTION `p q` (SELECT v ORDER BY v)",
+        "MATERIALIZE INDEX i",
+        "CLEAR PROJECTION `p q` IN PARTITION 1",
+    ):
+        said = session.execute(f"ALTER TABLE t {command}")
+        assert isinstance(said, Done)
+        assert "is kept and shown, and not built" in said.note
+    [(shown,)] = rows(session, "SELECT create_table_query FROM system.tables WHERE name = 't'")
+    assert "INDEX i v TYPE minmax GRANULARITY 1" in shown
+    assert "PROJECTION `p q` (SELECT v ORDER BY v)" in shown
+    session.execute("ALTER TABLE t DROP INDEX i, DROP PROJECTION `p q`")
+    [(shown,)] = rows(session, "SELECT create_table_query FROM system.tables WHERE name = 't'")
+    assert "INDEX" not in shown
+    assert "PROJECTION" not in shown
+
+
+def test_a_table_without_ttl_has_nothing_that_expires(session):
+    session.execute("ALTER TABLE t REMOVE TTL")
+    with pytest.raises(UserError, match="has no TTL by which something goes") as refused:
+        session.execute("ALTER TABLE t MATERIALIZE TTL")
+    assert refused.value.code == "INCORRECT_QUERY"
+
+
+def test_what_is_in_the_log_has_the_time_at_which_it_was_asked_for(session):
+    session.execute("INSERT INTO t (n, d, v) VALUES (1, '2020-01-01 00:00:00', 1)")
+    session.execute("ALTER TABLE t MATERIALIZE TTL")
+    [(command,)] = rows(session, "SELECT command FROM system.mutations")
+    assert "toDateTime('2" in command
+    assert "now" not in command
