@@ -214,7 +214,7 @@ class ServerContext:
         key = definition.uuid or definition.full_name
         with self._lock:
             known = self._replicas.get(key)
-            if known is not None and known.keeper is keeper and known.definition == definition:
+            if known is not None and known.session is keeper and known.definition == definition:
                 return known
             replica = Replica(
                 definition=definition,

@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.kills import Kills
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
+from rmt_pipeline.zookeeper.bound import BoundKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.snapshot import KnownQueue
@@ -114,7 +115,8 @@ def _no_other_tables(_database: str, _name: str) -> None:
 class Replica:
     """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
 
-    `worker` names this process in claims, for people. An ALTER needs a new Replica too.
+    Whatever session it is made with: nothing of it is written into a namesake that was created
+    since. `worker` names this process in claims, for people. An ALTER needs a new Replica too.
     """
 
     definition: TableDefinition
@@ -127,6 +129,22 @@ class Replica:
     memory: Memory = field(default_factory=Memory)
     update_definition: UpdateDefinition = _no_catalog
     other_store: OtherStore = _no_other_tables
+
+    def __post_init__(self) -> None:
+        if self.creation:
+            self.keeper = BoundKeeper(self.session, self.paths.root, self.creation)
+
+    @property
+    def creation(self) -> str:
+        """The node that says which replica is meant; "" of a definition that no catalog has."""
+        uuid = self.definition.uuid
+        return self.paths.creation(uuid) if uuid else ""
+
+    @property
+    def session(self) -> Keeper:
+        """What `keeper` writes through. For whoever asks whether it is still the same one."""
+        keeper = self.keeper
+        return keeper.session if isinstance(keeper, BoundKeeper) else keeper
 
     @property
     def name(self) -> str:

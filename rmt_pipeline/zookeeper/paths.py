@@ -129,6 +129,14 @@ class ReplicaPaths:
         return f"{self.root}/creator_info"
 
     @property
+    def creations(self) -> str:
+        """Its one child is named after what the replica was made with. Ours."""
+        return f"{self.root}/creation"
+
+    def creation(self, uuid: str) -> str:
+        return f"{self.root}/creation/{uuid}"
+
+    @property
     def detached(self) -> str:
         """There while the replica's server does not serve it because it was told so. Ours."""
         return f"{self.root}/detached"

@@ -520,6 +520,7 @@ def create_replica(
     columns: bytes,
     metadata_version: int,
     creator: bytes,
+    uuid: str,
 ) -> list[Op]:
     """One replica's nodes. One that joins a table is lost: it clones another (spec §11.1)."""
     return [
@@ -539,7 +540,16 @@ def create_replica(
         Create(replica.creator_info, creator),
         Create(replica.executing),
         Create(replica.attempts),
+        *note_creation(replica, uuid),
     ]
+
+
+def note_creation(replica: ReplicaPaths, uuid: str) -> list[Op]:
+    """What everybody who writes for the replica asserts (`zookeeper.bound`). Without a uuid: of a
+    definition that no catalog has, nothing.
+    """
+    nodes: list[Op] = [Create(replica.creations), Create(replica.creation(uuid))]
+    return nodes if uuid else []
 
 
 def announce_replica(table: TablePaths, replica_name: str, replicas_version: int) -> Op:

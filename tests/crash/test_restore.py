@@ -119,13 +119,13 @@ def died_everywhere(
         for name in names[: names.index(who)]:
             disaster.restore(name)
         replica = disaster.connect(who)
-        mortal = Mortal(replica.keeper, at, how)
+        mortal = Mortal(replica.session, at, how)
         ended = False
         with suppress(Died, OutcomeUnknown):
             restore(replace(replica, keeper=mortal), who.encode())
             ended = mortal.left > 0  # else it got past a request without answer
         if how == "unanswered":
-            replica.keeper.exists("/")  # a session that lives sees to what it left
+            replica.session.exists("/")  # a session that lives sees to what it left
         else:
             disaster.zookeeper.expire(replica.keeper.session_id)
         yield disaster, f"{who} {how} effect {at}"
@@ -208,7 +208,7 @@ def test_a_late_request_of_a_dead_process_changes_nothing_of_the_open_table(tmp_
     for at in range(1, EFFECTS_MAX):
         disaster = disaster_with_rows(tmp_path / str(at), names)
         replica = disaster.connect("r1")
-        slow = Slow(replica.keeper, at, partial(all_is_well, disaster, names, "between"))
+        slow = Slow(replica.session, at, partial(all_is_well, disaster, names, "between"))
         ended = False
         with suppress(Conflict, NothingToRestore):
             restore(replace(replica, keeper=slow), b"r1")

@@ -16,6 +16,7 @@ BESIDE = "tests/simulation/test_scenarios_beside.py"
 FETCH = "tests/unit/replica/work/test_fetch_sources.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
 CLONE = "tests/unit/replica/test_clone.py"
+AGAIN = "tests/unit/replica/life/test_created_again.py"
 ON_DISK = "tests/unit/replica/test_look_at_disk.py"
 CLEAN_UP = "tests/unit/replica/test_clean_up.py"
 INSERTS = "tests/unit/replica/test_insert_in_part.py"
@@ -248,6 +249,49 @@ MUTANTS: tuple[LineMutant, ...] = (
         "finished.pointer.encode(), noted.pointer_version),",
         "finished.pointer.encode()),",
         NOTED,
+    ),
+    LineMutant(
+        "life: several writes at once do not say which replica they mean",
+        f"{ZOOKEEPER}/bound.py",
+        "self.session.multi_many([[self._creation, *ops] for ops in multis])",
+        '[["", *one] if isinstance(one, list) else one for one in '
+        "self.session.multi_many(multis)]",
+        AGAIN,
+    ),
+    LineMutant(
+        "life: what was refused is another operation",
+        f"{ZOOKEEPER}/bound.py",
+        "refused.index - 1)",
+        "refused.index)",
+        INSERTS,
+    ),
+    LineMutant(
+        "life: a server serves the namesake of its replica",
+        f"{REPLICA}/life/start.py",
+        "    elif uuid not in names:\n",
+        "    elif not names:\n",
+        AGAIN,
+    ),
+    LineMutant(
+        "life: a replica from before is dropped for good",
+        f"{REPLICA}/life/start.py",
+        "    if names is None:\n",
+        "    if names == []:\n",
+        AGAIN,
+    ),
+    LineMutant(
+        "clone: of whoever has the name of the source by now",
+        f"{REPLICA}/life/clone.py",
+        "            *(Check(self.paths.creation(uuid)) for uuid in self.creations),\n",
+        "",
+        AGAIN,
+    ),
+    LineMutant(
+        "insert: parts are taken away from the new table",
+        f"{REPLICA}/insert/insert.py",
+        "            if _is_there(replica):\n",
+        "            if commits:\n",
+        AGAIN,
     ),
     LineMutant(
         "clone: still finished with what it had finished",
@@ -652,7 +696,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: what another session is at is begun again",
         "rmt_pipeline/replica/work/worker.py",
-        "                elsewhere=self._hands.made_elsewhere(living.keeper),\n",
+        "                elsewhere=self._hands.made_elsewhere(living.session),\n",
         "",
         BESIDE,
     ),
@@ -701,8 +745,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "clone: its source may have become lost",
         "rmt_pipeline/replica/life/clone.py",
-        "                Check(source.paths.is_lost, source.is_lost_version),\n"
-        "                SetData(",
+        "                *source.unchanged(),\n                SetData(",
         "                SetData(",
         CLONE,
     ),

@@ -18,6 +18,7 @@ from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.work import execute
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
+from rmt_pipeline.zookeeper.bound import BoundKeeper
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import KnownEntries
 from rmt_pipeline.zookeeper.strays import Strays
@@ -169,6 +170,10 @@ def absence_is_proof(patch: pytest.MonkeyPatch) -> None:
             self._withdraw(replica)
 
     patch.setattr(Insertion, "_settle", wrong)
+
+
+def writes_do_not_say_which_replica_they_mean(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BoundKeeper, "multi", lambda self, ops: self.session.multi(ops))
 
 
 def zookeeper_before_disk(patch: pytest.MonkeyPatch) -> None:

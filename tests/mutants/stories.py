@@ -8,6 +8,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.zookeeper.keeper import Op, Stat, Watch
+from tests.crash.scenarios import drop_it
 from tests.simulation.altering import add_column, alter
 from tests.simulation.dropping import drop
 from tests.simulation.ledger import Change, ClientInsert, Read
@@ -170,6 +171,25 @@ def a_drop_comes_before_an_insert_commits(scene: Scene) -> None:
     scene.release(held)
 
 
+def a_table_is_created_again_before_an_insert_commits(scene: Scene) -> None:
+    """And an insert into the new one has its number."""
+    held = scene.hold("r1", making(insert(scene, 0)), commits)
+    for site in scene.cluster.sites.values():
+        site.is_out, site.is_created = True, False
+        assert site.server is not None
+        scene.world.end_process(site.server, kill_others=True)
+        scene.do(site.replica, lambda context: drop_it(context.keeper(), context.site.replica))
+        for name in site.host.disk.list(""):
+            site.host.disk.remove_tree(name)
+    assert TABLE.root not in scene.nodes
+    scene.cluster.boot("r1")
+    scene.let(lambda: scene.cluster.sites["r1"].is_serving)
+    scene.boot("r2")
+    new = scene.hold("r2", making(insert(scene, 1)), commits)
+    scene.release(held)
+    scene.release(new)
+
+
 def a_part_is_lost_before_its_server_starts(scene: Scene) -> None:
     inserts(scene, 0)
     scene.work("r1", "r2")
@@ -246,6 +266,7 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         a_merge_is_fetched_while_its_source_is,
         what_is_between_comes_in_late,
         a_drop_comes_before_an_insert_commits,
+        a_table_is_created_again_before_an_insert_commits,
         a_part_is_lost_before_its_server_starts,
         a_fetch_fails_once,
         a_merge,

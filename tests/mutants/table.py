@@ -86,6 +86,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("insert: absence in a read taken for proof", plants.absence_is_proof),
     Mutant("insert: settled as committed, always", plants.settled_as(Committed())),
     Mutant("insert: settled as not committed, always", plants.settled_as(NotCommitted())),
+    Mutant(
+        "insert: into whatever has the table's place",
+        plants.writes_do_not_say_which_replica_they_mean,
+        story="a_table_is_created_again_before_an_insert_commits",
+    ),
     Mutant("insert: ZooKeeper told before the disk", plants.zookeeper_before_disk),
     Mutant(
         "insert: what earlier commits put in is not known",

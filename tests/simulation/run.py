@@ -176,7 +176,7 @@ def _compared(right: Callable[..., Holdings]) -> Callable[..., Holdings]:
         remembered = known.parts.of([replica.parts]).get(replica.parts)
         holdings = right(keeper, replica, known)
         if remembered is not None and holdings is remembered.holdings:
-            there = keeper.node_seen(replica.parts)
+            there = getattr(keeper, "session", keeper).node_seen(replica.parts)
             assert there is not None
             assert {str(part) for part in holdings} == there.children, (
                 f"{replica.parts} was listed before and is not the same any more"

@@ -60,10 +60,11 @@ class Watchman:
         was fetched in its place may be taken for it, and is put back.
         """
         nodes, paths = self.cluster.world.zookeeper.nodes, paths_of(site)
-        lost = nodes[paths.is_lost].data == b"1"
-        assert lost or paths.part(part) not in nodes or str(part) in self.ledger.hit, (
-            f"{part} leaves the disk of {site.replica}, which promises it"
-        )
+        is_lost = nodes.get(paths.is_lost)  # None: the replica was dropped
+        nothing_promised = is_lost is None or is_lost.data == b"1"
+        assert (
+            nothing_promised or paths.part(part) not in nodes or str(part) in self.ledger.hit
+        ), f"{part} leaves the disk of {site.replica}, which promises it"
 
     def _look(self, before: dict[str, Node | None]) -> None:
         nodes = self.cluster.world.zookeeper.nodes

@@ -434,7 +434,7 @@ class Workload:
     def _break(self, site: Site, part: str) -> None:
         disk = site.host.disk
         what = self._rng.choice((part, *(f"{part}/{name}" for name in disk.list(part))))
-        rots = what != part and self._rng.random() < 0.5
+        rots = what != part and self._rng.random() < 0.5 and bool(disk.size(what))
         self._world.note(site.replica, "has rot in" if rots else "loses", what)
         self._ledger.lost_parts += 1
         self._ledger.hit.add(part)

@@ -6,7 +6,7 @@ are the production code, unmodified.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -17,6 +17,7 @@ from rmt_pipeline.protocol.errors import (
     ReplicaRetired,
     RmtError,
     Unavailable,
+    UnknownTable,
     UserError,
 )
 from rmt_pipeline.protocol.nodes.columns import parse_columns
@@ -177,7 +178,7 @@ class Context:
     def replica(self) -> Replica:
         keeper = self.keeper()
         known, definition = self._replica, self.definition
-        if known is None or known.keeper is not keeper or known.definition != definition:
+        if known is None or known.session is not keeper or known.definition != definition:
             self._replica = Replica(
                 definition=definition,
                 keeper=keeper,
@@ -198,10 +199,17 @@ class Context:
             keeper.close()
 
     def table(self) -> Table:
+        meant = self.definition
+
+        def replica() -> Replica:
+            if self.definition.uuid != meant.uuid:
+                raise UnknownTable("the table was dropped and created again")
+            return self.replica()
+
         return Table(
-            self.definition,
+            meant,
             self.store,
-            replica=self.replica,
+            replica=replica,
             current=lambda: self.definition,
             clock=self.clock,
             ids=self._cluster.world,
@@ -357,7 +365,7 @@ class Cluster:
                     incarnation=incarnation,
                     address=ReplicaAddress(site.host.name, 9009, 9000, "default", "t"),
                 )
-                keeper = replica.keeper  # not the next one, when this is over
+                keeper = replica.session  # not the next one, when this is over
                 assert isinstance(keeper, SimKeeper)
                 keeper.on_retired(waker.wake)
                 site.is_serving = not keeper.is_retired
@@ -373,7 +381,7 @@ class Cluster:
 
     def _wanted(self, site: Site) -> TableDefinition:
         """What CREATE TABLE says there: the columns that the table has, if there is one."""
-        definition = definition_of(site.replica)
+        definition = replace(definition_of(site.replica), uuid=self.world.new_id())
         columns = self.world.zookeeper.nodes.get(TABLE.columns)
         if columns is None:
             return definition

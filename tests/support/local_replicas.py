@@ -13,12 +13,18 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge.job import Merger
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
-from rmt_pipeline.protocol.errors import MissingPart, NoReplicaHasPart, RmtError
+from rmt_pipeline.protocol.errors import (
+    MissingPart,
+    NoReplicaHasPart,
+    RmtError,
+    UnknownTable,
+)
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
@@ -27,6 +33,7 @@ from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.parts import CountedIds
 
@@ -65,6 +72,7 @@ def definition_of(
         engine=Engine("MergeTree", ROOT, replica),
         order_by=("n",),
         settings=tuple(settings.items()),
+        uuid=f"uuid-of-{replica}",
     )
 
 
@@ -148,11 +156,14 @@ class Replicas:
         self.clock = StillClock() if beside is None else beside.clock
         self.zookeeper = FakeZooKeeper(self.clock) if beside is None else beside.zookeeper
         self._ids = CountedIds() if beside is None else beside._ids
-        self.stores = {
-            name: PartStore(LocalDisk(directory / name), ids=self._ids, durable=False)
-            for name in names
-        }
+        self._directory = directory
+        self.stores = {name: self._store(name) for name in names}
+        self._uuids: dict[str, str] = {}
+        """Of tables that were created again."""
         self._replicas = {name: self._start(name) for name in names}
+
+    def _store(self, name: str) -> PartStore:
+        return PartStore(LocalDisk(self._directory / name), ids=self._ids, durable=False)
 
     def __getitem__(self, name: str) -> Replica:
         return self._replicas[name]
@@ -169,11 +180,17 @@ class Replicas:
         return part
 
     def table(self, name: str) -> Table:
-        replica = self[name]
+        meant = self[name]
+
+        def replica() -> Replica:
+            if self[name].definition.uuid != meant.definition.uuid:
+                raise UnknownTable("the table was dropped and created again")
+            return self[name]
+
         return Table(
-            replica.definition,
-            replica.store,
-            replica=lambda: self[name],
+            meant.definition,
+            meant.store,
+            replica=replica,
             clock=self.clock,
             ids=self._ids,
             new_waker=lambda: Meanwhile(self.clock, self.meanwhile),
@@ -203,6 +220,19 @@ class Replicas:
         tools = Tools(DirectPeers(self.stores), merger, LocalMutator(self.clock))
         return Executor(self[name], tools, pool)
 
+    def create_again(self, *names: str) -> None:
+        """Somebody drops these replicas, and with the last one the table, and creates them again:
+        the same paths in ZooKeeper and on disk. What their processes have is of the old ones.
+        """
+        session = self.zookeeper.connect()
+        for name in names:
+            drop_replica(session, TablePaths(ROOT), name)
+            self.stores[name].destroy()
+            self.stores[name] = self._store(name)
+        for name in names:
+            self._uuids[name] = self._ids.new_id()
+            self._replicas[name] = self._start(name)
+
     def parts(self, name: str) -> list[str]:
         """What the replica promises, covered ones too."""
         return self[name].keeper.children(self[name].paths.parts)
@@ -228,15 +258,15 @@ class Replicas:
 
     def _start(self, name: str) -> Replica:
         replica = self._connected(name)
-        create_replica(replica.keeper, replica.definition, name.encode())
+        create_replica(replica.session, replica.definition, name.encode())
         self._begin(replica)
         return replica
 
     def _connected(self, name: str) -> Replica:
-        beside = self._beside
+        beside, definition = self._beside, self._define(name)
         return Replica(
-            definition=self._define(name),
-            keeper=self.zookeeper.connect() if beside is None else beside[name].keeper,
+            definition=replace(definition, uuid=self._uuids.get(name, definition.uuid)),
+            keeper=self.zookeeper.connect() if beside is None else beside[name].session,
             store=self.stores[name],
             clock=self.clock,
             ids=self._ids,

@@ -15,7 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import OutcomeUnknown, TableIsReadOnly
+from rmt_pipeline.protocol.errors import (
+    OutcomeUnknown,
+    ReplicaDropped,
+    RmtError,
+    TableIsReadOnly,
+)
 from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
 from rmt_pipeline.protocol.log.codec import encode
@@ -43,7 +48,7 @@ from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Keeper, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Keeper, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, Tagged
@@ -308,6 +313,9 @@ class Insertion:
             self._withdraw(replica)
             give_back(replica.keeper, [Stray(lock) for lock in locks])
             self._explain_commit(replica, tagged, refused)
+        except ReplicaDropped:
+            self._committing = None  # nothing was written; what has the parts' names now is
+            raise  # perhaps of a new table, and so are the locks
         else:
             self._committing = sent
             self._committed(replica)
@@ -424,8 +432,9 @@ class Insertion:
                 [(block.staged, commit.part) for block, commit in commits]
             )
         except BaseException:
-            for block, commit in commits:
-                replica.store.withdraw(commit.part, block.staged)
+            if _is_there(replica):
+                for block, commit in commits:
+                    replica.store.withdraw(commit.part, block.staged)
             raise
         return tuple(commits)
 
@@ -669,6 +678,17 @@ def _commit_of(
 def _discard(store: PartStore, group: _Group) -> None:
     for block in group.blocks:
         store.discard(block.staged)
+
+
+def _is_there(replica: Replica) -> bool:
+    """Whether this replica is in ZooKeeper for certain. Else its directory may be another table's
+    by now, in which a part of that has the name of ours.
+    """
+    try:
+        replica.keeper.multi([Check(replica.paths.root)])
+    except RmtError:
+        return False
+    return True
 
 
 def _not_lost_version(replica: Replica) -> int:

@@ -124,7 +124,7 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
     """Make the replica's nodes what its disk says. How many inserts are known again; of what was
     announced before nothing is changed.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     path = table.restoring_replica(replica.name)
     [restoring, read] = keeper.get_many([table.restoring, path])
     if restoring is None or read is None or read[0]:
@@ -154,7 +154,7 @@ def announce(replica: Replica, creator: bytes, disk: DiskParts) -> int:
 
 
 def _ensure_replica(replica: Replica, creator: bytes, guard: Op, log: int) -> None:
-    keeper, table, paths = replica.keeper, replica.table, replica.paths
+    keeper, table, paths = replica.session, replica.table, replica.paths
     metadata, columns = texts_of(replica)
     version = replica.definition.metadata_version
     if keeper.exists(paths.root) is None:
@@ -166,6 +166,7 @@ def _ensure_replica(replica: Replica, creator: bytes, guard: Op, log: int) -> No
             columns=columns,
             metadata_version=version,
             creator=creator,
+            uuid=replica.definition.uuid,
         )
         announce = transactions.announce_replica(
             table, replica.name, 0 if stat is None else stat.version
@@ -189,7 +190,7 @@ def _repeated(replica: Replica, guard: Op, todo: Callable[[], Sequence[Op]]) -> 
             return
         for batch in batches(ops, bytes_max=limits.MULTI_BYTES_MAX // 2, ops_max=_OPS_TOGETHER):
             try:
-                replica.keeper.multi([guard, *batch])
+                replica.session.multi([guard, *batch])
             except Refused as refused:
                 if refused.index == 0:
                     raise
@@ -199,7 +200,7 @@ def _repeated(replica: Replica, guard: Op, todo: Callable[[], Sequence[Op]]) -> 
 
 def _queue_ops(replica: Replica) -> list[Op]:
     paths = replica.paths
-    queue, attempts = replica.keeper.children_many([paths.queue, paths.attempts])
+    queue, attempts = replica.session.children_many([paths.queue, paths.attempts])
     return [
         *(Delete(paths.queue_entry(node)) for node in queue or ()),
         *(Delete(paths.attempts_of(node)) for node in attempts or ()),
@@ -208,9 +209,9 @@ def _queue_ops(replica: Replica) -> list[Op]:
 
 def _part_ops(replica: Replica, disk: DiskParts) -> list[Op]:
     paths = replica.paths
-    [names] = replica.keeper.children_many([paths.parts])
+    [names] = replica.session.children_many([paths.parts])
     there = sorted(names or ())
-    reads = replica.keeper.get_many([paths.part(name) for name in there])
+    reads = replica.session.get_many([paths.part(name) for name in there])
     wanted = {str(part): manifest.header().encode() for part, manifest in disk.promised.items()}
     ops: list[Op] = []
     for name, read in zip(there, reads, strict=True):
@@ -223,7 +224,7 @@ def _part_ops(replica: Replica, disk: DiskParts) -> list[Op]:
 
 
 def _skip_numbers(replica: Replica, guard: Op, partition: str, number: int) -> None:
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     path = table.partition(partition)
     if keeper.exists(path) is None:
         try:
@@ -279,7 +280,7 @@ def _record_ops(replica: Replica, disk: DiskParts) -> list[Op]:
         )
         wanted[table.alter(version)] = record.encode()
     paths = sorted(wanted)
-    there = replica.keeper.exists_many(paths)
+    there = replica.session.exists_many(paths)
     return [
         Create(path, wanted[path])
         for path, stat in zip(paths, there, strict=True)
@@ -301,7 +302,7 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
         paths = [table.insert(one) for one in by_insert]
         ops: list[Op] = []
         for path, parts, read in zip(
-            paths, by_insert.values(), replica.keeper.get_many(paths), strict=True
+            paths, by_insert.values(), replica.session.get_many(paths), strict=True
         ):
             record = _record_of(replica, parts)
             if read is None:

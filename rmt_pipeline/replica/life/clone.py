@@ -51,6 +51,15 @@ class _Source:
     paths: ReplicaPaths
     is_lost_version: int
     lag: int
+    creations: tuple[str, ...] = ()
+    """Whom we take over: not who may be created under its name meanwhile. Empty: not noted."""
+
+    def unchanged(self) -> list[Op]:
+        """It is this one, and not lost, nor has it lost a part since."""
+        return [
+            *(Check(self.paths.creation(uuid)) for uuid in self.creations),
+            Check(self.paths.is_lost, self.is_lost_version),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +125,7 @@ def _end(replica: Replica, source: _Source, own_version: int) -> None:
     try:
         replica.keeper.multi(
             [
-                Check(source.paths.is_lost, source.is_lost_version),
+                *source.unchanged(),
                 SetData(replica.paths.is_lost, b"0", own_version),
             ]
         )
@@ -134,12 +143,12 @@ def _choose_source(replica: Replica) -> _Source:
     sources = []
     for name in names:
         paths = table.replica(name)
+        creations, queue = keeper.children_many([paths.creations, paths.queue])
         lost, pointer = keeper.get_many([paths.is_lost, paths.log_pointer])
-        queue = keeper.children_many([paths.queue])[0]
         if lost is None or pointer is None or queue is None or lost[0] == b"1":
             continue
         lag = log.next_sequence - int(pointer[0] or b"0") + len(queue)
-        sources.append(_Source(paths, lost[1].version, lag))
+        sources.append(_Source(paths, lost[1].version, lag, tuple(creations or ())))
     if not sources:
         raise AllReplicasLost(
             f"{replica} is lost and no other replica of {table.root} can be cloned "
@@ -204,7 +213,7 @@ def _copy_pointer(replica: Replica, source: _Source) -> tuple[list[str], int]:
                     SetData(replica.paths.log_pointer, pointer),
                     SetData(replica.paths.mutation_pointer),
                     *forget,
-                    Check(source.paths.is_lost, source.is_lost_version),
+                    *source.unchanged(),
                     Check(source.paths.log_pointer, stat.version),
                 ]
             )
@@ -325,7 +334,7 @@ def _fill_queue(replica: Replica, source: _Source, queue: Sequence[bytes]) -> No
             Create(replica.paths.queue_prefix, data, sequence=True) for data in batch
         ]
         try:
-            replica.keeper.multi([Check(source.paths.is_lost, source.is_lost_version), *ops])
+            replica.keeper.multi([*source.unchanged(), *ops])
         except Refused as refused:
             raise _changed(source) from refused
 

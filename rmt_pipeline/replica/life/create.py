@@ -21,7 +21,7 @@ from rmt_pipeline.replica.life.drop import (
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.alter_transactions import alter_records
 from rmt_pipeline.zookeeper.keeper import Create, Keeper, RefusalKind, Refused
-from rmt_pipeline.zookeeper.paths import TablePaths, ancestors
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, ancestors
 
 
 def create_replica(
@@ -79,6 +79,7 @@ def _create_first(
                     columns=columns,
                     metadata_version=0,
                     creator=creator,
+                    uuid=definition.uuid,
                 ),
             ]
         )
@@ -109,7 +110,7 @@ def _join(
             drop_replica(keeper, table, replica.name)
             return None
         if _is_pristine(keeper, table, definition.engine.replica, creator):
-            return joined
+            return replace(joined, uuid=_uuid_of(keeper, replica) or joined.uuid)
         raise ReplicaAlreadyExists(
             f"replica {replica.name!r} of {table.root} already exists; give this table another "
             "replica name in its ENGINE, or ATTACH it on the server that created it"
@@ -124,6 +125,7 @@ def _join(
                     columns=columns,
                     metadata_version=metadata_stat.version,
                     creator=creator,
+                    uuid=definition.uuid,
                 ),
                 transactions.announce_replica(table, replica.name, replicas.version),
             ]
@@ -175,6 +177,12 @@ def check_structure(
         f"table {definition.full_name} differs from {where} in ZooKeeper: "
         f"it has {len(ours)} columns here, {len(theirs)} there"
     )
+
+
+def _uuid_of(keeper: Keeper, replica: ReplicaPaths) -> str:
+    """What the replica was made with; "" when nobody noted it."""
+    [names] = keeper.children_many([replica.creations])
+    return names[0] if names else ""
 
 
 def _is_pristine(keeper: Keeper, table: TablePaths, name: str, creator: bytes) -> bool:

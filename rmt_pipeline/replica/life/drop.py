@@ -86,14 +86,16 @@ def drop_replica(
     """Remove one replica. True when it was the last one and the table is gone too.
 
     First `is_lost`, so that a half-removed replica is never cloned; then `host`, whose absence
-    says "dropped". Repeating it after any interruption finishes it. With `made_in`, a replica that
-    was made in another transaction is left alone. Raises Conflict while somebody else is at it.
+    says "dropped"; then `creation`: from here on nobody who takes it for his own writes below it.
+    Repeating it after any interruption finishes it. With `made_in`, a replica that was made in
+    another transaction is left alone. Raises Conflict while somebody else is at it.
     """
     replica = table.replica(name)
     with _alone(keeper, replica, made_in) as is_there:
         if is_there:
             for op in (SetData(replica.is_lost, b"1"), Delete(replica.host)):
                 _quietly(keeper, op)
+            delete_tree(keeper, replica.creations)
             _delete_with_lock(keeper, replica)
     if keeper.exists(table.dropped) is not None:
         remove_leftovers(keeper, table)

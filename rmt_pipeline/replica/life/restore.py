@@ -13,6 +13,8 @@ Everything is repeated after any death. Until `restoring` is gone a replica's no
 its disk says, under the version of what it has announced: a late request of a dead process is
 refused once that is done. Opening is under a lock that goes with its session.
 
+All is asked of the session itself: what `BoundKeeper` asserts of a replica is made here.
+
 Who comes when the table was opened without it joins as a new replica does, and clones: of its
 parts those that others have stay, and the others go to `detached/`, from where they can be
 attached.
@@ -116,7 +118,7 @@ def restore(replica: Replica, creator: bytes) -> Restored:
     Raises NothingToRestore; UserError when the table is active or somebody removes it; Conflict
     (another process is at it): say it again.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     keeper.sync("/")  # what was wiped or restored a moment ago is not answered from the past
     disk = parts_of_disk(replica)
     if not _begin(replica):
@@ -138,7 +140,7 @@ def require_not_restoring(replica: Replica) -> None:
     """Raises BeingRestored. The last one that was waited for may have announced its parts and died:
     then the table is opened.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     [names] = keeper.children_many([table.restoring])
     if names is None:
         return
@@ -180,7 +182,7 @@ def _begin(replica: Replica) -> bool:
 
 def _begun(replica: Replica) -> bool | None:
     """None: the table changed while it was looked at; look again."""
-    keeper, table, paths = replica.keeper, replica.table, replica.paths
+    keeper, table, paths = replica.session, replica.table, replica.paths
     restoring, replicas, dropped, host, active = keeper.exists_many(
         [table.restoring, table.replicas, table.dropped, paths.host, paths.is_active]
     )
@@ -210,8 +212,8 @@ def _is_awaited(replica: Replica) -> bool | None:
     table = replica.table
     node = Create(table.restoring_replica(replica.name))
     with suppress(Refused):
-        replica.keeper.multi([Check(table.restoring), node])
-    there = replica.keeper.exists(table.restoring_replica(replica.name))
+        replica.session.multi([Check(table.restoring), node])
+    there = replica.session.exists(table.restoring_replica(replica.name))
     return True if there is not None else None
 
 
@@ -234,10 +236,10 @@ def _known_replicas(replica: Replica) -> set[str]:
 
 def _ops_anew(replica: Replica) -> list[Op]:
     missing = ancestors(replica.table.root)
-    for path, stat in zip(missing, replica.keeper.exists_many(missing), strict=True):
+    for path, stat in zip(missing, replica.session.exists_many(missing), strict=True):
         if stat is None:
             with suppress(Refused):
-                replica.keeper.multi([Create(path)])
+                replica.session.multi([Create(path)])
     metadata, columns = texts_of(replica)
     return restore_transactions.begin_anew(
         replica.table,
@@ -249,8 +251,8 @@ def _ops_anew(replica: Replica) -> list[Op]:
 
 
 def _ops_again(replica: Replica) -> list[Op]:
-    names, stat = replica.keeper.children_stat(replica.table.replicas)
-    log = replica.keeper.exists(replica.table.log)
+    names, stat = replica.session.children_stat(replica.table.replicas)
+    log = replica.session.exists(replica.table.log)
     return restore_transactions.begin_again(
         replica.table,
         names,
@@ -278,7 +280,7 @@ def _open(replica: Replica) -> United | None:
     """Everybody has announced: what they have together is the table. None when another process was
     faster. Raises Conflict while another one is at it.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     lock = Stray(table.restoring_lock, mark=f"{keeper.session_id:#x}")
     try:
         with seen_to(keeper, [lock]):
@@ -300,7 +302,7 @@ def _open(replica: Replica) -> United | None:
 
 
 def _open_locked(replica: Replica) -> United:
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     names = keeper.children(table.restoring)
     reads = keeper.get_many([table.restoring, *map(table.restoring_replica, names)])
     if any(read is None or not read[0] for read in reads):
@@ -359,7 +361,7 @@ def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[Replic
     """The table's structure becomes the newest that a disk knows, and has its version: parts say
     which one they were written with. Entries for the replicas that have yet to apply it.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     read = keeper.get_many([table.metadata, table.columns])
     applied = {name: _applied(keeper, table.replica(name)) for name in names}
     metadata, columns = [b"" if one is None else one[0] for one in read]
@@ -404,7 +406,7 @@ def _log_parts(replica: Replica, united: United, log: int) -> None:
     """Each part is in the log, as if the replica that has it had just inserted it. Those that a
     process which died has written are not written again.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     first = log_entry_name(log)
     written = [name for name in keeper.children(table.log) if name >= first]
     reads = keeper.get_many([table.log_entry(name) for name in written])
@@ -437,7 +439,7 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
     equal to another replica's stay. What nobody else has is set aside: the numbers in its names may
     be others' by now.
     """
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     read = keeper.get_many([table.metadata, table.columns])
     names, stat = keeper.children_stat(table.replicas)
     if read[0] is None or read[1] is None:
@@ -460,6 +462,7 @@ def _join(replica: Replica, creator: bytes, disk: DiskParts) -> Restored:
             columns=columns,
             metadata_version=metadata_stat.version,
             creator=creator,
+            uuid=replica.definition.uuid,
         ),
         transactions.announce_replica(table, replica.name, stat.version),
     ]
@@ -493,7 +496,7 @@ def _equal_elsewhere(
     replica: Replica, names: Iterable[str], disk: DiskParts
 ) -> frozenset[PartName]:
     """Parts of this disk that another replica promises, and that are equal to its."""
-    keeper, table = replica.keeper, replica.table
+    keeper, table = replica.session, replica.table
     others = [table.replica(name) for name in names if name != replica.name]
     found = set[PartName]()
     for part, manifest in disk.parts.items():

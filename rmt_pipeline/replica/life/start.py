@@ -23,7 +23,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     require_log_as_seen,
 )
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ def _check_exists(replica: Replica) -> None:
             "it again from the parts on their disks. If the replica was dropped: DROP the table "
             "here"
         )
+    _check_creation(replica, host[1].version)
     applied = 0 if version is None else int(version[0] or b"0")  # old versions had none
     known = replica.definition.metadata_version
     if known < applied:  # the catalog is of another time: a backup
@@ -82,6 +83,25 @@ def _check_exists(replica: Replica) -> None:
         )
     elif known == applied or not _was_altered(replica, known):
         check_structure(replica.definition, metadata[0], columns[0], paths.root)
+
+
+def _check_creation(replica: Replica, host_version: int) -> None:
+    """That the replica in ZooKeeper is the one of our definition. One that was made before that
+    was noted is taken for it, if nobody became active since we looked.
+    """
+    uuid, paths = replica.definition.uuid, replica.paths
+    if not uuid:
+        return
+    [names] = replica.keeper.children_many([paths.creations])
+    if names is None:
+        noted = [Check(paths.host, host_version), *transactions.note_creation(paths, uuid)]
+        replica.session.multi(noted)
+    elif uuid not in names:
+        raise ReplicaDropped(
+            f"{paths.root} in ZooKeeper is not the replica that {replica} had there: that one was "
+            "dropped, and another one was created in its place. DROP the table here, and create it "
+            "under another replica name"
+        )
 
 
 def _was_altered(replica: Replica, version: int) -> bool:

@@ -65,7 +65,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.partition_transactions import (
     Arrival,
     Swap,
@@ -250,7 +250,7 @@ def _sides(living: Living, wanted: Wanted) -> list[_Side] | None:
         out = wanted.leaving
         leaves = Change(out.partition, expected=out.parts)
         sides.append(_Side(out.living, out.living(), (leaves,), is_left=True))
-    return sides if len({id(side.replica.keeper) for side in sides}) == 1 else None
+    return sides if len({id(side.replica.session) for side in sides}) == 1 else None
 
 
 def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
@@ -375,7 +375,7 @@ def _ops(
     looked: Sequence[_Looked],
     swaps: Sequence[Sequence[Swap]],
 ) -> list[Op]:
-    return [
+    ops = [
         op
         for side, found, some in zip(sides, looked, swaps, strict=True)
         for op in submit_swaps(
@@ -387,6 +387,8 @@ def _ops(
             is_lost_version=found.is_lost_version,
         )
     ]
+    others = [side.replica for side in sides[1:]]  # whose keeper is not the one that sends it
+    return [*ops, *(Check(one.creation) for one in others if one.creation)]
 
 
 def _submit(

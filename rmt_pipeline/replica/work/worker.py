@@ -149,12 +149,12 @@ class Hands:
             raise broke
         return tuple(done)
 
-    def made_elsewhere(self, keeper: Keeper) -> frozenset[PartName]:
+    def made_elsewhere(self, session: Keeper) -> frozenset[PartName]:
         """The parts that batches of earlier sessions are still making. Their claims ended with
         those sessions, so the entries may be claimed again; who does finds the finished part.
         """
         with self._lock:
-            others = [one for one in self._running if one.holder.replica.keeper is not keeper]
+            others = [one for one in self._running if one.holder.replica.session is not session]
         return frozenset(task.part for batch in others for task in list(batch.left.values()))
 
     def _run(self, executor: Executor, batch: Batch) -> None:
@@ -400,7 +400,7 @@ class _Loop:
         try:
             look, assigned = worker.turn(
                 progress=progress,
-                elsewhere=self._hands.made_elsewhere(living.keeper),
+                elsewhere=self._hands.made_elsewhere(living.session),
             )
         except (ReplicaRetired, Unavailable, OutcomeUnknown) as error:
             if isinstance(error, ReplicaDropped) and self._is_dropped(living):

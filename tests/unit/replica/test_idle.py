@@ -134,7 +134,7 @@ def test_nothing_is_kept_of_thousands_of_idle_turns(replicas: Replicas, pool: Po
             one.turn()
             replicas.clock.passed_s += SAFETY_NET_S
         gc.collect()
-        return len(gc.get_objects()), sum(map(len, replica.keeper._watches.values()))
+        return len(gc.get_objects()), sum(map(len, replica.session._watches.values()))
 
     objects, watches = idle(WARM_UP)
     objects_then, watches_then = idle(TURNS)

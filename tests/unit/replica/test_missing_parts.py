@@ -156,7 +156,7 @@ def test_a_replica_that_is_dropped_meanwhile_stops_nobody(replicas, monkeypatch)
 
     def then_dropped(keeper: Keeper, table: TablePaths) -> dict[str, bool]:
         names = right(keeper, table)
-        drop_replica(replicas["r2"].keeper, table, "r2")
+        drop_replica(replicas["r2"].session, table, "r2")
         return names
 
     monkeypatch.setattr(missing, "living_replicas", then_dropped)

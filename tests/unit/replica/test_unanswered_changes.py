@@ -194,7 +194,7 @@ def test_a_mutation_is_settled_in_another_session(replicas, landed):
     keeper = one.keeper
 
     def living() -> Replica:
-        if keeper.is_retired:
+        if one.session.is_retired:
             return another
         return one
 
@@ -338,7 +338,7 @@ def test_an_alter_is_settled_in_another_session(replicas):
     another = replace(one, keeper=replicas.zookeeper.connect(), memory=Memory())
     with at_the_question(keeper, fences, keeper.close), faulty(keeper, submits, landed=True):
         submitted = request_alter(
-            lambda: another if keeper.is_retired else one,
+            lambda: another if one.session.is_retired else one,
             lambda _: [DropColumn("x")],
             QUERY,
             lambda: NoWait(replicas),

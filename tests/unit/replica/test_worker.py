@@ -62,7 +62,7 @@ def worked(
 @pytest.mark.parametrize("pool", ["fetch", "merge"])
 def test_a_replica_that_was_dropped_ends_it(replicas, pool):
     replica = replicas["r1"]
-    drop_replica(replica.keeper, replica.table, replica.name)
+    drop_replica(replica.session, replica.table, replica.name)
     with pytest.raises(ReplicaDropped, match="DROP TABLE here too, or create it again"):
         worked(replicas, pool)
     assert replicas.clock.passed_s < 1
@@ -70,7 +70,7 @@ def test_a_replica_that_was_dropped_ends_it(replicas, pool):
 
 def test_so_does_a_table_that_was_dropped_with_its_last_replica(replicas):
     for name in ("r2", "r1"):
-        drop_replica(replicas["r1"].keeper, replicas["r1"].table, name)
+        drop_replica(replicas["r1"].session, replicas["r1"].table, name)
     with pytest.raises(ReplicaDropped):
         worked(replicas)
 
@@ -134,7 +134,7 @@ def test_an_unknown_answer_does_not_end_the_session_of_all_tables(replicas, monk
     monkeypatch.setattr(replica.keeper, "multi", without_answer)
     worked(replicas, until=lambda: "all_0_0_0" in replicas.parts("r1"))
     assert lost
-    assert not replica.keeper.is_retired
+    assert not replica.session.is_retired
 
 
 def test_hands_that_can_not_begin_give_back_what_was_claimed(replicas):

@@ -112,7 +112,9 @@ def test_a_replica_reads_as_before_until_it_takes_the_alter_up(replicas):
     take_up(replicas, "r2")
     assert rows(replicas, "r2") == [(1, 2), (2, 4)]
     assert replicas["r2"].definition == replace(
-        replicas["r1"].definition, engine=replicas["r2"].definition.engine
+        replicas["r1"].definition,
+        engine=replicas["r2"].definition.engine,
+        uuid=replicas["r2"].definition.uuid,
     )
 
 
@@ -221,8 +223,10 @@ def test_whoever_died_between_the_disk_and_zookeeper_is_repeated(replicas):
     """P34."""
     alter(replicas, "r2", ADDED)
     take_up(replicas, "r2")
-    mine = replicas["r1"].definition.engine
-    replicas["r1"].definition = replace(replicas["r2"].definition, engine=mine)
+    mine = replicas["r1"].definition
+    replicas["r1"].definition = replace(
+        replicas["r2"].definition, engine=mine.engine, uuid=mine.uuid
+    )
     begin(replicas["r1"])
     take_up(replicas, "r1")
     [read] = replicas["r1"].keeper.get_many([replicas["r1"].paths.metadata_version])
@@ -321,7 +325,7 @@ def test_a_table_with_records_of_alters_can_be_dropped(replicas):
     alter(replicas, "r1", ADDED)
     for name in ("r1", "r2"):
         replica = replicas[name]
-        drop_replica(replica.keeper, replica.table, name)
+        drop_replica(replica.session, replica.table, name)
     assert replicas["r1"].keeper.exists(replicas["r1"].table.root) is None
 
 

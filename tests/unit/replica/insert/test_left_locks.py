@@ -122,7 +122,7 @@ def test_numbers_that_are_given_back_without_an_answer_do_not_stay(replicas, lan
 
 
 def test_what_has_no_answer_twice_is_tried_again(replicas):
-    keeper = replicas["r1"].keeper
+    keeper = replicas["r1"].session
     with faulty(keeper, unlocks, but=logs, landed=False, times=3):
         with gone_inactive(replicas), pytest.raises(TableIsReadOnly):
             replicas.table("r1").insert(ROWS, settings=ONCE)

@@ -114,6 +114,7 @@ def test_the_new_host_clones_under_the_old_name(tmp_path):
         new.stores["r2"] = type(replicas.stores["r2"])(
             type(replicas.stores["r2"].disk)(tmp_path / "new"), ids=replicas._ids, durable=False
         )
+        new._uuids = {"r2": "another host's"}
         replica = new._start("r2")
         new._replicas = {**replicas._replicas, "r2": replica}
         new.step("r2", "fetch")

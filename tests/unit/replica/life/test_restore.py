@@ -209,7 +209,7 @@ def test_one_that_is_gone_for_good_is_not_waited_for_any_more(two):
     two.insert("r1", 1)
     two.wipe()
     assert two.restore("r1").waits_for == ("r2",)
-    drop_dead_replica(two["r1"].keeper, two["r1"].table, "r2")
+    drop_dead_replica(two["r1"].session, two["r1"].table, "r2")
     two.live_on(["r1"])
     assert two.values("r1") == Counter([1])
 
@@ -220,7 +220,7 @@ def test_who_comes_late_clones_and_keeps_what_is_equal(two):
     alone = two.insert("r2", 2)
     two.wipe()
     two.restore("r1")
-    drop_dead_replica(two["r1"].keeper, two["r1"].table, "r2")
+    drop_dead_replica(two["r1"].session, two["r1"].table, "r2")
     two.live_on(["r1"])
     two.insert("r1", 3)
     inode = (two["r2"].store.directory(part)).encode()
