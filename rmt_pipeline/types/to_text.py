@@ -59,6 +59,27 @@ def column_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     return list(array.to_pylist())
 
 
+def plain_values(array: pa.Array) -> list[Any]:
+    """Python values of a column, times and dates as integers in their own units, also inside."""
+    found: list[Any] = array.cast(_with_integers(array.type)).to_pylist()
+    return found
+
+
+def _with_integers(kind: pa.DataType) -> pa.DataType:
+    """The same, but times and dates are the integers that they are stored as."""
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_integers(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_with_integers(kind.key_type), _with_integers(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_with_integers(one.type)) for one in kind])
+    return kind
+
+
 def json_string(text: str) -> str:
     """A JSON string as the original writes it: `/` escaped, other characters as they are."""
     quoted = json.dumps(text, ensure_ascii=False).translate(_JSON_ESCAPES)

@@ -25,5 +25,6 @@ def connect_server(tmp_path_factory, java_home) -> Iterator[ConnectServer]:
 @pytest.fixture(scope="session")
 def connect(connect_server) -> Iterator[SparkSessions]:
     sessions = SparkSessions(remote=connect_server.url)
+    sessions.get()  # small merges do not wait for it
     yield sessions
     sessions.close()

@@ -3,7 +3,8 @@
     conform(data, definition.columns, settings=QuerySettings())
 
 `data` is a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or Polars DataFrame,
-a list of dicts, or a file: `ParquetFile`, `ArrowFile`, `CsvFile`, `TsvFile`, `JsonLinesFile`.
+a list of dicts, or a file: `ParquetFile`, `ArrowFile`, `CsvFile`, `TsvFile`, `JsonLinesFile`,
+`RowBinaryFile`.
 """
 
 import codecs
@@ -22,6 +23,7 @@ from rmt_pipeline.compute.inputs.columns import InputSettings, InsertColumns
 from rmt_pipeline.compute.inputs.csv import CsvText, csv_source
 from rmt_pipeline.compute.inputs.json import JsonLinesText, json_source
 from rmt_pipeline.compute.inputs.memory import arrow_source, parquet_source, source_of
+from rmt_pipeline.compute.inputs.row_binary import Head, RowBinaryText, row_binary_source
 from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance
 from rmt_pipeline.compute.inputs.tsv import TsvText, tsv_source
 from rmt_pipeline.protocol.errors import BadValue, IncorrectData, UnknownFormat, UserError
@@ -94,7 +96,20 @@ class JsonLinesFile:
     compact: bool = False
 
 
-File = ParquetFile | ArrowFile | CsvFile | TsvFile | JsonLinesFile
+@dataclass(frozen=True, slots=True)
+class RowBinaryFile:
+    """Files of the original's binary rows; path and content as ParquetFile. `head`: what stands
+    before them, names of columns, or names and types.
+    """
+
+    path: str | os.PathLike[str]
+    content: bytes | None = None
+    compression: str = ""
+    head: Head = ""
+
+
+TextFile = CsvFile | TsvFile | JsonLinesFile | RowBinaryFile
+File = ParquetFile | ArrowFile | TextFile
 
 
 def file_of_format(
@@ -117,11 +132,18 @@ def file_of_format(
             return JsonLinesFile(path, content, compression)
         case "jsoncompacteachrow":
             return JsonLinesFile(path, content, compression, compact=True)
+        case "rowbinary":
+            return RowBinaryFile(path, content, compression)
+        case "rowbinarywithnames":
+            return RowBinaryFile(path, content, compression, "names")
+        case "rowbinarywithnamesandtypes":
+            return RowBinaryFile(path, content, compression, "names and types")
         case _:
             raise UnknownFormat(
                 f"{name} is no format that can be inserted; there are CSV, CSVWithNames, "
                 "TabSeparated (TSV), TabSeparatedWithNames, JSONEachRow, JSONCompactEachRow, "
-                "Parquet, Arrow, ArrowStream and Values"
+                "Parquet, Arrow, ArrowStream, RowBinary, RowBinaryWithNames, "
+                "RowBinaryWithNamesAndTypes and Values"
             )
 
 
@@ -223,6 +245,8 @@ def _source(
     if isinstance(file, ArrowFile):
         content = None if file.content is None else pa.BufferReader(file.content)
         return arrow_source(path, content or path)
+    if isinstance(file, RowBinaryFile):
+        return _row_binary(path, file, plan, partial(_bytes_of, path, file))
     opened = partial(_open, path, file, settings.input_format_encoding)
     match file:
         case CsvFile():
@@ -237,6 +261,13 @@ def _source(
             skips = settings.input_format_skip_unknown_fields
             names = plan.accepted if file.compact else None
             return json_source(JsonLinesText(path, opened, types, tolerance, skips, names))
+
+
+def _row_binary(
+    path: str, file: RowBinaryFile, plan: InsertColumns, opened: Callable[[], Any]
+) -> InputSource:
+    types = {name: plan.type_of(name) for name in plan.names}
+    return row_binary_source(RowBinaryText(path, opened, file.head, plan.accepted, types))
 
 
 def _csv_text(
@@ -290,7 +321,7 @@ def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile, encoding: str) -> 
     return codecs.EncodedFile(stream, "utf-8", encoding)
 
 
-def _bytes_of(path: str, file: CsvFile | TsvFile | JsonLinesFile) -> Any:
+def _bytes_of(path: str, file: TextFile) -> Any:
     named = file.compression.lower()
     if named and named not in _COMPRESSIONS:
         raise UserError(f"{named} is no compression; there are {', '.join(_COMPRESSIONS)}")

@@ -21,7 +21,10 @@ from rmt_pipeline.compute.progress import forget_progress
 from rmt_pipeline.compute.rows.source import BrokenSource
 from rmt_pipeline.compute.units import Unit, UnitResult
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.system import Clock, IdSource
+from rmt_pipeline.system import Clock, IdSource, SystemClock
+
+SMALL_ROWS_MAX = 10_000
+SMALL_BYTES_MAX = 4 << 20
 
 UnitResults = Generator[UnitResult, None, None]
 
@@ -43,17 +46,31 @@ class LocalMerger:
 
 
 class SparkMerger:
-    """Merges as Spark jobs of units."""
+    """Merges as Spark jobs of units. Small ones are made in this process while Spark is not there
+    yet: a JVM may take a minute to start, and the same units make the same bytes here.
+    """
 
     def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
         self._sessions = sessions
         self._ids = ids
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
-        yield from _outcomes(jobs, self._run)
+        if self._sessions.is_open or not _is_small(jobs):
+            yield from _outcomes(jobs, self._run)
+            return
+        self._sessions.open_soon()
+        yield from LocalMerger(SystemClock()).merge(jobs)
 
     def _run(self, merges: Sequence[Sequence[Unit]]) -> UnitResults:
         return run_jobs(self._sessions, tasks_of(merges), tag=f"merge-{self._ids.new_id()}")
+
+
+def _is_small(jobs: Sequence[MergeJob]) -> bool:
+    manifests = [source.manifest for job in jobs for source in job.sources]
+    return (
+        sum(each.rows for each in manifests) <= SMALL_ROWS_MAX
+        and sum(each.bytes_on_disk for each in manifests) <= SMALL_BYTES_MAX
+    )
 
 
 def _outcomes(

@@ -313,8 +313,22 @@ def _schema(columns: Sequence[ResultColumn], format_name: str) -> pa.Schema:
     return pa.schema([(column.name, column.type.arrow) for column in columns])
 
 
+def _row_binary(
+    *, names: bool = False, types: bool = False
+) -> Callable[[Rows, BinaryIO], None]:
+    def write(rows: Rows, out: BinaryIO) -> None:
+        from rmt_pipeline.sql.formats.row_binary import write_row_binary  # noqa: PLC0415  start-up
+
+        write_row_binary(rows, out, names=names, types=types)
+
+    return write
+
+
 _BINARY_FORMATS: dict[str, Callable[[Rows, BinaryIO], None]] = {
     "Arrow": _write_arrow,
     "ArrowStream": _write_arrow_stream,
     "Parquet": _write_parquet,
+    "RowBinary": _row_binary(),
+    "RowBinaryWithNames": _row_binary(names=True),
+    "RowBinaryWithNamesAndTypes": _row_binary(names=True, types=True),
 }

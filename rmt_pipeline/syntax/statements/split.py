@@ -24,6 +24,7 @@ _UNTIL_SEMICOLON = re.compile(
 )
 _EMPTY_LINE = re.compile(r"\n\r?\n")  # a line of tabs is a TSV row of empty strings
 _WORD = re.compile(r"[A-Za-z]+")
+_BINARY = re.compile(r"\b(?:Parquet|Arrow|RowBinary)\w*\s*\Z", re.IGNORECASE)
 STATEMENT_WORDS = frozenset(
     (
         "ALTER", "ATTACH", "BACKUP", "CHECK", "CREATE", "DELETE", "DESC", "DESCRIBE", "DETACH",
@@ -77,6 +78,8 @@ def _statement_end(source: str, start: int) -> int:
         return _semicolon(source, start)
     if source[data : data + 1] == ";":  # no rows here: they come from somewhere else
         return data
+    if _BINARY.search(source, start, data):
+        return len(source)  # an empty line in them is none
     empty_line = _EMPTY_LINE.search(source, max(data - 1, 0))
     if empty_line is None:
         return len(source)

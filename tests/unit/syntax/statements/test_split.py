@@ -96,3 +96,12 @@ def test_a_quote_that_is_never_closed_is_pointed_at(quote):
 def test_semicolons_in_many_rows_cut_nothing():
     rows = ",".join(f"({number}, 'text {number};')" for number in range(100_000))
     assert len(texts(f"INSERT INTO t VALUES {rows}; SELECT 1")) == 2
+
+
+@pytest.mark.parametrize("format_name", ["RowBinary", "Parquet", "arrowStream"])
+def test_binary_rows_go_on_to_the_end_whatever_bytes_they_have(format_name):
+    rows = "\x00\n\n;SELECT 1\n\nSELECT 2;"
+    (piece,) = split(f"INSERT INTO t FORMAT {format_name}\n{rows}")
+    assert piece.source[: piece.stop].endswith(rows)
+    (quoted, after) = split("INSERT INTO RowBinary FORMAT CSV\n1\n\nSELECT 2")
+    assert (quoted.text[-1], after.text) == ("1", "SELECT 2")

@@ -1,0 +1,83 @@
+"""Merges while Spark is not there yet."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rmt_pipeline.compute.jobs import merge
+from rmt_pipeline.compute.jobs.merge import LocalMerger, SparkMerger
+from rmt_pipeline.compute.jobs.spark import SparkSessions
+from rmt_pipeline.compute.merge.job import MergeDone, MergeJob
+from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.system import RandomIds, SystemClock
+from tests.support.merging import definition, job_of, sorted_table, write_part
+
+TABLE = definition([("id", "Int64"), ("city", "String")], ("id",))
+NOBODY = "sc://127.0.0.1:1"
+
+
+def small_job(root: Path, staging: str) -> MergeJob:
+    sources = [
+        write_part(
+            root,
+            f"all_{number}_{number}_0",
+            sorted_table([{"id": n, "city": f"c{n % 7}"} for n in range(100)], TABLE),
+        )
+        for number in range(3)
+        if not (root / f"all_{number}_{number}_0").exists()
+    ]
+    (root / staging).mkdir()
+    return job_of(TABLE, sources, root / staging)
+
+
+def test_a_small_merge_does_not_wait_and_makes_the_same_bytes(tmp_path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (right,) = LocalMerger(SystemClock()).merge([small_job(here, "tmp")])
+    sessions = SparkSessions(remote=NOBODY)
+    (made,) = SparkMerger(sessions, RandomIds()).merge([small_job(there, "tmp")])
+    assert isinstance(right, MergeDone)
+    assert isinstance(made, MergeDone)
+    assert made.manifest == right.manifest  # with the hash of each file
+    for file in made.manifest.files:
+        assert (there / "tmp" / file.name).read_bytes() == (
+            here / "tmp" / file.name
+        ).read_bytes()
+
+
+@pytest.mark.parametrize("limit", ["SMALL_ROWS_MAX", "SMALL_BYTES_MAX"])
+def test_a_larger_one_waits_for_spark(tmp_path, monkeypatch, limit) -> None:
+    monkeypatch.setattr(merge, limit, 299)
+    with pytest.raises(Unavailable, match="no Spark Connect server"):
+        list(
+            SparkMerger(SparkSessions(remote=NOBODY), RandomIds()).merge(
+                [small_job(tmp_path, "tmp")]
+            )
+        )
+
+
+def test_the_session_is_opened_meanwhile_and_once(tmp_path, monkeypatch) -> None:
+    opening, go_on = threading.Event(), threading.Event()
+    calls = []
+
+    def opened(self) -> object:
+        calls.append(self)
+        opening.set()
+        assert go_on.wait(60)
+        return SimpleNamespace(is_stopped=False)
+
+    monkeypatch.setattr(SparkSessions, "_open", opened)
+    sessions = SparkSessions(remote=NOBODY)
+    (made,) = SparkMerger(sessions, RandomIds()).merge([small_job(tmp_path, "tmp")])
+    assert isinstance(made, MergeDone)
+    assert opening.wait(60)
+    assert not sessions.is_open
+    sessions.open_soon()  # one is at it
+    go_on.set()
+    monkeypatch.setattr("rmt_pipeline.compute.jobs.spark._has_ended", lambda _: False)
+    sessions.get()
+    assert sessions.is_open
+    assert len(calls) == 1
