@@ -62,12 +62,15 @@ def test_the_page_of_rmt_toml_has_every_key_and_a_file_that_is_read(tmp_path: Pa
     every_key = re.sub(r"^# (?=\w+ =)", "", text, flags=re.MULTILINE)
     written = tomllib.loads(every_key)
     written["servers.NAME"] = written.pop("servers")["r1"]
+    written["clusters.NAME"] = written.pop("clusters")["main"]
     models = {
         "zookeeper": configuration.ZooKeeperConfig,
         "servers.NAME": configuration.ServerConfig,
         "spark": configuration.SparkConfig,
         "dagster": configuration.DagsterConfig,
         "exchange": configuration.ExchangeConfig,
+        "clusters.NAME": configuration.ClusterConfig,
+        "distributed_ddl": configuration.DistributedDdlConfig,
     }
     for section, model in models.items():
         assert written[section].keys() == keys_of(model), section
