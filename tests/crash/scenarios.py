@@ -18,7 +18,7 @@ from tests.simulation.checkers import what_is_left, what_is_missing
 from tests.simulation.dropping import drop, drop_some_part
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert
 from tests.simulation.run import CALM_STEPS_MAX, LATER_S, Run, build
-from tests.simulation.workload import Size, Workload, clean_up
+from tests.simulation.workload import Size, Workload, check_parts, clean_up
 from tests.support.cluster import TABLE, Context, Site
 from tests.support.schedule import Strike
 from tests.support.sim_keeper import SimKeeper
@@ -181,6 +181,28 @@ def only_r1(run: Run) -> None:
 
 def join_r2(run: Run) -> None:
     run.cluster.boot("r2")
+
+
+def lose_everywhere(run: Run) -> None:
+    """The first part of a partition leaves both disks, and both replicas notice: nobody has it. A
+    clean-up sees to it, here or by the loop of either.
+    """
+    first, *_ = run.finished.active(run.cluster.sites["r1"])
+    run.ledger.lose(first)
+    for site in run.cluster.sites.values():
+        site.host.disk.lose(str(first))
+        run.cluster.spawn(site, "check", check_parts)
+    nodes, attempts = run.world.zookeeper.nodes, TABLE.replica("r1").attempts
+    assert run.world.run(REST_STEPS_MAX, lambda: bool(nodes[attempts].children))
+
+
+def lost_everywhere(run: Run) -> None:
+    three_inserts(run)
+    lose_everywhere(run)
+
+
+def clean_at_r1(run: Run) -> None:
+    run.cluster.spawn(run.cluster.sites["r1"], "clean up", clean_up)
 
 
 def start_over(run: Run) -> None:
@@ -371,6 +393,11 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "rewrite for an ALTER": Scenario("h2/merge", widened, alter_at_r1(drop_column("x"))),
     "clean up": Scenario("h1/clean up", merged, clean),
+    "replace a lost part": Scenario(
+        "h1/clean up",
+        lost_everywhere,
+        clean_at_r1,
+    ),
     "clean up after mutations": Scenario("h1/clean up", mutated, clean),
     "drop partitions": Scenario("h1/drop", three_inserts, drop_at_r1("a", "b")),
     "drop a partition beside inserts": Scenario("h1/drop", one_insert, drop_beside_inserts),

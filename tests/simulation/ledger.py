@@ -92,6 +92,8 @@ class Ledger:
     dropped_by: dict[PartName, PartName] = field(default_factory=dict)
     """By the part in which rows came, the first drop that took them; itself, if its quorum failed.
     """
+    lost: set[PartName] = field(default_factory=set)
+    """Parts whose bytes were taken from every disk: empty ones take their place."""
     failed: set[PartName] = field(default_factory=set)
     """Parts whose quorum failed."""
     changes: dict[str, Change] = field(default_factory=dict)
@@ -137,6 +139,13 @@ class Ledger:
         self.failed.add(part)
         self.dropped_by.setdefault(part, part)
 
+    def lose(self, part: PartName) -> None:
+        """Nobody has what came in it any more; it may come again."""
+        self.lost.add(part)
+        self.lost_parts += 1
+        self.hit.add(str(part))
+        self.dropped_by.setdefault(part, part)
+
     def all_blocks(self) -> set[PartName]:
         return {block for blocks in self.blocks.values() for block in blocks}
 
@@ -155,7 +164,8 @@ class Ledger:
         there = [
             block
             for block in inside
-            if block not in self.dropped_by or self.dropped_by[block].contains(part)
+            if block not in self.lost
+            and (block not in self.dropped_by or self.dropped_by[block].contains(part))
         ]
         return self.forms_of(row, there[-1], part.data_version) if there else {None}
 
