@@ -49,6 +49,10 @@ class TableStatus:
     """How old the oldest queue entry is, in seconds; 0 of an empty queue."""
     stopped: tuple[str, ...] = ()
     """What was stopped by hand."""
+    lost_parts: int | None = None
+    """That ever were: no replica had them any more, and they became empty ones."""
+    awaiting_quorum: int | None = None
+    """Parts of inserts that wait until more replicas have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,8 @@ class _Sizes:
     parts: int | None = None
     log_lag: int | None = None
     oldest_entry_s: float | None = None
+    lost_parts: int | None = None
+    awaiting_quorum: int | None = None
 
 
 def _sizes(keeper: Keeper | None, served: list[ServedTable]) -> list[_Sizes]:
@@ -122,6 +128,9 @@ def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
     parts = keeper.exists_many([one.parts for one in paths])
     pointers = keeper.get_many([one.log_pointer for one in paths])
     logs = keeper.exists_many([one.table.log for one in replicas])
+    lost = keeper.get_many([one.table.lost_part_count for one in replicas])
+    waiting = keeper.exists_many([one.table.quorum_parallel for one in replicas])
+    alone = keeper.exists_many([one.table.quorum_status for one in replicas])
     filled = [
         one.queue
         for one, queue in zip(paths, queues, strict=True)
@@ -149,9 +158,13 @@ def _asked(keeper: Keeper, replicas: Sequence[Replica]) -> list[_Sizes]:
                 replica.clock.now_s()
                 - born_ms.get(replica.paths.queue, replica.clock.now_s() * 1000) / 1000,
             ),
+            lost_parts=None if count is None else int(count[0] or b"0"),
+            awaiting_quorum=None
+            if beside is None
+            else beside.children_count + (one is not None),
         )
-        for replica, queue, part, pointer, log in zip(
-            replicas, queues, parts, pointers, logs, strict=True
+        for replica, queue, part, pointer, log, count, beside, one in zip(
+            replicas, queues, parts, pointers, logs, lost, waiting, alone, strict=True
         )
     ]
 
@@ -171,6 +184,8 @@ def _status(table: ServedTable, sizes: _Sizes) -> TableStatus:
         broken=tuple(map(str, _broken(table))),
         log_lag=sizes.log_lag,
         oldest_entry_s=sizes.oldest_entry_s,
+        lost_parts=sizes.lost_parts,
+        awaiting_quorum=sizes.awaiting_quorum,
         stopped=tuple(sorted(what.value for what in table.store.marks.stopped())),
     )
 
@@ -236,6 +251,16 @@ class ServerCollector(Collector):
                 "rmt_queue_oldest_entry_seconds",
                 "Age of the oldest queue entry",
                 lambda one: one.oldest_entry_s,
+            ),
+            (
+                "rmt_lost_parts",
+                "Parts that no replica had any more, and that became empty ones",
+                lambda one: one.lost_parts,
+            ),
+            (
+                "rmt_parts_awaiting_quorum",
+                "Parts of inserts that wait until more replicas have them",
+                lambda one: one.awaiting_quorum,
             ),
         ]
         for name, text, value_of in told:

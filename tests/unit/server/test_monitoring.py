@@ -22,6 +22,8 @@ SUFFIXES = ("_total", "_seconds", "_bytes", "_entries")
 COUNTS = {
     "rmt_parts",
     "rmt_parts_given_up",
+    "rmt_lost_parts",
+    "rmt_parts_awaiting_quorum",
     "rmt_queue_size",
     "rmt_readonly",
     "rmt_session",
