@@ -44,13 +44,22 @@ LivingSession = Callable[[], Keeper]
 """A keeper with a living session."""
 
 
-def put_in(keeper: Keeper, queue: TaskQueuePaths, task: Task, clock: Clock) -> TaskPaths:
-    """Put it in. Raises OutcomeUnknown when nobody says whether it is in."""
+def put_in(
+    keeper: Keeper,
+    queue: TaskQueuePaths,
+    task: Task,
+    clock: Clock,
+    change: Sequence[Op] = (),
+) -> TaskPaths:
+    """Put it in, in one multi with `change`. Raises OutcomeUnknown when nobody says whether it is
+    in, Refused for the change.
+    """
     make_queue(keeper, queue)
+    ops: list[Op] = [*change, Create(queue.task_prefix, task.encode(), sequence=True)]
     try:
-        [path] = keeper.multi([Create(queue.task_prefix, task.encode(), sequence=True)])
+        path = keeper.multi(ops)[-1]
     except OutcomeUnknown:
-        path = _settled(keeper, queue, task, clock)
+        path = _settled(keeper, queue, task, clock, ops)
     paths = TaskPaths(path)
     with suppress(Unavailable, OutcomeUnknown):  # else the first server that begins makes them
         make_status_nodes(keeper, paths)
@@ -86,7 +95,9 @@ def make_status_nodes(keeper: Keeper, task: TaskPaths) -> bool:
     return True
 
 
-def _settled(keeper: Keeper, queue: TaskQueuePaths, task: Task, clock: Clock) -> str:
+def _settled(
+    keeper: Keeper, queue: TaskQueuePaths, task: Task, clock: Clock, ops: Sequence[Op]
+) -> str:
     """Where a task is that was put in without an answer; it is put in again if it is not there.
 
     A session's requests are carried out in their order: once a later one is answered, the first
@@ -100,7 +111,7 @@ def _settled(keeper: Keeper, queue: TaskQueuePaths, task: Task, clock: Clock) ->
             for name, found in tasks_in(keeper, queue):
                 if found == task:
                     return queue.task(name).root
-            [path] = keeper.multi([Create(queue.task_prefix, task.encode(), sequence=True)])
+            path = keeper.multi(ops)[-1]
         except ReplicaRetired:
             break
         except (OutcomeUnknown, Unavailable):

@@ -13,7 +13,7 @@ replicated table says so itself (`zookeeper/marked.py`). So each happens once on
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from rmt_pipeline.cluster.queue import make_node, make_queue, make_status_nodes
@@ -28,7 +28,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Refused,
     Watch,
 )
-from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths
+from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, sequence_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,26 @@ class TaskWorker:
     changed: Watch
     """Called from any thread when there may be something to do."""
     tell: Callable[[str, Mapping[str, object]], None] = ignore
-    _last: str = field(default="", init=False)
+    is_open: bool = True
+    """Any server may work the queue off; else one that is registered."""
+    last: str = ""
     """The last task that needs no look any more."""
+
+    @property
+    def reached(self) -> int:
+        """The number of the last task that needs no look any more; -1 for none."""
+        return sequence_number(self.last) if self.last else -1
+
+    def skip_to(self, number: int) -> None:
+        self.last = f"query-{number:010d}" if number >= 0 else ""
 
     def announce(self) -> None:
         """That this server works the queue off, while its session lives. Raises StillActive."""
         path = self.queue.server_active(self.host)
-        make_queue(self.keeper, self.queue)
-        for above in (self.queue.servers, self.queue.server(self.host)):
-            make_node(self.keeper, above)
+        if self.is_open:
+            make_queue(self.keeper, self.queue)
+            for above in (self.queue.servers, self.queue.server(self.host)):
+                make_node(self.keeper, above)
         self._create_ephemeral([Create(path, ephemeral=True)])
 
     def turn(self) -> int:
@@ -91,7 +102,7 @@ class TaskWorker:
         Raises Unavailable, OutcomeUnknown, ReplicaRetired: the next turn goes on with the same.
         """
         names = self.keeper.children(self.queue.root, self.changed)
-        new = [name for name in names if name.startswith("query-") and name > self._last]
+        new = [name for name in names if name.startswith("query-") and name > self.last]
         finished = self.keeper.exists_many(
             [self.queue.task(name).finished_on(self.host) for name in new]
         )
@@ -99,7 +110,7 @@ class TaskWorker:
         for name, stat in zip(new, finished, strict=True):
             if stat is None:
                 done += self._one(name)
-            self._last = name
+            self.last = name
         return done
 
     def _one(self, name: str) -> bool:
@@ -112,7 +123,7 @@ class TaskWorker:
         except Corruption as error:
             self.tell("task cannot be read", {"task": name, "error": str(error)})
             return False
-        if self.host not in task.hosts:
+        if task.hosts and self.host not in task.hosts:
             return False
         begun = self._begin(paths, task)
         if begun is None:

@@ -33,7 +33,7 @@ from rmt_pipeline.server.sessions import open_session
 from rmt_pipeline.server.status import Counters, ServerStatus, server_status
 from rmt_pipeline.server.supervisor import Supervisor, WorkLoops
 from rmt_pipeline.server.tables import Identity, Tables
-from rmt_pipeline.server.tasks import TaskLoop
+from rmt_pipeline.server.tasks import TaskLoops
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker, RandomIds, SystemClock
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
@@ -167,6 +167,7 @@ class _Process:
         self._counters = counters
         self._sends: dict[str, Bandwidth] = {}
         self._tables = Tables(catalog, SystemClock(), ids, identity, switch.waker.wake)
+        self.tasks = TaskLoops(config, name, catalog)
         self._supervisor = Supervisor(
             self._tables,
             switch.waker,
@@ -174,9 +175,9 @@ class _Process:
             open_session=lambda: self._next_session(config),
             loops=loops,
             should_stop=switch.is_asked,
+            on_catalog=self.tasks.follow_catalog,
         )
         self.checks = PartChecks(self._tables.replica_of, self._tables.replicas)
-        self.tasks = TaskLoop(config, name)
         self.scrub = Scrub(self._tables.replicas, self._found_broken, SystemClock())
 
     def run(self, listener: HttpListener, keeper: KazooKeeper) -> None:

@@ -48,8 +48,12 @@ class Supervisor:
         open_session: Callable[[], KazooKeeper | None],
         loops: WorkLoops | None,
         should_stop: Callable[[], bool],
+        on_catalog: Callable[[], None] = lambda: None,
     ) -> None:
-        """`open_session` tries until it has one; None when the server is to stop."""
+        """`open_session` tries until it has one; None when the server is to stop. `on_catalog` is
+        called when the catalog has changed.
+        """
+        self._on_catalog = on_catalog
         self._tables = tables
         self._waker = waker
         self._counters = counters
@@ -117,6 +121,7 @@ class Supervisor:
         version = self._tables.catalog.version()
         if version != known:
             self._tables.follow_catalog(keeper)
+            self._on_catalog()
         self._tables.look(keeper)
         if self._loops is not None:
             served = self._tables.all.values()

@@ -5,17 +5,33 @@ nobody puts one in (docs/decisions/0019).
 import logging
 import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
+from rmt_pipeline.cluster.database import (
+    is_registered,
+    is_whole,
+    log_pointer,
+    move_pointer,
+    picture,
+    skip_to,
+)
 from rmt_pipeline.cluster.queue import clean_queue
 from rmt_pipeline.cluster.worker import Carrier, TaskWorker
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import RmtError, Unavailable, UserError
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import EventWaker, Signal
-from rmt_pipeline.zookeeper.paths import TaskQueuePaths
+from rmt_pipeline.zookeeper.keeper import LivingKeeper
+from rmt_pipeline.zookeeper.paths import DatabasePaths, TaskQueuePaths
+
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.run.catch_up import DatabaseCarrier
 
 RETRY_S = 1.0
+RETRY_LATER_S = 10.0  # somebody has to do something about it
 LOOK_ANYWAY_S = 300.0  # should an event be missed after all
 JOIN_S = 1.0
 PATIENCE_S = 2.0  # with a ZooKeeper that does not answer: `stop` waits for it
@@ -24,8 +40,8 @@ log = get_log("tasks")
 
 
 class TaskLoop:
-    """One thread, with a session of its own: the statements' writes may end it, and `is_active`
-    must not end with it.
+    """Of the queue of the configuration. One thread, with a session of its own: the statements'
+    writes may end it, and `is_active` must not end with it.
     """
 
     def __init__(self, config: Config, server: str) -> None:
@@ -43,6 +59,10 @@ class TaskLoop:
     def start(self) -> None:
         self._thread.start()
 
+    def wake(self) -> None:
+        """There may be something to do. From any thread."""
+        self._signal.fire()
+
     def stop(self) -> None:
         """A statement that is being carried out is cut off; the next start takes it up again."""
         self._stop.set()
@@ -53,6 +73,7 @@ class TaskLoop:
     def _run(self) -> None:
         worker: TaskWorker | None = None
         while not self._stop.is_set():
+            retry_s = RETRY_S
             try:
                 worker = self._current(worker)
                 self._look(worker)
@@ -60,10 +81,11 @@ class TaskLoop:
             except RmtError as error:
                 self._say(str(error))
                 self._signal.renew()
+                retry_s = RETRY_LATER_S if isinstance(error, NotCaughtUp) else RETRY_S
             except Exception:
                 log.exception("statements ON CLUSTER failed; trying again")
                 self._signal.renew()
-            self._waker.wait_s(RETRY_S if self._signal.is_fired else LOOK_ANYWAY_S)
+            self._waker.wait_s(retry_s if self._signal.is_fired else LOOK_ANYWAY_S)
 
     def _say(self, reason: str) -> None:
         """Once, however often it is tried."""
@@ -77,15 +99,21 @@ class TaskLoop:
         if worker is not None and worker.keeper is keeper:
             return worker
         self._signal.renew()
-        host = str(self._context.server.advertised_address)
-        queue = TaskQueuePaths(self._config.distributed_ddl.path)
-        worker = TaskWorker(keeper, queue, host, self._carry, self._signal.fire, _tell)
+        worker = self._begin(keeper)
         worker.announce()
         return worker
+
+    def _begin(self, keeper: LivingKeeper) -> TaskWorker:
+        host = str(self._context.server.advertised_address)
+        queue = TaskQueuePaths(self._config.distributed_ddl.path)
+        return TaskWorker(keeper, queue, host, self._carry, self._signal.fire, _tell)
 
     def _look(self, worker: TaskWorker) -> None:
         self._signal.take()
         worker.turn()
+        self._clean(worker)
+
+    def _clean(self, worker: TaskWorker) -> None:
         clock, ddl = self._context.clock, self._config.distributed_ddl
         if clock.monotonic_s() < self._cleaned_at_s + ddl.cleanup_delay_period:
             return
@@ -110,6 +138,113 @@ class TaskLoop:
             context = TaskContext(self._config, self._name, purpose="tasks")
             self._carrier = StatementCarrier(context, EventWaker(), self._stop.is_set)
         return self._carrier
+
+
+class NotCaughtUp(Unavailable):
+    """Tables of a Replicated database could not be made here."""
+
+
+class DatabaseLoop(TaskLoop):
+    """Of the log of one Replicated database: what it says is carried out, and the tables here are
+    compared with the database's whenever it, or the catalog, has changed.
+    """
+
+    def __init__(
+        self, config: Config, server: str, name: str, database: ReplicatedDatabase
+    ) -> None:
+        super().__init__(config, server)
+        self._database = name
+        self._replica = database.name
+        self._paths = DatabasePaths(database.path)
+        self._tables: DatabaseCarrier | None = None
+
+    def _begin(self, keeper: LivingKeeper) -> TaskWorker:
+        """Raises UserError when the replica was dropped from another server."""
+        if not is_registered(keeper, self._paths, self._replica):
+            raise UserError(
+                f"replica {self._replica!r} of {self._paths.root} was dropped: DROP DATABASE "
+                f"{self._database} here too, and create it again to come back"
+            )
+        worker = TaskWorker(
+            keeper,
+            self._paths.queue,
+            self._replica,
+            self._compare_with,
+            self._signal.fire,
+            _tell,
+            is_open=False,
+        )
+        pointer = log_pointer(keeper, self._paths, self._replica)
+        if pointer is None or not is_whole(keeper, self._paths, pointer):
+            now = picture(keeper, self._paths)
+            self._compare_with().catch_up(keeper, now)  # what is wrong is said by the look
+            pointer = now.last_task
+            skip_to(keeper, self._paths, self._replica, pointer)
+        worker.skip_to(pointer)
+        return worker
+
+    def _look(self, worker: TaskWorker) -> None:
+        """Raises NotCaughtUp: what is wrong with a table holds up nothing else."""
+        self._signal.take()
+        worker.turn()
+        now = picture(worker.keeper, self._paths)
+        if now.last_task > worker.reached:
+            self._signal.fire()  # a statement came in between: it is carried out first
+            return
+        problems = self._compare_with().catch_up(worker.keeper, now)
+        if problems:
+            raise NotCaughtUp("; ".join(problems))
+        if now.last_task != log_pointer(worker.keeper, self._paths, self._replica):
+            move_pointer(worker.keeper, self._paths, self._replica, now.last_task)
+        self._clean(worker)
+
+    def _compare_with(self) -> "DatabaseCarrier":
+        if self._tables is None:
+            from rmt_pipeline.sql.run.catch_up import DatabaseCarrier  # noqa: PLC0415  start-up
+            from rmt_pipeline.sql.run.task import TaskContext  # noqa: PLC0415  start-up
+
+            context = TaskContext(self._config, self._name, purpose="tasks")
+            self._tables = DatabaseCarrier(
+                context, EventWaker(), self._stop.is_set, self._database
+            )
+        return self._tables
+
+
+class TaskLoops:
+    """That of the configuration, and one for each Replicated database of the catalog."""
+
+    def __init__(self, config: Config, server: str, catalog: Catalog) -> None:
+        self._config = config
+        self._name = server
+        self._catalog = catalog
+        self._queue = TaskLoop(config, server)
+        self._databases: dict[tuple[str, ReplicatedDatabase], DatabaseLoop] = {}
+
+    def start(self) -> None:
+        self._queue.start()
+        self.follow_catalog()
+
+    def follow_catalog(self) -> None:
+        """Of databases that are there: the others' loops end. Only for one thread."""
+        wanted: dict[tuple[str, ReplicatedDatabase], None] = {}
+        for name in self._catalog.databases():
+            found = replicated_database(self._catalog, name)
+            if found is not None and not found.is_dropping:
+                wanted[name, found] = None
+        for key in [key for key in self._databases if key not in wanted]:
+            self._databases.pop(key).stop()
+        for key in wanted:
+            loop = self._databases.get(key)
+            if loop is None:
+                loop = self._databases[key] = DatabaseLoop(self._config, self._name, *key)
+                loop.start()
+            else:
+                loop.wake()
+
+    def stop(self) -> None:
+        for loop in (self._queue, *self._databases.values()):
+            loop.stop()
+        self._databases.clear()
 
 
 def _tell(event: str, about: Mapping[str, object]) -> None:

@@ -385,3 +385,44 @@ class TaskQueuePaths:
     def server_active(self, host: str) -> str:
         """Ephemeral: the server works the queue off."""
         return f"{self.servers}/{host}/active"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabasePaths:
+    """A Replicated database. A replica of it is `shard|replica` in all names."""
+
+    root: str
+
+    @property
+    def queue(self) -> TaskQueuePaths:
+        """Its log: the statements that every replica carries out."""
+        return TaskQueuePaths(f"{self.root}/log")
+
+    @property
+    def metadata(self) -> str:
+        return f"{self.root}/metadata"
+
+    def table(self, name: str) -> str:
+        """What the table is now."""
+        return f"{self.root}/metadata/{name.replace('%', '%25').replace('/', '%2F')}"
+
+    @property
+    def replicas(self) -> str:
+        return f"{self.root}/replicas"
+
+    def replica(self, name: str) -> str:
+        return f"{self.root}/replicas/{name}"
+
+    @property
+    def dropping(self) -> str:
+        """Ephemeral: held by whoever removes the database with its last replica."""
+        return f"{self.root}/dropping"
+
+    def log_ptr(self, name: str) -> str:
+        """The last statement that this replica is done with, one way or another."""
+        return f"{self.root}/replicas/{name}/log_ptr"
+
+
+def database_table(node: str) -> str:
+    """The table that a node below `metadata` is of."""
+    return node.replace("%2F", "/").replace("%25", "%")

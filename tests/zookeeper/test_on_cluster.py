@@ -99,7 +99,7 @@ def test_a_statement_reaches_every_server_and_one_that_is_killed_goes_on(
 
         until(lambda: running(session) == 2)
         session.execute("SET distributed_ddl_task_timeout = 1")
-        with pytest.raises(StillDue, match="its server does not run: rmt serve r2"):
+        with pytest.raises(StillDue, match="its server does not run: start it with rmt serve"):
             session.execute("CREATE DATABASE d ON CLUSTER c")
 
         opened.enter_context(serving(config, "r2"))

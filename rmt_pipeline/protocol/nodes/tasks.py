@@ -57,7 +57,8 @@ class Task:
     """`query-N`: a statement, ON CLUSTER and all, as it was typed.
 
     `request_id` tells it from every other one: who gets no answer to putting it in finds it by
-    that. `database` and `settings` are those of the session that asked.
+    that. `database` and `settings` are those of the session that asked. In the log of a Replicated
+    database there are no hosts: it is for every replica of that.
     """
 
     query: str
@@ -156,3 +157,43 @@ class NamesBefore:
 
     def of(self, database: str, table: str = "") -> str:
         return next((uuid for d, t, uuid in self.uuids if (d, t) == (database, table)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """`metadata/<table>` of a Replicated database: the CREATE TABLE that makes it as it is now.
+
+    `origin` is the id of the statement that created it: tables of one name and another origin are
+    other tables. `version` counts its ALTERs, `task` is the last statement that touched it.
+    """
+
+    origin: str
+    query: str
+    version: int = 0
+    task: int = 0
+
+    def encode(self) -> bytes:
+        return (
+            f"version: {FORMAT}\n"
+            f"origin: {escape(self.origin)}\n"
+            f"metadata version: {self.version}\n"
+            f"task: {self.task}\n"
+            f"query: {escape(self.query)}\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises Corruption."""
+        reader = TextReader(data, "table of a Replicated database")
+        reader.number("version: ", low=1, high=FORMAT)
+        origin = reader.field_as("origin: ", unescape)
+        version = reader.number("metadata version: ", high=_STATUS_MAX)
+        task = reader.number("task: ", high=_STATUS_MAX)
+        query = reader.field_as("query: ", unescape)
+        reader.end()
+        return cls(origin, query, version, task)
+
+    def is_older_than(self, other: Self) -> bool:
+        """Of two of one table: whether the other one knows of more."""
+        mine, theirs = (self.version, self.task), (other.version, other.task)
+        return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))

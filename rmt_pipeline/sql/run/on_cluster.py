@@ -1,6 +1,7 @@
 """A statement ON CLUSTER, as the session that asks sees it: put in the queue, and waited for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rmt_pipeline.cluster.queue import (
     HostResult,
@@ -63,8 +64,7 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
     when all are done; OutcomeUnknown when it is not known whether it is in the queue.
     """
     server = session.server
-    query = session.query_settings()
-    mode = _mode(query)
+    _mode(session.query_settings())  # refused before anything is asked
     name = expand(statement.cluster, server.server.macros_for())
     cluster = server.config.cluster(name)
     hosts = hosts_of(server.config, cluster)
@@ -80,13 +80,36 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
     keeper = server.keeper()
     make_queue(keeper, queue)
     paths = put_in(keeper, queue, task, server.clock)
-    if query.distributed_ddl_task_timeout == 0:
-        return Done(f"{paths.name} is in the queue of cluster {name}: {', '.join(hosts)}")
-    waited = list(hosts)
+    names = {host: f"{name} ({host})" for host, name in hosts.items()}
+    return wait_and_answer(
+        session, queue, paths, Asked(names, f"cluster {name}", _ANSWER, _row)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who was asked: each as it stands in ZooKeeper, with what it is called here; and the rows of
+    the answer.
+    """
+
+    names: Mapping[str, str]
+    of: str
+    columns: Columns
+    row: Callable[[HostResult], tuple[object, ...]]
+
+
+def wait_and_answer(
+    session: SessionContext, queue: TaskQueuePaths, paths: TaskPaths, asked: Asked
+) -> Result:
+    """As the session's settings say. Raises StillDue, FailedOnServer."""
+    server, query = session.server, session.query_settings()
+    mode, timeout_s = _mode(query), query.distributed_ddl_task_timeout
+    if timeout_s == 0:
+        return Done(f"{paths.name} is in the queue of {asked.of}: {', '.join(asked.names)}")
+    waited = list(asked.names)
     if mode.endswith(_ONLY_ACTIVE):
-        running = running_servers(keeper, queue, waited)
+        running = running_servers(server.keeper(), queue, waited)
         waited = [host for host in waited if host in running]
-    timeout_s = query.distributed_ddl_task_timeout
     results = wait_for_hosts(
         server.keeper,
         paths,
@@ -95,7 +118,7 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
         waker=EventWaker(),
         clock=server.clock,
     )
-    return _answer(session, paths, results, mode)
+    return _answer(session, queue, paths, results, asked)
 
 
 def hosts_of(config: Config, cluster: ClusterConfig) -> dict[str, str]:
@@ -113,24 +136,30 @@ def _mode(query: QuerySettings) -> str:
 
 
 def _answer(
-    session: SessionContext, paths: TaskPaths, results: Sequence[HostResult], mode: str
+    session: SessionContext,
+    queue: TaskQueuePaths,
+    paths: TaskPaths,
+    results: Sequence[HostResult],
+    asked: Asked,
 ) -> Result:
-    plain = mode.removesuffix(_ONLY_ACTIVE)
+    plain = _mode(session.query_settings()).removesuffix(_ONLY_ACTIVE)
     failed = [one for one in results if one.outcome is not None and one.outcome.code]
     due = [one for one in results if one.outcome is None]
     if failed and plain != "never_throw":
         first = failed[0].outcome
         assert first is not None
-        raise FailedOnServer(f"{paths.name}: {_words(session, results)}", first.code)
+        raise FailedOnServer(
+            f"{paths.name}: {_words(session, queue, results, asked)}", first.code
+        )
     if due and plain in ("throw", "none"):
         raise StillDue(
             f"{paths.name} was not done everywhere within distributed_ddl_task_timeout: "
-            f"{_words(session, results)}. It goes on in the background; "
+            f"{_words(session, queue, results, asked)}. It goes on in the background; "
             "system.distributed_ddl_queue shows it"
         )
     if plain == "none":
         return Done()
-    return rows_of(_ANSWER, [_row(one) for one in results])
+    return rows_of(asked.columns, [asked.row(one) for one in results])
 
 
 def _row(result: HostResult) -> tuple[object, ...]:
@@ -142,21 +171,22 @@ def _row(result: HostResult) -> tuple[object, ...]:
     return (address.host, address.port, *status, result.remaining, result.active)
 
 
-def _words(session: SessionContext, results: Sequence[HostResult]) -> str:
+def _words(
+    session: SessionContext,
+    queue: TaskQueuePaths,
+    results: Sequence[HostResult],
+    asked: Asked,
+) -> str:
     """Each server with what came of it. Of those that are due, whether they run."""
-    config = session.server.config
-    names = {str(one.advertised_address): name for name, one in config.servers.items()}
     due = [one.host for one in results if one.outcome is None]
-    queue = TaskQueuePaths(config.distributed_ddl.path)
     running = running_servers(session.server.keeper(), queue, due)
     said = []
     for one in results:
-        name = names.get(one.host, "a server that is not in the configuration")
         if one.outcome is not None:
             words = one.outcome.message or "done"
         elif one.host in running:
             words = "still due"
         else:
-            words = f"still due, and its server does not run: rmt serve {name}"
-        said.append(f"{name} ({one.host}): {words}")
+            words = "still due, and its server does not run: start it with rmt serve"
+        said.append(f"{asked.names[one.host]}: {words}")
     return "; ".join(said)

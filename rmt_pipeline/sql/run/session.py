@@ -46,11 +46,13 @@ from rmt_pipeline.syntax.statements.nodes import (
     ShowSettings,
     ShowTables,
     Statement,
+    SystemDropDatabaseReplica,
     SystemDropReplica,
     SystemFlushLogs,
     SystemRestartReplica,
     SystemRestoreReplica,
     SystemSwitch,
+    SystemSyncDatabase,
     SystemSyncReplica,
     SystemWaitLoadingParts,
     Truncate,
@@ -104,7 +106,17 @@ class Session:
         Rows of an answer are read while they are iterated: take them before the next statement.
         Raises RmtError; unless its class says otherwise, nothing was changed.
         """
-        return self.carry_out(parse(statement))
+        parsed = parse(statement)
+        from rmt_pipeline.sql.run.databases import (  # noqa: PLC0415  start-up
+            ask_replicas,
+            replicated_of,
+        )
+
+        database = replicated_of(self.context, parsed)
+        if database:
+            text = statement if isinstance(statement, str) else statement.text
+            return ask_replicas(self.context, parsed, text, database)
+        return self.carry_out(parsed)
 
     def carry_out(self, parsed: Statement) -> Result:
         """`execute`, of a statement that was read."""
@@ -166,6 +178,8 @@ class Session:
                 | SystemRestoreReplica()
                 | SystemWaitLoadingParts()
                 | SystemFlushLogs()
+                | SystemSyncDatabase()
+                | SystemDropDatabaseReplica()
             ):
                 from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415
 

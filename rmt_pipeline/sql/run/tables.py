@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
     DatabaseNotEmpty,
@@ -62,7 +63,7 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
 
     definition = define_table(
         statement.table,
-        _syntax(session, statement),
+        typed_syntax(session, statement),
         session.database,
         flatten_nested=session.query_settings().flatten_nested,
         session=tuple(session.session_values().items()),
@@ -93,7 +94,7 @@ def _fill(session: SessionContext, name: TableName, query: FromQuery) -> None:
         raise
 
 
-def _syntax(session: SessionContext, statement: CreateTable) -> TableSyntax:
+def typed_syntax(session: SessionContext, statement: CreateTable) -> TableSyntax:
     """What is typed, with the columns of another table or of a query. Raises UnknownTable."""
     given = statement.syntax
     if statement.like is not None:
@@ -325,6 +326,10 @@ def _full_name(session: SessionContext, table: TableName) -> tuple[str, str]:
 def create_database(session: SessionContext, statement: CreateDatabase) -> Done:
     if statement.name == SYSTEM_DATABASE:
         raise DatabaseAlreadyExists("database system already exists")
+    if statement.replicated is not None:
+        from rmt_pipeline.sql.run.databases import create_replicated  # noqa: PLC0415  start-up
+
+        return create_replicated(session, statement, statement.replicated)
     session.server.catalog.create_database(
         statement.name, if_not_exists=statement.if_not_exists
     )
@@ -344,6 +349,11 @@ def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
         raise DatabaseNotEmpty(
             f"database {statement.name} has detached tables: {names}; ATTACH TABLE them first"
         )
+    replicated = replicated_database(catalog, statement.name)
+    if replicated is not None:
+        from rmt_pipeline.sql.run.databases import drop_replicated  # noqa: PLC0415  start-up
+
+        return drop_replicated(session, statement, replicated)
     for name in [*catalog.tables(statement.name), *catalog.dropping(statement.name)]:
         session.server.drop_table(statement.name, name)
     catalog.drop_database(statement.name)

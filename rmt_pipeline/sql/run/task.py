@@ -19,6 +19,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import ModifyComment, ModifySettings, ResetSettings
 from rmt_pipeline.protocol.errors import (
+    NotOnCluster,
     ReplicaRetired,
     RmtError,
     Unavailable,
@@ -30,6 +31,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.sql.run.databases import replicated_of
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,
@@ -88,8 +90,12 @@ class TaskContext(ServerContext):
         return self.bound
 
     def new_uuid(self, definition: TableDefinition) -> str:
-        made_by = f"{self.origin} {self.server.name} {definition.full_name}"
-        return hashlib.sha256(made_by.encode()).hexdigest()[:32]
+        del definition  # a statement makes one table
+        return self.uuid_of(self.origin)
+
+    def uuid_of(self, origin: str) -> str:
+        """Of the table here that the statement of this id makes."""
+        return hashlib.sha256(f"{origin} {self.server.name}".encode()).hexdigest()[:32]
 
     def create_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
         """True also when it was there already, and is the one that we made before."""
@@ -107,14 +113,14 @@ class StatementCarrier:
         self, context: TaskContext, waker: Waker, should_stop: Callable[[], bool]
     ) -> None:
         """`waker` is woken when `should_stop` changes."""
-        self._context = context
+        self.context = context
         self._waker = waker
         self._should_stop = should_stop
 
     def names(self, task: Task) -> NamesBefore:
         """None of a statement that can't be read: that is said when it is carried out."""
         try:
-            steps = _steps(task)
+            steps = self._steps(task)
         except UserError:
             return NamesBefore()
         found: dict[tuple[str, str], str] = {}
@@ -129,7 +135,7 @@ class StatementCarrier:
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
         """Raises ReplicaRetired, ZooKeeperUnreachable; Unavailable when the server stops."""
         try:
-            steps = _steps(begun.task)
+            steps = self._steps(begun.task)
         except UserError as error:
             return _failed(error)
         for number, step in enumerate(steps):
@@ -153,13 +159,13 @@ class StatementCarrier:
                     return _failed(error)
             except Exception as error:  # noqa: BLE001  a bug, or a disk that fails: it is told
                 return TaskOutcome("LOGICAL_ERROR", repr(error))
-            self._context.clock.sleep_s(PAUSE_S)
+            self.context.clock.sleep_s(PAUSE_S)
         raise AssertionError("the last try returns or raises")
 
     def _step(
         self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
     ) -> TaskOutcome:
-        self._context.bind(keeper, begun.task.request_id)
+        self.context.bind(keeper, begun.task.request_id)
         table = self._shared_table(begun.task, step)
         if table is not None:
             return self._once(keeper, begun, number, step, table)
@@ -167,16 +173,40 @@ class StatementCarrier:
             self._run(begun.task, step)
         return TaskOutcome()
 
+    def _steps(self, task: Task) -> list[ClusterStatement]:
+        """What is done one after the other. Raises SyntaxProblem, NotImplementedStatement."""
+        parsed = parse(task.query)
+        if not isinstance(parsed, OnCluster):
+            raise UserError(f"the task is no statement ON CLUSTER: {task.query}")
+        statement = parsed.statement
+        match statement:
+            case DropTable(tables=tables):
+                return [replace(statement, tables=(table,)) for table in tables]
+            case AlterPartitions(commands=commands):
+                return [replace(statement, commands=(command,)) for command in commands]
+            case _:
+                return [statement]
+
     def _run(self, task: Task, statement: ClusterStatement) -> None:
-        session = Session(self._context, dict(task.settings))
-        session.context.database = task.database
+        session = self._session(task)
+        database = replicated_of(session.context, statement)
+        if database:
+            raise NotOnCluster(
+                f"database {database} is Replicated: it brings its tables to its servers by "
+                "itself. Say it without ON CLUSTER"
+            )
         session.carry_out(statement)
+
+    def _session(self, task: Task) -> Session:
+        session = Session(self.context, dict(task.settings))
+        session.context.database = task.database
+        return session
 
     # --- what makes and removes ---
 
     def _now(self, database: str, table: str = "") -> str:
         """Which table the name stands for; "" for none. A database is its name."""
-        catalog = self._context.catalog
+        catalog = self.context.catalog
         if not table:
             return database if database in catalog.databases() else ""
         try:
@@ -201,7 +231,7 @@ class StatementCarrier:
                 if before == "" and not step.if_exists:
                     raise UnknownTable(f"table {table} did not exist when this was begun")
                 database = table.database or begun.task.database
-                return not self._context.catalog.is_dropping(database, table.name)
+                return not self.context.catalog.is_dropping(database, table.name)
             case _:
                 return False
 
@@ -221,7 +251,7 @@ class StatementCarrier:
             case AlterTable() | MutateRows() | AlterPartitions() | Truncate() | Optimize():
                 database = step.table.database or task.database
                 try:
-                    definition = self._context.catalog.definition(database, step.table.name)
+                    definition = self.context.catalog.definition(database, step.table.name)
                 except (UnknownTable, UnknownDatabase):
                     if isinstance(step, Truncate) and step.if_exists:
                         return None
@@ -292,13 +322,13 @@ class StatementCarrier:
             return TaskOutcome.decode(known) if known else _cut_off(keeper, step, table)
         if _is_repeatable(step):
             return self._told(begun.task, step)
-        self._context.bind(MarkedKeeper(keeper, executed), begun.task.request_id)
+        self.context.bind(MarkedKeeper(keeper, executed), begun.task.request_id)
         try:
             return self._told(begun.task, step)
         except CarriedOut:
             return _cut_off(keeper, step, table)
         finally:
-            self._context.bind(keeper, begun.task.request_id)
+            self.context.bind(keeper, begun.task.request_id)
 
     def _told(self, task: Task, step: ClusterStatement) -> TaskOutcome:
         """What is final is so for every replica of the table. Raises what is not."""
@@ -311,21 +341,6 @@ class StatementCarrier:
                 raise
             return _failed(error)
         return TaskOutcome()
-
-
-def _steps(task: Task) -> list[ClusterStatement]:
-    """What is done one after the other. Raises SyntaxProblem, NotImplementedStatement."""
-    parsed = parse(task.query)
-    if not isinstance(parsed, OnCluster):
-        raise UserError(f"the task is no statement ON CLUSTER: {task.query}")
-    statement = parsed.statement
-    match statement:
-        case DropTable(tables=tables):
-            return [replace(statement, tables=(table,)) for table in tables]
-        case AlterPartitions(commands=commands):
-            return [replace(statement, commands=(command,)) for command in commands]
-        case _:
-            return [statement]
 
 
 def _tables_in(value: object) -> Iterator[TableName]:

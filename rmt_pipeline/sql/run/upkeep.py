@@ -20,17 +20,20 @@ from rmt_pipeline.replica.wait import SyncMode
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.sql.run.databases import drop_replica_of_database, sync_database
 from rmt_pipeline.sql.run.tables import ACTIVE_WAIT_S
 from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
     ColumnsChosen,
     Optimize,
+    SystemDropDatabaseReplica,
     SystemDropReplica,
     SystemFlushLogs,
     SystemRestartReplica,
     SystemRestoreReplica,
     SystemStatement,
     SystemSwitch,
+    SystemSyncDatabase,
     SystemSyncReplica,
     SystemWaitLoadingParts,
     TableName,
@@ -57,6 +60,10 @@ def upkeep(
             return restart_replicas(session, statement)
         case SystemRestoreReplica():
             return restore_replica(session, statement)
+        case SystemSyncDatabase():
+            return sync_database(session, statement)
+        case SystemDropDatabaseReplica():
+            return drop_replica_of_database(session, statement)
         case SystemFlushLogs():
             return Done()  # no log is held back: what system shows is read when it is asked for
         case SystemWaitLoadingParts():

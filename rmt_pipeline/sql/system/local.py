@@ -4,6 +4,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 
 from rmt_pipeline import __version__
+from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.protocol.settings.neutral import (
     NEUTRAL_QUERY_SETTINGS,
     NEUTRAL_TABLE_SETTINGS,
@@ -19,13 +20,23 @@ from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import names_in
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
 
-DATABASES: Columns = (("name", "String"), ("data_path", "String"), ("metadata_path", "String"))
+DATABASES: Columns = (
+    ("name", "String"),
+    ("engine", "String"),
+    ("data_path", "String"),
+    ("metadata_path", "String"),
+    ("engine_full", "String"),
+)
 
 
 def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     data = scope.server.catalog.data
     for name in scope.server.catalog.databases():
-        yield name, f"{data}/data/{name}/", f"{data}/metadata/{name}/"
+        replicated = replicated_database(scope.server.catalog, name)
+        engine = (
+            ("Atomic", "Atomic") if replicated is None else ("Replicated", replicated.typed)
+        )
+        yield name, engine[0], f"{data}/data/{name}/", f"{data}/metadata/{name}/", engine[1]
 
 
 TABLES: Columns = (

@@ -139,9 +139,19 @@ class RenameDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicatedEngine:
+    """`ENGINE = Replicated('path', 'shard', 'replica')`, macros as typed."""
+
+    path: str
+    shard: str
+    replica: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreateDatabase:
     name: str
     if_not_exists: bool = False
+    replicated: ReplicatedEngine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +367,20 @@ class SystemDropReplica:
 
     replica: str
     table: TableName | None = None
+    database: str = ""
+    zookeeper_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSyncDatabase:
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemDropDatabaseReplica:
+    """`shard|replica` of a Replicated database, which is one of this server or at a path."""
+
+    replica: str
     database: str = ""
     zookeeper_path: str = ""
 
@@ -594,6 +618,8 @@ SystemStatement = (
     | SystemRestoreReplica
     | SystemFlushLogs
     | SystemWaitLoadingParts
+    | SystemSyncDatabase
+    | SystemDropDatabaseReplica
 )
 
 ClusterStatement = (
@@ -605,6 +631,7 @@ ClusterStatement = (
     | DropDatabase
     | Optimize
     | SystemSyncReplica
+    | SystemSyncDatabase
     | SystemSwitch
     | SystemRestartReplica
     | SystemFlushLogs

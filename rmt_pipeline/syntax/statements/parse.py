@@ -35,6 +35,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     OnCluster,
     RenameDatabase,
     RenameTables,
+    ReplicatedEngine,
     SelectStatement,
     SetSettings,
     Statement,
@@ -175,6 +176,8 @@ def _create(cursor: Cursor) -> Statement:
         if cursor.take_words("ENGINE"):
             cursor.take("=")
             engine = cursor.identifier("the name of an engine")
+            if engine == "Replicated":
+                return replace(created, replicated=_replicated_engine(cursor))
             if engine not in ("Atomic", "Ordinary"):
                 raise NotImplementedStatement(
                     f"the database engine {engine} is not implemented"
@@ -183,6 +186,16 @@ def _create(cursor: Cursor) -> Statement:
     _refuse_kind(cursor, "CREATE")
     cursor.expect_words("TABLE")
     return create_table(cursor)
+
+
+def _replicated_engine(cursor: Cursor) -> ReplicatedEngine:
+    """After Replicated: `('path', 'shard', 'replica')`."""
+    wanted = "('path', 'shard', 'replica')"
+    cursor.expect("(")
+    texts = cursor.list_of(lambda c: c.string(f"a string in single quotes: {wanted}"), ")")
+    if len(texts) != 3:
+        raise cursor.expected(f"three strings: {wanted}")
+    return ReplicatedEngine(*texts)
 
 
 def _attach(cursor: Cursor) -> Statement:

@@ -12,12 +12,14 @@ from rmt_pipeline.syntax.statements.nodes import (
     ColumnsChosen,
     Optimize,
     SyncReplicaMode,
+    SystemDropDatabaseReplica,
     SystemDropReplica,
     SystemFlushLogs,
     SystemRestartReplica,
     SystemRestoreReplica,
     SystemStatement,
     SystemSwitch,
+    SystemSyncDatabase,
     SystemSyncReplica,
     SystemWaitLoadingParts,
 )
@@ -83,7 +85,7 @@ def _left_out(cursor: Cursor) -> tuple[str, ...]:
     return (cursor.identifier("the name of a column"),)
 
 
-def system(cursor: Cursor) -> SystemStatement:
+def system(cursor: Cursor) -> SystemStatement:  # noqa: C901  one line each
     """After SYSTEM (spec §4.13)."""
     if cursor.take_words("FLUSH", "LOGS"):
         on_cluster(cursor)
@@ -96,6 +98,8 @@ def system(cursor: Cursor) -> SystemStatement:
     for verb, read in _OF_REPLICAS.items():
         if cursor.take_words(verb, "REPLICA"):
             return read(cursor)
+    if cursor.at_words("SYNC", "DATABASE") or cursor.at_words("DROP", "DATABASE"):
+        return _database_replica(cursor)
     switch = _switch(cursor)
     if switch is not None:
         return switch
@@ -146,6 +150,24 @@ def _drop_replica(cursor: Cursor) -> SystemDropReplica:
     cursor.expect_words("ZKPATH")
     path = cursor.string("a path in ZooKeeper in single quotes")
     return SystemDropReplica(replica, zookeeper_path=path.rstrip("/"))
+
+
+def _database_replica(cursor: Cursor) -> SystemSyncDatabase | SystemDropDatabaseReplica:
+    if cursor.take_words("SYNC", "DATABASE", "REPLICA"):
+        on_cluster(cursor)
+        return SystemSyncDatabase(cursor.identifier("the name of a database"))
+    cursor.expect_words("DROP", "DATABASE", "REPLICA")
+    replica = cursor.string("the name of a replica in single quotes, 'shard|replica'")
+    cursor.expect_words("FROM")
+    if cursor.take_words("SHARD"):
+        replica = f"{cursor.string('the name of a shard in single quotes')}|{replica}"
+        cursor.expect_words("FROM")
+    if cursor.take_words("ZKPATH"):
+        path = cursor.string("a path in ZooKeeper in single quotes")
+        return SystemDropDatabaseReplica(replica, zookeeper_path=path.rstrip("/"))
+    cursor.expect_words("DATABASE")
+    database = cursor.identifier("the name of a database")
+    return SystemDropDatabaseReplica(replica, database)
 
 
 def _sync_replica(cursor: Cursor) -> SystemSyncReplica:

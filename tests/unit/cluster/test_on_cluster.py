@@ -182,7 +182,10 @@ def test_a_server_that_does_not_run_is_named_and_does_it_when_it_starts(servers,
         ask(servers, running, CREATE, monkeypatch)
     assert raised.value.code == "TIMEOUT_EXCEEDED"
     words = str(raised.value)
-    assert "r2 (127.0.0.1:20002): still due, and its server does not run: rmt serve r2" in words
+    assert (
+        "r2 (127.0.0.1:20002): still due, and its server does not run: start it with rmt serve"
+        in words
+    )
     assert 180 <= servers.clock.passed_s < 190
     late = servers.start("r2")
     assert late.turn() == 1

@@ -1,0 +1,219 @@
+"""A Replicated database in ZooKeeper: its replicas, its tables, and the log of what is said to it.
+
+    <path>/log/query-0000000007       a statement for every replica, as those ON CLUSTER
+    <path>/metadata/<table>           what the table is now
+    <path>/replicas/<shard|replica>   whose it is; log_ptr; active, ephemeral
+
+A table is in `metadata` from the multi that puts its CREATE into the log to the one with its DROP.
+So a replica that has missed statements needs none of them: it makes of its tables what is there.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rmt_pipeline.cluster.queue import make_node
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    ReplicaAlreadyExists,
+    ReplicaIsActive,
+    UserError,
+)
+from rmt_pipeline.protocol.nodes.tasks import TableRecord, TaskOutcome
+from rmt_pipeline.replica.life.drop import delete_tree
+from rmt_pipeline.zookeeper.keeper import (
+    Create,
+    Delete,
+    Keeper,
+    Op,
+    RefusalKind,
+    Refused,
+    SetData,
+)
+from rmt_pipeline.zookeeper.paths import (
+    DatabasePaths,
+    ancestors,
+    database_table,
+    sequence_number,
+)
+
+_MARK = b"Replicated database "
+
+
+def register(
+    keeper: Keeper, database: DatabasePaths, name: str, *, replica: str, server: str
+) -> None:
+    """Make the database if there is none, and this replica of it. A repeated call, and a server
+    that has lost its disk, find their own. Raises ReplicaAlreadyExists for another server's,
+    UserError for a path that is something else's.
+    """
+    for path in ancestors(database.root):
+        make_node(keeper, path)
+    _finish_removal(keeper, database)
+    below = (database.queue.root, database.metadata, database.replicas)
+    mark = _MARK + name.encode()
+    made: list[Op] = [Create(database.root, mark), *(Create(path) for path in below)]
+    with suppress(Refused):  # it is there: of what it is, the next read tells
+        keeper.multi(made)
+    data, _ = keeper.get(database.root)
+    if data != mark:
+        words = data.decode(errors="replace") if data.startswith(_MARK) else "something else"
+        raise UserError(
+            f"{database.root} in ZooKeeper is {words}, not the Replicated database {name}: choose "
+            "another path, or the same name on all its servers"
+        )
+    ops: list[Op] = [
+        Create(database.replica(replica), server.encode()),
+        Create(database.log_ptr(replica), b""),
+    ]
+    try:
+        keeper.multi(ops)
+    except Refused as refused:
+        if refused.kind is not RefusalKind.NODE_EXISTS:
+            raise
+        holder, _ = keeper.get(database.replica(replica))
+        if holder != server.encode():
+            raise ReplicaAlreadyExists(
+                f"replica {replica!r} of {database.root} is server {holder.decode()}'s: give this "
+                "one another shard or replica name, or SYSTEM DROP DATABASE REPLICA when that is "
+                "gone for good"
+            ) from refused
+        keeper.multi([SetData(database.log_ptr(replica), b"")])  # everything is looked at anew
+
+
+def is_registered(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
+    return keeper.exists(database.replica(replica)) is not None
+
+
+def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
+    """Remove one replica; True when it was the last one, and the database went with it. Raises
+    ReplicaIsActive, UserError when there is none.
+    """
+    active = database.queue.server_active(replica)
+    if not is_registered(keeper, database, replica):
+        [names] = keeper.children_many([database.replicas])
+        known = ", ".join(names or ()) or "none"
+        raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
+    if keeper.exists(active) is not None:
+        raise ReplicaIsActive(
+            f"replica {replica!r} of {database.root} is active: its server runs. DROP DATABASE "
+            "there, or stop the server first"
+        )
+    return remove_replica(keeper, database, replica)
+
+
+def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
+    """As `drop_database_replica`, of one's own. What is gone already is fine."""
+    delete_tree(keeper, database.replica(replica))
+    try:
+        # Nobody registers once the parent of replicas is gone, nor while there is a lock.
+        keeper.multi([Delete(database.replicas), Create(database.dropping, ephemeral=True)])
+    except Refused:
+        return False
+    _remove_all(keeper, database)
+    return True
+
+
+def _finish_removal(keeper: Keeper, database: DatabasePaths) -> None:
+    """What a process that died while it removed the last replica has left. Raises Conflict while
+    its session lives.
+    """
+    root, replicas = keeper.exists_many([database.root, database.replicas])
+    if root is None or replicas is not None:
+        return
+    data, _ = keeper.get(database.root)
+    if not data.startswith(_MARK):
+        return
+    try:
+        keeper.multi([Create(database.dropping, ephemeral=True)])
+    except Refused as refused:
+        raise Conflict(
+            f"{database.root} is being removed by another process, or by one that died: then its "
+            "ZooKeeper session ends soon. Try again in a moment"
+        ) from refused
+    _remove_all(keeper, database)
+
+
+def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:
+    """The lock goes together with the root."""
+    for path in (database.queue.root, database.metadata):
+        delete_tree(keeper, path)
+    keeper.multi([Delete(database.dropping), Delete(database.root)])
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Of a database at one moment: its tables, and the last statement before it."""
+
+    tables: Mapping[str, TableRecord]
+    last_task: int
+
+
+NO_TASK = -1
+
+
+def picture(keeper: Keeper, database: DatabasePaths) -> Picture:
+    """Read between two equal looks at the log: what each statement before its end has changed, and
+    nothing after it. Raises Conflict while it moves; Refused when the database is gone.
+    """
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        keeper.sync(database.root)
+        _, before = keeper.children_stat(database.queue.root)
+        nodes = keeper.children(database.metadata)
+        reads = keeper.get_many([f"{database.metadata}/{node}" for node in nodes])
+        _, after = keeper.children_stat(database.queue.root)
+        if before.next_sequence == after.next_sequence and None not in reads:
+            tables = {
+                database_table(node): TableRecord.decode(read[0])
+                for node, read in zip(nodes, reads, strict=True)
+                if read is not None
+            }
+            return Picture(tables, after.next_sequence - 1)
+    raise Conflict(f"{database.root} is changed all the time; it is looked at again")
+
+
+def log_pointer(keeper: Keeper, database: DatabasePaths, replica: str) -> int | None:
+    """None of a replica that has to look at everything first."""
+    [read] = keeper.get_many([database.log_ptr(replica)])
+    return int(read[0]) if read is not None and read[0] else None
+
+
+def is_whole(keeper: Keeper, database: DatabasePaths, after: int) -> bool:
+    """Whether every statement after this one is still in the log."""
+    names, log = keeper.children_stat(database.queue.root)
+    numbers = {sequence_number(name) for name in names if name.startswith("query-")}
+    return all(number in numbers for number in range(after + 1, log.next_sequence))
+
+
+def skip_to(keeper: Keeper, database: DatabasePaths, replica: str, to: int) -> None:
+    """The replica needs none of the statements up to this one. Who waits for it there is told."""
+    for name in keeper.children(database.queue.root):
+        if name.startswith("query-") and sequence_number(name) <= to:
+            done = database.queue.task(name).finished_on(replica)
+            with suppress(Refused):  # it is done, or being removed
+                keeper.multi([Create(done, TaskOutcome().encode())])
+    move_pointer(keeper, database, replica, to)
+
+
+def move_pointer(keeper: Keeper, database: DatabasePaths, replica: str, to: int) -> None:
+    keeper.multi([SetData(database.log_ptr(replica), str(to).encode())])
+
+
+def update_record(
+    keeper: Keeper, database: DatabasePaths, table: str, record: TableRecord
+) -> None:
+    """Make it what the table is, unless somebody who knows of more was faster, or it is gone."""
+    path = database.table(table)
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        [read] = keeper.get_many([path])
+        if read is None:
+            return
+        known = TableRecord.decode(read[0])
+        if known.origin != record.origin or not known.is_older_than(record):
+            return
+        try:
+            keeper.multi([SetData(path, record.encode(), read[1].version)])
+        except Refused:
+            continue
+        return

@@ -1,0 +1,337 @@
+"""Replicated databases of a session: made, dropped, waited for; and statements about their tables,
+which every replica carries out (docs/decisions/0021).
+"""
+
+from dataclasses import replace
+
+from rmt_pipeline.catalog.replicated import (
+    ReplicatedDatabase,
+    forget_replicated,
+    replicated_database,
+    save_replicated,
+)
+from rmt_pipeline.cluster.database import (
+    drop_database_replica,
+    is_registered,
+    log_pointer,
+    picture,
+    register,
+    remove_replica,
+)
+from rmt_pipeline.cluster.queue import HostResult, put_in
+from rmt_pipeline.config import expand
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    DatabaseAlreadyExists,
+    NotImplementedStatement,
+    TableAlreadyExists,
+    Timeout,
+    UnknownTable,
+    UserError,
+)
+from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.sql.formats.rows import Columns, Done, Result
+from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.sql.run.on_cluster import Asked, wait_and_answer
+from rmt_pipeline.syntax.statements.nodes import (
+    AlterTable,
+    AttachTable,
+    CreateDatabase,
+    CreateTable,
+    DetachTable,
+    DropDatabase,
+    DropTable,
+    ReplicatedEngine,
+    Statement,
+    SystemDropDatabaseReplica,
+    SystemSyncDatabase,
+    TableName,
+)
+from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.paths import DatabasePaths
+
+ACTIVE_WAIT_S = 10.0
+"""How long CREATE DATABASE waits for the server to take it up."""
+WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+DROP_ROUNDS_MAX = 5  # while the server still makes a table of what was under way
+
+_ANSWER: Columns = (
+    ("shard", "String"),
+    ("replica", "String"),
+    ("status", "Nullable(Enum8('OK' = 0, 'FAILED' = 1))"),
+    ("error", "Nullable(String)"),
+    ("num_hosts_remaining", "UInt64"),
+    ("num_hosts_active", "UInt64"),
+)
+
+
+# --- the database itself ----------------------------------------------------------------------
+
+
+def create_replicated(
+    session: SessionContext, statement: CreateDatabase, engine: ReplicatedEngine
+) -> Done:
+    """Made in ZooKeeper if it is not there, joined, and taken up by the server, which makes the
+    tables that it has. Raises DatabaseAlreadyExists, ReplicaAlreadyExists, UserError.
+    """
+    server = session.server
+    name = statement.name
+    definition = _expanded(session, name, engine)
+    if name in server.catalog.databases():
+        known = replicated_database(server.catalog, name)
+        same = known is not None and (known.path, known.name) == (
+            definition.path,
+            definition.name,
+        )
+        if not statement.if_not_exists and not same:
+            raise DatabaseAlreadyExists(f"database {name!r} already exists")
+        if not same:
+            return Done()
+    paths = DatabasePaths(definition.path)
+    register(server.keeper(), paths, name, replica=definition.name, server=server.server.name)
+    save_replicated(server.catalog, name, definition)
+    created = server.catalog.create_database(name, if_not_exists=True)
+    if not created and not statement.if_not_exists:
+        raise DatabaseAlreadyExists(f"database {name!r} already exists")
+    return _wait_active(session, paths, definition.name)
+
+
+def _expanded(
+    session: SessionContext, name: str, engine: ReplicatedEngine
+) -> ReplicatedDatabase:
+    """Raises UserError for a macro that is not there, and for what is no path or name."""
+    macros = session.server.server.macros_for(database=name)
+    path = expand(engine.path, macros).rstrip("/")
+    shard, replica = expand(engine.shard, macros), expand(engine.replica, macros)
+    if not path.startswith("/") or "//" in path or not path.strip("/"):
+        raise UserError(f"{path!r} is no absolute path in ZooKeeper: write '/databases/{name}'")
+    for text in (shard, replica):
+        if not text or "/" in text or "|" in text:
+            raise UserError(
+                f"{text!r} names no shard or replica: it is empty, or has / or | in it"
+            )
+    typed = f"Replicated('{engine.path}', '{engine.shard}', '{engine.replica}')"
+    return ReplicatedDatabase(path, shard, replica, typed)
+
+
+def _wait_active(session: SessionContext, paths: DatabasePaths, replica: str) -> Done:
+    server, waker = session.server, EventWaker()
+    deadline_s = server.clock.monotonic_s() + ACTIVE_WAIT_S
+    while log_pointer_unknown(session, paths, replica, waker):
+        left_s = deadline_s - server.clock.monotonic_s()
+        if left_s <= 0:
+            return Done(f"the database waits for its server: rmt serve {server.server.name}")
+        waker.wait_s(min(left_s, WAIT_SLICE_S))
+    return Done()
+
+
+def log_pointer_unknown(
+    session: SessionContext, paths: DatabasePaths, replica: str, waker: EventWaker
+) -> bool:
+    """Whether the replica has not caught up for the first time; a change of that wakes."""
+    session.server.keeper().exists(paths.log_ptr(replica), waker.wake)
+    return log_pointer(session.server.keeper(), paths, replica) is None
+
+
+def drop_replicated(
+    session: SessionContext, statement: DropDatabase, database: ReplicatedDatabase
+) -> Done:
+    """This server's replica of it, with its tables here; what was cut off is finished by the next
+    DROP. The last replica takes the database with it. Raises Conflict.
+    """
+    server, name = session.server, statement.name
+    save_replicated(server.catalog, name, replace(database, is_dropping=True))
+    keeper, paths = server.keeper(), DatabasePaths(database.path)
+    for _ in range(DROP_ROUNDS_MAX):
+        tables = [*server.catalog.tables(name), *server.catalog.dropping(name)]
+        for table in tables:
+            server.drop_table(name, table)
+        if is_registered(keeper, paths, database.name):
+            remove_replica(keeper, paths, database.name)
+        if not server.catalog.tables(name):
+            break
+    else:
+        raise Conflict(f"tables are made in database {name} while it is dropped; try again")
+    server.catalog.drop_database(name)
+    forget_replicated(server.catalog, name)
+    return Done()
+
+
+def sync_database(session: SessionContext, statement: SystemSyncDatabase) -> Done:
+    """Wait until this server has carried out what is in the log now, at most `receive_timeout`.
+    Raises Timeout, UserError for a database that is not Replicated.
+    """
+    server, waker = session.server, EventWaker()
+    database = _required(session, statement.database)
+    paths = DatabasePaths(database.path)
+    wanted = picture(server.keeper(), paths).last_task
+    timeout_s = session.query_settings().receive_timeout
+    deadline_s = server.clock.monotonic_s() + timeout_s
+    while True:
+        keeper = server.keeper()
+        keeper.exists(paths.log_ptr(database.name), waker.wake)
+        reached = log_pointer(keeper, paths, database.name)
+        if reached is not None and reached >= wanted:
+            return Done()
+        left_s = deadline_s - server.clock.monotonic_s()
+        if left_s <= 0:
+            raise Timeout(
+                f"database {statement.database} was not caught up within {timeout_s} s: it is at "
+                f"statement {reached} of {wanted}. Does its server run? rmt serve "
+                f"{server.server.name}"
+            )
+        waker.wait_s(min(left_s, WAIT_SLICE_S))
+
+
+def drop_replica_of_database(
+    session: SessionContext, statement: SystemDropDatabaseReplica
+) -> Done:
+    """Raises ReplicaIsActive; UserError for this server's own, and where there is none."""
+    path = statement.zookeeper_path
+    if not path:
+        database = _required(session, statement.database)
+        path = database.path
+        if database.name == statement.replica:
+            raise UserError(f"{statement.replica!r} is this server's own: DROP DATABASE")
+    if drop_database_replica(session.server.keeper(), DatabasePaths(path), statement.replica):
+        return Done(f"it was the last replica of {path}: the database is gone")
+    return Done()
+
+
+def _required(session: SessionContext, name: str) -> ReplicatedDatabase:
+    session.server.catalog.require_database(name)
+    found = replicated_database(session.server.catalog, name)
+    if found is None:
+        raise UserError(f"database {name!r} is not Replicated")
+    return found
+
+
+# --- statements about its tables --------------------------------------------------------------
+
+
+def replicated_of(session: SessionContext, statement: Statement) -> str:
+    """The Replicated database whose replicas carry this out; "" for none. Raises
+    NotImplementedStatement for what they can't.
+    """
+    match statement:
+        case CreateTable(table=table) | AlterTable(table=table):
+            named: tuple[TableName, ...] = (table,)
+        case DropTable(tables=tables):
+            named = tables
+        case AttachTable(table=table, syntax=syntax) if syntax is not None:
+            named = (table,)
+        case DetachTable(table=table, permanently=True):
+            named = (table,)
+        case _:
+            return ""
+    databases = {session.database_of(table) for table in named}
+    found = [
+        name
+        for name in databases
+        if replicated_database(session.server.catalog, name) is not None
+    ]
+    if not found:
+        return ""
+    if len(named) > 1 or isinstance(statement, AttachTable | DetachTable):
+        raise NotImplementedStatement(
+            f"in a Replicated database ({found[0]}) this is not implemented: there are CREATE, "
+            "ALTER, and DROP TABLE of one table"
+        )
+    return found[0]
+
+
+def ask_replicas(
+    session: SessionContext, statement: Statement, text: str, database: str
+) -> Result:
+    """Put it in the database's log, and wait as for a statement ON CLUSTER. Raises UnknownTable,
+    TableAlreadyExists, StillDue, FailedOnServer; OutcomeUnknown.
+    """
+    server = session.server
+    found = _required(session, database)
+    if found.is_dropping:
+        raise UserError(
+            f"database {database} is being dropped here: DROP DATABASE goes on with it"
+        )
+    paths, request_id = DatabasePaths(found.path), server.ids.new_id()
+    settings = session.settings
+    match statement:
+        case CreateTable(table=table, if_not_exists=is_content):
+            text = _create_text(session, statement, request_id)
+            settings = {**settings, "flatten_nested": "0"}
+            record = TableRecord(request_id, text)
+            change: Op = Create(paths.table(table.name), record.encode())
+        case DropTable(tables=(table,), if_exists=is_content):
+            change = Delete(paths.table(table.name))
+        case AlterTable(table=table):
+            change, is_content = Check(paths.table(table.name)), False
+        case _:
+            raise AssertionError(f"{statement} is not for replicas of a database")
+    task = Task(
+        text, (), found.name, request_id, session.database, tuple(sorted(settings.items()))
+    )
+    try:
+        put = put_in(server.keeper(), paths.queue, task, server.clock, [change])
+    except Refused as refused:
+        if refused.path != change.path:
+            raise
+        if is_content:
+            return Done()
+        if refused.kind is RefusalKind.NODE_EXISTS:
+            raise TableAlreadyExists(
+                f"table {database}.{table.name} already exists"
+            ) from refused
+        raise UnknownTable(f"table {database}.{table.name} does not exist") from refused
+    replicas = server.keeper().children(paths.replicas)
+    names = {one: f"{one}" for one in replicas}
+    of = f"database {database}"
+    return wait_and_answer(session, paths.queue, put, Asked(names, of, _ANSWER, _row))
+
+
+def _row(result: HostResult) -> tuple[object, ...]:
+    shard, _, replica = result.host.partition("|")
+    status: tuple[object, object] = (None, None)
+    if result.outcome is not None:
+        code, message = result.outcome.code, result.outcome.message
+        status = ("FAILED", f"Code: {code}. {message}") if code else ("OK", "")
+    return (shard, replica, *status, result.remaining, result.active)
+
+
+def _create_text(session: SessionContext, statement: CreateTable, request_id: str) -> str:
+    """The table in full, checked, with its macros but for {uuid}, which all replicas have the same.
+    A table without a path has one of its own: one that is dropped here is not met there.
+    """
+    # For start-up time.
+    from rmt_pipeline.sql.define.show_create import create_query  # noqa: PLC0415  start-up
+    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
+    from rmt_pipeline.sql.run.tables import typed_syntax  # noqa: PLC0415  start-up
+
+    if statement.query is not None and not statement.is_empty:
+        raise NotImplementedStatement(
+            "CREATE TABLE … AS SELECT in a Replicated database is not implemented: each replica "
+            "would insert the rows. AS EMPTY SELECT, and then INSERT"
+        )
+    definition = define_table(
+        statement.table,
+        typed_syntax(session, statement),
+        session.database,
+        flatten_nested=session.query_settings().flatten_nested,
+        session=tuple(session.session_values().items()),
+    )
+    return create_query(with_own_path(definition, request_id))
+
+
+def with_own_path(definition: TableDefinition, request_id: str) -> TableDefinition:
+    from rmt_pipeline.sql.define.engine import DEFAULT_ZOOKEEPER_PATH  # noqa: PLC0415  start-up
+
+    engine = definition.engine
+    if engine.is_private:
+        return definition
+    path = engine.zookeeper_path
+    if path == DEFAULT_ZOOKEEPER_PATH:
+        path = "/clickhouse/tables/{uuid}/{shard}"
+    path = path.replace("{uuid}", request_id)
+    return replace(
+        definition, engine=replace(engine, typed_path=path, typed_replica=engine.replica)
+    )
