@@ -110,21 +110,21 @@ def remove_replica(keeper: Keeper, database: DatabasePaths, replica: str) -> boo
         # Nobody registers once the parent of replicas is gone, nor while there is a lock.
         keeper.multi([Delete(database.replicas), Create(database.dropping, ephemeral=True)])
     except Refused:
-        return False
+        return _finish_removal(keeper, database)
     _remove_all(keeper, database)
     return True
 
 
-def _finish_removal(keeper: Keeper, database: DatabasePaths) -> None:
-    """What a process that died while it removed the last replica has left. Raises Conflict while
-    its session lives.
+def _finish_removal(keeper: Keeper, database: DatabasePaths) -> bool:
+    """What a process that died while it removed the last replica has left; False when there is
+    nothing of that. Raises Conflict while its session lives.
     """
     root, replicas = keeper.exists_many([database.root, database.replicas])
     if root is None or replicas is not None:
-        return
+        return False
     data, _ = keeper.get(database.root)
     if not data.startswith(_MARK):
-        return
+        return False
     try:
         keeper.multi([Create(database.dropping, ephemeral=True)])
     except Refused as refused:
@@ -133,6 +133,7 @@ def _finish_removal(keeper: Keeper, database: DatabasePaths) -> None:
             "ZooKeeper session ends soon. Try again in a moment"
         ) from refused
     _remove_all(keeper, database)
+    return True
 
 
 def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:

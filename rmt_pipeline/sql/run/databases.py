@@ -12,7 +12,6 @@ from rmt_pipeline.catalog.replicated import (
 )
 from rmt_pipeline.cluster.database import (
     drop_database_replica,
-    is_registered,
     log_pointer,
     picture,
     register,
@@ -148,8 +147,7 @@ def drop_replicated(
         tables = [*server.catalog.tables(name), *server.catalog.dropping(name)]
         for table in tables:
             server.drop_table(name, table)
-        if is_registered(keeper, paths, database.name):
-            remove_replica(keeper, paths, database.name)
+        remove_replica(keeper, paths, database.name)
         if not server.catalog.tables(name):
             break
     else:
