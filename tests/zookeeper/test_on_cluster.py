@@ -1,4 +1,6 @@
-"""ON CLUSTER over three real servers, one of which is killed while it carries statements out."""
+"""ON CLUSTER, and a Replicated database, over three real servers, one of which is killed while it
+carries statements out.
+"""
 
 import os
 import signal
@@ -15,6 +17,7 @@ from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.sql.run.on_cluster import StillDue
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.zookeeper.keeper import Refused
 from tests.support.serving import SESSION_TIMEOUT_S
 from tests.support.waiting import until
 from tests.zookeeper.test_sql_session import ask
@@ -112,3 +115,59 @@ def test_a_statement_reaches_every_server_and_one_that_is_killed_goes_on(
                 assert ask(there, "SHOW TABLES") == wanted
                 assert ask(there, "EXISTS DATABASE d") == ["1"]
         assert ask(session, "SELECT count() FROM t") == ["0"]
+
+
+def test_a_replicated_database_comes_back_on_a_server_that_was_killed_and_on_a_new_one(
+    config: Config, chroot: str
+):
+    database = (
+        f"CREATE DATABASE d ENGINE = Replicated('{chroot}/d', '{{shard}}', '{{replica}}')"
+    )
+    with ExitStack() as opened:
+        processes = {name: opened.enter_context(serving(config, name)) for name in ("r1", "r2")}
+        session = opened.enter_context(Session.open(config, "r1"))
+        other = opened.enter_context(Session.open(config, "r2"))
+        until(lambda: running(session) == 2)
+        for each in (session, other):
+            assert getattr(each.execute(database), "note", "") == ""
+        path = f"'{chroot}/{{uuid}}/{{shard}}', '{{replica}}'"
+        table = f"(n UInt64) ENGINE = ReplicatedMergeTree({path}) ORDER BY n"
+        answer = ask(session, f"CREATE TABLE d.t {table}")
+        assert [line.split("\t")[2] for line in answer] == ["OK", "OK"]
+        session.execute("INSERT INTO d.t SELECT number FROM numbers(10)")
+        session.execute("SYSTEM SYNC DATABASE REPLICA d")
+        ask(session, "ALTER TABLE d.t ADD COLUMN s String DEFAULT 'x'")
+
+        session.execute("SET distributed_ddl_task_timeout = 0")
+        for number in range(8):
+            session.execute(f"CREATE TABLE d.u{number} {table}")
+            if number % 2:
+                session.execute(f"DROP TABLE d.u{number}")
+        until(lambda: "u0" in ask(other, "SHOW TABLES FROM d"))
+        os.kill(processes["r2"].pid, signal.SIGKILL)
+        processes["r2"].wait()
+        session.execute("DROP TABLE d.u0")
+        session.execute("DROP TABLE d.t")
+        session.execute(f"CREATE TABLE d.t {table.replace('UInt64', 'UInt64, k String')}")
+        session.execute("ALTER TABLE d.t ADD COLUMN m UInt8")
+
+        opened.enter_context(serving(config, "r2"))
+        opened.enter_context(serving(config, "r3"))
+        late = opened.enter_context(Session.open(config, "r3"))
+        assert getattr(late.execute(database), "note", "") == ""
+        wanted = ["t", "u2", "u4", "u6"]
+        for each in (session, other, late):
+            until(lambda each=each: ask(each, "SHOW TABLES FROM d") == wanted)
+            until(
+                lambda each=each: (
+                    [line.split("\t")[0] for line in ask(each, "DESCRIBE TABLE d.t")]
+                    == ["n", "k", "m"]
+                )
+            )
+            each.execute("SYSTEM SYNC DATABASE REPLICA d")
+            assert ask(each, "SHOW DATABASES") == ["d", "default", "system"]
+        assert ask(session, "SELECT count() FROM d.t") == ["0"]
+        for each in (session, other, late):
+            each.execute("DROP DATABASE d SYNC")
+        with pytest.raises(Refused):
+            session.context.server.keeper().get(f"{chroot}/d")

@@ -44,7 +44,7 @@ from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 
-def upkeep(
+def upkeep(  # noqa: C901  one line each
     session: SessionContext, statement: Optimize | CheckTable | SystemStatement
 ) -> Result:
     match statement:

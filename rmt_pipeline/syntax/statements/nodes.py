@@ -634,6 +634,7 @@ ClusterStatement = (
     | SystemSyncDatabase
     | SystemSwitch
     | SystemRestartReplica
+    | SystemRestoreReplica
     | SystemFlushLogs
     | MutateRows
     | AlterTable
