@@ -43,6 +43,15 @@ SCENARIOS = {
     ),
     "detach": Scenario("DETACH TABLE t ON CLUSTER c"),
     "attach": Scenario("ATTACH TABLE t ON CLUSTER c", (CREATE, "DETACH TABLE t ON CLUSTER c")),
+    "rename": Scenario("RENAME TABLE t TO v ON CLUSTER c"),
+    "rename in a circle": Scenario(
+        "RENAME TABLE t TO v, u TO t, v TO u ON CLUSTER c", (CREATE, OTHER)
+    ),
+    "exchange": Scenario("EXCHANGE TABLES t AND u ON CLUSTER c", (CREATE, OTHER)),
+    "rename database": Scenario(
+        "RENAME DATABASE d TO e ON CLUSTER c",
+        ("CREATE DATABASE d ON CLUSTER c", CREATE.replace("TABLE t", "TABLE d.t")),
+    ),
     "drop database": Scenario(
         "DROP DATABASE d ON CLUSTER c",
         ("CREATE DATABASE d ON CLUSTER c", CREATE.replace("TABLE t", "TABLE d.t")),

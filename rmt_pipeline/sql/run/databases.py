@@ -32,7 +32,7 @@ from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
-from rmt_pipeline.sql.run.on_cluster import Asked, wait_and_answer
+from rmt_pipeline.sql.run.on_cluster import AskedServers, wait_and_answer
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
     AttachTable,
@@ -41,6 +41,9 @@ from rmt_pipeline.syntax.statements.nodes import (
     DetachTable,
     DropDatabase,
     DropTable,
+    ExchangeTables,
+    RenameDatabase,
+    RenameTables,
     ReplicatedEngine,
     Statement,
     SystemDropDatabaseReplica,
@@ -222,9 +225,15 @@ def replicated_of(session: SessionContext, statement: Statement) -> str:
             named = (table,)
         case DetachTable(table=table, permanently=True):
             named = (table,)
+        case RenameTables(moves=moves):
+            named = tuple(table for move in moves for table in move)
+        case ExchangeTables(one, other):
+            named = (one, other)
+        case RenameDatabase(old=old):
+            named = (TableName(old, ""),)
         case _:
             return ""
-    databases = {session.database_of(table) for table in named}
+    databases = sorted({session.database_of(table) for table in named})
     found = [
         name
         for name in databases
@@ -232,7 +241,8 @@ def replicated_of(session: SessionContext, statement: Statement) -> str:
     ]
     if not found:
         return ""
-    if len(named) > 1 or isinstance(statement, AttachTable | DetachTable):
+    is_known = isinstance(statement, CreateTable | AlterTable | DropTable)
+    if len(named) > 1 or not is_known:
         raise NotImplementedStatement(
             f"in a Replicated database ({found[0]}) this is not implemented: there are CREATE, "
             "ALTER, and DROP TABLE of one table"
@@ -284,7 +294,7 @@ def ask_replicas(
     replicas = server.keeper().children(paths.replicas)
     names = {one: f"{one}" for one in replicas}
     of = f"database {database}"
-    return wait_and_answer(session, paths.queue, put, Asked(names, of, _ANSWER, _row))
+    return wait_and_answer(session, paths.queue, put, AskedServers(names, of, _ANSWER, _row))
 
 
 def _row(result: HostResult) -> tuple[object, ...]:

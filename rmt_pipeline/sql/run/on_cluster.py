@@ -82,12 +82,12 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
     paths = put_in(keeper, queue, task, server.clock)
     names = {host: f"{name} ({host})" for host, name in hosts.items()}
     return wait_and_answer(
-        session, queue, paths, Asked(names, f"cluster {name}", _ANSWER, _row)
+        session, queue, paths, AskedServers(names, f"cluster {name}", _ANSWER, _row)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedServers:
     """Who was asked: each as it stands in ZooKeeper, with what it is called here; and the rows of
     the answer.
     """
@@ -99,7 +99,7 @@ class Asked:
 
 
 def wait_and_answer(
-    session: SessionContext, queue: TaskQueuePaths, paths: TaskPaths, asked: Asked
+    session: SessionContext, queue: TaskQueuePaths, paths: TaskPaths, asked: AskedServers
 ) -> Result:
     """As the session's settings say. Raises StillDue, FailedOnServer."""
     server, query = session.server, session.query_settings()
@@ -140,7 +140,7 @@ def _answer(
     queue: TaskQueuePaths,
     paths: TaskPaths,
     results: Sequence[HostResult],
-    asked: Asked,
+    asked: AskedServers,
 ) -> Result:
     plain = _mode(session.query_settings()).removesuffix(_ONLY_ACTIVE)
     failed = [one for one in results if one.outcome is not None and one.outcome.code]
@@ -175,7 +175,7 @@ def _words(
     session: SessionContext,
     queue: TaskQueuePaths,
     results: Sequence[HostResult],
-    asked: Asked,
+    asked: AskedServers,
 ) -> str:
     """Each server with what came of it. Of those that are due, whether they run."""
     due = [one.host for one in results if one.outcome is None]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import BinaryIO, Self, assert_never
 
+from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.sql.formats.rows import Done, OutputOptions, Result
@@ -61,6 +62,18 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.syntax.statements.split import Piece
 
+_OF_NAMES = (
+    CreateTable,
+    AttachTable,
+    DetachTable,
+    DropTable,
+    RenameTables,
+    ExchangeTables,
+    RenameDatabase,
+    AlterTable,
+)
+"""What a Replicated database may have to do with."""
+
 
 class Session:
     """Not thread-safe: one client's. Use it as a context manager, or close it."""
@@ -107,15 +120,13 @@ class Session:
         Raises RmtError; unless its class says otherwise, nothing was changed.
         """
         parsed = parse(statement)
-        from rmt_pipeline.sql.run.databases import (  # noqa: PLC0415  start-up
-            ask_replicas,
-            replicated_of,
-        )
+        if isinstance(parsed, _OF_NAMES):
+            from rmt_pipeline.sql.run import databases  # noqa: PLC0415
 
-        database = replicated_of(self.context, parsed)
-        if database:
-            text = statement if isinstance(statement, str) else statement.text
-            return ask_replicas(self.context, parsed, text, database)
+            database = databases.replicated_of(self.context, parsed)
+            if database:
+                text = statement if isinstance(statement, str) else statement.text
+                return databases.ask_replicas(self.context, parsed, text, database)
         return self.carry_out(parsed)
 
     def carry_out(self, parsed: Statement) -> Result:
@@ -140,10 +151,14 @@ class Session:
                 return tables.drop_tables(self.context, statement)
             case RenameTables() | ExchangeTables() | RenameDatabase():
                 return tables.rename(self.context, statement)
+            case CreateDatabase(replicated=engine) if engine is not None:
+                from rmt_pipeline.sql.run.databases import create_replicated  # noqa: PLC0415
+
+                return create_replicated(self.context, statement, engine)
             case CreateDatabase():
                 return tables.create_database(self.context, statement)
             case DropDatabase():
-                return tables.drop_database(self.context, statement)
+                return self._drop_database(statement)
             case Use():
                 return _use(self.context, statement)
             case ShowDatabases():
@@ -195,6 +210,14 @@ class Session:
                 return ask_servers(self.context, statement)
             case _:
                 assert_never(statement)
+
+    def _drop_database(self, statement: DropDatabase) -> Result:
+        replicated = replicated_database(self.context.server.catalog, statement.name)
+        if replicated is None:
+            return tables.drop_database(self.context, statement)
+        from rmt_pipeline.sql.run.databases import drop_replicated  # noqa: PLC0415  start-up
+
+        return drop_replicated(self.context, statement, replicated)
 
     def _change(
         self,

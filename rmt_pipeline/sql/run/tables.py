@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
     DatabaseNotEmpty,
@@ -326,10 +325,6 @@ def _full_name(session: SessionContext, table: TableName) -> tuple[str, str]:
 def create_database(session: SessionContext, statement: CreateDatabase) -> Done:
     if statement.name == SYSTEM_DATABASE:
         raise DatabaseAlreadyExists("database system already exists")
-    if statement.replicated is not None:
-        from rmt_pipeline.sql.run.databases import create_replicated  # noqa: PLC0415  start-up
-
-        return create_replicated(session, statement, statement.replicated)
     session.server.catalog.create_database(
         statement.name, if_not_exists=statement.if_not_exists
     )
@@ -349,11 +344,6 @@ def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
         raise DatabaseNotEmpty(
             f"database {statement.name} has detached tables: {names}; ATTACH TABLE them first"
         )
-    replicated = replicated_database(catalog, statement.name)
-    if replicated is not None:
-        from rmt_pipeline.sql.run.databases import drop_replicated  # noqa: PLC0415  start-up
-
-        return drop_replicated(session, statement, replicated)
     for name in [*catalog.tables(statement.name), *catalog.dropping(statement.name)]:
         session.server.drop_table(statement.name, name)
     catalog.drop_database(statement.name)

@@ -45,9 +45,12 @@ from rmt_pipeline.syntax.statements.nodes import (
     DropDatabase,
     DropDetached,
     DropTable,
+    ExchangeTables,
     MutateRows,
     OnCluster,
     Optimize,
+    RenameDatabase,
+    RenameTables,
     TableName,
     Truncate,
 )
@@ -127,6 +130,8 @@ class StatementCarrier:
         for step in steps:
             if isinstance(step, CreateDatabase | DropDatabase):
                 found[step.name, ""] = self._now(step.name)
+            if isinstance(step, RenameDatabase):
+                found[step.old, ""] = self._now(step.old)
             for name in _tables_in(step):
                 database = name.database or task.database
                 found[database, name.name] = self._now(database, name.name)
@@ -221,6 +226,15 @@ class StatementCarrier:
                 return begun.before.of(name) == "" and self._now(name) != ""
             case DropDatabase(name):
                 return begun.before.of(name) != "" and self._now(name) == ""
+            case RenameDatabase(old, new):
+                return begun.before.of(old) != "" and (self._now(old), self._now(new)) == (
+                    "",
+                    new,
+                )
+            case RenameTables(moves=moves):  # all or none
+                return any(self._is_another(old, begun) for old, _ in moves)
+            case ExchangeTables(one, _):
+                return self._is_another(one, begun)
             case AttachTable(table):
                 before, now = self._before_and_now(table, begun)
                 return before == "" and now != ""
@@ -234,6 +248,11 @@ class StatementCarrier:
                 return not self.context.catalog.is_dropping(database, table.name)
             case _:
                 return False
+
+    def _is_another(self, table: TableName, begun: BegunTask) -> bool:
+        """Whether the name, which stood for a table, does not stand for that any more."""
+        before, now = self._before_and_now(table, begun)
+        return before not in ("", now)
 
     def _before_and_now(self, table: TableName, begun: BegunTask) -> tuple[str, str]:
         database = table.database or begun.task.database

@@ -627,6 +627,9 @@ ClusterStatement = (
     | AttachTable
     | DetachTable
     | DropTable
+    | RenameTables
+    | ExchangeTables
+    | RenameDatabase
     | CreateDatabase
     | DropDatabase
     | Optimize

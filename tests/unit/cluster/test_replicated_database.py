@@ -197,6 +197,10 @@ def test_what_is_not_there_or_there_already_is_refused_before_it_is_in_the_log(s
     [
         "DROP TABLE d.t, d.u",
         "DETACH TABLE d.t PERMANENTLY",
+        "RENAME TABLE d.t TO default.t",
+        "RENAME TABLE default.t TO d.t",
+        "EXCHANGE TABLES d.t AND default.t",
+        "RENAME DATABASE d TO e",
         "CREATE TABLE d.t ENGINE = MergeTree ORDER BY n AS SELECT 1 AS n",
     ],
 )
