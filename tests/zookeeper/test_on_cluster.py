@@ -51,7 +51,7 @@ def serving(config: Config, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """`rmt serve`, killed at the end."""
     command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", str(config.path)]
     log = (config.server(name).data.parent / f"{name}.log").open("ab")
-    process = subprocess.Popen([*command, "serve", name, "--work"], stderr=log)
+    process = subprocess.Popen([*command, "serve", "--server", name, "--work"], stderr=log)
     try:
         yield process
     finally:
@@ -153,6 +153,7 @@ def test_a_replicated_database_comes_back_on_a_server_that_was_killed_and_on_a_n
 
         opened.enter_context(serving(config, "r2"))
         opened.enter_context(serving(config, "r3"))
+        until(lambda: running(session) == 3)
         late = opened.enter_context(Session.open(config, "r3"))
         assert getattr(late.execute(database), "note", "") == ""
         wanted = ["t", "u2", "u4", "u6"]

@@ -124,7 +124,9 @@ def _wait_active(session: SessionContext, paths: DatabasePaths, replica: str) ->
     while log_pointer_unknown(session, paths, replica, waker):
         left_s = deadline_s - server.clock.monotonic_s()
         if left_s <= 0:
-            return Done(f"the database waits for its server: rmt serve {server.server.name}")
+            return Done(
+                f"the database waits for its server: rmt serve --server {server.server.name}"
+            )
         waker.wait_s(min(left_s, WAIT_SLICE_S))
     return Done()
 
@@ -181,7 +183,7 @@ def sync_database(session: SessionContext, statement: SystemSyncDatabase) -> Don
             raise Timeout(
                 f"database {statement.database} was not caught up within {timeout_s} s: it is at "
                 f"statement {reached} of {wanted}. Does its server run? rmt serve "
-                f"{server.server.name}"
+                f"--server {server.server.name}"
             )
         waker.wait_s(min(left_s, WAIT_SLICE_S))
 

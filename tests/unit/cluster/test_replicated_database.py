@@ -246,7 +246,7 @@ def test_sync_waits_for_the_log_and_says_where_it_is(site):
     started(site)
     site.stop("r2")
     site.say(TABLE, **LATER)
-    with pytest.raises(Timeout, match="rmt serve r2"):
+    with pytest.raises(Timeout, match="rmt serve --server r2"):
         site.say("SYSTEM SYNC DATABASE REPLICA d", "r2")
     site.start("r2")
     site.say("SYSTEM SYNC DATABASE REPLICA d", "r2")
