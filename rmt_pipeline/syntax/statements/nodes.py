@@ -639,6 +639,7 @@ ClusterStatement = (
     | SystemRestartReplica
     | SystemRestoreReplica
     | SystemFlushLogs
+    | SystemWaitLoadingParts
     | MutateRows
     | AlterTable
     | AlterPartitions

@@ -85,7 +85,7 @@ def _left_out(cursor: Cursor) -> tuple[str, ...]:
     return (cursor.identifier("the name of a column"),)
 
 
-def system(cursor: Cursor) -> SystemStatement:  # noqa: C901  one line each
+def system(cursor: Cursor) -> SystemStatement:
     """After SYSTEM (spec §4.13)."""
     if cursor.take_words("FLUSH", "LOGS"):
         on_cluster(cursor)
