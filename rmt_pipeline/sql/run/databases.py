@@ -1,5 +1,5 @@
 """Replicated databases of a session: made, dropped, waited for; and statements about their tables,
-which every replica carries out (docs/decisions/0021).
+which every replica carries out (docs/decisions/0022).
 """
 
 from dataclasses import replace
