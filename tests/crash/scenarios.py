@@ -352,6 +352,24 @@ def drop_part_at_r1(run: Run) -> None:
     run.cluster.spawn(site, "drop", drop_some_part(random.Random(1), detach=True))
 
 
+def swap_at_r1(form: str, partitions: str = "ab") -> Callable[[Run], None]:
+    """Rows come in the place of others, or beside them."""
+
+    def act(run: Run) -> None:
+        workload = Workload(run.cluster, run.ledger, SIZE)
+        workload.spawn_swap(form, partitions, at=run.cluster.sites["r1"], taken="001")
+
+    return act
+
+
+def swap_beside_inserts(run: Run) -> None:
+    """One insert is under way when rows are replaced, and a merge is assigned."""
+    insert(run, number=7)
+    assign(run)
+    run.world.run(40)
+    swap_at_r1("replace", "a")(run)
+
+
 def drop_beside_inserts(run: Run) -> None:
     """One insert is under way when the drop is decided, and another one comes right after."""
     insert(run, number=7)
@@ -409,6 +427,19 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "two carry out a drop": Scenario(
         "h2/fetch", three_inserts, drop_at_r1("a", "b"), workers=2, switch=0.4
+    ),
+    "replace partitions": Scenario("h1/swap", three_inserts, swap_at_r1("replace")),
+    "replace by a condition": Scenario("h1/swap", three_inserts, swap_at_r1("condition")),
+    "attach from a table": Scenario("h1/swap", three_inserts, swap_at_r1("attach")),
+    "replace a partition beside inserts": Scenario(
+        "h1/swap", three_inserts, swap_beside_inserts
+    ),
+    "carry out a replacement": Scenario("h1/fetch", three_inserts, swap_at_r1("replace")),
+    "carry out a replacement on the follower": Scenario(
+        "h2/fetch", three_inserts, swap_at_r1("replace")
+    ),
+    "two carry out a replacement": Scenario(
+        "h2/fetch", three_inserts, swap_at_r1("replace"), workers=2, switch=0.4
     ),
     "drop a replica": Scenario("h2/drop", three_inserts, drop_r2),
     "drop the last replica": Scenario(

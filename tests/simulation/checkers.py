@@ -274,6 +274,26 @@ def reads_saw_whole_inserts(finished: Finished) -> None:
             assert is_once, seen
 
 
+def reads_saw_no_mixture(finished: Finished) -> None:
+    """P39. What was in a partition when it was replaced, or what came for it: on any replica, never
+    some of both. (Of rows that came once only.)
+    """
+    ledger = finished.ledger
+    for dropped, came in ledger.swaps:
+        new = {row for row in came if len(ledger.blocks[row]) == 1}
+        old = {
+            row
+            for row, blocks in ledger.blocks.items()
+            if len(blocks) == 1 and ledger.dropped_by.get(blocks[0]) == dropped
+        }
+        for read in ledger.reads:
+            rows = set(map(inserted_as, read.rows))
+            assert not (rows & new and rows & old), (
+                f"a read on {read.replica} saw {sorted(rows & new)} of the replacement of "
+                f"{dropped}, and {sorted(rows & old)} of what it replaced"
+            )
+
+
 def nobody_saw_corruption(finished: Finished) -> None:
     """No log was trimmed too early, and no bit flipped: who thinks so is wrong. But disks may break
     here, and staged parts be swept because a clock jumped.
@@ -322,7 +342,9 @@ def ids_are_those_of_what_is_there(finished: Finished) -> None:
     }
     for name, block in named.items():
         drop = ledger.dropped_by.get(block)
-        assert drop is None, f"{name} keeps out what was {block} until {drop} was dropped"
+        assert drop is None or drop in ledger.kept, (
+            f"{name} keeps out what was {block} until {drop} was dropped"
+        )
     known = ledger.all_blocks() - ledger.dropped_by.keys() - ledger.forgotten
     for block in known - set(named.values()):
         raise AssertionError(f"{block} has no id: its rows could be inserted once more")
@@ -360,6 +382,7 @@ CHECKERS: tuple[Callable[[Finished], None], ...] = (
     promised_is_on_disk,
     rows_are_conserved,
     reads_saw_whole_inserts,
+    reads_saw_no_mixture,
     nobody_saw_corruption,
     locks_are_gone,
     inserts_are_recorded,

@@ -100,6 +100,12 @@ class Ledger:
     """What each mutation that somebody asked for does, by its command."""
     mutations: dict[str, MutationEntry] = field(default_factory=dict)
     """Every mutation that ever was, by id, as it was written."""
+    taken_out: set[str] = field(default_factory=set)
+    """Rows that a replacement by condition may take; all others of its range stay."""
+    kept: list[PartName] = field(default_factory=list)
+    """Ranges that were replaced by a condition: inserts of the rows that stay are known still."""
+    swaps: list[tuple[PartName, tuple[str, ...]]] = field(default_factory=list)
+    """Ranges that were replaced, and the rows that came for them."""
     killed: set[str] = field(default_factory=set)
     """Mutations that somebody tried to kill: parts may have been mutated before."""
     assigned: int = 0

@@ -4,7 +4,7 @@ Each check raises AssertionError naming its promise and what breaks it.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.log.codec import decode
@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.log.entry import (
     LogEntry,
     MergeParts,
     MutatePart,
+    ReplaceRange,
     drop_range_of,
     virtual_parts,
 )
@@ -248,6 +249,8 @@ class Watchman:
             dropped = drop_range_of(entry)
             assert dropped is not None
             self.ledger.drop(dropped)
+        if isinstance(entry, ReplaceRange):
+            self._replaced(path, entry)
         if isinstance(entry, MergeParts):
             self.merges_read_all_that_they_cover(path, entry)
         if isinstance(entry, GetPart):
@@ -257,6 +260,35 @@ class Watchman:
             for row in rows:
                 self.ledger.taken_by[row] = entry.source_replica
                 self.ledger.blocks.setdefault(row, []).append(entry.part)
+
+    def _replaced(self, path: str, entry: ReplaceRange) -> None:
+        """What comes without an id of its block is known by none."""
+        dropped = drop_range_of(entry)
+        disk = self.cluster.sites[entry.source_replica].host.disk
+        rows = {row: part for part in entry.new_parts for row in rows_on(disk, part)}
+        if dropped is not None:
+            if entry.keeps_ids:
+                self.rows_that_stay_are_there(path, dropped, rows.keys())
+                self.ledger.kept.append(dropped)
+            else:
+                self.ledger.swaps.append((dropped, tuple(rows)))
+            self.ledger.drop(dropped)
+        for part in entry.new_parts:
+            self.each_row_is_logged_once(path, part, rows_on(disk, part))
+        for row, part in rows.items():
+            self.ledger.taken_by[row] = entry.source_replica
+            self.ledger.blocks.setdefault(row, []).append(part)
+            self.ledger.forgotten.add(part)
+
+    def rows_that_stay_are_there(
+        self, path: str, dropped: PartName, rows: Collection[str]
+    ) -> None:
+        """P40: what a condition does not hold for is not lost, however late it came."""
+        for row, blocks in self.ledger.blocks.items():
+            last = blocks[-1]
+            if is_inside(last, dropped) and last not in self.ledger.dropped_by:
+                stays = row in rows or row in self.ledger.taken_out
+                assert stays, f"{path} replaces {dropped}, and {row} of {last} is lost"
 
     def each_row_is_logged_once(self, path: str, part: PartName, rows: Sequence[str]) -> None:
         """G4, by the log: merges could hide a second copy, the log can't. What was dropped may come

@@ -23,9 +23,10 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.dropping import drawn
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
+from tests.simulation.replacing import put, put_beside
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.sim_rows import rows_on, stage_rows
-from tests.support.world import Host, World
+from tests.support.world import Host, Process, World
 
 QUORUM_TIMEOUT_MS = 2000
 PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
@@ -54,6 +55,8 @@ class Size:
     drops: int = 0
     quorums: bool = False
     """Whether inserts ask for one."""
+    swaps: int = 0
+    """How often rows of partitions are replaced, or others come beside them."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -75,6 +78,7 @@ class Size:
             alters=rng.choice((0, 0, 3)),
             drops=apart.choice((0, 0, 3)),
             quorums=apart.choice((False, False, True)),
+            swaps=apart.choice((0, 0, 3)),
         )
 
 
@@ -106,6 +110,8 @@ class Workload:
             self._spawn("alters", self._alter_some)
         if self._size.drops:
             self._spawn("drops", self._drop_some)
+        if self._size.swaps:
+            self._spawn("swaps", self._swap_some)
         if self._size.losses:
             self._spawn("checker", lambda: self._again_and_again("check", check_parts))
         if self._size.outages + self._size.losses:
@@ -337,6 +343,41 @@ class Workload:
                 waker = SimWaker(self._world)
                 self._attempt(self._rng.choice(over), self._somewhere(), waker)
                 waker.wait_s(PATIENCE_S)
+
+    def _swap_some(self) -> None:
+        """On any replica, one at a time or several at once. Rows that stay are told from those that
+        go by how they begin, so only where no mutation changes them and no disk loses them.
+        """
+        forms = ["replace", "replace", "attach"]
+        if not self._size.mutations + self._size.losses + self._size.alters:
+            forms.append("condition")
+        for _ in range(self._size.swaps):
+            self._world.sleep_s(self._rng.uniform(0.0, 1.0))
+            if self._world.is_calm:
+                return
+            number = len(self._ledger.inserts)
+            some = self._rng.sample(
+                "abc"[: self._size.partitions], self._rng.randint(1, self._size.partitions)
+            )
+            self.spawn_swap(
+                self._rng.choice(forms),
+                "".join(some),
+                at=self._somewhere(),
+                taken=f"{self._rng.randrange(number + 1):03}.",
+            )
+
+    def spawn_swap(self, form: str, partitions: str, *, at: Site, taken: str = "") -> Process:
+        """Rows that nobody has inserted come into these partitions; nobody asks again."""
+        number = len(self._ledger.inserts)
+        rows = {
+            partition: [f"{number:03}.{partition}.{row}" for row in range(2)]
+            for partition in sorted(partitions)
+        }
+        self._ledger.inserts.append(ClientInsert(number, rows, token="", gives_up=True))
+        action = put(rows, replaces=form == "replace")
+        if form == "condition":
+            action = put_beside(self._ledger, rows, taken)
+        return self._cluster.spawn(at, "swap", action)
 
     def _until_some_part_has_it(self) -> None:
         """The worst moment for a kill: some parts are mutated already and some are not."""

@@ -17,6 +17,7 @@ from rmt_pipeline.compute.rows.windows import (
     windows,
 )
 from rmt_pipeline.compute.rows.write import ResultWriter
+from rmt_pipeline.compute.stop import raise_if_stopped
 from rmt_pipeline.compute.units import Unit, UnitDone, UnitFile
 from rmt_pipeline.store.disk import CHUNK_BYTES
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
@@ -25,7 +26,8 @@ from rmt_pipeline.system import Clock
 
 def run_unit(unit: Unit, clock: Clock) -> UnitDone:
     """Make the unit's file. Raises BrokenSource, DiskFull, UserError (values that the engine
-    refuses); whatever is raised, the file is to be thrown away with its directory.
+    refuses), Conflict (it was asked to stop); whatever is raised, the file is to be thrown away
+    with its directory.
     """
     started_s = clock.monotonic_s()
     for part, file in unit.verify:
@@ -38,6 +40,7 @@ def run_unit(unit: Unit, clock: Clock) -> UnitDone:
     progress = UnitProgress(unit.output, unit.ordinal)
     try:
         for table in merged_rows(sources.cursors(), sources.batch_rows, shape.key_names, rules):
+            raise_if_stopped(unit.output)
             writer.add(ttl.expire(table))
             progress.tell(
                 Progress(

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
+from rmt_pipeline.compute.stop import ask_to_stop
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import idle_ones
+from rmt_pipeline.store.layout import parse_staged
 
 
 def parts_inside(
@@ -32,3 +34,17 @@ def parts_inside(
 def remove_unpromised(replica: Replica, parts: Sequence[PartName]) -> None:
     """The directories of parts that went. What readers hold goes with the next clean-up."""
     replica.store.remove_all(parts, partial(idle_ones, replica))
+
+
+def stop_making(replica: Replica, dropped: PartName) -> None:
+    """Merges and mutations that run here and make something inside: nobody waits for them, and they
+    end between two batches of rows. Whoever does not notice can't publish any more.
+    """
+    for name in replica.store.staged():
+        staged = parse_staged(name)
+        part = None if staged is None else PartName.try_parse(staged.hint)
+        where = replica.store.staged_at(name)
+        if staged is None or part is None or where is None:
+            continue
+        if staged.kind in ("merge", "mutate") and dropped.contains(part):
+            ask_to_stop(where[1], f"{part} was dropped, with {dropped}, while it was made")

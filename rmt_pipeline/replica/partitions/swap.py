@@ -59,7 +59,7 @@ from rmt_pipeline.replica.partitions.drop import (
     submit,
     with_forgetting,
 )
-from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised
+from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.staging import StagedPart
@@ -540,6 +540,8 @@ def _leave_disk(side: _Side, looked: _Looked) -> None:
     before it, the entry in the log says the same (`upkeep.check`).
     """
     for part_range in side.ranges:
+        if looked.nodes[part_range]:
+            stop_making(side.replica, part_range)
         if looked.parts[part_range] or any(
             map(part_range.contains, side.replica.store.parts())
         ):

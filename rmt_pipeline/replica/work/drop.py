@@ -31,7 +31,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.forget import forget
-from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised
+from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
 from rmt_pipeline.replica.publish import EntryGone
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica
@@ -81,6 +81,7 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
             if found.pointless:
                 for nodes in _cut(found.pointless, replica.paths.queue):
                     answered(replica, found.dropping.remove_entries(nodes))
+                stop_making(replica, drop.part)
                 continue
             dropped = _prepare(replica, drop, found)
             *first, last = [*_cut(found.parts, replica.paths.parts)] or [()]

@@ -42,7 +42,7 @@ from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.forget import forget
 from rmt_pipeline.replica.missing import why_missing
-from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised
+from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
 from rmt_pipeline.replica.publish import EntryGone, room_for, take_back
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica
@@ -172,6 +172,7 @@ class _Work:
         queue = self.replica.paths.queue_entry
         for nodes in _cut(found.pointless, queue):
             answered(self.replica, found.dropping.remove_entries(nodes))
+        stop_making(self.replica, self.entry.range)
 
     # --- getting them
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.protocol.errors import TableIsReadOnly, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -404,3 +405,27 @@ def test_a_replica_that_is_not_active_takes_no_drop(replicas):
 def test_a_name_of_a_part_is_a_name(replicas):
     with pytest.raises(NoSuchPart):
         replicas.table("r1").drop_part(PartName.parse("7_0_0_0"), settings=NOW)
+
+
+@pytest.mark.parametrize("statement", ["drop", "replace"])
+def test_a_merge_that_runs_inside_is_stopped_not_waited_for(replicas, statement):
+    for n in range(2):
+        insert(replicas, (1, n))
+    optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
+    pull_log(replicas["r1"])
+
+    class Running(LocalMerger):
+        def merge(self, jobs):
+            if statement == "drop":
+                drop(replicas, "1")
+                replicas.step("r1", "fetch")
+            else:
+                replicas.table("r1").replace([{"p": 1, "n": 7}], partition="1", settings=NOW)
+            return super().merge(jobs)
+
+    merger = Running(replicas.clock)
+    [done] = replicas.executor("r1", "merge", merger=merger).step(None).done
+    assert "1_0_1_1 was dropped, with 1_0_" in done.error
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 7)] * (statement != "drop")
+    assert replicas.stores["r1"].staged() == []
