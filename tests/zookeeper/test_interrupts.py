@@ -53,7 +53,7 @@ def test_an_optimize_that_is_interrupted_waits_no_more(config) -> None:
         session.execute("INSERT INTO t VALUES (1)")
         session.execute("INSERT INTO t VALUES (2)")
     running = sql(config, "OPTIMIZE TABLE t FINAL")  # nobody works this server's queue
-    running.until("Progress: ")
+    running.until("Progress: waiting for its merges, which may wait for Spark to start")
     running.interrupt()
     assert "Traceback" not in running.until("interrupted\r\n")
     assert running.ends() == 130

@@ -6,7 +6,7 @@ The caller then seals the staging directory with a manifest and publishes it, or
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.jobs.task import try_unit
@@ -14,6 +14,7 @@ from rmt_pipeline.compute.merge.job import (
     MergeFailure,
     MergeJob,
     MergeOutcome,
+    SourcePart,
 )
 from rmt_pipeline.compute.merge.plan import nothing_is_left, plan_merge, shape_of, tasks_of
 from rmt_pipeline.compute.merge.result import added_up, outcome_of
@@ -55,7 +56,8 @@ class SparkMerger:
         self._ids = ids
 
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
-        if self._sessions.is_open or not _is_small(jobs):
+        sources = (source for job in jobs for source in job.sources)
+        if self._sessions.is_open or not are_small(sources):
             yield from _outcomes(jobs, self._run)
             return
         self._sessions.open_soon()
@@ -65,8 +67,9 @@ class SparkMerger:
         return run_jobs(self._sessions, tasks_of(merges), tag=f"merge-{self._ids.new_id()}")
 
 
-def _is_small(jobs: Sequence[MergeJob]) -> bool:
-    manifests = [source.manifest for job in jobs for source in job.sources]
+def are_small(sources: Iterable[SourcePart]) -> bool:
+    """Whether no JVM is to be waited for: all these parts are read sooner than it starts."""
+    manifests = [source.manifest for source in sources]
     return (
         sum(each.rows for each in manifests) <= SMALL_ROWS_MAX
         and sum(each.bytes_on_disk for each in manifests) <= SMALL_BYTES_MAX

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from rmt_pipeline.compute.jobs.merge import are_small
 from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.jobs.task import try_units
 from rmt_pipeline.compute.merge.job import MergeJob
@@ -50,7 +51,7 @@ from rmt_pipeline.syntax.mutation import (
     in_partition,
     parse_commands,
 )
-from rmt_pipeline.system import Clock, IdSource
+from rmt_pipeline.system import Clock, IdSource, SystemClock
 
 LOCAL_JOBS_MAX = 64
 """Of small parts, looked at together."""
@@ -73,14 +74,18 @@ class LocalMutator:
 
 
 class SparkMutator:
-    """Mutates as Spark jobs of units."""
+    """Mutates as Spark jobs of units; small parts in this process while Spark is not there yet."""
 
     def __init__(self, sessions: SparkSessions, ids: IdSource) -> None:
         self._sessions = sessions
         self._ids = ids
 
     def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
-        yield from _outcomes(jobs, self._run)
+        if self._sessions.is_open or not are_small(job.source for job in jobs):
+            yield from _outcomes(jobs, self._run)
+            return
+        self._sessions.open_soon()
+        yield from LocalMutator(SystemClock()).mutate(jobs)
 
     def _run(self, parts: Sequence[Sequence[Unit]]) -> Generator[UnitResult, None, None]:
         return run_jobs(self._sessions, tasks_of(parts), tag=f"mutate-{self._ids.new_id()}")

@@ -121,6 +121,9 @@ def optimize(session: SessionContext, statement: Optimize) -> Done:
     partition = None
     if statement.partition is not None:
         partition = partition_id_of(statement.partition, definition)
+    session.progress.waits_for(
+        "its merges, which may wait for Spark to start (see: rmt merges)"
+    )
     table.optimize(
         partition,
         final=statement.final,

@@ -1,4 +1,4 @@
-"""Merges while Spark is not there yet."""
+"""Merges and mutations while Spark is not there yet."""
 
 import threading
 from pathlib import Path
@@ -8,11 +8,13 @@ import pytest
 
 from rmt_pipeline.compute.jobs import merge
 from rmt_pipeline.compute.jobs.merge import LocalMerger, SparkMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator, SparkMutator
 from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.compute.merge.job import MergeDone, MergeJob
+from rmt_pipeline.compute.mutate.job import MutateDone, MutateJob
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.system import RandomIds, SystemClock
-from tests.support.merging import definition, job_of, sorted_table, write_part
+from tests.support.merging import CREATED_S, definition, job_of, sorted_table, write_part
 
 TABLE = definition([("id", "Int64"), ("city", "String")], ("id",))
 NOBODY = "sc://127.0.0.1:1"
@@ -46,6 +48,42 @@ def test_a_small_merge_does_not_wait_and_makes_the_same_bytes(tmp_path) -> None:
         assert (there / "tmp" / file.name).read_bytes() == (
             here / "tmp" / file.name
         ).read_bytes()
+
+
+def mutation(root: Path) -> MutateJob:
+    rows = [{"id": n, "city": f"c{n % 7}"} for n in range(100)]
+    source = write_part(root, "all_0_0_0", sorted_table(rows, TABLE))
+    staging = root / "staging"
+    staging.mkdir()
+    return MutateJob(
+        result="all_0_0_0_5",
+        source=source,
+        staging=str(staging),
+        definition=TABLE,
+        commands=("DELETE WHERE id % 3 = 0", "UPDATE city = concat(city, '!') WHERE id > 50"),
+        mutations=("0000000001", "0000000002"),
+        create_time_s=CREATED_S,
+    )
+
+
+def test_a_small_part_is_mutated_without_waiting_to_the_same_bytes(tmp_path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (right,) = LocalMutator(SystemClock()).mutate([mutation(here)])
+    mutator = SparkMutator(SparkSessions(remote=NOBODY), RandomIds())
+    (made,) = mutator.mutate([mutation(there)])
+    assert isinstance(right, MutateDone)
+    assert isinstance(made, MutateDone)
+    assert made.manifest == right.manifest
+    assert made.manifest.rows == 66
+
+
+def test_a_larger_part_waits_for_spark(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(merge, "SMALL_ROWS_MAX", 99)
+    mutator = SparkMutator(SparkSessions(remote=NOBODY), RandomIds())
+    with pytest.raises(Unavailable, match="no Spark Connect server"):
+        list(mutator.mutate([mutation(tmp_path)]))
 
 
 @pytest.mark.parametrize("limit", ["SMALL_ROWS_MAX", "SMALL_BYTES_MAX"])
