@@ -172,7 +172,9 @@ def test_what_is_being_published_is_neither_removed_nor_set_aside(replicas):
     plan = plan_clean_up(replica)
     claim = Create(replica.paths.claim("queue-7"), Claim("w", (left,)).encode(), ephemeral=True)
     replica.keeper.multi([claim])
-    assert left not in carry_out(replica, plan).parts
+    cleaned = carry_out(replica, plan)
+    assert left not in cleaned.parts
+    assert cleaned.pinned == (), "nobody reads it, and nobody is said to"
     assert str(left) in on_disk(replicas)
     unknown = PartName.parse("all_9_9_0")
     Path(replica.store.directory(PartName.parse(MERGED))).rename(
