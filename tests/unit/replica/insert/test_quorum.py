@@ -286,7 +286,7 @@ def test_who_becomes_active_while_it_is_decided_has_not_failed(
     right = quorum.what_to_forget
 
     def meanwhile(*args: Any, **options: Any) -> Any:
-        if two["r1"].keeper.is_retired:
+        if two["r1"].session.is_retired:
             two.come_back("r1")
         return right(*args, **options)
 
