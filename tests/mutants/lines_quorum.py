@@ -138,9 +138,9 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: while a replica is away",
         f"{REPLICA}/upkeep/lost.py",
-        "    if not asked or not all(living_replicas(keeper, replica.table).values()):\n",
-        "    if not asked:\n",
-        f"{LOST}::test_not_while_a_replica_is_away",
+        "    if None in active or any(",
+        "    if any(",
+        f"{LOST}::test_nor_while_one_is_away_of_which_nothing_is_known",
     ),
     LineMutant(
         "lost parts: whatever was assigned meanwhile",

@@ -38,7 +38,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest, PartColumn
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.keeper import Check, Create, Op, Refused, SetData
-from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, living_replicas, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, queue_snapshot
 
 AT_ONCE_MAX = 100
 
@@ -82,9 +82,7 @@ def replace_lost_parts(replica: Replica) -> tuple[PartName, ...]:
 
 
 def _wanted_in_vain(replica: Replica) -> set[PartName]:
-    """Lost parts for which entries of this replica have failed. Nothing while a replica
-    is away.
-    """
+    """Lost parts for which entries of this replica have failed."""
     keeper = replica.keeper
     failed = frozenset(keeper.children(replica.paths.attempts))
     if not failed:
@@ -97,7 +95,7 @@ def _wanted_in_vain(replica: Replica) -> set[PartName]:
         for part in (*([result_of(entry)] * isinstance(entry, GetPart)), *sources_of(entry))
         if part is not None and snapshot.parts.current.containing(part) is None
     }
-    if not asked or not all(living_replicas(keeper, replica.table).values()):
+    if not asked:
         return set()
     return lost_of(replica, asked) - awaiting_quorum(keeper, replica.table)
 
@@ -159,6 +157,7 @@ def _look(replica: Replica, log_version: int) -> _Seen | None:
         ]
     )
     guards: list[Op] = [Check(table.log, log_version), Check(table.replicas, replicas.version)]
+    guards += [Check(peer.is_active) for peer in peers]
     guards += [
         Check(peer.is_lost, read[1].version)
         for peer, read in zip(peers, lost, strict=True)

@@ -105,6 +105,23 @@ def test_not_while_a_replica_is_away(tmp_path: Path) -> None:
         assert rows(replicas, "r1") == [1, 2]
 
 
+def test_nor_while_one_is_away_of_which_nothing_is_known(tmp_path: Path) -> None:
+    """It promises nothing, and yet the part may be on its disk."""
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
+        replicas.insert("r1", 1, 2)
+        for name in ("r1", "r2"):
+            replicas.step(name, "fetch")
+        replicas.stop("r3")
+        for name in ("r1", "r2"):
+            lose(replicas, name, LOST)
+        for name in ("r1", "r2"):
+            replicas.step(name, "fetch")
+        assert replace_lost_parts(replicas["r1"]) == ()
+        assert count(replicas) in (b"", b"0")
+        replicas.come_back("r3")
+        assert replace_lost_parts(replicas["r1"]) == (LOST,)
+
+
 def test_one_that_only_one_lost_is_fetched(tmp_path: Path) -> None:
     with Replicas(tmp_path) as replicas:
         replicas.insert("r1", 1, 2)
