@@ -6,6 +6,8 @@ from tests.mutants.planting import LineMutant
 PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
 DROPS = "tests/unit/replica/partitions/test_drop.py"
+SWAPS = "tests/unit/replica/partitions/test_from_table.py"
+OVERWRITES = "tests/unit/replica/partitions/test_overwrite.py"
 ZOOKEEPER = "rmt_pipeline/zookeeper"
 VALUES = "tests/unit/protocol/values tests/property/test_values.py"
 UPKEEP = "tests/unit/protocol/upkeep"
@@ -839,6 +841,132 @@ MUTANTS: tuple[LineMutant, ...] = (
         'SetData(table.alter_partition_version, b"", version),',
         "SetData(table.alter_partition_version),",
         f"{DROPS}::test_two_drops_at_once_come_one_after_the_other",
+    ),
+    LineMutant(
+        "swap: queue entries inside stay",
+        f"{REPLICA}/partitions/swap.py",
+        "nodes=() if one.range is None else looked.nodes[one.range],",
+        "nodes=(),",
+        f"{SWAPS}::test_a_merge_of_what_is_replaced_is_thrown_away",
+    ),
+    LineMutant(
+        "swap: what goes stays promised here",
+        f"{REPLICA}/partitions/swap.py",
+        "parts=() if one.range is None else looked.parts[one.range],",
+        "parts=(),",
+        f"{SWAPS}::test_a_replaced_partition_has_the_rows_of_the_other_table_on_every_replica",
+    ),
+    LineMutant(
+        "swap: the log may have moved",
+        f"{REPLICA}/partitions/swap.py",
+        "log_version=found.log_version,",
+        "log_version=-1,",
+        f"{SWAPS}::test_a_merge_that_is_assigned_while_it_is_replaced_comes_first",
+    ),
+    LineMutant(
+        "swap: commands on partitions do not exclude each other",
+        f"{REPLICA}/partitions/swap.py",
+        "side.version = partition_version(side.replica)",
+        "side.version = -1",
+        f"{SWAPS}::test_parts_that_are_attached_while_a_drop_is_decided_come_after_it",
+    ),
+    LineMutant(
+        "swap: inserts in flight are not cancelled",
+        f"{REPLICA}/partitions/swap.py",
+        "            cancel_inserts(side.replica, side.ranges)\n",
+        "            pass\n",
+        f"{SWAPS}::test_an_insert_in_flight_is_cancelled_and_a_later_one_stays",
+    ),
+    LineMutant(
+        "swap: what may be in the log is taken back",
+        f"{REPLICA}/partitions/swap.py",
+        "        if is_sent[0]:  # it may be in the log\n",
+        "        if not sides:\n",
+        f"{SWAPS}::test_nobody_knowing_leaves_what_may_be_in_the_table",
+    ),
+    LineMutant(
+        "swap: who died is not known by his entry",
+        f"{REPLICA}/upkeep/check.py",
+        "    return [one for one in dropped if one is not None and one.is_drop_range]\n",
+        "    return [one for one in dropped if one is not None and one.level == 0]\n",
+        f"{SWAPS}::test_a_start_after_a_death_shows_nothing_that_was_replaced",
+    ),
+    LineMutant(
+        "swap: parts that changed meanwhile are replaced unread",
+        f"{REPLICA}/partitions/swap.py",
+        "        if frozenset(active) != expected:\n",
+        "        if len(active) > 99:\n",
+        f"{OVERWRITES}::test_a_table_that_is_altered_while_it_is_read_is_told",
+    ),
+    LineMutant(
+        "replace: an own copy with other bytes is taken",
+        f"{REPLICA}/work/replace.py",
+        "            if manifest.header().hash_of_all_files.hex().upper() != checksum:\n",
+        "            if not checksum:\n",
+        f"{SWAPS}::test_an_own_copy_with_other_bytes_is_not_used",
+    ),
+    LineMutant(
+        "replace: a part that was dropped since is waited for",
+        f"{REPLICA}/work/replace.py",
+        "            and not view.is_dropped_later(part, self.node)\n",
+        "",
+        f"{SWAPS}::test_a_new_part_that_was_dropped_is_not_waited_for",
+    ),
+    LineMutant(
+        "replace: an empty source drops",
+        f"{REPLICA}/partitions/from_table.py",
+        "if not parts and not self.query.allow_replace_partition_from_empty_source:",
+        "if not parts and not self.query:",
+        f"{SWAPS}::test_an_empty_source_is_refused_unless_that_is_allowed",
+    ),
+    LineMutant(
+        "move: a source that lags behind is read",
+        f"{REPLICA}/partitions/from_table.py",
+        "        if not why:\n",
+        "        if view:\n",
+        f"{SWAPS}::test_a_source_that_has_yet_to_get_rows_is_waited_for",
+    ),
+    LineMutant(
+        "backfill: rows that stay pass by a mutation",
+        f"{REPLICA}/partitions/swap.py",
+        "    _require_no_mutation(side)\n",
+        "",
+        f"{OVERWRITES}::test_rows_that_stay_do_not_pass_by_a_mutation",
+    ),
+    LineMutant(
+        "backfill: inserts of rows that stay are forgotten",
+        f"{REPLICA}/partitions/swap.py",
+        "            if side.ranges and not wanted.keeps_ids:\n",
+        "            if side.ranges:\n",
+        f"{OVERWRITES}::test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not",
+    ),
+    LineMutant(
+        "backfill: they are forgotten by who carries it out",
+        f"{REPLICA}/work/replace.py",
+        "            if entry.source_replica == replica.name and not entry.keeps_ids:\n",
+        "            if entry.source_replica == replica.name:\n",
+        f"{OVERWRITES}::test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not",
+    ),
+    LineMutant(
+        "backfill: a token stands although its rows were replaced",
+        f"{REPLICA}/partitions/overwrite.py",
+        "        if self.condition is not None:  # else it goes with the rows\n",
+        "        if not numbers:\n",
+        f"{OVERWRITES}::test_a_token_stands_until_what_it_brought_is_replaced",
+    ),
+    LineMutant(
+        "backfill: rows on their way do not count",
+        f"{REPLICA}/partitions/overwrite.py",
+        "        return same and not is_behind(replica, partitions)\n",
+        "        return same\n",
+        f"{OVERWRITES}::test_without_a_token_rows_beside_are_replaced_again",
+    ),
+    LineMutant(
+        "drop: what runs inside is not stopped",
+        f"{REPLICA}/work/drop.py",
+        "                stop_making(replica, drop.part)\n",
+        "",
+        f"{DROPS}::test_a_merge_that_runs_inside_is_stopped_not_waited_for",
     ),
     LineMutant(
         "drop: records of inserts stay",
