@@ -138,9 +138,9 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: while a replica is away",
         f"{REPLICA}/upkeep/lost.py",
-        "    if None in active or any(",
-        "    if any(",
-        f"{LOST}::test_nor_while_one_is_away_of_which_nothing_is_known",
+        "    guards += [Check(peer.is_active) for peer in peers]\n",
+        "",
+        f"{LOST}::test_nor_when_one_goes_away_meanwhile",
     ),
     LineMutant(
         "lost parts: whatever was assigned meanwhile",

@@ -122,6 +122,21 @@ def test_nor_while_one_is_away_of_which_nothing_is_known(tmp_path: Path) -> None
         assert replace_lost_parts(replicas["r1"]) == (LOST,)
 
 
+def test_nor_when_one_goes_away_meanwhile(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = lost._ops
+
+    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
+        found = right(replica, part, seen)
+        replicas.stop("r2")
+        return found
+
+    monkeypatch.setattr(lost, "_ops", meanwhile)
+    assert replace_lost_parts(replicas["r1"]) == ()
+    assert count(replicas) in (b"", b"0")
+
+
 def test_one_that_only_one_lost_is_fetched(tmp_path: Path) -> None:
     with Replicas(tmp_path) as replicas:
         replicas.insert("r1", 1, 2)
