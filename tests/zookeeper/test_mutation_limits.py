@@ -71,7 +71,7 @@ class Counting:
         return getattr(self._keeper, name)
 
     def multi(self, ops):
-        self.multis.append(len(ops) - 1)  # the first says which replica is meant
+        self.multis.append(len(ops))
         return self._keeper.multi(ops)
 
 
