@@ -172,7 +172,9 @@ class ZooKeeperConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """One server: a host's tables. `secret` overrides `[exchange] secret` for this server."""
+    """One server: a host's tables. `secret` overrides `[exchange] secret` for this server;
+    `drop_delay_s` after a DROP TABLE without SYNC its parts go (0: at once).
+    """
 
     name: str  # of its section
     data: Path = field(metadata=_key(_a_path))
@@ -180,6 +182,7 @@ class ServerConfig:
     advertise: str | None = field(default=None, metadata=_key(_an_address))
     macros: dict[str, str] = field(default_factory=dict, metadata=_key(_macros))
     secret: str | None = field(default=None, repr=False, metadata=_key(_SECRET))
+    drop_delay_s: float = field(default=480.0, metadata=_key(_seconds(0, 2_592_000)))
 
     def __post_init__(self) -> None:
         if not _SERVER_NAME.fullmatch(self.name):

@@ -295,6 +295,7 @@ class ServerContext:
             raise
         self._finish_drop(definition.database, definition.name)
         definition = self.expanded(replace(definition, uuid=self.new_uuid(definition)))
+        self._remove_dropped(definition.engine.root)
         try:
             definition = create_replica(self.keeper(), definition, self._creator(definition))
         except ReplicaAlreadyExists as error:
@@ -307,15 +308,24 @@ class ServerContext:
         del definition
         return self.ids.new_id()
 
-    def drop_table(self, database: str, name: str) -> None:
+    def drop_table(self, database: str, name: str, *, sync: bool = True) -> None:
         """DROP TABLE: the local name first, so that nobody works on it; then ZooKeeper, then the
         bytes. What was cut off is finished by the next DROP or CREATE of that name, or by the
         server. Raises UnknownTable, Conflict (another process is at it).
+
+        Without `sync` only the name goes now; the server removes the rest `drop_delay_s` later, and
+        `undrop_table` brings the table back until then. CREATE of the same replica does not wait.
         """
         from rmt_pipeline.replica.life.drop import drop_table  # noqa: PLC0415  start-up
 
         if not self._finish_drop(database, name):
             definition = self.catalog.definition(database, name)
+            if not sync and definition.uuid and self.server.drop_delay_s:
+                stat = self.keeper().exists(definition.engine.root)
+                czxid = 0 if stat is None else stat.created_zxid
+                self.catalog.put_away(definition, czxid, self.clock.now_s())
+                self._forget(definition)
+                return
             drop_table(self.catalog, self.keeper(), definition, self._last_store)
 
     def detach_table(
@@ -339,6 +349,18 @@ class ServerContext:
 
         return restore(self.replica(definition), self._creator(definition))
 
+    def undrop_table(self, database: str, name: str, uuid: str = "") -> None:
+        """UNDROP TABLE: the last one that was dropped under that name, or the one with this uuid.
+        Raises UnknownTable, UnknownDatabase, TableAlreadyExists.
+        """
+        from rmt_pipeline.replica.life.detach import forget_note  # noqa: PLC0415  start-up
+        from rmt_pipeline.zookeeper.paths import ReplicaPaths  # noqa: PLC0415  start-up
+
+        for one in self.catalog.dropped():  # first: nobody takes the replica for given up
+            if (one.definition.database, one.definition.name) == (database, name):
+                forget_note(self.keeper(), ReplicaPaths(one.definition.engine.root))
+        self.catalog.take_back(database, name, uuid)
+
     def rename_tables(self, *moves: tuple[FullName, FullName]) -> None:
         """RENAME TABLE: each (database, name) and its new one, in turn, all or none. Replicas and
         parts stay where they are; who works on them finds the table under its new name.
@@ -357,6 +379,14 @@ class ServerContext:
         for name in self.catalog.dropping(old):
             self._finish_drop(old, name)
         self.catalog.rename_database(old, new)
+
+    def _remove_dropped(self, root: str) -> None:
+        """A table that was dropped gives its replica to a new one at once. Raises Conflict."""
+        from rmt_pipeline.replica.life.drop import remove_dropped  # noqa: PLC0415  start-up
+
+        for one in self.catalog.dropped():
+            if one.definition.engine.root == root:
+                remove_dropped(self.catalog, self.keeper(), one, self._last_store)
 
     def _whose(
         self, error: ReplicaAlreadyExists, definition: TableDefinition

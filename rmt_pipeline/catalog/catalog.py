@@ -46,6 +46,8 @@ _STAGING = ".staging"  # an escaped name has no dot
 _VERSION = ".version"
 _LOCK = ".lock"
 _JOURNAL = ".renaming"
+_DROPPED = ".dropped"
+_REMOVING = ".removing"
 
 FullName = tuple[str, str]
 """Database and table."""
@@ -86,6 +88,22 @@ class DetachedTable:
         return "detached permanently" if self.permanently else "detached"
 
 
+@dataclass(frozen=True, slots=True)
+class DroppedTable:
+    """A table that was dropped at `dropped_s`, whose parts and replica are still there: UNDROP
+    TABLE brings it back, unless `is_removing`.
+    """
+
+    drop: UnfinishedDrop
+    dropped_s: int
+    is_removing: bool
+    file: Path
+
+    @property
+    def definition(self) -> TableDefinition:
+        return self.drop.definition
+
+
 class Catalog:
     """The tables of one server. Every method reads or writes the disk; nothing is cached."""
 
@@ -97,6 +115,7 @@ class Catalog:
         try:
             (self._root / DEFAULT_DATABASE).mkdir(parents=True, exist_ok=True)
             (self._root / _STAGING).mkdir(exist_ok=True)
+            (self._root / _DROPPED).mkdir(exist_ok=True)
         except OSError as error:
             raise unwritable(data, error) from error
         self._finish_renames()
@@ -218,6 +237,7 @@ class Catalog:
         self.require_database(definition.database)
         with self._locked():
             self.require_free(definition.database, definition.name)
+            self._require_not_dropped(definition)
             if self._is_taken(self.table_directory(definition)):
                 own = f"{_home(definition)}~{definition.uuid or self._ids.new_id()}"
                 definition = replace(definition, directory=own)
@@ -389,9 +409,12 @@ class Catalog:
             for staged in replaced.values():
                 staged.unlink()
             raise
-        files = [self._file(*name) for name in gone if self.has(*name)]
+        self._replace(replaced, [self._file(*name) for name in gone if self.has(*name)])
+
+    def _replace(self, replaced: Mapping[Path, Path], gone: Sequence[Path]) -> None:
+        """All at once. `replaced`: staged files by what they become."""
         decided = self._root / _JOURNAL
-        journal.decide(decided, self._root / _STAGING / self._ids.new_id(), replaced, files)
+        journal.decide(decided, self._root / _STAGING / self._ids.new_id(), replaced, gone)
         journal.complete(decided)
         self._changed(self._root)
 
@@ -404,12 +427,99 @@ class Catalog:
         if not directory.exists():
             return False
         known = [*self._definitions(), *(one.definition for one in self._all_detached())]
+        known += [one.definition for one in self.dropped()]
         for database in self.databases():
             for name in self.dropping(database):
                 with suppress(FileNotFoundError):
                     file = self._file(database, name).with_suffix(_DROPPING)
                     known.append(_decode_drop(file.read_bytes(), str(file)).definition)
         return any(self.table_directory(one) == directory for one in known)
+
+    # Dropping a table for later: it is put away, and its name is free at once
+
+    def put_away(self, definition: TableDefinition, replica_czxid: int, now_s: float) -> None:
+        """From here on there is no such table; `take_back` undoes it until `begin_removal`. Raises
+        UnknownTable, DiskFull.
+        """
+        with self._locked():
+            definition = self._require_same(definition)
+            drop = UnfinishedDrop(_renamed(definition, *_names_of(definition)), replica_czxid)
+            file = self._file(definition.database, definition.name)
+            self._forget_void_drop(file)
+            self._keep_directory(definition)
+            content = {"dropped_s": int(now_s), **json.loads(_encode_drop(drop))}
+            staged = self._stage(json.dumps(content, indent=1, ensure_ascii=False).encode())
+            self._replace({self._dropped_file(definition.uuid): staged}, [file])
+
+    def take_back(self, database: str, name: str, uuid: str = "") -> TableDefinition:
+        """UNDROP: of several dropped tables of one name the last one. Raises UnknownTable,
+        UnknownDatabase, TableAlreadyExists.
+        """
+        with self._locked():
+            self.require_database(database)
+            self.require_free(database, name)
+            named = [
+                one
+                for one in self.dropped()
+                if _names_of(one.definition) == (database, name)
+                and uuid in ("", one.definition.uuid)
+            ]
+            found = [one for one in named if not one.is_removing]
+            if not found:
+                words = "is being removed already" if named else "is not among those dropped"
+                raise UnknownTable(
+                    f"table {database}.{name} {words}: see system.dropped_tables"
+                )
+            last = max(found, key=lambda one: one.dropped_s)
+            staged = self._stage(encode_definition(last.definition))
+            self._replace({self._file(database, name): staged}, [last.file])
+        return last.definition
+
+    def dropped(self) -> list[DroppedTable]:
+        """Those that are not removed yet, the first ones first. Raises Corruption."""
+        found = []
+        for file in (self._root / _DROPPED).iterdir():
+            if file.suffix in (_SUFFIX, _REMOVING):
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    content = file.read_bytes()
+                    drop, is_removing = (
+                        _decode_drop(content, str(file)),
+                        file.suffix == _REMOVING,
+                    )
+                    dropped_s = int(json.loads(content).get("dropped_s", 0))
+                    found.append(DroppedTable(drop, dropped_s, is_removing, file))
+        return sorted(found, key=lambda one: (one.dropped_s, one.definition.uuid))
+
+    @contextmanager
+    def begin_removal(self, dropped: DroppedTable) -> Iterator[UnfinishedDrop | None]:
+        """From here on it can't be taken back, and nobody else removes it; None when it was taken
+        back, or is gone. Raises Conflict while another process is at it.
+        """
+        with _held(dropped.file, dropped.definition.full_name) as opened:
+            with self._locked():
+                is_there = opened is not None and _is_at(opened, dropped.file)
+                if is_there:
+                    dropped.file.replace(dropped.file.with_suffix(_REMOVING))
+                    self._changed(dropped.file.parent)
+            yield dropped.drop if is_there else None
+
+    def end_removal(self, definition: TableDefinition) -> None:
+        """Nothing is left of it. For who has begun its removal."""
+        file = self._dropped_file(definition.uuid).with_suffix(_REMOVING)
+        file.unlink(missing_ok=True)
+        self._changed(file.parent)
+
+    def _dropped_file(self, uuid: str) -> Path:
+        return self._root / _DROPPED / f"{uuid}{_SUFFIX}"
+
+    def _require_not_dropped(self, definition: TableDefinition) -> None:
+        """One replica is not to be two tables, of which one goes some minutes later."""
+        for one in self.dropped():
+            if one.definition.engine.root == definition.engine.root:
+                raise TableAlreadyExists(
+                    f"replica {definition.engine.root} is {one.definition.full_name}'s, which was "
+                    "dropped and is not removed yet: UNDROP TABLE takes it up again"
+                )
 
     # Dropping a table: its name is given up only when nothing is left of it
 
@@ -472,21 +582,10 @@ class Catalog:
         if not self.is_dropping(database, name):
             yield None
             return
-        try:
-            opened = file.open("rb")
-        except FileNotFoundError:
-            yield None
-            return
-        with opened:
-            try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Conflict(
-                    f"table {database}.{name} is being dropped by another process; "
-                    "try again in a moment"
-                ) from None
+        with _held(file, f"{database}.{name}") as opened:
             # Who had the lock before us may have finished; the name may be another table's by now.
-            yield file if self.is_dropping(database, name) and _is_at(opened, file) else None
+            is_there = opened is not None and _is_at(opened, file)
+            yield file if is_there and self.is_dropping(database, name) else None
 
     # Files
 
@@ -535,6 +634,10 @@ class Catalog:
             table = one.definition
             if (table.uuid or table.full_name) == (uuid or definition.full_name):
                 raise self._unknown_table(table.database, table.name)
+        for dropped in self.dropped() if uuid else ():
+            if dropped.definition.uuid == uuid:
+                name = dropped.definition.full_name
+                raise TableDetached(f"table {name} was dropped; UNDROP TABLE takes it up again")
         if there is not None:
             raise UnknownTable(
                 f"table {definition.full_name} was dropped and created again: open it anew"
@@ -584,6 +687,8 @@ class Catalog:
                 "with it, and so does DROP TABLE or CREATE TABLE of the same name"
             )
         hint = _near(name, self.tables(database))
+        if any(_names_of(one.definition) == (database, name) for one in self.dropped()):
+            hint = ": it was dropped, and UNDROP TABLE takes it up again"
         return UnknownTable(f"table {database}.{name} does not exist{hint}")
 
     def _stage(self, content: bytes) -> Path:
@@ -597,6 +702,10 @@ class Catalog:
 def _home(definition: TableDefinition) -> str:
     """The directory that goes by the table's name."""
     return "/".join(map(escape_file_name, (definition.database, definition.name)))
+
+
+def _names_of(definition: TableDefinition) -> FullName:
+    return definition.database, definition.name
 
 
 def _renamed(definition: TableDefinition, database: str, name: str) -> TableDefinition:
@@ -634,6 +743,26 @@ def _decode_drop(content: bytes, place: str) -> UnfinishedDrop:
         return UnfinishedDrop(decode_definition(definition, place), int(raw["replica_czxid"]))
     except (ValueError, TypeError, KeyError) as error:
         raise Corruption(f"{place} does not say what is being dropped: {error!r}") from error
+
+
+@contextmanager
+def _held(file: Path, full_name: str) -> Iterator[IO[bytes] | None]:
+    """The file of a drop, locked as long as the process lives; None when it is not there. Raises
+    Conflict.
+    """
+    try:
+        opened = file.open("rb")
+    except FileNotFoundError:
+        yield None
+        return
+    with opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"table {full_name} is being dropped by another process; try again in a moment"
+            ) from None
+        yield opened
 
 
 def _is_at(opened: IO[bytes], file: Path) -> bool:

@@ -166,7 +166,9 @@ class _Process:
         self._shared = cluster, "" if own_secret else self._secret
         self._counters = counters
         self._sends: dict[str, Bandwidth] = {}
-        self._tables = Tables(catalog, SystemClock(), ids, identity, switch.waker.wake)
+        self._tables = Tables(
+            catalog, SystemClock(), ids, identity, switch.waker.wake, server.drop_delay_s
+        )
         self.tasks = TaskLoops(config, name, catalog)
         self._supervisor = Supervisor(
             self._tables,

@@ -26,8 +26,8 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.life.detach import note_detached
-from rmt_pipeline.replica.life.drop import resume_drop
+from rmt_pipeline.replica.life.detach import DROPPED, note_detached
+from rmt_pipeline.replica.life.drop import remove_dropped, resume_drop
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.readable import note_active
 from rmt_pipeline.replica.replica import Replica
@@ -133,11 +133,15 @@ class Tables:
     identity: Identity
     wake: Callable[[], None]
     """Called from any thread when a table may need another look."""
+    drop_delay_s: float = 480.0
+    """After DROP TABLE without SYNC: until then UNDROP TABLE brings it back."""
     _tables: dict[ServedName, ServedTable] = field(default_factory=dict, init=False)
     _drops_due_s: float | None = field(default=None, init=False)
     """When (monotonic) to look for drops that were cut off; None: when the catalog changes."""
     _detached_due_s: float | None = field(default=None, init=False)
     """When (monotonic) to tell which tables are detached; None: when the catalog changes."""
+    _removals_due_s: float | None = field(default=None, init=False)
+    """When (monotonic) the next dropped table is to be removed; None: when the catalog changes."""
 
     @property
     def all(self) -> Mapping[ServedName, ServedTable]:
@@ -182,7 +186,8 @@ class Tables:
                 log.info("table gone", table=table.definition.full_name)
                 self._leave(table, keeper)
         self._tables = wanted
-        self._drops_due_s = self._detached_due_s = self.clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
+        self._drops_due_s = self._detached_due_s = self._removals_due_s = now_s
         for table in wanted.values():
             table.watching = False  # a table dropped and made again has lost its `is_active`
 
@@ -195,6 +200,11 @@ class Tables:
             and self.clock.monotonic_s() >= self._detached_due_s
         ):
             self._detached_due_s = self._note_detached(keeper)
+        if (
+            self._removals_due_s is not None
+            and self.clock.monotonic_s() >= self._removals_due_s
+        ):
+            self._removals_due_s = self._remove_dropped(keeper)
         for table in self._tables.values():
             if isinstance(table.state, Active) and not table.watching:
                 self._verify(table, keeper)
@@ -208,7 +218,7 @@ class Tables:
         now_s = self.clock.monotonic_s()
         states = (table.state for table in self._tables.values())
         waits = [state.retry_at_s - now_s for state in states if isinstance(state, ReadOnly)]
-        dues = (self._drops_due_s, self._detached_due_s)
+        dues = (self._drops_due_s, self._detached_due_s, self._removals_due_s)
         waits += [due_s - now_s for due_s in dues if due_s is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -234,11 +244,30 @@ class Tables:
                     again_s = again_s or self.clock.monotonic_s() + RETRY_LATER_S
         return again_s
 
+    def _remove_dropped(self, keeper: Keeper) -> float | None:
+        """Those whose time is over. When the next one's is; None when there is none."""
+        waits: list[float] = []
+        for one in self.catalog.dropped():
+            name = one.definition.full_name
+            left_s = one.dropped_s + self.drop_delay_s - self.clock.now_s()
+            if left_s > 0 and not one.is_removing:
+                waits.append(min(left_s, RETRY_LATER_S))  # the clock may be set
+                continue
+            try:
+                if remove_dropped(self.catalog, keeper, one, self._store):
+                    log.info("dropped table removed", table=name)
+            except (RmtError, OSError) as error:
+                log.warning("dropped table not removed", table=name, reason=str(error))
+                waits.append(RETRY_LATER_S)
+        return self.clock.monotonic_s() + min(waits) if waits else None
+
     def _note_detached(self, keeper: Keeper) -> float | None:
         """Tell other servers which replicas are detached. When to try again; None when all know."""
         try:
             for one in self.catalog.detached():
                 note_detached(keeper, ReplicaPaths(one.definition.engine.root), one.words)
+            for dropped in self.catalog.dropped():
+                note_detached(keeper, ReplicaPaths(dropped.definition.engine.root), DROPPED)
         except RmtError as error:
             log.debug("detached tables were not told of", error=str(error))
             return self.clock.monotonic_s() + RETRY_LATER_S

@@ -531,7 +531,33 @@ SELECT k, s, q, z, y FROM a ORDER BY k;
 ALTER TABLE a MATERIALIZE TTL;
 SELECT k, s, q, z, y FROM a ORDER BY k;
 """
+DROPPED = """
+CREATE TABLE a (k Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO a VALUES (1);
+DROP TABLE a;
+SELECT * FROM a;
+EXISTS TABLE a;
+SELECT database, table FROM system.dropped_tables WHERE database = 'script' AND table = 'a';
+UNDROP TABLE a;
+SELECT * FROM a;
+INSERT INTO a VALUES (2);
+SELECT * FROM a ORDER BY k;
+UNDROP TABLE a;
+UNDROP TABLE nosuch;
+DROP TABLE a;
+CREATE TABLE a (k Int64) ENGINE = MergeTree ORDER BY k;
+INSERT INTO a VALUES (3);
+UNDROP TABLE a;
+SELECT * FROM a;
+RENAME TABLE a TO b;
+UNDROP TABLE a;
+SELECT * FROM a ORDER BY k;
+SELECT * FROM b;
+DROP TABLE a SYNC;
+UNDROP TABLE a;
+"""
 SCRIPTS = {
+    "dropped tables": DROPPED,
     "what is materialized": MATERIALIZED,
     "what has expired is taken away": EXPIRED,
     "samples": SAMPLED,

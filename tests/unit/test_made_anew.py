@@ -17,7 +17,7 @@ def test_who_opened_the_first_table_does_nothing_to_the_second(tmp_path):
         create(session, CREATE.format("n UInt8"))
         first = server.table("t")
         first.insert([{"n": 1}])
-        session.execute("DROP TABLE t")
+        session.execute("DROP TABLE t SYNC")
         create(session, CREATE.format("n UInt8, s String"))
         server.table("t").insert([{"n": 2, "s": "b"}])
         with pytest.raises(UnknownTable, match=r"default\.t was dropped and created again"):

@@ -312,7 +312,7 @@ def test_none_of_several_tables_is_dropped_when_one_is_unknown(session):
 def test_a_database_is_dropped_with_its_tables(session):
     session.execute("CREATE DATABASE d")
     session.execute("CREATE TABLE d.t (a Int8) ENGINE = ReplicatedMergeTree ORDER BY a")
-    session.execute("DROP DATABASE d")
+    session.execute("DROP DATABASE d SYNC")
     assert ask(session, "EXISTS DATABASE d") == ["0"]
     path = "/clickhouse/tables/01/d"
     assert ask(session, f"SELECT name FROM system.zookeeper WHERE path = '{path}'") == []

@@ -91,6 +91,9 @@ class QuerySettings:
     replication_wait_for_inactive_replica_timeout: int = setting(
         120, "how long to wait for an inactive replica; 0 not at all, below 0 forever", "Int64"
     )
+    database_atomic_wait_for_drop_and_detach_synchronously: bool = setting(
+        default=False, description="DROP TABLE and DETACH TABLE are as with SYNC"
+    )
     receive_timeout: int = setting(300, "limit of SYSTEM SYNC REPLICA and of waits", "Seconds")
 
     distributed_ddl_task_timeout: int = setting(

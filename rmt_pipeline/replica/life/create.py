@@ -5,7 +5,12 @@ from dataclasses import replace
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import history_of
 from rmt_pipeline.protocol.alter.texts import same_columns, without_comments
-from rmt_pipeline.protocol.errors import Conflict, MetadataMismatch, ReplicaAlreadyExists
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    MetadataMismatch,
+    ReplicaAlreadyExists,
+    ReplicaIsActive,
+)
 from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
 from rmt_pipeline.protocol.nodes.metadata import (
     metadata_mismatch,
@@ -13,7 +18,9 @@ from rmt_pipeline.protocol.nodes.metadata import (
     parse_metadata,
 )
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.life.detach import DROPPED
 from rmt_pipeline.replica.life.drop import (
+    drop_dead_replica,
     drop_replica,
     drop_table_without_replicas,
     remove_leftovers,
@@ -94,6 +101,8 @@ def _join(
     keeper: Keeper, table: TablePaths, definition: TableDefinition, creator: bytes
 ) -> TableDefinition | None:
     """None: the table changed while it was looked at; look again."""
+    if _remove_put_away(keeper, table):
+        return None
     read = keeper.get_many([table.metadata, table.columns])
     if read[0] is None or read[1] is None:
         return None
@@ -139,6 +148,22 @@ def _join(
             return None  # another replica came, or the last one went: look again
         raise
     return joined
+
+
+def _remove_put_away(keeper: Keeper, table: TablePaths) -> bool:
+    """A table whose every replica was dropped, and is there only to be taken back, is none to join:
+    it gives its path to the new one. False when it is another table; True: look again.
+    """
+    names = keeper.children(table.replicas)
+    notes = keeper.get_many([table.replica(name).detached for name in names])
+    if not names or any(note is None or note[0] != DROPPED.encode() for note in notes):
+        return False
+    try:
+        for name in names:
+            drop_dead_replica(keeper, table, name)
+    except ReplicaIsActive:
+        return False  # it was taken back just now
+    return True
 
 
 def at_version(

@@ -7,8 +7,20 @@ replica that is away; who stays away too long is lost, and is cloned when it is 
 
 from contextlib import suppress
 
-from rmt_pipeline.zookeeper.keeper import Create, Keeper, Refused, SetData
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Keeper,
+    Op,
+    Refused,
+    SetData,
+    absent,
+)
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
+
+DROPPED = "dropped"
+"""Said of a replica whose table was dropped, and can be taken back for some minutes."""
 
 
 def note_detached(keeper: Keeper, replica: ReplicaPaths, words: str) -> None:
@@ -16,9 +28,17 @@ def note_detached(keeper: Keeper, replica: ReplicaPaths, words: str) -> None:
     replica's server, in the thread that makes it active: else a note that is late would say it
     of an attached table.
     """
-    root, note = keeper.get_many([replica.root, replica.detached])
-    if root is None or (note is not None and note[0] == words.encode()):
+    host, note = keeper.get_many([replica.host, replica.detached])
+    if host is None or (note is not None and note[0] == words.encode()):
         return
     op = Create if note is None else SetData
-    with suppress(Refused):  # somebody drops the replica
-        keeper.multi([op(replica.detached, words.encode())])
+    # Being active rewrites `host`: a note that lands late is refused.
+    ops: list[Op] = [*absent(replica.is_active), Check(replica.host, host[1].version)]
+    ops.append(op(replica.detached, words.encode()))
+    with suppress(Refused):  # or somebody drops the replica
+        keeper.multi(ops)
+
+
+def forget_note(keeper: Keeper, replica: ReplicaPaths) -> None:
+    with suppress(Refused):  # there is none
+        keeper.multi([Delete(replica.detached)])

@@ -15,7 +15,7 @@ session after its end, a late delete of a dead process never meets a replica tha
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rmt_pipeline.catalog.catalog import Catalog, UnfinishedDrop
+from rmt_pipeline.catalog.catalog import Catalog, DroppedTable, UnfinishedDrop
 from rmt_pipeline.protocol.errors import Conflict, ReplicaIsActive, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.part_store import PartStore
@@ -51,6 +51,22 @@ def drop_table(
         _carry_out(catalog, keeper, drop, store_of)
 
 
+def remove_dropped(
+    catalog: Catalog,
+    keeper: Keeper,
+    dropped: DroppedTable,
+    store_of: Callable[[TableDefinition], PartStore],
+) -> bool:
+    """What DROP TABLE without SYNC has left for later. False when it was taken back, or another
+    process was faster. Whoever dies in between is gone on with by the next call. Raises Conflict.
+    """
+    with catalog.begin_removal(dropped) as drop:
+        if drop is not None:
+            _remove(keeper, drop, store_of)
+            catalog.end_removal(drop.definition)
+    return drop is not None
+
+
 def resume_drop(
     catalog: Catalog,
     keeper: Keeper,
@@ -73,11 +89,17 @@ def _carry_out(
     drop: UnfinishedDrop,
     store_of: Callable[[TableDefinition], PartStore],
 ) -> None:
+    _remove(keeper, drop, store_of)
+    catalog.end_drop(drop.definition)
+
+
+def _remove(
+    keeper: Keeper, drop: UnfinishedDrop, store_of: Callable[[TableDefinition], PartStore]
+) -> None:
     engine = drop.definition.engine
     table = TablePaths(engine.zookeeper_path)
     drop_replica(keeper, table, engine.replica, made_in=drop.replica_czxid)
     store_of(drop.definition).destroy()
-    catalog.end_drop(drop.definition)
 
 
 def drop_replica(

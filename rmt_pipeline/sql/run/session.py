@@ -57,6 +57,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemSyncReplica,
     SystemWaitLoadingParts,
     Truncate,
+    UndropTable,
     Use,
 )
 from rmt_pipeline.syntax.statements.parse import parse
@@ -149,6 +150,8 @@ class Session:
                 return tables.detach_table(self.context, statement)
             case DropTable():
                 return tables.drop_tables(self.context, statement)
+            case UndropTable():
+                return tables.undrop_table(self.context, statement)
             case RenameTables() | ExchangeTables() | RenameDatabase():
                 return tables.rename(self.context, statement)
             case CreateDatabase(replicated=engine) if engine is not None:

@@ -39,6 +39,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SelectStatement,
     TableName,
     TableSyntax,
+    UndropTable,
 )
 from rmt_pipeline.system import EventWaker
 
@@ -241,7 +242,7 @@ def detach_table(session: SessionContext, statement: DetachTable) -> Done:
             return Done()
         raise
     try:
-        return _wait_let_go(session, detached.engine, sync=statement.sync)
+        return _wait_let_go(session, detached.engine, sync=_is_sync(session, statement))
     except ZooKeeperUnreachable as error:
         return Done(f"{database}.{name} is detached; whether others know is not: {error}")
 
@@ -252,10 +253,13 @@ def _wait_let_go(session: SessionContext, engine: Engine, *, sync: bool) -> Done
     server = session.server
     replica = TablePaths(engine.zookeeper_path).replica(engine.replica)
     keeper, waker = server.keeper(), EventWaker()
+    was_held = False
     wait_s = max(ACTIVE_WAIT_S, session.query_settings().receive_timeout if sync else 0)
     deadline_s = server.clock.monotonic_s() + wait_s
     while True:
         held = keeper.exists(replica.is_active, waker.wake) is not None
+        was_held |= held  # then its server says too why it is not active any more
+        held |= was_held and keeper.exists(replica.detached, waker.wake) is None
         [claims] = keeper.children_many([replica.executing]) if sync else [None]
         left_s = deadline_s - server.clock.monotonic_s()
         if not held and not claims:
@@ -284,8 +288,34 @@ def drop_tables(session: SessionContext, statement: DropTable) -> Done:
             continue
         wanted.append((database, name))
     for database, name in wanted:
-        session.server.drop_table(database, name)
+        _drop(session, database, name, sync=_is_sync(session, statement))
     return Done()
+
+
+def _drop(session: SessionContext, database: str, name: str, *, sync: bool) -> None:
+    """Without `sync`: until its server has let go of it, so that a new table may have its place."""
+    catalog = session.server.catalog
+    is_begun = catalog.is_dropping(database, name)
+    engine = None if is_begun else catalog.definition(database, name).engine
+    session.server.drop_table(database, name, sync=sync)
+    if engine is not None and not sync:
+        _wait_let_go(session, engine, sync=False)
+
+
+def _is_sync(
+    session: SessionContext, statement: DropTable | DropDatabase | DetachTable
+) -> bool:
+    settings = session.query_settings()
+    return statement.sync or settings.database_atomic_wait_for_drop_and_detach_synchronously
+
+
+def undrop_table(session: SessionContext, statement: UndropTable) -> Done:
+    """Waits until the server has taken it up. Raises UnknownTable, UnknownDatabase,
+    TableAlreadyExists.
+    """
+    database, name = session.database_of(statement.table), statement.table.name
+    session.server.undrop_table(database, name, statement.uuid)
+    return _wait_active(session, database, name)
 
 
 def rename(
@@ -345,6 +375,6 @@ def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
             f"database {statement.name} has detached tables: {names}; ATTACH TABLE them first"
         )
     for name in [*catalog.tables(statement.name), *catalog.dropping(statement.name)]:
-        session.server.drop_table(statement.name, name)
+        _drop(session, statement.name, name, sync=_is_sync(session, statement))
     catalog.drop_database(statement.name)
     return Done()

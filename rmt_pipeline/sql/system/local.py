@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 
 from rmt_pipeline import __version__
 from rmt_pipeline.catalog.replicated import replicated_database
@@ -102,6 +103,25 @@ def detached_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
         table, engine = one.definition, one.definition.engine
         here = (table.database, table.name, table.uuid, str(one.file), int(one.permanently))
         yield (*here, engine.zookeeper_path, engine.replica)
+
+
+DROPPED_TABLES: Columns = (
+    ("index", "UInt32"),
+    ("database", "String"),
+    ("table", "String"),
+    ("uuid", "String"),
+    ("engine", "String"),
+    ("metadata_dropped_path", "String"),
+    ("table_dropped_time", "DateTime"),
+)
+
+
+def dropped_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    for place, one in enumerate(scope.server.catalog.dropped()):
+        table = one.definition
+        dropped = datetime.fromtimestamp(one.dropped_s, UTC)
+        names = (table.database, table.name, table.uuid, table.engine.name)
+        yield (place, *names, str(one.file), dropped)
 
 
 COLUMNS: Columns = (

@@ -34,6 +34,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "distributed_ddl_queue": SystemTable(
         system_clusters.DISTRIBUTED_DDL_QUEUE, system_clusters.distributed_ddl_queue
     ),
+    "dropped_tables": SystemTable(local.DROPPED_TABLES, local.dropped_tables),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
     "inserts": SystemTable(system_inserts.INSERTS, system_inserts.remembered_inserts),
     "lost_parts": SystemTable(system_lost_parts.LOST_PARTS, system_lost_parts.parts_lost),

@@ -116,6 +116,14 @@ class DropTable:
 
 
 @dataclass(frozen=True, slots=True)
+class UndropTable:
+    """`uuid` is "" when it was not given."""
+
+    table: TableName
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RenameTables:
     """Each table and its new name, in turn; with `if_exists` tables that are not there are left
     out.
@@ -665,6 +673,7 @@ Statement = (
     | AttachTable
     | DetachTable
     | DropTable
+    | UndropTable
     | RenameTables
     | ExchangeTables
     | RenameDatabase

@@ -40,6 +40,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SetSettings,
     Statement,
     TableName,
+    UndropTable,
     Use,
 )
 from rmt_pipeline.syntax.statements.partitions import (
@@ -61,7 +62,7 @@ Parser = Callable[[Cursor], Statement]
 
 _REFUSED = frozenset(
     (
-        "BACKUP", "GRANT", "MOVE", "RESTORE", "REVOKE", "UNDROP", "UPDATE", "WATCH",
+        "BACKUP", "GRANT", "MOVE", "RESTORE", "REVOKE", "UPDATE", "WATCH",
     )
 )  # fmt: skip
 _REFUSED_KINDS = frozenset(
@@ -269,6 +270,15 @@ def _exchange(cursor: Cursor) -> ExchangeTables:
     return ExchangeTables(one, table_name(cursor))
 
 
+def _undrop(cursor: Cursor) -> UndropTable:
+    _refuse_kind(cursor, "UNDROP")
+    cursor.expect_words("TABLE")
+    table = table_name(cursor)
+    uuid = cursor.string("a uuid in single quotes") if cursor.take_words("UUID") else ""
+    on_cluster(cursor)
+    return UndropTable(table, uuid)
+
+
 def _sync(cursor: Cursor) -> bool:
     return cursor.take_words("SYNC") or cursor.take_words("NO", "DELAY")
 
@@ -339,5 +349,6 @@ _PARSERS: dict[str, Parser] = {
     "SHOW": show,
     "SYSTEM": system,
     "TRUNCATE": _truncate,
+    "UNDROP": _undrop,
     "USE": _use,
 }

@@ -44,6 +44,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemWaitLoadingParts,
     TableName,
     TableSyntax,
+    UndropTable,
     Use,
     ValuesText,
 )
@@ -169,6 +170,8 @@ def test_a_key_that_was_not_given_is_not_an_empty_one():
         ("RENAME TABLE t TO d.u", RenameTables(((T, TableName("d", "u")),))),
         ("RENAME t TO u, u TO t", RenameTables(((T, U), (U, T)))),
         ("RENAME TABLE IF EXISTS t TO u", RenameTables(((T, U),), True)),
+        ("UNDROP TABLE t", UndropTable(T)),
+        ("UNDROP TABLE t UUID 'x'", UndropTable(T, "x")),
         ("EXCHANGE TABLES t AND u", ExchangeTables(T, U)),
         ("RENAME DATABASE d TO e", RenameDatabase("d", "e")),
         ("DETACH TABLE IF EXISTS t PERMANENTLY SYNC", DetachTable(T, True, True, True)),

@@ -1,0 +1,319 @@
+"""DROP TABLE without SYNC and UNDROP TABLE: what is put away comes back whole until its time is
+over, and nothing of it is left after that, wherever who does it dies.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    MetadataMismatch,
+    TableAlreadyExists,
+    TableDetached,
+    UnknownDatabase,
+    UnknownTable,
+)
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.life.detach import DROPPED, note_detached
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.server.tables import Active
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.paths import ReplicaPaths
+from rmt_pipeline.zookeeper.snapshot import replica_states
+from tests.support.hosts import TABLE, Pausing, World, dying, looked, served
+from tests.support.local_session import rows
+from tests.support.serving import insert
+
+EFFECTS_MAX = 200
+DELAY_S = 480
+T = ("default", "t")
+ROOT = "/tables/t/replicas/r1"
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def with_table(directory: Path, *others: str) -> World:
+    """The table has a part, and is on r1 and on the others, which have been active."""
+    world = World(directory)
+    for name in ("r1", *others):
+        world.context(name).create_table(TABLE)
+    served(world, "r1", *others)
+    insert(world.context().table("t"), b"rows")
+    world.expire_all()
+    return world
+
+
+def passes(world: World, seconds: float, tables, keeper) -> None:
+    """Time goes by, and the server looks as often as it says that it has to."""
+    until_s = world.clock.passed_s + seconds
+    while world.clock.passed_s < until_s:
+        left_s = until_s - world.clock.passed_s
+        world.clock.passed_s += min(left_s, tables.next_look_s() or left_s)
+        tables.look(keeper)
+
+
+def files_of(world: World) -> list[str]:
+    data = Path(world.config.server("r1").data)
+    return sorted(
+        str(file.relative_to(data))
+        for file in [*data.glob("data/*/t*/**/*"), *data.glob("metadata/.dropped/*")]
+    )
+
+
+def test_a_dropped_table_comes_back_with_its_rows_until_its_time_is_over(tmp_path):
+    world = with_table(tmp_path, "r2")
+    [(tables, keeper), (_, other)] = served(world, "r1", "r2")
+    opened = world.context().table("t")
+    world.context().drop_table(*T, sync=False)
+    looked(tables, keeper)
+    assert world.context().catalog.tables("default") == []
+    assert f"{ROOT}/is_active" not in world.zookeeper.nodes
+    states = replica_states(other, world.context("r2").table("t").replica.table)
+    assert states == {"r1": "dropped", "r2": "active"}
+    with pytest.raises(
+        UnknownTable, match="it was dropped, and UNDROP TABLE takes it up again"
+    ):
+        world.context().table("t")
+    with pytest.raises(TableDetached, match="was dropped; UNDROP TABLE"):
+        _ = opened.replica
+    [row] = rows(Session(world.context()), "SELECT * FROM system.dropped_tables")
+    assert row[:3] == (0, "default", "t")
+    passes(world, DELAY_S - 1, tables, keeper)
+    world.context().undrop_table(*T)
+    looked(tables, keeper)
+    assert [type(one.state) for one in tables.all.values()] == [Active]
+    assert len(world.context().table("t").parts()) == 1
+    insert(opened, b"more")
+    assert len(world.context().table("t").parts()) == 2
+    passes(world, 2 * DELAY_S, tables, keeper)
+    assert len(world.context().table("t").parts()) == 2, "it was removed all the same"
+
+
+def test_nothing_is_left_when_its_time_is_over(tmp_path):
+    world = with_table(tmp_path)
+    [(tables, keeper)] = served(world, "r1")
+    world.context().drop_table(*T, sync=False)
+    looked(tables, keeper)
+    passes(world, DELAY_S - 1, tables, keeper)
+    assert ROOT in world.zookeeper.nodes
+    passes(world, 12, tables, keeper)
+    assert [path for path in world.zookeeper.nodes if path.startswith("/tables/t")] == []
+    assert files_of(world) == []
+    with pytest.raises(UnknownTable, match=r"is not among those dropped: see system\.dropped"):
+        world.context().undrop_table(*T)
+
+
+def test_its_name_and_its_replica_are_free_at_once(tmp_path):
+    world = with_table(tmp_path)
+    [(tables, keeper)] = served(world, "r1")
+    context = world.context()
+    context.drop_table(*T, sync=False)
+    elsewhere = replace(TABLE, engine=replace(TABLE.engine, zookeeper_path="/tables/new"))
+    assert context.create_table(elsewhere)
+    looked(tables, keeper)
+    assert [type(one.state) for one in tables.all.values()] == [Active]
+    assert context.table("t").parts() == []
+    with pytest.raises(TableAlreadyExists):
+        context.undrop_table(*T)
+    context.rename_tables((T, ("default", "u")))
+    context.undrop_table(*T)
+    looked(tables, keeper)
+    assert len(context.table("t").parts()) == 1
+    assert context.table("u").parts() == []
+    context.drop_table(*T, sync=False)
+    assert context.create_table(TABLE), "the same replica of the same path"
+    assert context.catalog.dropped() == []
+    looked(tables, keeper)
+    assert [type(one.state) for one in tables.all.values()] == [Active, Active]
+    assert context.table("t").parts() == []
+    passes(world, 2 * DELAY_S, tables, keeper)
+    assert [type(one.state) for one in tables.all.values()] == [Active, Active]
+
+
+def test_a_replica_that_is_put_away_is_not_attached_beside_it(tmp_path):
+    world = with_table(tmp_path)
+    world.context().drop_table(*T, sync=False)
+    session = Session(world.context())
+    with pytest.raises(TableAlreadyExists, match="UNDROP TABLE takes it up again"):
+        session.execute(
+            "ATTACH TABLE u (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', '{replica}') "
+            "ORDER BY n"
+        )
+
+
+def test_of_several_of_one_name_the_last_one_comes_back(tmp_path):
+    world = World(tmp_path)
+    context = world.context()
+    uuids = []
+    for path in ("/tables/one", "/tables/two"):
+        context.create_table(replace(TABLE, engine=replace(TABLE.engine, zookeeper_path=path)))
+        uuids.append(context.catalog.definition(*T).uuid)
+        context.drop_table(*T, sync=False)
+        world.clock.passed_s += 1
+    context.undrop_table(*T)
+    assert context.catalog.definition(*T).uuid == uuids[1]
+    context.drop_table(*T, sync=False)
+    context.undrop_table(*T, uuids[0])
+    assert context.catalog.definition(*T).uuid == uuids[0]
+    with pytest.raises(UnknownDatabase):
+        context.undrop_table("nosuch", "t")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_drop_that_is_cut_off_has_put_the_table_away_or_not(tmp_path, monkeypatch, after):
+    seen = set()
+    for at in range(1, EFFECTS_MAX):
+        world = with_table(tmp_path / str(at))
+        ended = False
+        with dying(monkeypatch, at, after=after):
+            world.context().drop_table(*T, sync=False)
+            ended = True
+        catalog = world.context().catalog
+        seen.add((bool(catalog.tables("default")), bool(catalog.dropped())))
+        if not catalog.tables("default"):
+            ended_too = False
+            with dying(monkeypatch, at, after=after):
+                world.context().undrop_table(*T)
+                ended_too = True
+            again = world.context().catalog
+            assert bool(again.tables("default")) != bool(again.dropped()), at
+            if not ended_too and again.dropped():
+                world.context().undrop_table(*T)
+        [(tables, keeper)] = served(world, "r1")
+        assert [type(one.state) for one in tables.all.values()] == [Active], at
+        assert len(world.context().table("t").parts()) == 1
+        passes(world, 2 * DELAY_S, tables, keeper)
+        assert len(world.context().table("t").parts()) == 1, at
+        if ended:
+            break
+    assert seen == {(True, False), (False, True)}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_removal_that_is_cut_off_is_gone_on_with_by_the_servers_next_start(
+    tmp_path, monkeypatch, after
+):
+    for at in range(1, EFFECTS_MAX):
+        world = with_table(tmp_path / str(at))
+        world.context().drop_table(*T, sync=False)
+        world.clock.passed_s += DELAY_S
+        ended = False
+        with dying(monkeypatch, at, after=after) as mortal:
+            tables, keeper = world.server()
+            looked(tables, mortal(keeper))
+            ended = True
+        world.expire_all()
+        if world.context().catalog.dropped():
+            [removing] = world.context().catalog.dropped()
+            if removing.is_removing:
+                with pytest.raises(UnknownTable, match="is being removed already"):
+                    world.context().undrop_table(*T)
+        served(world, "r1")
+        left = [path for path in world.zookeeper.nodes if path.startswith("/tables/t")]
+        assert (left, files_of(world)) == ([], []), at
+        if ended:
+            assert at > 20
+            return
+    pytest.fail("it has more effects than this")
+
+
+def test_who_takes_it_back_while_it_is_removed_is_told_so(tmp_path):
+    """UNDROP comes before each of the multis of the removal, and CREATE after it."""
+    told = 0
+    for at in range(1, EFFECTS_MAX):
+        world = with_table(tmp_path / str(at))
+        world.context().drop_table(*T, sync=False)
+        world.clock.passed_s += DELAY_S
+        tables, keeper = world.server()
+        stopped = []
+
+        def undrop(world=world, stopped=stopped) -> None:
+            try:
+                world.context().undrop_table(*T)
+            except UnknownTable as error:
+                stopped += ["told"] if "is being removed already" in str(error) else []
+                with suppress(Conflict):
+                    world.context().create_table(TABLE)
+                    stopped.append("created")
+            else:
+                stopped.append("back")
+
+        looked(tables, Pausing(keeper, at, undrop))
+        assert "created" not in stopped, at
+        told += "told" in stopped
+        if "back" in stopped:
+            looked(tables, keeper)
+            assert [type(one.state) for one in tables.all.values()] == [Active], at
+            assert len(world.context().table("t").parts()) == 1
+        if not stopped:
+            assert told > 5
+            return
+    pytest.fail("it has more effects than this")
+
+
+def test_a_table_that_was_dropped_everywhere_gives_its_path_to_another_one(tmp_path):
+    """Whose columns may be others, and which has none of its rows."""
+    world = with_table(tmp_path, "r2")
+    [(tables, keeper), (others, other)] = served(world, "r1", "r2")
+    for name, (its, own) in {"r1": (tables, keeper), "r2": (others, other)}.items():
+        world.context(name).drop_table(*T, sync=False)
+        looked(its, own)
+    changed = replace(TABLE, columns=(Column("n", "UInt64"), Column("s", "String")))
+    assert world.context().create_table(changed)
+    looked(tables, keeper)
+    assert [type(one.state) for one in tables.all.values()] == [Active]
+    assert world.context().table("t").parts() == []
+    queue = [path for path in world.zookeeper.nodes if path.startswith(f"{ROOT}/queue/")]
+    assert queue == [], "it is a copy of the dropped one"
+    world.context("r2").undrop_table(*T)
+    looked(others, other)
+    [taken_back] = others.all.values()
+    assert "has no nodes at" in taken_back.reason
+    world.context("r2").drop_table(*T, sync=False)
+    assert world.context("r2").create_table(changed)
+    looked(others, other)
+    passes(world, 2 * DELAY_S, others, other)
+    assert [type(one.state) for one in others.all.values()] == [Active]
+
+
+def test_a_replica_that_lives_keeps_the_table_of_those_that_were_dropped(tmp_path):
+    world = with_table(tmp_path, "r2")
+    [(tables, keeper), _] = served(world, "r1", "r2")
+    world.context().drop_table(*T, sync=False)
+    looked(tables, keeper)
+    with pytest.raises(MetadataMismatch):
+        world.context().create_table(replace(TABLE, columns=(Column("n", "Int8"),)))
+    assert world.context().create_table(TABLE)
+    looked(tables, keeper)
+    pulled = pull_log(world.context().table("t").replica)
+    assert pulled.entries == 1, "it has not joined the other replica, which has the insert"
+
+
+def test_a_note_that_is_late_is_not_taken_for_one_of_now(tmp_path):
+    """It is sent before the table is taken up again, and lands after that."""
+    world = with_table(tmp_path)
+    [(tables, keeper)] = served(world, "r1")
+    world.context().drop_table(*T, sync=False)
+    late = []
+
+    class Slow:
+        def multi(self, ops):
+            late.append(ops)
+
+        def __getattr__(self, name):
+            return getattr(keeper, name)
+
+    note_detached(Slow(), ReplicaPaths(ROOT), DROPPED)
+    world.context().undrop_table(*T)
+    looked(tables, keeper)
+    with pytest.raises(Refused):
+        keeper.multi(late[0])
+    assert f"{ROOT}/detached" not in world.zookeeper.nodes
