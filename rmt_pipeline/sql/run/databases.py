@@ -49,6 +49,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemDropDatabaseReplica,
     SystemSyncDatabase,
     TableName,
+    UndropTable,
 )
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, RefusalKind, Refused
@@ -225,7 +226,7 @@ def replicated_of(session: SessionContext, statement: Statement) -> str:
             named = tables
         case AttachTable(table=table, syntax=syntax) if syntax is not None:
             named = (table,)
-        case DetachTable(table=table, permanently=True):
+        case DetachTable(table=table, permanently=True) | UndropTable(table=table):
             named = (table,)
         case RenameTables(moves=moves):
             named = tuple(table for move in moves for table in move)

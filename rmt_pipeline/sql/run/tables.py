@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
     DatabaseNotEmpty,
@@ -295,6 +296,9 @@ def drop_tables(session: SessionContext, statement: DropTable) -> Done:
 def _drop(session: SessionContext, database: str, name: str, *, sync: bool) -> None:
     """Without `sync`: until its server has let go of it, so that a new table may have its place."""
     catalog = session.server.catalog
+    sync |= (
+        replicated_database(catalog, database) is not None
+    )  # its tables are not one server's
     is_begun = catalog.is_dropping(database, name)
     engine = None if is_begun else catalog.definition(database, name).engine
     session.server.drop_table(database, name, sync=sync)
