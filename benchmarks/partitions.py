@@ -105,7 +105,7 @@ def told(title: str, seconds: float, multis: Multis | None = None) -> None:
 def drop_many(directory: Path, parts: int) -> None:
     with Replicas(directory, define=table_of("t")) as replicas:
         fill(replicas, 1, parts, 1)
-        work(replicas, "r2")
+        work(replicas)
         with counted(replicas) as multis:
             began = time.monotonic()
             replicas.table("r1").drop_partitions(["1"], settings=NOW)
