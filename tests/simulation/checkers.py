@@ -206,7 +206,7 @@ def answers_were_true(finished: Finished) -> None:
 
 
 def acknowledged_rows_did_not_fail(finished: Finished) -> None:
-    """P39. Whoever was told that they are there has them: nobody's quorum failed afterwards."""
+    """P41. Whoever was told that they are there has them: nobody's quorum failed afterwards."""
     ledger = finished.ledger
     for insert in ledger.inserts:
         for row in insert.all_rows() if insert.is_acknowledged else ():

@@ -93,7 +93,7 @@ class Watchman:
                 self.waits_are_for_what_is_there(paths)
 
     def failed_parts_are_nowhere(self, part: PartName) -> None:
-        """P39, I12. Nobody who is active has the part, or what it became of: at the moment at which
+        """P41, I12. Nobody who is active has the part, or what it became of: at the moment at which
         it fails, and so at any later one.
         """
         self.ledger.fail(part)

@@ -236,7 +236,7 @@ class Workload:
         process.on_end.append(waker.wake)
 
     def _require_on_enough(self, insert: ClientInsert) -> None:
-        """P39. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
+        """P41. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
         a disk broke, or a replica came too late and clones another.
         """
         ledger, nodes = self._ledger, self._world.zookeeper.nodes

@@ -29,3 +29,9 @@ def test_every_item_has_one_line_with_a_test_or_a_reason() -> None:
     assert sorted(item for item, _ in lines) == sorted(wanted)
     reasons = ("`test_", "deviates: ", "not built yet: ")
     assert [item for item, said in lines if not any(one in said for one in reasons)] == []
+
+
+def test_each_promise_has_a_number_of_its_own() -> None:
+    numbers = re.findall(r"^\*\*(P\d+)\.", tree.text("docs/protocol.md"), re.MULTILINE)
+    assert len(numbers) > 30
+    assert sorted(numbers) == sorted(set(numbers))

@@ -320,7 +320,7 @@ def test_old_and_too_many_statements_are_removed_but_for_those_that_are_at_work(
 
 
 def test_the_texts_are_read_back():
-    """P29."""
+    """P43."""
     task = Task("CREATE\n'x'", ("a:1", "[::1]:2"), "a:1", "id", "d", (("s", "a = 'b'\n"),))
     assert Task.decode(task.encode()) == task
     for outcome in (TaskOutcome(), TaskOutcome("UNKNOWN_TABLE", "no\nt"), TaskOutcome("X", "")):

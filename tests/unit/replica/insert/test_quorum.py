@@ -99,7 +99,7 @@ def test_auto_is_the_majority(three: Replicas) -> None:
 
 
 def test_who_fetches_is_counted_with_the_part_and_not_before(three: Replicas) -> None:
-    """P39. Nobody counts who does not have the part, at no moment."""
+    """P41. Nobody counts who does not have the part, at no moment."""
 
     def look(_: object) -> None:
         nodes = three.zookeeper.nodes
