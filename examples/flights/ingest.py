@@ -71,7 +71,7 @@ def ingest_asset(servers: tuple[str, ...]) -> dg.AssetsDefinition:
                     settings={"max_insert_block_size": config.max_insert_block_size},
                     run_id=context.run.run_id,
                 )
-                done += inserted(table, result)
+                done += inserted(table, result.parts)
                 context.add_asset_metadata(
                     insert_metadata(result, server_name), partition_key=day
                 )

@@ -3,7 +3,8 @@
 A table is named as its asset: `orders` is `default.orders`, `sales/orders` is `sales.orders`; the
 asset's metadata `rmt/table` says otherwise, and `rmt/quorum` on how many hosts its rows are when it
 is materialized. Each partition is one insert whose token is made of the asset, the partition and
-the rows: a retry, a re-run and an overlapping backfill insert it once.
+the rows: a retry, a re-run and an overlapping backfill insert it once. When `rmt/write` is
+`replace`, the rows take the place of those that the table has of the partition, in one commit.
 """
 
 import hashlib
@@ -19,8 +20,9 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.protocol.errors import UnknownType, UserError
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store.hashes.rows import hash_table
@@ -29,6 +31,8 @@ from rmt_pipeline.types.escapes import quote_name, quote_text
 
 TABLE_METADATA = "rmt/table"
 QUORUM_METADATA = "rmt/quorum"
+WRITE_METADATA = "rmt/write"
+WRITES = ("append", "replace")
 PARTITION_METADATA = "partition_expr"
 """As Dagster's other IO managers for databases call it."""
 
@@ -63,14 +67,16 @@ class RmtIOManager(dg.ConfigurableIOManager):
         with self._opened() as server:
             table = table_named(server, _table_name(context))
             quorum = str((context.definition_metadata or {}).get(QUORUM_METADATA, self.quorum))
+            write = _replace if _replaces(context, quorum) else _insert
             settings = QuerySettings.of({"insert_quorum": quorum})
-            results = [
-                _insert(context, table, partition, rows, settings)
-                for partition, rows in _by_partition(context, obj)
-            ]
-            done = [part for result in results for part in inserted(table, result)]
+            stored: list[_Stored] = []
+            done: list[PartDone] = []
+            for keys, rows in _by_partition(context, obj):
+                one = write(context, table, keys, rows, settings)
+                done += inserted(table, one.parts, one.kind)  # the next may replace these parts
+                stored.append(one)
             Recorder(_Log(context), table, self.server).parts(done)
-            context.add_output_metadata(_stored(table, results, self.server))
+            context.add_output_metadata(_metadata(table, stored, self.server))
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Raises UnknownTable; UserError when the annotation names a type that is not loaded."""
@@ -92,6 +98,21 @@ class RmtIOManager(dg.ConfigurableIOManager):
 
 
 @dataclass(frozen=True, slots=True)
+class _Stored:
+    """What became of the rows of one partition: those that are new, that were there already, that
+    went for the new ones.
+    """
+
+    kind: str
+    parts: tuple[PartName, ...]
+    words: str
+    rows: int
+    rows_duplicate: int = 0
+    rows_replaced: int = 0
+    insert_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class _Log:
     """An output's context as the ledger's recorder wants it."""
 
@@ -110,40 +131,104 @@ def _table_name(context: dg.OutputContext) -> str:
     return str(named) if named else ".".join(context.asset_key.path)
 
 
-def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[str, Any]]:
-    """What is to be inserted, by partition key; all partitions of the run at once when the asset
-    did not keep them apart.
+def _replaces(context: dg.OutputContext, quorum: str) -> bool:
+    metadata = context.definition_metadata or {}
+    asset, write = (
+        context.asset_key.to_user_string(),
+        str(metadata.get(WRITE_METADATA, "append")),
+    )
+    if write not in WRITES:
+        raise UserError(
+            f"{WRITE_METADATA} of {asset} is one of {', '.join(WRITES)}, not {write}"
+        )
+    if write == "append":
+        return False
+    if context.has_asset_partitions and not metadata.get(PARTITION_METADATA):
+        raise UserError(
+            f"{asset} replaces the rows of its partitions, but which these are is not known: its "
+            f"metadata needs {PARTITION_METADATA}, the table's column or expression of the key"
+        )
+    if quorum != "0":
+        raise UserError(
+            f"{asset} has {WRITE_METADATA} = replace, which knows no quorum ({quorum}): set "
+            f"{QUORUM_METADATA} to 0 for it"
+        )
+    return True
+
+
+def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[list[str], Any]]:
+    """What is to be stored, with its partition keys; all partitions of the run at once when the
+    asset did not keep them apart.
     """
     keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
     if not isinstance(obj, dict):
-        return [("…".join(dict.fromkeys([keys[0], keys[-1]])) if keys else "", obj)]
+        return [(keys, obj)]
     strangers = obj.keys() - set(keys)
     if strangers:
         raise UserError(
             f"{context.asset_key.to_user_string()} returned rows of partition {min(strangers)}, "
             f"which this run is not for: {', '.join(keys) or 'it has no partitions'}"
         )
-    return [(key, obj[key]) for key in keys if key in obj]
+    return [([key], obj[key]) for key in keys if key in obj]
 
 
 def _insert(
     context: dg.OutputContext,
     table: Table,
-    partition: str,
+    keys: Sequence[str],
     rows: Any,
     settings: QuerySettings,
-) -> InsertResult:
+) -> _Stored:
     """The token is made of the asset, the partition and the rows. Those of a Spark DataFrame are
     seen by its tasks only: then of the run instead, which for a retry is the one that it retries.
     """
     run = context.step_context.dagster_run
+    partition = "…".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
     what = f"{context.asset_key.to_user_string()}/{partition}"
     if _is_spark(rows):
         token = f"{what}/run/{run.root_run_id or run.run_id}"
-        return table.insert_spark(rows, token=token, settings=settings, run_id=run.run_id)
+        result = table.insert_spark(rows, token=token, settings=settings, run_id=run.run_id)
+    else:
+        arrow = _arrow(rows)
+        token = f"{what}/{_digest(arrow)}"
+        result = table.insert(arrow, token=token, settings=settings, run_id=run.run_id)
+    return _Stored(
+        kind="insert",
+        parts=result.parts,
+        words=result.words(),
+        rows=result.rows,
+        rows_duplicate=result.rows_duplicate,
+        insert_id=result.insert_id,
+    )
+
+
+def _replace(
+    context: dg.OutputContext,
+    table: Table,
+    keys: Sequence[str],
+    rows: Any,
+    settings: QuerySettings,
+) -> _Stored:
+    """Of an asset without partitions: all rows of the table. No token: these very rows, stored
+    again, change nothing, and after other ones they are to replace those.
+    """
+    if _is_spark(rows):
+        raise UserError(
+            f"{context.asset_key.to_user_string()} returned a Spark DataFrame; with "
+            f"{WRITE_METADATA} = replace return its toArrow()"
+        )
     arrow = _arrow(rows)
-    token = f"{what}/{_digest(arrow)}"
-    return table.insert(arrow, token=token, settings=settings, run_id=run.run_id)
+    where = _rows_of(context, keys, context.definition_metadata or {}) or "1"
+    run_id = context.step_context.dagster_run.run_id
+    result = table.replace(arrow, where=where, settings=settings, run_id=run_id)
+    return _Stored(
+        kind="replace",
+        parts=result.parts,
+        words=result.words(),
+        rows=result.rows_added,
+        rows_duplicate=arrow.num_rows if result.is_duplicate else 0,
+        rows_replaced=result.rows_replaced,
+    )
 
 
 def _is_spark(rows: Any) -> bool:
@@ -181,7 +266,7 @@ def _digest(rows: pa.Table) -> str:
     return hashlib.sha256(f"{names}\n{found.content_hash:032x}".encode()).hexdigest()[:32]
 
 
-def _stored(table: Table, results: Sequence[InsertResult], server: str) -> EventMetadata:
+def _metadata(table: Table, stored: Sequence[_Stored], server: str) -> EventMetadata:
     """Under the names that Dagster's catalog knows."""
     definition = table.definition
     columns = [
@@ -189,14 +274,15 @@ def _stored(table: Table, results: Sequence[InsertResult], server: str) -> Event
         for column in definition.columns
     ]
     return {
-        "dagster/row_count": sum(result.rows for result in results),
+        "dagster/row_count": sum(one.rows for one in stored),
         "dagster/column_schema": dg.TableSchema(columns=columns),
         "dagster/relation_identifier": definition.full_name,
         "dagster/uri": f"rmt://{server}{definition.engine.zookeeper_path}",
-        "rows duplicate": sum(result.rows_duplicate for result in results),
-        "parts": sum(len(result.parts) for result in results),
-        "in words": "; ".join(dict.fromkeys(result.words() for result in results)),
-        "insert id": " ".join(result.insert_id for result in results),
+        "rows duplicate": sum(one.rows_duplicate for one in stored),
+        "rows replaced": sum(one.rows_replaced for one in stored),
+        "parts": sum(len(one.parts) for one in stored),
+        "in words": "; ".join(dict.fromkeys(one.words for one in stored)),
+        "insert id": " ".join(one.insert_id for one in stored),
         "server": server,
     }
 
@@ -207,17 +293,27 @@ def _stored(table: Table, results: Sequence[InsertResult], server: str) -> Event
 def _condition(context: dg.InputContext) -> str:
     """Which rows are of the partitions that are asked for; empty: all."""
     upstream = context.upstream_output
-    expression = (
-        (upstream.definition_metadata or {}).get(PARTITION_METADATA) if upstream else None
-    )
-    if not context.has_asset_partitions or not expression:
+    if upstream is None or not context.has_asset_partitions:
         return ""
-    if isinstance(context.asset_partitions_def, dg.TimeWindowPartitionsDefinition):
-        start, end = context.asset_partitions_time_window
+    return _rows_of(context, context.asset_partition_keys, upstream.definition_metadata or {})
+
+
+def _rows_of(
+    context: dg.InputContext | dg.OutputContext,
+    keys: Sequence[str],
+    metadata: Mapping[str, Any],
+) -> str:
+    """A condition for the rows of these partitions, which follow one another; empty: all rows."""
+    expression = metadata.get(PARTITION_METADATA)
+    if not keys or not expression:
+        return ""
+    partitions = context.asset_partitions_def
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        start = partitions.time_window_for_partition_key(keys[0]).start
+        end = partitions.time_window_for_partition_key(keys[-1]).end
         low, high = (quote_text(f"{time:%Y-%m-%d %H:%M:%S}") for time in (start, end))
         return f"{expression} >= toDateTime({low}) AND {expression} < toDateTime({high})"
-    keys = ", ".join(quote_text(key) for key in context.asset_partition_keys)
-    return f"toString({expression}) IN ({keys})"
+    return f"toString({expression}) IN ({', '.join(map(quote_text, keys))})"
 
 
 def _select(server: ServerContext, table: Table, condition: str) -> pa.Table:

@@ -14,7 +14,6 @@ import dagster as dg
 from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.table import ActivePart, Table
@@ -187,15 +186,18 @@ def partition_metadata(manifests: Sequence[Manifest]) -> EventMetadata:
     }
 
 
-def inserted(table: Table, result: InsertResult) -> list[PartDone]:
-    """The parts that an insert made, in the ledger's form."""
+def inserted(table: Table, parts: Sequence[PartName], kind: str = "insert") -> list[PartDone]:
+    """The parts that an insert or a replacement made, in the ledger's form."""
     done = []
-    for part in result.parts:
-        manifest = table.store.manifest(part)
+    for part in parts:
+        try:
+            manifest = table.store.manifest(part)
+        except MissingPart:
+            continue  # replaced or dropped since
         done.append(
             PartDone(
                 part=part,
-                kind="insert",
+                kind=kind,
                 rows=manifest.rows,
                 size_bytes=manifest.bytes_on_disk,
                 source_replica=table.definition.engine.replica,

@@ -14,6 +14,7 @@ import pytest
 from rmt_pipeline.dagster import RmtIOManager, names
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
+from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -114,6 +115,89 @@ def test_rows_that_were_corrected_are_another_insert(
             asset = stored(lambda days, count=count: rows_of(days[0], count))
             materialize(io_manager, [asset], instance, partition_key="2026-01-05")
     assert site.r1.table("stored").dataset().count_rows() == 5
+
+
+def replacing(given: Any, **metadata: Any) -> dg.AssetsDefinition:
+    metadata = {"partition_expr": "day", "rmt/write": "replace"} | metadata
+
+    @dg.asset(name="stored", partitions_def=DAYS, metadata=metadata)
+    def asset(context: dg.AssetExecutionContext) -> Any:
+        return given(context.partition_keys)
+
+    return asset
+
+
+def stored_rows(site: Site) -> list[tuple[str, int]]:
+    found = site.r1.table("stored").dataset().to_table(["day", "id"]).to_pylist()
+    return sorted((str(row["day"]), row["id"]) for row in found)
+
+
+def test_a_day_that_was_corrected_takes_the_place_of_what_it_was(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    span = {
+        "dagster/asset_partition_range_start": "2026-01-05",
+        "dagster/asset_partition_range_end": "2026-01-06",
+    }
+    with dg.instance_for_test() as instance:
+        both = replacing(lambda days: {day: rows_of(day) for day in days})
+        materialize(io_manager, [both], instance, tags=span)
+        assert len(stored_rows(site)) == 6
+        fewer = replacing(lambda days: rows_of(days[0], 1))
+        first, again = (
+            metadata(materialize(io_manager, [fewer], instance, partition_key="2026-01-05"))
+            for _ in range(2)
+        )
+        assert stored_rows(site) == [("2026-01-05", 0), *(("2026-01-06", n) for n in range(3))]
+        once = replacing(lambda days: pa.concat_tables(rows_of(day, 2) for day in days))
+        materialize(io_manager, [once], instance, tags=span)
+    assert (first["rows replaced"], first["dagster/row_count"]) == (3, 1)
+    assert (again["rows replaced"], again["rows duplicate"]) == (0, 1)
+    assert stored_rows(site) == [
+        (day, number) for day in ("2026-01-05", "2026-01-06") for number in range(2)
+    ]
+
+
+def test_rows_of_another_day_replace_nothing(site: Site, io_manager: RmtIOManager) -> None:
+    with dg.instance_for_test() as instance:
+        day = replacing(lambda days: rows_of(days[0]))
+        materialize(io_manager, [day], instance, partition_key="2026-01-05")
+        strange = replacing(lambda _: rows_of("2026-01-07"))
+        with pytest.raises(RowsOutside, match="2026-01-05"):
+            materialize(io_manager, [strange], instance, partition_key="2026-01-05")
+    assert stored_rows(site) == [("2026-01-05", number) for number in range(3)]
+
+
+def test_an_asset_without_partitions_replaces_the_table(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    days = iter(("2026-01-05", "2026-02-06"))
+
+    @dg.asset(name="stored", metadata={"rmt/write": "replace"})
+    def asset() -> pa.Table:
+        return rows_of(next(days), 2)
+
+    with dg.instance_for_test() as instance:
+        for _ in range(2):
+            materialize(io_manager, [asset], instance)
+    assert stored_rows(site) == [("2026-02-06", 0), ("2026-02-06", 1)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"rmt/write": "upsert"}, "one of append, replace, not upsert"),
+        ({"partition_expr": None}, "metadata needs partition_expr"),
+        ({"rmt/quorum": 2}, "knows no quorum"),
+    ],
+)
+def test_what_an_asset_says_of_replacing_is_looked_at_first(
+    site: Site, io_manager: RmtIOManager, wrong: dict[str, Any], words: str
+) -> None:
+    asset = replacing(lambda days: rows_of(days[0]), **wrong)
+    with dg.instance_for_test() as instance, pytest.raises(UserError, match=words):
+        materialize(io_manager, [asset], instance, partition_key="2026-01-05")
+    assert stored_rows(site) == []
 
 
 def test_a_run_of_several_days_inserts_each_or_all_at_once(
