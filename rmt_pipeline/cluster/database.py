@@ -180,7 +180,7 @@ def log_pointer(keeper: Keeper, database: DatabasePaths, replica: str) -> int | 
     return int(read[0]) if read is not None and read[0] else None
 
 
-def is_whole(keeper: Keeper, database: DatabasePaths, after: int) -> bool:
+def log_is_whole(keeper: Keeper, database: DatabasePaths, after: int) -> bool:
     """Whether every statement after this one is still in the log."""
     names, log = keeper.children_stat(database.queue.root)
     numbers = {sequence_number(name) for name in names if name.startswith("query-")}

@@ -11,7 +11,7 @@ from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
 from rmt_pipeline.cluster.database import (
     is_registered,
-    is_whole,
+    log_is_whole,
     log_pointer,
     move_pointer,
     picture,
@@ -175,7 +175,7 @@ class DatabaseLoop(TaskLoop):
             is_open=False,
         )
         pointer = log_pointer(keeper, self._paths, self._replica)
-        if pointer is None or not is_whole(keeper, self._paths, pointer):
+        if pointer is None or not log_is_whole(keeper, self._paths, pointer):
             now = picture(keeper, self._paths)
             self._compare_with().catch_up(keeper, now)  # what is wrong is said by the look
             pointer = now.last_task

@@ -532,29 +532,29 @@ ALTER TABLE a MATERIALIZE TTL;
 SELECT k, s, q, z, y FROM a ORDER BY k;
 """
 DROPPED = """
-CREATE TABLE a (k Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
-INSERT INTO a VALUES (1);
-DROP TABLE a;
-SELECT * FROM a;
-EXISTS TABLE a;
-SELECT database, table FROM system.dropped_tables WHERE database = 'script' AND table = 'a';
-UNDROP TABLE a;
-SELECT * FROM a;
-INSERT INTO a VALUES (2);
-SELECT * FROM a ORDER BY k;
-UNDROP TABLE a;
+CREATE TABLE gone (k Int64) ENGINE = ReplicatedMergeTree ORDER BY k;
+INSERT INTO gone VALUES (1);
+DROP TABLE gone;
+SELECT * FROM gone;
+EXISTS TABLE gone;
+SELECT database, table FROM system.dropped_tables WHERE database = 'script' AND table = 'gone';
+UNDROP TABLE gone;
+SELECT * FROM gone;
+INSERT INTO gone VALUES (2);
+SELECT * FROM gone ORDER BY k;
+UNDROP TABLE gone;
 UNDROP TABLE nosuch;
-DROP TABLE a;
-CREATE TABLE a (k Int64) ENGINE = MergeTree ORDER BY k;
-INSERT INTO a VALUES (3);
-UNDROP TABLE a;
-SELECT * FROM a;
-RENAME TABLE a TO b;
-UNDROP TABLE a;
-SELECT * FROM a ORDER BY k;
-SELECT * FROM b;
-DROP TABLE a SYNC;
-UNDROP TABLE a;
+DROP TABLE gone;
+CREATE TABLE gone (k Int64) ENGINE = MergeTree ORDER BY k;
+INSERT INTO gone VALUES (3);
+UNDROP TABLE gone;
+SELECT * FROM gone;
+RENAME TABLE gone TO kept;
+UNDROP TABLE gone;
+SELECT * FROM gone ORDER BY k;
+SELECT * FROM kept;
+DROP TABLE gone SYNC;
+UNDROP TABLE gone;
 """
 SCRIPTS = {
     "dropped tables": DROPPED,

@@ -11,6 +11,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import UnknownTable, UserError
 from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.syntax.nodes import NamedTable
 from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import in_stored_form
@@ -94,11 +95,10 @@ def database() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def resolve(database_name: str | None, table: str, final: bool) -> Relation:
-    del final
-    if table not in {"t", "u"}:
-        raise UnknownTable(f"there is no table {database_name}.{table}")
-    return Relation(f'"table_{table}"', T if table == "t" else U)
+def resolve(source: NamedTable) -> Relation:
+    if source.table not in {"t", "u"}:
+        raise UnknownTable(f"there is no table {source.database}.{source.table}")
+    return Relation(f'"table_{source.table}"', T if source.table == "t" else U)
 
 
 def lines(query: TranslatedQuery) -> list[str]:
