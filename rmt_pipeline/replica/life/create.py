@@ -110,7 +110,8 @@ def _join(
     check_structure(definition, metadata, columns, table.root)
     joined = at_version(keeper, table, definition, metadata_stat.version)
     names, replicas = keeper.children_stat(table.replicas)
-    if not names:  # its last replica was dropped, and whoever did it died
+    [awaited] = keeper.children_many([table.restoring])
+    if not names and not awaited:  # its last replica was dropped, and whoever did it died
         drop_table_without_replicas(keeper, table)
         return None
     replica = table.replica(definition.engine.replica)

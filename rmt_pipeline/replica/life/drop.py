@@ -119,10 +119,21 @@ def drop_replica(
                 _quietly(keeper, op)
             delete_tree(keeper, replica.creations)
             _delete_with_lock(keeper, replica)
+    _await_no_more(keeper, table, name)
     if keeper.exists(table.dropped) is not None:
         remove_leftovers(keeper, table)
         return True
     return drop_table_without_replicas(keeper, table)
+
+
+def _await_no_more(keeper: Keeper, table: TablePaths, name: str) -> None:
+    """Others may be restoring the table: what a replica that is gone has announced is no part of
+    it, and nobody waits for what it has not.
+    """
+    awaited = table.restoring_replica(name)
+    root, stat = keeper.exists_many([table.replica(name).root, awaited])
+    if root is None and stat is not None:
+        _quietly(keeper, Delete(awaited))
 
 
 def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
@@ -222,10 +233,15 @@ def _delete_with_lock(keeper: Keeper, replica: ReplicaPaths) -> None:
 
 
 def drop_table_without_replicas(keeper: Keeper, table: TablePaths) -> bool:
-    """Remove a table that has no replica, if it has none. True when it is gone, by us."""
+    """Remove a table that has no replica, if it has none. True when it is gone, by us.
+
+    One that is being restored is going to have some: each makes its nodes when it comes.
+    """
     lock = _lock(keeper, table.dropped_lock)
+    is_restored = keeper.exists(table.restoring) is not None
     begin: list[Op] = [
         Delete(table.replicas),
+        *([Delete(table.restoring)] if is_restored else absent(table.restoring)),
         Create(table.dropped),
         Create(lock.path, lock.mark.encode(), ephemeral=True),
     ]
@@ -233,7 +249,7 @@ def drop_table_without_replicas(keeper: Keeper, table: TablePaths) -> bool:
         with seen_to(keeper, [lock]):
             keeper.multi(begin)
     except Refused:
-        return False  # a replica was just created, or somebody else removes the table
+        return False  # a replica was just created or is waited for, or another one removes it
     _remove_dropped(keeper, table, lock)
     return True
 

@@ -13,13 +13,16 @@ from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, UserError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.life import restore as restore_module
+from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.upkeep.clean_up import plan_clean_up
 from rmt_pipeline.replica.upkeep.rewound import BeingRestored, ZooKeeperIsOlder
 from rmt_pipeline.store.disk import LocalDisk
 from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.local_replicas import definition_of
 from tests.support.local_session import create, local_session, rows
 from tests.support.restoring import Disaster
 
@@ -351,3 +354,40 @@ def run_restore_with(server: ServerContext, table: str | None) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "ServerContext", lambda *_, **__: nullcontext(server))
         return upkeep.run_restore(server.config, "r1", table)
+
+
+def test_who_is_created_while_the_first_one_begins_does_not_remove_the_table(two, monkeypatch):
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.wipe()
+
+    def dies(*_: object) -> int:
+        raise Conflict("the process died here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_module, "announce", dies)
+        with pytest.raises(Conflict):
+            two.restore("r1")
+    create_replica(two.zookeeper.connect(), definition_of("r3"), b"r3")
+    restored = [two.restore(name) for name in ("r1", "r2")]
+    assert not any(one.joined for one in restored), restored
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1])
+
+
+@pytest.mark.parametrize("announced", [("r1", "r2"), ("r1",), ("r2",)])
+def test_one_that_is_dropped_while_others_restore_is_not_among_them_any_more(
+    tmp_path, announced
+):
+    names = "r1", "r2", "r3"
+    with Disaster(tmp_path, names) as three:
+        three.insert("r1", 1)
+        three.step("r2", "fetch")
+        three.wipe()
+        for name in announced:
+            three.restore(name)
+        drop_replica(three.zookeeper.connect(), three["r1"].table, "r1")
+        left = [three.restore(name) for name in ("r2", "r3")]
+        assert left[-1].waits_for == ()
+        three.live_on(["r2", "r3"])
+        assert three.values("r2") == three.values("r3") == Counter([1])
