@@ -269,16 +269,16 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "life: a server serves the namesake of its replica",
-        f"{REPLICA}/life/start.py",
-        "    elif uuid not in names:\n",
-        "    elif not names:\n",
+        f"{REPLICA}/life/create.py",
+        """replica.definition.uuid not in ("", *names):\n""",
+        "not names:\n",
         AGAIN,
     ),
     LineMutant(
         "life: a replica from before is dropped for good",
-        f"{REPLICA}/life/start.py",
-        "    if names is None:\n",
-        "    if names == []:\n",
+        f"{REPLICA}/life/create.py",
+        "    return names is not None\n",
+        "    return names != []\n",
         AGAIN,
     ),
     LineMutant(

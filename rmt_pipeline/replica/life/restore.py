@@ -42,7 +42,11 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import United, unite
 from rmt_pipeline.replica.life.announce import DiskParts, announce, parts_of_disk, texts_of
-from rmt_pipeline.replica.life.create import at_version, check_structure
+from rmt_pipeline.replica.life.create import (
+    at_version,
+    check_structure,
+    require_no_namesake,
+)
 from rmt_pipeline.replica.life.drop import remove_leftovers
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.rewound import (
@@ -168,9 +172,11 @@ def require_not_restoring(replica: Replica) -> None:
 def _begin(replica: Replica) -> bool:
     """The table is being restored, and this replica is waited for. False: it is there, and works.
 
-    Raises NothingToRestore, UserError, Conflict.
+    Raises NothingToRestore, ReplicaDropped (another one was created in its place), UserError,
+    Conflict.
     """
     for _ in range(limits.CREATE_TABLE_ROUNDS_MAX):
+        require_no_namesake(replica)
         begun = _begun(replica)
         if begun is not None:
             return begun

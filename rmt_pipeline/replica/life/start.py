@@ -12,7 +12,7 @@ from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.alter.apply import take_up
 from rmt_pipeline.replica.life.clone import Cloned, clone_if_lost, mark_lost_if_log_is_gone
-from rmt_pipeline.replica.life.create import check_structure
+from rmt_pipeline.replica.life.create import check_structure, require_no_namesake
 from rmt_pipeline.replica.life.restore import require_not_restoring
 from rmt_pipeline.replica.quorum import set_aside_failed
 from rmt_pipeline.replica.replica import Replica
@@ -92,16 +92,9 @@ def _check_creation(replica: Replica, host_version: int) -> None:
     uuid, paths = replica.definition.uuid, replica.paths
     if not uuid:
         return
-    [names] = replica.keeper.children_many([paths.creations])
-    if names is None:
+    if not require_no_namesake(replica):
         noted = [Check(paths.host, host_version), *transactions.note_creation(paths, uuid)]
         replica.session.multi(noted)
-    elif uuid not in names:
-        raise ReplicaDropped(
-            f"{paths.root} in ZooKeeper is not the replica that {replica} had there: that one was "
-            "dropped, and another one was created in its place. DROP the table here, and create it "
-            "under another replica name"
-        )
 
 
 def _was_altered(replica: Replica, version: int) -> bool:

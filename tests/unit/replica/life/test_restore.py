@@ -4,6 +4,7 @@ disks, and not a row is lost or doubled.
 
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -18,9 +19,11 @@ from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.replica.life.start import start
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import plan_clean_up
 from rmt_pipeline.replica.upkeep.rewound import BeingRestored, ZooKeeperIsOlder
 from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import definition_of
 from tests.support.local_session import create, local_session, rows
@@ -391,3 +394,29 @@ def test_one_that_is_dropped_while_others_restore_is_not_among_them_any_more(
         assert left[-1].waits_for == ()
         three.live_on(["r2", "r3"])
         assert three.values("r2") == three.values("r3") == Counter([1])
+
+
+def test_a_namesake_that_was_created_since_is_not_restored_over(two, tmp_path):
+    """r1 was dropped while its server was away, and the table was created again there."""
+    for value in range(5):
+        two.insert("r1", value)
+    two.note()
+    old = two["r1"]
+    namesake = replace(definition_of("r1"), uuid="another")
+    for name in ("r1", "r2"):
+        drop_replica(two.zookeeper.connect(), old.table, name)
+    create_replica(two.zookeeper.connect(), namesake, b"another")
+    session = two.zookeeper.connect()
+    elsewhere = PartStore(LocalDisk(tmp_path / "elsewhere"), ids=old.ids, durable=False)
+    bound = Replica(namesake, session, elsewhere, old.clock, old.ids, old.settings, worker="b")
+    start(
+        bound,
+        identity="b",
+        incarnation="1",
+        address=ReplicaAddress("b", 9009, 9000, "default", "t"),
+    )
+    two.zookeeper.expire(session.session_id)  # its server is restarted
+    before = dict(two.zookeeper.nodes)
+    with pytest.raises(ReplicaDropped, match="is not the replica"):
+        two.restore("r1")
+    assert two.zookeeper.nodes == before
