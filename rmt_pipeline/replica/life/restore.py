@@ -41,6 +41,7 @@ from rmt_pipeline.protocol.nodes.records import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.restoring import United, unite
+from rmt_pipeline.replica.forget import forget
 from rmt_pipeline.replica.life.announce import DiskParts, announce, parts_of_disk, texts_of
 from rmt_pipeline.replica.life.create import (
     at_version,
@@ -321,6 +322,7 @@ def _open_locked(replica: Replica) -> United:
     }
     united = unite(held, dropped)
     _give_up(keeper, table, united)
+    _forget_dropped(replica, [one for ranges in dropped.values() for one in ranges])
     queued = _bring_metadata(replica, names)
     _log_parts(replica, united, Restoring.decode(restoring[0]).log)
     versions = [
@@ -361,6 +363,15 @@ def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
         gone = [Delete(paths.part(one.part)) for one in united.given_up if one.replica == name]
         for batch in batches(gone, bytes_max=limits.MULTI_BYTES_MAX):
             keeper.multi(batch)
+
+
+def _forget_dropped(replica: Replica, dropped: Collection[PartName]) -> None:
+    """What one disk knows to be dropped may be inserted again, whatever the others' blocks are, or
+    ZooKeeper knew before.
+    """
+    if dropped:
+        plain = replace(replica.definition, uuid="")
+        forget(replace(replica, definition=plain, keeper=replica.session), dropped)
 
 
 def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[ReplicaPaths, bytes]]:

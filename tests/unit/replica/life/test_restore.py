@@ -359,6 +359,22 @@ def run_restore_with(server: ServerContext, table: str | None) -> int:
         return upkeep.run_restore(server.config, "r1", table)
 
 
+def test_an_insert_of_what_was_dropped_is_no_duplicate_afterwards(two):
+    """The disk of the replica that had not heard of the drop says that the block is there."""
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.step("r1", "fetch")
+    two.step("r1")
+    two.wipe()
+    two.restore("r2")
+    two.restore("r1")
+    two.live_on()
+    assert two.insert_again("r1", 1) == "inserted"
+    two.step("r2", "fetch")
+    assert two.values("r1") == two.values("r2") == Counter([1])
+
+
 def test_who_is_created_while_the_first_one_begins_does_not_remove_the_table(two, monkeypatch):
     two.insert("r1", 1)
     two.step("r2", "fetch")
