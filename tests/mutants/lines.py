@@ -957,8 +957,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "backfill: rows on their way do not count",
         f"{REPLICA}/partitions/overwrite.py",
-        "        return same and not is_behind(replica, partitions)\n",
-        "        return same\n",
+        "return same and not is_behind(replica, partitions) and not",
+        "return same and not",
         f"{OVERWRITES}::test_without_a_token_rows_beside_are_replaced_again",
     ),
     LineMutant(

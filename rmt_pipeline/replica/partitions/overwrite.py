@@ -11,8 +11,9 @@ a condition holds (`Table.replace`, INSERT OVERWRITE).
    they are read again. Rows that stay are the rows that were there, under new numbers: ids and
    records of their inserts stay too.
 3. The same again changes nothing. Without a token it is the same when the rows that would come are,
-   as a whole, those that would go. With a token it is the same until what it brought is replaced or
-   dropped: its record is written in that multi, and goes in the one that does so.
+   as a whole, those that would go, and no mutation is on its way to these. With a token it is the
+   same until what it brought is replaced or dropped: its record is written in that multi, and goes
+   in the one that does so.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.insert.throttle import throttle_insert
+from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.drop import Living, others_first
 from rmt_pipeline.replica.partitions.from_table import (
     EmptySource,
@@ -335,7 +337,8 @@ class _Overwriting:
 
     def _are_there(self, replica: Replica, partitions: Sequence[str]) -> bool:
         """Whether the partitions have just these rows, and nothing is on its way that changes it.
-        The parts first: what is queued for them afterwards, if anything, is seen.
+        The parts first: what is queued for them afterwards, if anything, is seen; and a mutation
+        of before, which would take rows out that are put there after it.
         """
         active = PartSet(active_parts(replica.keeper, replica.paths))
         try:
@@ -346,7 +349,8 @@ class _Overwriting:
             )
         except MissingPart:
             return False  # it is gone since, so something changed
-        return same and not is_behind(replica, partitions)
+        there = [part for part in active if part.partition in partitions]
+        return same and not is_behind(replica, partitions) and not _are_mutated(replica, there)
 
     # --- a condition
 
@@ -374,8 +378,11 @@ class _Overwriting:
                 if self._take(replica, part, plan)
             }
             changed = {part.partition for part in touched} | self.rows.keys()
-            if changed and all(
+            is_same = changed and all(
                 plan.gone.get(one, _Sum()) == self._coming(one) for one in changed
+            )
+            if is_same and not _are_mutated(
+                replica, [part for part in parts if part.partition in changed]
             ):
                 plan.is_same = True
                 return plan
@@ -484,6 +491,16 @@ class _Overwriting:
             rows_in=total.rows,
         )
         return [*ops, Create(table.insert(self.insert_id), record.encode())]
+
+
+def _are_mutated(replica: Replica, parts: Iterable[PartName]) -> bool:
+    """Whether a mutation has yet to be applied to any of these."""
+    versions = load_mutations(replica).versions()
+    return any(
+        part.data_version < version
+        for part in parts
+        for version in versions.get(part.partition, ())
+    )
 
 
 def _sum_of(manifests: Iterable[Manifest]) -> _Sum:

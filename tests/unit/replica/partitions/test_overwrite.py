@@ -320,3 +320,25 @@ def test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not(replicas):
     put(replicas, (1, 7), partition="1")
     assert insert(replicas, (1, 1)).outcome is Outcome.INSERTED
     assert on_both(replicas) == [(1, 1), (1, 7), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("target", [{"partition": "1"}, {}])
+def test_rows_that_a_mutation_has_yet_to_change_are_not_the_same(replicas, target):
+    """1. A DELETE is written. 2. The rows are put there again, while they are there still.
+    3. It is carried out: it came before them, so it takes none of them.
+    """
+    replicas.table("r2").mutate("DELETE WHERE n = 1")
+    assert not put(replicas, (1, 1), (1, 2), **target).is_duplicate
+    work(replicas)
+    assign_mutations(replicas["r1"])
+    assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_rows_of_a_condition_that_a_mutation_has_yet_to_change_are_not_the_same(replicas):
+    replicas.table("r2").mutate("DELETE WHERE n = 1")
+    with pytest.raises(PartitionChanged, match="mutations before it that are not finished"):
+        put(replicas, (1, 1), where="n = 1")
+    assert assign_mutations(replicas["r1"])
+    work(replicas)
+    put(replicas, (1, 1), where="n = 1")
+    assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
