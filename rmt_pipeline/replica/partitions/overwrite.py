@@ -356,7 +356,8 @@ class _Overwriting:
 
     def _of_rows(self, replica: Replica) -> _Plan:
         """Every part that has a row for which the condition holds is written anew; all others of
-        the partitions that change are linked.
+        the partitions that change are linked. Their numbers are in the order of before, and those
+        of the rows that come are the greatest: of rows of one key some engines keep the last.
         """
         if replica.definition.metadata_version != self.definition.metadata_version:
             raise Conflict(
@@ -388,9 +389,10 @@ class _Overwriting:
                 return plan
             for partition in sorted(changed):
                 found = by_partition[partition]
-                incoming = [Incoming(one) for one in self.rows.get(partition, ())]
+                incoming: list[Incoming] = []
                 for part in found:
                     incoming += self._kept(replica, part, plan, rewrite=part in touched)
+                incoming += map(Incoming, self.rows.get(partition, ()))
                 changes.append(
                     Change(
                         partition,

@@ -342,3 +342,21 @@ def test_rows_of_a_condition_that_a_mutation_has_yet_to_change_are_not_the_same(
     work(replicas)
     put(replicas, (1, 1), where="n = 1")
     assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def replacing(replica):
+    plain = partitioned(replica)
+    return replace(plain, engine=replace(plain.engine, kind="ReplacingMergeTree"))
+
+
+def test_rows_that_come_are_newer_than_those_that_stay(tmp_path):
+    """Of rows of one key an engine keeps the one that was put there last."""
+    with Replicas(tmp_path, define=replacing) as replicas:
+        replicas.table("r1").insert([{"p": 1, "n": 1, "v": 1}])
+        new = [{"p": 1, "n": 1, "v": 2}]
+        replicas.table("r1").replace(new, where="v = 2", settings=NOW)
+        work(replicas)
+        optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
+        work(replicas)
+        for name in ("r1", "r2"):
+            assert replicas.table(name).dataset().to_table().to_pylist() == new
