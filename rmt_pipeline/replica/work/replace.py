@@ -35,7 +35,7 @@ from rmt_pipeline.protocol.log.entry import (
     describe_entry,
     drop_range_of,
 )
-from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
@@ -294,7 +294,8 @@ class _Work:
                 store.drops.note(dropped)
             forget_dropped_quorums(replica, dropped)
             if entry.source_replica == replica.name and not entry.keeps_ids:
-                forget(replica, [dropped])
+                # Not at its end: there is the record of a replacement that brought no row.
+                forget(replica, [drop_range(dropped.partition, dropped.block_max)])
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]
         going = self._first_those_covered(found, headers)
         with ExitStack() as held:

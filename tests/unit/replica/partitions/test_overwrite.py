@@ -344,6 +344,20 @@ def test_rows_of_a_condition_that_a_mutation_has_yet_to_change_are_not_the_same(
     assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
 
 
+def test_a_token_stands_that_brought_no_row(replicas):
+    """Not even the entry that carries it out here forgets it: what others insert later stays."""
+    put(replicas, partition="1", token="a", settings=EMPTY)
+    work(replicas)
+    insert(replicas, (1, 50))
+    assert put(replicas, partition="1", token="a", settings=EMPTY).is_duplicate
+    assert on_both(replicas) == [(1, 50), (2, 3), (3, 4)]
+    replicas.table("r2").drop_partitions(["1"], settings=NOW)
+    work(replicas)
+    insert(replicas, (1, 51))
+    assert not put(replicas, partition="1", token="a", settings=EMPTY).is_duplicate
+    assert on_both(replicas) == [(2, 3), (3, 4)]
+
+
 def replacing(replica):
     plain = partitioned(replica)
     return replace(plain, engine=replace(plain.engine, kind="ReplacingMergeTree"))
