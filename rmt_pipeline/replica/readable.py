@@ -4,13 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
-from rmt_pipeline.protocol.log.entry import DropPart, DropRange, virtual_parts
-from rmt_pipeline.protocol.nodes.formats import AddedParts
+from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import (
+    AttachPart,
+    DropPart,
+    DropRange,
+    GetPart,
+    drop_range_of,
+    virtual_parts,
+)
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.paths import log_entry_name
 from rmt_pipeline.zookeeper.snapshot import (
     active_parts,
     awaiting_quorum,
@@ -74,33 +82,63 @@ def sequential_parts(replica: Replica) -> ReadableParts:
     their quorum, and none that waits for it, or was inserted after the last that reached it
     (spec §2.7). Raises ReplicaIsNotInQuorum.
 
-    What waits, or failed, is read before the parts: one of them that is not waiting by then has
-    reached its quorum. What reached it is read before the parts as well, so it should be among
-    them. A part that has both such rows and later ones is read: no part that waits is merged.
+    1. What reached it is read first. All of it is in the log by then, so it is there, in the queue,
+       or among the parts, which are read in this order: of what is on its way here only what waits
+       or failed may be missing. (The last one alone says nothing: parts overtake each other.)
+    2. What waits, or failed, is read once more after the parts: one of them that is not waiting by
+       then has reached its quorum, whenever it came.
+
+    A part that has both such rows and later ones is read: no part that waits is merged.
     """
     replica.keeper.sync(replica.table.root)
-    quorums = read_quorums(replica)
-    waiting = awaiting_quorum(replica.keeper, replica.table)
+    last = read_quorums(replica).last
+    reached = () if last is None else last[0].parts
+    beyond = {part.partition: part.block_max for part in reached}
+    coming = _on_their_way(replica)
+    may_miss = awaiting_quorum(replica.keeper, replica.table) if coming else frozenset()
     found = readable_parts(replica)
     active = PartSet(found.active)
-    last = AddedParts() if quorums.last is None else quorums.last[0]
-    here = [*found.active, *found.absent]
-    for part in last.parts:
-        if not any(one.contains(part) for one in here):
+    promised = [
+        part
+        for part, quorum in coming.items()
+        if part not in may_miss and (quorum or part.block_min <= beyond.get(part.partition, -1))
+    ]
+    for part in (*reached, *promised):
+        is_here = active.containing(part) is not None
+        if not is_here and not any(one.contains(part) for one in found.absent):
             raise ReplicaIsNotInQuorum(
                 f"{replica} does not have {part} yet, which reached its quorum: "
                 "select_sequential_consistency reads where it is. Try again, or on another server"
             )
-    beyond = {part.partition: part.block_max for part in last.parts}
+    waiting = awaiting_quorum(replica.keeper, replica.table)
     return ReadableParts(
         tuple(
             part
-            for part in active
+            for part in found.active
             if part not in waiting
             and part.block_min <= beyond.get(part.partition, part.block_min)
         ),
         found.absent,
     )
+
+
+def _on_their_way(replica: Replica) -> dict[PartName, int]:
+    """Parts that this replica is still to get, each with the quorum that was asked for it: of the
+    log what it has yet to copy, then of its queue; but what they drop.
+    """
+    keeper, paths, table = replica.keeper, replica.paths, replica.table
+    pointer, _ = keeper.get(paths.log_pointer)
+    first = log_entry_name(int(pointer or b"0"))
+    names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
+    entries = [decode(read[0]) for read in keeper.get_many(names) if read is not None]
+    entries += queued_entries(keeper, paths, replica.memory.queue)
+    ranges = [drop for entry in entries if (drop := drop_range_of(entry)) is not None]
+    return {
+        entry.part: entry.quorum
+        for entry in entries
+        if isinstance(entry, GetPart | AttachPart)
+        and not any(drop.contains(entry.part) for drop in ranges)
+    }
 
 
 def note_active(replica: Replica, noted: Holdings | None = None) -> Holdings | None:

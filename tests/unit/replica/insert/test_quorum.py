@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown
 from rmt_pipeline.protocol.nodes.formats import AddedParts, QuorumEntry, QuorumStatus
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
-from rmt_pipeline.replica import quorum
+from rmt_pipeline.replica import quorum, readable
 from rmt_pipeline.replica.assign.merges import Assigned, Nothing, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.quorum import (
@@ -22,7 +22,9 @@ from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.part_store import PartStore
 from tests.support.local_replicas import ROOT, Replicas
 
 QUORUM = f"{ROOT}/quorum"
@@ -493,6 +495,66 @@ def test_a_sequential_reader_is_told_when_the_rows_are_elsewhere(three: Replicas
     assert has_rows(three, "r3") == []
     three.step("r3", "fetch")
     assert sequentially(three, "r3") == [1]
+
+
+def test_nor_one_that_has_the_last_rows_and_lacks_earlier_ones(
+    three: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. Row 1 is on r1 and r2; r3 is still fetching it. 2. Row 2 comes, and r3 is faster with it
+    than r2. 3. Who reads at r3 must not be told that row 2 is all there is.
+    """
+    reached(three, 1)
+    right = PartStore.verify
+
+    def slow(store: PartStore, part: PartName) -> Any:
+        if part == ONE:
+            raise MissingPart("it takes long", part=part)
+        return right(store, part)
+
+    def overtaken() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(PartStore, "verify", slow)
+            three.step("r3", "fetch")
+
+    three.meanwhile.append(overtaken)
+    assert insert(three, 2, **ALONE).rows == 1
+    assert has_rows(three, "r3") == [2]
+    with pytest.raises(ReplicaIsNotInQuorum, match="all_0_0_0"):
+        sequentially(three, "r3")
+    three.clock.sleep_s(100.0)
+    three.step("r3", "fetch")
+    assert sequentially(three, "r3") == [1, 2]
+
+
+def test_nor_one_that_inserted_the_last_rows_and_has_not_heard_of_earlier_ones(
+    three: Replicas,
+) -> None:
+    three.meanwhile.append(lambda: three.step("r3", "fetch"))
+    assert insert(three, 1, "r2", **ALONE).rows == 1
+    three.meanwhile.append(lambda: three.step("r3", "fetch"))
+    assert insert(three, 2, "r1", **ALONE).rows == 1
+    assert has_rows(three, "r1") == [2]
+    with pytest.raises(ReplicaIsNotInQuorum, match="all_0_0_0"):
+        sequentially(three, "r1")
+    three.step("r1", "fetch")
+    assert sequentially(three, "r1") == [1, 2]
+
+
+def test_what_comes_while_a_sequential_reader_looks_is_not_read(
+    two: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. He sees that nothing waits. 2. A row comes that waits. 3. He lists the parts."""
+    right = readable.readable_parts
+
+    def then(replica: Replica) -> readable.ReadableParts:
+        monkeypatch.setattr(readable, "readable_parts", right)
+        with pytest.raises(QuorumNotReached):
+            insert(two, 1)
+        return right(replica)
+
+    monkeypatch.setattr(readable, "readable_parts", then)
+    assert sequentially(two, "r1") == []
+    assert has_rows(two, "r1") == [1]
 
 
 def test_rows_that_asked_for_no_quorum_are_not_waited_for(two: Replicas) -> None:
