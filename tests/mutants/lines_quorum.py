@@ -89,7 +89,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "quorum: one that failed looks like one that was reached",
         WAIT,
-        "    failed = _failed(replica, awaited)\n",
+        "    failed = _failed(replica, awaited, insert_id)\n",
         "    failed: list[PartName] = []\n",
         f"{TESTS}::test_who_waits_is_told_that_it_failed",
     ),

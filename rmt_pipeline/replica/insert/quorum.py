@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.nodes.formats import QuorumEntry, QuorumStatus
 from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.insert.result import InsertCancelled, QuorumNotReached
 from rmt_pipeline.replica.quorum import failed_of, read_quorums
 from rmt_pipeline.replica.replica import Replica
@@ -179,7 +180,7 @@ def wait_for_quorum(
             raise _not_reached(replica, awaited, insert_id)
         if replica.keeper.exists(node, waker.wake) is not None:
             waker.wait_s(min(left_s(), WAIT_SLICE_S))
-    failed = _failed(replica, awaited)
+    failed = _failed(replica, awaited, insert_id)
     if failed:
         raise QuorumFailed(
             f"{replica}: the quorum of {', '.join(map(str, failed))} failed: no active replica has "
@@ -202,12 +203,20 @@ def _node(replica: Replica, awaited: Awaited) -> str:
     return ""
 
 
-def _failed(replica: Replica, awaited: Awaited) -> list[PartName]:
+def _failed(replica: Replica, awaited: Awaited, insert_id: str) -> list[PartName]:
+    """Own parts, and those in which rows of it were found. Between two blocks of it there may be
+    others' that failed, and its own from before these were inserted again. What failed of it has
+    left its record in the same multi: where the record says still that its rows are, none has.
+    """
     found = set(failed_of(replica, awaited.parts))
     if awaited.earlier:
         [names] = replica.keeper.children_many([replica.table.quorum_failed_parts])
         parts = [PartName.parse(name) for name in names or ()]
-        found |= {part for part in parts if any(one.touches(part) for one in awaited.earlier)}
+        touched = {span for span in awaited.earlier if any(map(span.touches, parts))}
+        known = read_record(replica, insert_id) if touched and insert_id else None
+        if known is not None:
+            touched -= set(map(Span.of_rows, known.lines))
+        found |= {part for part in parts if any(span.touches(part) for span in touched)}
     return sorted(found)
 
 

@@ -314,6 +314,40 @@ def test_of_several_blocks_those_that_failed_can_be_inserted_again(two: Replicas
     assert has_rows(two, "r1") == has_rows(two, "r2") == [1, 2]
 
 
+def test_what_was_inserted_again_has_not_failed(two: Replicas) -> None:
+    """1. Of three blocks the one in the middle fails. 2. It is inserted again. 3. The insert is
+    said once more: the failed part is between its blocks, and none of it is missing.
+    """
+    blocks = {**BRIEFLY, "max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
+    rows = [{"n": 1}, {"n": 2}, {"n": 3}]
+    with pytest.raises(QuorumNotReached):
+        two.table("r1").insert(rows, settings=blocks)
+    two.stop("r1")
+    pull_log(two["r2"])
+    assert quorum.has_failed(two["r2"], PartName("all", 1, 1, 0))
+    two.come_back("r1")
+    two.step("r2", "fetch")
+    two.meanwhile.append(lambda: two.step("r2", "fetch"))
+    assert two.table("r1").insert(rows, settings=blocks).rows == 1
+    assert two.table("r1").insert(rows, settings=blocks).outcome is Outcome.DUPLICATE
+    assert two.table("r2").insert(rows, settings=blocks).outcome is Outcome.DUPLICATE
+    assert has_rows(two, "r1") == has_rows(two, "r2") == [1, 2, 3]
+
+
+def test_a_duplicate_that_waits_is_told_that_it_failed(three: Replicas) -> None:
+    """The first one is said again at another replica, and fails while that one waits."""
+    with pytest.raises(QuorumNotReached):
+        insert(three)
+
+    def away() -> None:
+        three.stop("r1")
+        three.step("r3", "fetch")
+
+    three.meanwhile.append(away)
+    with pytest.raises(QuorumFailed, match="all_0_0_0 failed"):
+        insert(three, at="r2")
+
+
 def test_who_waits_is_told_that_it_failed(two: Replicas) -> None:
     """The server is away, and the process that inserts is not: it has a session of its own."""
     server = two["r1"]
