@@ -188,18 +188,23 @@ def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
     """What is asserted, and what is written beside the empty part."""
     keeper, table = replica.keeper, replica.table
     count, stat = keeper.get(table.lost_part_count)
+    [before] = keeper.get_many([table.lost_part(part)])  # then the empty one is lost as well
+    earlier = () if before is None else LostPart.decode(before[0]).inserts
     note = LostPart(
         replaced_s=int(replica.clock.now_s()),
         replica=replica.name,
-        inserts=tuple(sorted(_inserts_in(replica, part))),
+        inserts=tuple(sorted({*earlier, *_inserts_in(replica, part)})),
     )
+    noted: Op = Create(table.lost_part(part), note.encode())
+    if before is not None:
+        noted = SetData(table.lost_part(part), note.encode(), before[1].version)
     parent = [] if keeper.exists(table.lost_parts) is not None else [Create(table.lost_parts)]
     forgotten = what_to_forget(replica, [part], overlapping=True)
     return [
         *seen.guards,
         SetData(table.lost_part_count, str(int(count or b"0") + 1).encode(), stat.version),
         *parent,
-        Create(table.lost_part(part), note.encode()),
+        noted,
         *(op for some in forgotten for op in some),
     ]
 

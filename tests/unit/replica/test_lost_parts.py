@@ -197,6 +197,51 @@ def test_who_gives_a_part_up_meanwhile_is_asked_again(
     assert replace_lost_parts(replicas["r1"]) == ()
 
 
+def test_the_empty_part_can_be_lost_in_its_turn(replicas: Replicas) -> None:
+    """Nobody waits for it for ever, and what was to be repeated is known still."""
+    assert replace_lost_parts(replicas["r1"]) == (LOST,)
+    noted = LostPart.decode(replicas.zookeeper.nodes[f"{ROOT}/lost_parts/{LOST}"].data)
+    replicas.clock.sleep_s(100.0)
+    replicas.step("r2", "fetch")
+    for name in ("r1", "r2"):
+        lose(replicas, name, LOST)
+    for name in ("r1", "r2"):
+        replicas.step(name, "fetch")
+    assert replace_lost_parts(replicas["r1"]) == (LOST,)
+    again = LostPart.decode(replicas.zookeeper.nodes[f"{ROOT}/lost_parts/{LOST}"].data)
+    assert again.inserts == noted.inserts
+    assert count(replicas) == b"2"
+    assert rows(replicas, "r1") == [3]
+
+
+def test_rows_of_a_disk_that_comes_back_are_kept_beside_the_table(tmp_path: Path) -> None:
+    """1. The only disk that has a part is not mounted when the server starts; the part becomes an
+    empty one. 2. Its rows are inserted again. 3. The disk is back: here they would be twice.
+    """
+    with Replicas(tmp_path / "disks") as replicas:
+        assert replicas.insert("r1", 1, 2) == LOST
+        replicas.step("r1", "fetch")
+        replicas.stop("r1")
+        disk = replicas.stores["r1"]
+        shutil.move(disk.directory(LOST), tmp_path / "away")
+        replicas.come_back("r1")
+        replicas.step("r1", "fetch")
+        assert replace_lost_parts(replicas["r1"]) == (LOST,)
+        assert replicas.table("r1").insert([{"n": 1}, {"n": 2}]).outcome is Outcome.INSERTED
+        replicas.work_off()
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        replicas.stop("r1")
+        shutil.rmtree(disk.directory(LOST))
+        shutil.move(tmp_path / "away", disk.directory(LOST))
+        started = replicas.come_back("r1")
+        assert started.recovered.refetched == (LOST,)
+        assert disk.detached() == [f"ignored_{LOST}"]
+        replicas.work_off()
+        assert rows(replicas, "r1") == rows(replicas, "r2") == [1, 2]
+        assert replicas.come_back("r1").recovered.refetched == ()
+
+
 def test_a_dropped_part_is_not_lost(replicas: Replicas) -> None:
     replicas.table("r1").truncate(settings={"alter_sync": "0"})
     assert replace_lost_parts(replicas["r1"]) == ()
