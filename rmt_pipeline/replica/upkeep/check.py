@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -160,9 +161,32 @@ def recover_parts(replica: Replica) -> Recovered:
     for part in sorted(disk.promised - here - frozenset(plan.fetch)):
         _forget(replica, part, active.containing(part), disk.is_lost_version)
     refetched = tuple(part for part in plan.fetch if refetch(replica, part) is not None)
+    refetched += _set_aside_returned(replica, here & disk.promised, detached)
     if force:
         replica.keeper.multi([Delete(replica.paths.force_restore_data)])
     return Recovered(refetched, tuple(detached), tuple(sorted(disk.in_flight)))
+
+
+def _set_aside_returned(
+    replica: Replica, here: AbstractSet[PartName], detached: list[tuple[str, str]]
+) -> tuple[PartName, ...]:
+    """Lost parts, replaced by empty ones (`lost`), that are back with a disk of before: their rows
+    may have been inserted again since, and no other replica has them. People may attach them.
+    """
+    [names] = replica.keeper.children_many([replica.table.lost_parts])
+    parts = sorted(here & {PartName.parse(name) for name in names or ()})
+    promises = replica.keeper.get_many([replica.paths.part(part) for part in parts])
+    refetched: list[PartName] = []
+    for part, promise in zip(parts, promises, strict=True):
+        problem = None if promise is None else differs(replica, part, promise[0])
+        if problem is None:
+            continue
+        with suppress(UserError, MissingPart):  # ten copies of it are there: enough
+            name = replica.store.detach_copy(part, "ignored", once=True)
+            detached.append((name, f"{problem}: it was lost, and became an empty part"))
+        if refetch(replica, part, replica.store.inspect) is not None:
+            refetched.append(part)
+    return tuple(refetched)
 
 
 def _created_s(replica: Replica, part: PartName) -> int:
