@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, Corruption
+from rmt_pipeline.protocol.errors import Conflict, Corruption, UserError
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.answered import answered
@@ -196,6 +196,8 @@ def room_for(replica: Replica, node: str, part: PartName, staged: StagedPart) ->
 def _make_room(replica: Replica, node: str, part: PartName, staged: StagedPart) -> None:
     if not replica.store.is_taken(part):
         return
+    if not staged.manifest.rows:
+        _keep_rows(replica, part)
 
     def may_go(held: Sequence[PartName]) -> Sequence[PartName]:
         replica.keeper.multi(transactions.confirm_claim(replica.paths, node, part))
@@ -210,6 +212,15 @@ def _make_room(replica: Replica, node: str, part: PartName, staged: StagedPart) 
         raise PartIsBusy(
             f"{replica}: an old directory of {part} is still being read; trying again later"
         )
+
+
+def _keep_rows(replica: Replica, part: PartName) -> None:
+    """An empty part comes instead of one that no replica has any more; and its bytes were only away
+    for a while. They may be the last ones: people may attach them.
+    """
+    with suppress(Corruption, UserError):  # broken: a copy was kept; or there are ten
+        if replica.store.verify(part).rows:
+            replica.store.detach_copy(part, "ignored", once=True)
 
 
 @contextmanager

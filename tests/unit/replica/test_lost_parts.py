@@ -214,6 +214,28 @@ def test_the_empty_part_can_be_lost_in_its_turn(replicas: Replicas) -> None:
     assert rows(replicas, "r1") == [3]
 
 
+@pytest.mark.parametrize("who", ["r1", "r2"])
+def test_bytes_that_were_away_for_a_while_are_not_thrown_away(tmp_path: Path, who: str) -> None:
+    """1. The only directory of a part can't be found, and it is given up. 2. It is there again.
+    3. The part becomes an empty one, here or elsewhere: then the rows were on no disk any more.
+    """
+    with Replicas(tmp_path / "disks") as replicas:
+        assert replicas.insert("r1", 1, 2) == LOST
+        replicas.step("r1", "fetch")
+        disk = replicas.stores["r1"]
+        shutil.move(disk.directory(LOST), tmp_path / "away")
+        check_part(replicas["r1"], LOST)
+        for name in ("r1", "r2"):
+            replicas.step(name, "fetch")
+        shutil.move(tmp_path / "away", disk.directory(LOST))
+        assert replace_lost_parts(replicas[who]) == (LOST,)
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        assert rows(replicas, "r1") == rows(replicas, "r2") == []
+        assert disk.detached() == [f"ignored_{LOST}"]
+        assert replicas.stores["r2"].detached() == []
+
+
 def test_rows_of_a_disk_that_comes_back_are_kept_beside_the_table(tmp_path: Path) -> None:
     """1. The only disk that has a part is not mounted when the server starts; the part becomes an
     empty one. 2. Its rows are inserted again. 3. The disk is back: here they would be twice.
