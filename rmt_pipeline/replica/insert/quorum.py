@@ -185,8 +185,7 @@ def wait_for_quorum(
         raise QuorumFailed(
             f"{replica}: the quorum of {', '.join(map(str, failed))} failed: no active replica has "
             "it, because this one was away before another one had fetched it. These rows are not "
-            "in the table; whatever else the insert had is. Insert the same data again (with the "
-            "same token, if it had one): just what is missing is inserted then"
+            f"in the table; whatever else the insert had is. {_remedy(insert_id)}"
         )
     while not _is_on_enough(replica, awaited):
         if left_s() <= 0:
@@ -266,10 +265,29 @@ def _not_reached(replica: Replica, awaited: Awaited, insert_id: str) -> QuorumNo
         f"{part} is on {', '.join(entries[part].replicas)}"
         for part in awaited.still_waiting(entries)
     ]
+    more = (
+        ", and `rmt inserts` what became of an insert; the same insert again inserts nothing and "
+        "waits once more"
+        if insert_id
+        else ". Do not insert them again: deduplication is switched off for this insert or table, "
+        "and they would be there twice"
+    )
     return QuorumNotReached(
         f"{replica}: the rows of {what} are in the table, but within insert_quorum_timeout not on "
         f"{awaited.required} replicas ({'; '.join(known) or 'fewer have them'}). They stay, and "
         "other replicas fetch them when they can. system.replicas.parts_awaiting_quorum says which "
-        "parts still wait, and `rmt inserts` what became of an insert; the same insert again "
-        "inserts nothing and waits once more"
+        f"parts still wait{more}"
+    )
+
+
+def _remedy(insert_id: str) -> str:
+    """Blocks that stayed beside failed ones are known by their ids, and another cut has others."""
+    if not insert_id:
+        return (
+            "Deduplication is switched off for this insert or table: inserted again, what is there "
+            "would be there twice. Insert only the rows that are missing"
+        )
+    return (
+        "Insert the same data again (with the same token, if it had one, and cut into the same "
+        "blocks): just what is missing is inserted then"
     )

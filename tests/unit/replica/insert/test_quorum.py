@@ -200,6 +200,23 @@ def test_when_the_time_is_over_it_says_who_has_the_rows_and_how_to_find_out(
     assert children(two, "parallel") == set(), "it is reached all the same"
 
 
+def test_without_deduplication_nobody_is_told_to_insert_again(two: Replicas) -> None:
+    """They would be there twice."""
+    with pytest.raises(QuorumNotReached, match="Do not insert them again"):
+        insert(two, insert_deduplicate="0")
+
+    table, server = two.table("r1"), two["r1"]
+    two._replicas["r1"] = two._connected("r1")
+
+    def server_away() -> None:
+        two.zookeeper.expire(server.keeper.session_id)
+        two.step("r2", "fetch")
+
+    two.meanwhile.append(server_away)
+    with pytest.raises(QuorumFailed, match="Insert only the rows that are missing"):
+        table.insert([{"n": 2}], settings={**BRIEFLY, "insert_deduplicate": "0"})
+
+
 def test_rows_that_wait_are_not_merged_and_afterwards_they_are(two: Replicas) -> None:
     """I13."""
     with pytest.raises(QuorumNotReached):
