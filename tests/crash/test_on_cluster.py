@@ -215,6 +215,36 @@ def test_a_table_that_was_created_since_is_not_dropped_for_the_old_one(tmp_path,
     assert survived >= 2
 
 
+@pytest.mark.parametrize("name", ["alter", "mutation", "truncate", "setting"])
+def test_another_table_that_has_the_name_since_is_left_alone(tmp_path, monkeypatch, name):
+    scenario = Scenario(SCENARIOS[name].query, (CREATE, OTHER))
+    refused = 0
+    for servers, _, _, where in cut_off_everywhere(tmp_path, monkeypatch, scenario):
+        task = max(servers.zookeeper.nodes[servers.queue.root].children)
+        paths = servers.queue.task(task)
+        had_begun = paths.begun_on(servers.host("r1")) in servers.zookeeper.nodes
+        is_done = paths.finished_on(servers.host("r1")) in servers.zookeeper.nodes
+        with servers.session("r1") as session:
+            session.execute("EXCHANGE TABLES t AND u")
+        other = touched(servers, "/tables/1/u")
+        r1 = servers.start("r1")
+        settings = r1.context.catalog.definition("default", "t").settings
+        r1.turn()
+        if had_begun and not is_done:
+            assert touched(servers, "/tables/1/u") == other, where
+            assert r1.context.catalog.definition("default", "t").settings == settings, where
+            finished = servers.zookeeper.nodes[paths.finished_on(servers.host("r1"))].data
+            assert TaskOutcome.decode(finished).code == "UNFINISHED", where
+            refused += 1
+    assert refused >= 2
+
+
+def touched(servers: Servers, root: str) -> tuple[int, int]:
+    """How many entries are in the log of this table, and how many mutations."""
+    nodes = servers.zookeeper.nodes
+    return len(nodes[f"{root}/log"].children), len(nodes[f"{root}/mutations"].children)
+
+
 def test_the_marks_are_what_makes_it_happen_once(tmp_path, monkeypatch):
     """A bug planted: without them, what was done is done again."""
     monkeypatch.setattr(task_module, "MarkedKeeper", lambda keeper, _: keeper)

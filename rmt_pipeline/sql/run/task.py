@@ -171,6 +171,8 @@ class StatementCarrier:
         self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
     ) -> TaskOutcome:
         self.context.bind(keeper, begun.task.request_id)
+        if isinstance(step, OfTable):
+            self._require_same(step.table, begun)
         table = self._shared_table(begun.task, step)
         if table is not None:
             return self._once(keeper, begun, number, step, table)
@@ -248,6 +250,22 @@ class StatementCarrier:
                 return not self.context.catalog.is_dropping(database, table.name)
             case _:
                 return False
+
+    def _require_same(self, table: TableName, begun: BegunTask) -> None:
+        """It is carried out on the table that had the name, or on none. Raises Unfinished:
+
+        1. A carries out TRUNCATE TABLE t, and dies before it could tell anybody.
+        2. Somebody exchanges t with s, or drops it and creates another one.
+        3. A begins again: the rows of what is called t by now are not to go.
+        """
+        before, now = self._before_and_now(table, begun)
+        if now in ("", before):
+            return
+        was = "there was no table" if before == "" else "another table was"
+        raise Unfinished(
+            f"{was} called {table} when this server began with the statement: it is not carried "
+            "out on the one that is called so now. Say it again if it is for that"
+        )
 
     def _is_another(self, table: TableName, begun: BegunTask) -> bool:
         """Whether the name, which stood for a table, does not stand for that any more."""
