@@ -272,3 +272,33 @@ def test_the_names_before_are_what_makes_it_happen_once(tmp_path, monkeypatch, n
     scenario = SCENARIOS[name]
     wanted = undisturbed(tmp_path / "undisturbed", scenario)
     assert is_ever_else(tmp_path, monkeypatch, scenario, wanted)
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_tables_made_since_are_not_dropped_with_their_database(
+    tmp_path, monkeypatch, made_again
+):
+    """`made_again`: the database was dropped before its server died, and another has its name."""
+    survived = 0
+    scenario = SCENARIOS["drop database"]
+    create = CREATE.replace("ON CLUSTER c ", "").replace("TABLE t", "TABLE d.s")
+    create = create.replace("/t'", "/s'")
+    for servers, _, _, where in cut_off_everywhere(tmp_path, monkeypatch, scenario):
+        task = servers.queue.task(max(servers.zookeeper.nodes[servers.queue.root].children))
+        nodes, host = servers.zookeeper.nodes, servers.host("r1")
+        if task.begun_on(host) not in nodes or task.finished_on(host) in nodes:
+            continue
+        with servers.session("r1") as session:
+            is_gone = "d" not in session.context.server.catalog.databases()
+            if is_gone != made_again:
+                continue
+            session.execute("CREATE DATABASE IF NOT EXISTS d")
+            session.execute(create)
+        r1 = servers.start("r1")
+        r1.turn()
+        assert r1.context.catalog.has("d", "s"), where
+        outcome = TaskOutcome.decode(nodes[task.finished_on(host)].data)
+        assert outcome.code == "UNFINISHED", where
+        assert "d.s" in outcome.message, where
+        survived += 1
+    assert survived >= 1

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import assert_never
 
+from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.cluster.queue import make_node
 from rmt_pipeline.cluster.worker import BegunTask
 from rmt_pipeline.context import ServerContext
@@ -130,6 +131,9 @@ class StatementCarrier:
         for step in steps:
             if isinstance(step, CreateDatabase | DropDatabase):
                 found[step.name, ""] = self._now(step.name)
+            if isinstance(step, DropDatabase):
+                for table in self._tables_of(step.name):
+                    found[step.name, table] = self._now(step.name, table)
             if isinstance(step, RenameDatabase):
                 found[step.old, ""] = self._now(step.old)
             for name in _tables_in(step):
@@ -177,6 +181,8 @@ class StatementCarrier:
         if table is not None:
             return self._once(keeper, begun, number, step, table)
         if not self._has_happened(step, begun):
+            if isinstance(step, DropDatabase):
+                self._require_no_others(step.name, begun)
             self._run(begun.task, step)
         return TaskOutcome()
 
@@ -266,6 +272,34 @@ class StatementCarrier:
             f"{was} called {table} when this server began with the statement: it is not carried "
             "out on the one that is called so now. Say it again if it is for that"
         )
+
+    def _require_no_others(self, database: str, begun: BegunTask) -> None:
+        """It has no tables but those that were noted. A Replicated one's come from its log, and are
+        on its other servers. Raises Unfinished:
+
+        1. A drops the database d, and dies before it could tell anybody.
+        2. Somebody creates d and a table in it.
+        3. A begins again: that table is not to go.
+        """
+        if replicated_database(self.context.catalog, database) is not None:
+            return
+        noted = {uuid for name, table, uuid in begun.before.uuids if name == database and table}
+        now = {name: self._now(database, name) for name in self._tables_of(database)}
+        others = [
+            f"{database}.{name}" for name, uuid in now.items() if uuid not in {"", *noted}
+        ]
+        if others:
+            raise Unfinished(
+                f"database {database} has tables that were not there when this server began with "
+                f"the statement: {', '.join(others)}. It is not dropped with them; say it again "
+                "if they are to go"
+            )
+
+    def _tables_of(self, database: str) -> list[str]:
+        try:
+            return self.context.catalog.tables(database)
+        except UnknownDatabase:
+            return []
 
     def _is_another(self, table: TableName, begun: BegunTask) -> bool:
         """Whether the name, which stood for a table, does not stand for that any more."""
