@@ -6,6 +6,7 @@ It is written before the directory is made, and removed after that is gone: with
 means nothing.
 """
 
+import errno
 import json
 from dataclasses import asdict, dataclass
 
@@ -43,6 +44,10 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
     try:
         content = file.read_bytes()
     except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # else no such file was ever written
+            raise
         return None
     if not (root / name).is_dir():
         return None

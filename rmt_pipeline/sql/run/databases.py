@@ -269,6 +269,7 @@ def ask_replicas(
     settings = session.settings
     match statement:
         case CreateTable(table=table, if_not_exists=is_content):
+            server.catalog.has(database, table.name)  # raises for a name that no file can have
             text = _create_text(session, statement, request_id)
             settings = {**settings, "flatten_nested": "0"}
             record = TableRecord(request_id, text)

@@ -20,6 +20,7 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import ModifyComment, ModifySettings, ResetSettings
 from rmt_pipeline.protocol.errors import (
+    Corruption,
     NotOnCluster,
     ReplicaRetired,
     RmtError,
@@ -130,16 +131,25 @@ class StatementCarrier:
         found: dict[tuple[str, str], str] = {}
         for step in steps:
             if isinstance(step, CreateDatabase | DropDatabase):
-                found[step.name, ""] = self._now(step.name)
+                found[step.name, ""] = self._noted(step.name)
             if isinstance(step, DropDatabase):
                 for table in self._tables_of(step.name):
-                    found[step.name, table] = self._now(step.name, table)
+                    found[step.name, table] = self._noted(step.name, table)
             if isinstance(step, RenameDatabase):
-                found[step.old, ""] = self._now(step.old)
+                found[step.old, ""] = self._noted(step.old)
             for name in _tables_in(step):
                 database = name.database or task.database
-                found[database, name.name] = self._now(database, name.name)
+                found[database, name.name] = self._noted(database, name.name)
         return NamesBefore(tuple((*name, uuid) for name, uuid in found.items()))
+
+    def _noted(self, database: str, table: str = "") -> str:
+        """As `_now`. What is wrong with a name, or with a table's file, is said when the statement
+        is carried out: here it would hold up every one after it.
+        """
+        try:
+            return self._now(database, table)
+        except (UserError, Corruption):
+            return ""
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
         """Raises ReplicaRetired, ZooKeeperUnreachable; Unavailable when the server stops."""
@@ -298,7 +308,7 @@ class StatementCarrier:
     def _tables_of(self, database: str) -> list[str]:
         try:
             return self.context.catalog.tables(database)
-        except UnknownDatabase:
+        except UserError:  # there is no such database, or can be none
             return []
 
     def _is_another(self, table: TableName, begun: BegunTask) -> bool:

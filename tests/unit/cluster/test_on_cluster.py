@@ -176,6 +176,32 @@ def test_a_servers_error_is_the_answers(servers, monkeypatch):
     ] * 3
 
 
+LONG = "x" * 250  # longer, as a file name, than there may be
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        CREATE.replace("TABLE t", f"TABLE {LONG}"),
+        f"DROP TABLE {LONG} ON CLUSTER c",
+        f"TRUNCATE TABLE {LONG} ON CLUSTER c",
+        f"RENAME TABLE t TO {LONG} ON CLUSTER c",
+        f"CREATE DATABASE {LONG} ON CLUSTER c",
+        f"DROP DATABASE {LONG} ON CLUSTER c",
+        "DROP TABLE broken ON CLUSTER c",
+    ],
+)
+def test_a_name_that_no_table_has_holds_up_no_other_statement(servers, monkeypatch, query):
+    running = start(servers)
+    for server in running:
+        broken = server.context.catalog.data / "metadata" / "default" / "broken.json"
+        broken.write_text("no definition")
+    with pytest.raises(FailedOnServer, match=r"too long for a file name|broken"):
+        ask(servers, running, query, monkeypatch)
+    answer = ask(servers, running, "CREATE DATABASE d ON CLUSTER c", monkeypatch)
+    assert [row[2] for row in rows(answer)] == [0, 0, 0]
+
+
 def test_a_server_that_does_not_run_is_named_and_does_it_when_it_starts(servers, monkeypatch):
     running = start(servers, "r1", "r3")
     with pytest.raises(StillDue) as raised:

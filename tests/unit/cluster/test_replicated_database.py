@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from rmt_pipeline.cluster.queue import clean_queue
+from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.cluster.queue import clean_queue, put_in
 from rmt_pipeline.protocol.errors import (
     NotImplementedStatement,
     ReplicaAlreadyExists,
@@ -16,9 +17,10 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.protocol.nodes.tasks import TableRecord
+from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.server.tasks import NotCaughtUp
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer
+from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site
 
 
@@ -240,6 +242,34 @@ def test_an_error_on_a_server_is_the_answers_and_holds_up_nothing(site):
     assert [node.tables() for node in site.running] == [["t"], ["t"], []]
     with pytest.raises(NotCaughtUp, match="differs"):
         site.nodes["r3"].look()
+
+
+def test_a_name_that_no_table_can_have_holds_up_nothing(site):
+    started(site)
+    name = "x" * 250  # longer, as a file name, than there may be
+    long = TABLE.replace("d.t", f"d.{name}")
+    with pytest.raises(UserError, match="too long for a file name"):
+        site.say(long)
+    keeper = site.servers.zookeeper.connect()
+    assert keeper.children(PATHS.queue.root) == []
+    # It is in the log all the same: put in by a server that did not look.
+    task = Task(long, (), "1|r1", "id")
+    change = Create(PATHS.table(name), TableRecord("id", long).encode())
+    put_in(keeper, PATHS.queue, task, site.servers.clock, [change])
+    site.say(TABLE, **LATER)
+    for node in site.running:
+        with pytest.raises(NotCaughtUp, match="too long for a file name"):
+            node.look()
+        assert node.tables() == ["t"]
+
+
+def test_the_longest_name_of_a_database_is_not_too_long_to_look_at(site):
+    site.start("r1")
+    name = "x" * 245
+    site.say(f"CREATE DATABASE {name}")
+    assert replicated_database(site.nodes["r1"].catalog, name) is None
+    site.say(TABLE.replace("d.t", f"{name}.t"))
+    site.say(f"DROP DATABASE {name} SYNC")
 
 
 def test_sync_waits_for_the_log_and_says_where_it_is(site):
