@@ -317,3 +317,38 @@ def test_a_note_that_is_late_is_not_taken_for_one_of_now(tmp_path):
     with pytest.raises(Refused):
         keeper.multi(late[0])
     assert f"{ROOT}/detached" not in world.zookeeper.nodes
+
+
+def test_a_table_that_is_made_anew_meanwhile_is_not_taken_for_the_dropped_one(tmp_path):
+    """Two servers make at once the table that both have dropped, before the one's is active."""
+    seen = set()
+    for at in range(1, EFFECTS_MAX):
+        world = with_table(tmp_path / str(at), "r2")
+        running = served(world, "r1", "r2")
+        for name, (its, own) in zip(("r1", "r2"), running, strict=True):
+            world.context(name).drop_table(*T, sync=False)
+            looked(its, own)
+        stopped = []
+
+        def other_creates(world=world, stopped=stopped) -> None:
+            try:
+                stopped.append(world.context("r1").create_table(TABLE))
+            except Conflict:
+                stopped.append(False)
+
+        keeper = Pausing(world.zookeeper.connect(), at, other_creates)
+        with suppress(Conflict):
+            world.context("r2", keeper).create_table(TABLE)
+        for name in ("r1", "r2"):
+            if not world.context(name).catalog.tables("default"):
+                assert world.context(name).create_table(TABLE)
+        for its, own in running * 2:
+            its.close_for_writes("look again")
+            looked(its, own)
+        states = [table.state for its, _ in running for table in its.all.values()]
+        assert [type(state) for state in states] == [Active, Active], (at, states)
+        if not stopped:
+            assert seen == {True, False}
+            return
+        seen.update(stopped)
+    pytest.fail("it has more effects than this")

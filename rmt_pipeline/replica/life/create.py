@@ -21,7 +21,7 @@ from rmt_pipeline.protocol.nodes.metadata import (
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.detach import DROPPED
 from rmt_pipeline.replica.life.drop import (
-    drop_dead_replica,
+    drop_put_away,
     drop_replica,
     drop_table_without_replicas,
     remove_leftovers,
@@ -154,19 +154,27 @@ def _join(
 
 
 def _remove_put_away(keeper: Keeper, table: TablePaths) -> bool:
-    """A table whose every replica was dropped, and is there only to be taken back, is none to join:
-    it gives its path to the new one. False when it is another table; True: look again.
+    """A table whose every replica was dropped, and is there only to be taken back or is on its way
+    out, is none to join: it gives its path to the new one. False when it is another table; True:
+    look again. Raises Conflict while another process removes one of them.
     """
     names = keeper.children(table.replicas)
-    notes = keeper.get_many([table.replica(name).detached for name in names])
-    if not names or any(note is None or note[0] != DROPPED.encode() for note in notes):
-        return False
+    paths = [table.replica(name) for name in names]
+    reads = keeper.get_many([path for one in paths for path in (one.host, one.detached)])
+    notes: dict[str, int | None] = {}
+    for name, host, note in zip(names, reads[::2], reads[1::2], strict=True):
+        if note is not None and note[0] == DROPPED.encode():
+            notes[name] = note[1].version
+        elif host is None:
+            notes[name] = None
+        else:
+            return False
     try:
-        for name in names:
-            drop_dead_replica(keeper, table, name)
+        for name, version in notes.items():
+            drop_put_away(keeper, table, name, version)
     except ReplicaIsActive:
         return False  # it was taken back just now
-    return True
+    return bool(names)
 
 
 def at_version(

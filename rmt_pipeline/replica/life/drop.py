@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.errors import Conflict, ReplicaIsActive, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import (
+    Check,
     Create,
     Delete,
     Keeper,
@@ -167,6 +168,40 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
             if refused.kind is not RefusalKind.NO_NODE:  # else somebody is removing it
                 raise
     return drop_replica(keeper, table, name)
+
+
+def drop_put_away(
+    keeper: Keeper, table: TablePaths, name: str, note_version: int | None
+) -> None:
+    """Remove a replica of which a note of this version says that its table was dropped (None: whose
+    removal had begun), unless that is not so any more:
+
+    1. R is put away. P and Q create the table at once, and both read the note.
+    2. P removes R, and makes a new R, which its server has yet to make active.
+    3. Q is about to remove R: the new one is not active, as the old one was not.
+
+    So the multi that marks it as lost asserts which one it is, and that its note is still there:
+    UNDROP takes that away first. Raises ReplicaIsActive, Conflict while somebody else is at it.
+    """
+    replica = table.replica(name)
+    [creations] = keeper.children_many([replica.creations])
+    root, host = keeper.exists_many([replica.root, replica.host])
+    if root is None:
+        return
+    if host is not None:
+        if note_version is None:
+            return
+        ops: list[Op] = [Check(replica.creation(uuid)) for uuid in creations or ()]
+        ops += [Check(replica.detached, note_version), *absent(replica.is_active)]
+        try:
+            keeper.multi([*ops, SetData(replica.is_lost, b"1")])
+        except Refused as refused:
+            if refused.kind is RefusalKind.NODE_EXISTS:
+                raise ReplicaIsActive(
+                    f"replica {name!r} of {table.root} is active"
+                ) from refused
+            return  # it was taken back, or removed
+    drop_replica(keeper, table, name, made_in=root.created_zxid)
 
 
 def _replicas_of(keeper: Keeper, table: TablePaths) -> list[str]:
