@@ -316,13 +316,15 @@ class ServerContext:
         Without `sync` only the name goes now; the server removes the rest `drop_delay_s` later, and
         `undrop_table` brings the table back until then. CREATE of the same replica does not wait.
         """
-        from rmt_pipeline.replica.life.drop import drop_table  # noqa: PLC0415  start-up
+        from rmt_pipeline.replica.life.drop import (  # noqa: PLC0415  start-up
+            drop_table,
+            replica_czxid,
+        )
 
         if not self._finish_drop(database, name):
             definition = self.catalog.definition(database, name)
             if not sync and definition.uuid and self.server.drop_delay_s:
-                stat = self.keeper().exists(definition.engine.root)
-                czxid = 0 if stat is None else stat.created_zxid
+                czxid = replica_czxid(self.keeper(), definition)
                 self.catalog.put_away(definition, czxid, self.clock.now_s())
                 self._forget(definition)
                 return

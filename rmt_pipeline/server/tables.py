@@ -267,6 +267,8 @@ class Tables:
             for one in self.catalog.detached():
                 note_detached(keeper, ReplicaPaths(one.definition.engine.root), one.words)
             for dropped in self.catalog.dropped():
+                if not dropped.drop.replica_czxid:
+                    continue  # it has no replica, or another table has it
                 note_detached(keeper, ReplicaPaths(dropped.definition.engine.root), DROPPED)
         except RmtError as error:
             log.debug("detached tables were not told of", error=str(error))

@@ -19,6 +19,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.life.detach import DROPPED, note_detached
+from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.server.tables import Active
 from rmt_pipeline.sql.run.session import Session
@@ -352,3 +353,19 @@ def test_a_table_that_is_made_anew_meanwhile_is_not_taken_for_the_dropped_one(tm
             return
         seen.update(stopped)
     pytest.fail("it has more effects than this")
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_who_drops_a_table_that_lost_its_replica_leaves_its_namesake_alone(tmp_path, sync):
+    """Its replica was dropped from another server, and another table has its place by now."""
+    world = with_table(tmp_path, "r2")
+    context = world.context()
+    drop_dead_replica(world.zookeeper.connect(), context.table("t").replica.table, "r1")
+    assert context.create_table(replace(TABLE, name="u"))
+    [(tables, keeper), _] = served(world, "r1", "r2")
+    insert(context.table("u"), b"others")
+    context.drop_table(*T, sync=sync)
+    passes(world, 2 * DELAY_S, tables, keeper)
+    looked(tables, keeper)
+    assert [type(one.state) for one in tables.all.values()] == [Active]
+    assert len(context.table("u").parts()) == 1

@@ -45,11 +45,19 @@ def drop_table(
     """DROP TABLE of a table that is in the catalog. Raises UnknownTable, Conflict; after anything
     but UnknownTable the drop has begun and is to be resumed.
     """
-    engine = definition.engine
-    replica = TablePaths(engine.zookeeper_path).replica(engine.replica)
-    stat = keeper.exists(replica.root)
-    with catalog.begin_drop(definition, 0 if stat is None else stat.created_zxid) as drop:
+    with catalog.begin_drop(definition, replica_czxid(keeper, definition)) as drop:
         _carry_out(catalog, keeper, drop, store_of)
+
+
+def replica_czxid(keeper: Keeper, definition: TableDefinition) -> int:
+    """The transaction that made the table's replica. 0 when it has none: also when another table
+    has its place by now, whose replica is not to go with this one.
+    """
+    replica = ReplicaPaths(definition.engine.root)
+    stat = keeper.exists(replica.root)
+    [creations] = keeper.children_many([replica.creations])
+    is_others = definition.uuid and creations and definition.uuid not in creations
+    return 0 if stat is None or is_others else stat.created_zxid
 
 
 def remove_dropped(
