@@ -423,16 +423,17 @@ class Catalog:
         self.table_directory(definition).mkdir(parents=True, exist_ok=True)
 
     def _is_taken(self, directory: Path) -> bool:
-        """Whether it is the directory of a table, whatever that is called by now."""
-        if not directory.exists():
-            return False
-        known = [*self._definitions(), *(one.definition for one in self._all_detached())]
-        known += [one.definition for one in self.dropped()]
+        """Whether it is a table's, whatever that is called by now; until a removal has ended even
+        when it is gone: who goes on with that removes it once more, with what is in it by then.
+        """
+        known = [one.definition for one in self.dropped()]
         for database in self.databases():
             for name in self.dropping(database):
                 with suppress(FileNotFoundError):
                     file = self._file(database, name).with_suffix(_DROPPING)
                     known.append(_decode_drop(file.read_bytes(), str(file)).definition)
+        if directory.exists():
+            known += [*self._definitions(), *(one.definition for one in self._all_detached())]
         return any(self.table_directory(one) == directory for one in known)
 
     # Dropping a table for later: it is put away, and its name is free at once

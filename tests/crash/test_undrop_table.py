@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.protocol.errors import (
     Conflict,
     MetadataMismatch,
@@ -21,12 +22,12 @@ from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.life.detach import DROPPED, note_detached
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.server.tables import Active
+from rmt_pipeline.server.tables import Active, Tables
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from rmt_pipeline.zookeeper.snapshot import replica_states
-from tests.support.hosts import TABLE, Pausing, World, dying, looked, served
+from tests.support.hosts import TABLE, Died, Pausing, World, dying, looked, served
 from tests.support.local_session import rows
 from tests.support.serving import insert
 
@@ -369,3 +370,40 @@ def test_who_drops_a_table_that_lost_its_replica_leaves_its_namesake_alone(tmp_p
     looked(tables, keeper)
     assert [type(one.state) for one in tables.all.values()] == [Active]
     assert len(context.table("u").parts()) == 1
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_removal_that_is_gone_on_with_leaves_its_namesakes_parts_alone(
+    tmp_path, monkeypatch, sync
+):
+    """Who removes it dies when its directory is gone; then another table of its first name is made,
+    and has rows before the server goes on.
+    """
+    world = with_table(tmp_path)
+    world.context().rename_tables((T, ("default", "old")))
+    if not sync:
+        world.context().drop_table("default", "old", sync=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "end_drop" if sync else "end_removal", _dies)
+        with suppress(Died):
+            if sync:
+                world.context().drop_table("default", "old")
+            else:
+                world.context().create_table(replace(TABLE, name="other"))
+    elsewhere = replace(TABLE, engine=replace(TABLE.engine, zookeeper_path="/tables/new"))
+    assert world.context().create_table(elsewhere)
+    tables, keeper = world.server()
+    for later in ("_finish_drops", "_remove_dropped"):  # another process seems to be at it
+        monkeypatch.setattr(Tables, later, lambda self, keeper: None)
+    looked(tables, keeper)
+    insert(world.context().table("t"), b"rows")
+    monkeypatch.undo()
+    looked(tables, keeper)
+    assert world.context().catalog.dropped() == []
+    assert world.context().catalog.dropping("default") == []
+    [part] = world.context().table("t").parts()
+    assert world.context().table("t").replica.store.has(part.name)
+
+
+def _dies(*_: object) -> None:
+    raise Died
