@@ -922,8 +922,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "move: a source that lags behind is read",
         f"{REPLICA}/partitions/from_table.py",
-        "        if not why:\n",
-        "        if view:\n",
+        "        if not node and not waiting:\n",
+        "        if not waiting:\n",
         f"{SWAPS}::test_a_source_that_has_yet_to_get_rows_is_waited_for",
     ),
     LineMutant(

@@ -42,7 +42,7 @@ from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, queue_snapshot
 
 LOOK_EVERY_S = 0.1  # at a source that has yet to get something
 
@@ -224,21 +224,29 @@ def wait_until_here(
     living: Living, partition: str | None, query: QuerySettings
 ) -> tuple[PartName, ...]:
     """The active parts of the partition (None: of all), once this replica has all that was inserted
-    into it, and nothing that was dropped. Raises Unavailable after `receive_timeout`.
+    into it, and nothing that was dropped; and none of them waits for its quorum: if a part goes
+    that others have yet to fetch, they find that nobody has it, and its insert is told that it
+    failed. Raises Unavailable after `receive_timeout`.
     """
     clock = living().clock
     deadline_s = clock.monotonic_s() + query.receive_timeout
     while True:
         replica = living()
         view = _view(replica)
-        why = _why_behind(view, None if partition is None else [partition])
-        if not why:
-            return tuple(
-                view.current if partition is None else view.current.in_partition(partition)
-            )
+        current = view.current
+        parts = tuple(current if partition is None else current.in_partition(partition))
+        node = _why_behind(view, None if partition is None else [partition])
+        waiting = awaiting_quorum(replica.keeper, replica.table).intersection(parts)
+        if not node and not waiting:
+            return parts
         if clock.monotonic_s() >= deadline_s:
+            if not node:
+                raise Unavailable(
+                    f"{min(waiting)} of {replica} waits for its quorum; nothing was changed. Try "
+                    "again when it has it: system.replicas.parts_awaiting_quorum"
+                )
             raise Unavailable(
-                f"{replica} has yet to carry out {why}; nothing was changed. Try again when it "
+                f"{replica} has yet to carry out {node}; nothing was changed. Try again when it "
                 "has: SYSTEM SYNC REPLICA waits for it, system.replication_queue says what it "
                 "waits for"
             )

@@ -11,7 +11,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, Engine
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
+from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome, QuorumNotReached
 from rmt_pipeline.replica.partitions import swap as swapping
 from rmt_pipeline.replica.partitions.from_table import CannotReplace, EmptySource
 from rmt_pipeline.replica.pull_log import pull_log
@@ -505,3 +505,16 @@ def test_so_many_parts_that_they_fit_into_no_packet_are_refused(two, monkeypatch
     assert on_disk(two.t, "r1") == ["1_0_0_0", "2_0_0_0"]
     assert two.t.stores["r1"].staged() == []
     assert two.t["r1"].keeper.children(two.t["r1"].table.partition("1")) == []
+
+
+def test_rows_that_wait_for_their_quorum_do_not_move(two):
+    """Their insert would be told that it failed, and said again: they were in both tables."""
+    filled(two)
+    asked = {"settings": {"insert_quorum": 2, "insert_quorum_timeout": 0}}
+    with pytest.raises(QuorumNotReached):
+        insert(two.s, (1, 12), **asked)
+    with pytest.raises(Unavailable, match=r"1_\d+_\d+_0 of .* waits for its quorum"):
+        two.move()
+    work(two.s)
+    two.move()
+    assert (1, 12) in rows(two.t, "r1")

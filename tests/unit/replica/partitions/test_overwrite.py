@@ -11,11 +11,12 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
-from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_locks
 from rmt_pipeline.replica.partitions.from_table import EmptySource
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.partitions.swap import PartitionChanged
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty
@@ -374,3 +375,22 @@ def test_rows_that_come_are_newer_than_those_that_stay(tmp_path):
         work(replicas)
         for name in ("r1", "r2"):
             assert replicas.table(name).dataset().to_table().to_pylist() == new
+
+
+def test_rows_that_wait_for_their_quorum_are_not_numbered_anew(replicas):
+    """1. r1 inserts; r2 knows of the part. 2. r1 replaces by a condition: the part is gone, its
+    rows stay under another number. 3. r2 finds that nobody has the part: its quorum failed, and its
+    insert is forgotten. 4. Said again, it doubles the rows. So the second step waits.
+    """
+    asked = {"settings": {"insert_quorum": 2, "insert_quorum_timeout": 0}}
+    with pytest.raises(QuorumNotReached):
+        insert(replicas, (1, 50), **asked)
+    pull_log(replicas["r2"])
+    with pytest.raises(Unavailable, match="quorum"):
+        put(replicas, (1, 9), where="n in (2, 9)")
+    replicas.executor("r2", "fetch").step(None)
+    work(replicas)
+    put(replicas, (1, 9), where="n in (2, 9)")
+    work(replicas)
+    assert insert(replicas, (1, 50), **asked).outcome is Outcome.DUPLICATE
+    assert on_both(replicas) == [(1, 1), (1, 9), (1, 50), (2, 3), (3, 4)]
