@@ -165,6 +165,7 @@ class Between:
         change: Callable[[Sequence[Incoming]], Wanted | None],
     ) -> tuple[Taken, Swapped | None]:
         here, there = self.living(), self.source()
+        require_same_structure(here, there)  # again: one may have been altered meanwhile
         staged: list[StagedPart] = []
         try:
             incoming = []

@@ -581,7 +581,9 @@ def _entry(side: _Side, one: _Numbered, wanted: Wanted) -> LogEntry:
             range=one.range,
         )
     database, name = wanted.origin
-    version = replica.definition.metadata_version
+    # That of the parts, which an ALTER since does not change: others link theirs by it.
+    versions = {coming.staged.manifest.metadata_version for coming, _, _ in one.parts}
+    version = min(versions, default=replica.definition.metadata_version)
     return ReplaceRange(
         create_time=create_time,
         source_replica=replica.name,

@@ -9,9 +9,10 @@ import pytest
 from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column, Engine
+from rmt_pipeline.protocol.table import Column, ColumnChange, Engine
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome, QuorumNotReached
+from rmt_pipeline.replica.partitions import from_table
 from rmt_pipeline.replica.partitions import swap as swapping
 from rmt_pipeline.replica.partitions.from_table import CannotReplace, EmptySource
 from rmt_pipeline.replica.pull_log import pull_log
@@ -19,7 +20,7 @@ from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas, definition_of
-from tests.support.lost_answers import before, faulty, logs
+from tests.support.lost_answers import allocates, before, faulty, logs
 
 NOW = QuerySettings(alter_sync=0, receive_timeout=0)
 COLUMNS = (Column("p", "UInt8"), Column("n", "UInt64"))
@@ -518,3 +519,50 @@ def test_rows_that_wait_for_their_quorum_do_not_move(two):
     work(two.s)
     two.move()
     assert (1, 12) in rows(two.t, "r1")
+
+
+def by_p(two):
+    """`n` is no key of the tables: it may get another name."""
+    for replica in (two.s["r1"], two.s["r2"], two.t["r1"], two.t["r2"]):
+        replica.definition = replace(replica.definition, order_by=("p",))
+    filled(two)
+
+
+def renamed(replicas, name):
+    """ALTER TABLE … RENAME COLUMN n TO m has been applied to this replica."""
+    was = replicas[name].definition
+    replicas[name].definition = replace(
+        was,
+        columns=(Column("p", "UInt8"), Column("m", "UInt64")),
+        metadata_version=was.metadata_version + 1,
+        history=(*was.history, ColumnChange(was.metadata_version + 1, "n", "m")),
+    )
+
+
+def test_a_table_that_is_altered_while_the_source_is_waited_for_is_compared_again(
+    two, monkeypatch
+):
+    """Else parts would come that say that they are of the new columns, and have the old ones."""
+    by_p(two)
+    waits = from_table.wait_until_here
+
+    def late(*asked):
+        parts = waits(*asked)
+        renamed(two.t, "r1")
+        return parts
+
+    monkeypatch.setattr(from_table, "wait_until_here", late)
+    with pytest.raises(CannotReplace, match="columns"):
+        two.replace()
+
+
+def test_others_give_a_part_the_columns_that_it_was_linked_with(two):
+    """An ALTER between the links and the commit: the log says the version of the links."""
+    by_p(two)
+    with before(two.t["r1"].keeper, allocates, lambda: renamed(two.t, "r1")):
+        two.replace()
+    renamed(two.t, "r2")
+    work(two.t)
+    for name in ("r1", "r2"):
+        found = two.t.table(name).dataset().to_table().to_pylist()
+        assert sorted((row["p"], row["m"]) for row in found) == [(1, 10), (1, 11), (2, 2)]
