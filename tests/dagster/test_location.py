@@ -40,7 +40,7 @@ def test_two_tables_on_three_servers_are_two_statements() -> None:
     assert {f"{job}_parts_{server}" for job in ("fetch", "merge") for server in SERVERS} <= jobs
     for server in SERVERS:
         checks = [node.name for node in definitions.resolve_job_def(f"check_{server}").nodes]
-        assert len(checks) == 2 * 5, "one run checks all tables of a server"
+        assert len(checks) == 2 * 6, "one run checks all tables of a server"
         assert all(server in name for name in checks)
 
 
