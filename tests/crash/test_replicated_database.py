@@ -77,7 +77,7 @@ def has_all(site: Site, where: str) -> None:
 
 
 def say_all(site: Site) -> None:
-    """t is dropped and made anew, and u is made."""
+    """P44. t is dropped and made anew, and u is made."""
     site.say("DROP TABLE d.t", "r2", **LATER)
     site.say(WIDER, "r2", **LATER)
     site.say(OTHER, "r2", **LATER)
