@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import ReplicaAlreadyExists, UserError
 from tests.support.local_session import create, rows
 
 COLUMNS = "(d Date, k Int64, v UInt8, s Int8)"
@@ -96,3 +96,13 @@ def test_an_index_is_kept_and_the_answer_says_that_it_is_not_built(session):
     [(shown,)] = rows(session, "SHOW CREATE TABLE o")
     assert "    INDEX i k + 1 TYPE minmax GRANULARITY 1,\n" in str(shown)
     assert "    PROJECTION p (SELECT k ORDER BY k)\n" in str(shown)
+
+
+def test_two_tables_of_a_server_are_not_one_replica(session):
+    create(
+        session, "CREATE TABLE o (k Int8) ENGINE = ReplicatedMergeTree('/o', 'r1') ORDER BY k"
+    )
+    attach = "ATTACH TABLE u (k Int8) ENGINE = ReplicatedMergeTree('/o', 'r1') ORDER BY k"
+    with pytest.raises(ReplicaAlreadyExists, match="is this server's table"):
+        session.execute(attach)
+    assert rows(session, "SHOW TABLES") == [("o",)]
