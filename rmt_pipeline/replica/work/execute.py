@@ -276,7 +276,7 @@ class Executor:
         """How each entry is carried out. Entries that can't be are in `done`, with the reason.
 
         A part that is fetched because it covers the wanted one may overlap what others of these
-        entries want. Of those that overlap the first is taken; at the next step the rest is done.
+        entries want, bring as a replacement, or drop. Of those that overlap the first is taken; at the next step the rest is done.
         """
         wanted: list[tuple[str, LogEntry]] = []
         taken: list[PartName] = []
@@ -284,7 +284,9 @@ class Executor:
         for node, entry in ready:
             sweep = sweep_of(entry)
             if sweep is not None:
-                yield _Task(node, entry, sweep)
+                task = _Task(node, entry, sweep)
+                taken += task.produces
+                yield task
                 continue
             here = self._here(view, entry, attached)
             if isinstance(here, FetchResult):
