@@ -276,7 +276,8 @@ class Executor:
         """How each entry is carried out. Entries that can't be are in `done`, with the reason.
 
         A part that is fetched because it covers the wanted one may overlap what others of these
-        entries want, bring as a replacement, or drop. Of those that overlap the first is taken; at the next step the rest is done.
+        entries want, bring as a replacement, or drop. Of those that overlap the first is taken; at
+        the next step the rest is done.
         """
         wanted: list[tuple[str, LogEntry]] = []
         taken: list[PartName] = []
