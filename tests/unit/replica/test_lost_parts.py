@@ -1,7 +1,7 @@
 """Parts that no replica has become empty ones, once every one was asked (spec §5.9, F5 to F8)."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from rmt_pipeline.replica.upkeep import lost
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
+from rmt_pipeline.zookeeper.keeper import Op, SetData
 from tests.support.local_replicas import ROOT, Replicas
+from tests.support.lost_answers import before
 
 LOST = PartName("all", 0, 0, 0)
 SECOND = PartName("all", 1, 1, 0)
@@ -31,16 +33,21 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
         opened.insert("r1", 3)
         for name in ("r1", "r2"):
             opened.step(name, "fetch")
-        for name in ("r1", "r2"):
-            lose(opened, name, LOST)
-        for name in ("r1", "r2"):
-            opened.step(name, "fetch")
+        lose_everywhere(opened)
         yield opened
 
 
 def lose(replicas: Replicas, name: str, part: PartName) -> None:
     shutil.rmtree(replicas.stores[name].directory(part))
     check_part(replicas[name], part)
+
+
+def lose_everywhere(replicas: Replicas) -> None:
+    """On r1 and r2, and both try to fetch it in vain."""
+    for name in ("r1", "r2"):
+        lose(replicas, name, LOST)
+    for name in ("r1", "r2"):
+        replicas.step(name, "fetch")
 
 
 def rows(replicas: Replicas, name: str) -> list[int]:
@@ -50,6 +57,16 @@ def rows(replicas: Replicas, name: str) -> list[int]:
 
 def count(replicas: Replicas) -> bytes:
     return replicas.zookeeper.nodes[f"{ROOT}/lost_part_count"].data
+
+
+def replaces(op: Op) -> bool:
+    """Of the multi that publishes the empty part."""
+    return isinstance(op, SetData) and op.path == f"{ROOT}/lost_part_count"
+
+
+def written(replicas: Replicas, path: str, data: bytes = b"") -> Callable[[], object]:
+    """Another session writes to this node of the table, which gets another version."""
+    return lambda: replicas.zookeeper.connect().multi([SetData(f"{ROOT}/{path}", data)])
 
 
 def test_a_part_that_nobody_has_becomes_an_empty_one_everywhere(replicas: Replicas) -> None:
@@ -93,10 +110,7 @@ def test_not_while_a_replica_is_away(tmp_path: Path) -> None:
         for name in ("r1", "r2", "r3"):
             replicas.step(name, "fetch")
         replicas.stop("r3")
-        for name in ("r1", "r2"):
-            lose(replicas, name, LOST)
-        for name in ("r1", "r2"):
-            replicas.step(name, "fetch")
+        lose_everywhere(replicas)
         assert replace_lost_parts(replicas["r1"]) == ()
         replicas.come_back("r3")
         assert replace_lost_parts(replicas["r1"]) == ()
@@ -112,28 +126,16 @@ def test_nor_while_one_is_away_of_which_nothing_is_known(tmp_path: Path) -> None
         for name in ("r1", "r2"):
             replicas.step(name, "fetch")
         replicas.stop("r3")
-        for name in ("r1", "r2"):
-            lose(replicas, name, LOST)
-        for name in ("r1", "r2"):
-            replicas.step(name, "fetch")
+        lose_everywhere(replicas)
         assert replace_lost_parts(replicas["r1"]) == ()
         assert count(replicas) in (b"", b"0")
         replicas.come_back("r3")
         assert replace_lost_parts(replicas["r1"]) == (LOST,)
 
 
-def test_nor_when_one_goes_away_meanwhile(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = lost._ops
-
-    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
-        found = right(replica, part, seen)
-        replicas.stop("r2")
-        return found
-
-    monkeypatch.setattr(lost, "_ops", meanwhile)
-    assert replace_lost_parts(replicas["r1"]) == ()
+def test_nor_when_one_goes_away_meanwhile(replicas: Replicas) -> None:
+    with before(replicas["r1"].keeper, replaces, lambda: replicas.stop("r2")):
+        assert replace_lost_parts(replicas["r1"]) == ()
     assert count(replicas) in (b"", b"0")
 
 
@@ -148,53 +150,29 @@ def test_one_that_only_one_lost_is_fetched(tmp_path: Path) -> None:
         assert rows(replicas, "r1") == [1, 2]
 
 
-def test_a_replica_that_comes_meanwhile_is_asked_first(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replica_that_comes_meanwhile_is_asked_first(replicas: Replicas) -> None:
     """F8. 1. Everybody was looked at. 2. Another replica joins. 3. The part is not replaced yet."""
-    right = lost._ops
-
-    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
-        found = right(replica, part, seen)
-        replicas.zookeeper.connect().multi([lost.SetData(f"{ROOT}/replicas")])
-        return found
-
-    monkeypatch.setattr(lost, "_ops", meanwhile)
-    assert replace_lost_parts(replicas["r1"]) == ()
+    with before(replicas["r1"].keeper, replaces, written(replicas, "replicas")):
+        assert replace_lost_parts(replicas["r1"]) == ()
     assert count(replicas) in (b"", b"0")
     assert replicas.stores["r1"].staged() == []
-    monkeypatch.setattr(lost, "_ops", right)
     assert replace_lost_parts(replicas["r1"]) == (LOST,)
 
 
-def test_what_is_assigned_meanwhile_comes_first(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_assigned_meanwhile_comes_first(replicas: Replicas) -> None:
     """F8: a drop, perhaps."""
-    right = lost._ops
-
-    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
-        found = right(replica, part, seen)
-        replicas.zookeeper.connect().multi([lost.SetData(f"{ROOT}/log")])
-        return found
-
-    monkeypatch.setattr(lost, "_ops", meanwhile)
-    assert replace_lost_parts(replicas["r1"]) == ()
+    with before(replicas["r1"].keeper, replaces, written(replicas, "log")):
+        assert replace_lost_parts(replicas["r1"]) == ()
     assert count(replicas) in (b"", b"0")
 
 
-def test_who_gives_a_part_up_meanwhile_is_asked_again(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = lost._ops
-
-    def meanwhile(replica: Any, part: PartName, seen: Any) -> Any:
-        found = right(replica, part, seen)
-        replicas.zookeeper.connect().multi([lost.SetData(f"{ROOT}/replicas/r2/is_lost", b"0")])
-        return found
-
-    monkeypatch.setattr(lost, "_ops", meanwhile)
-    assert replace_lost_parts(replicas["r1"]) == ()
+def test_who_gives_a_part_up_meanwhile_is_asked_again(replicas: Replicas) -> None:
+    with before(
+        replicas["r1"].keeper, replaces, written(replicas, "replicas/r2/is_lost", b"0")
+    ):
+        assert replace_lost_parts(replicas["r1"]) == ()
+    assert count(replicas) in (b"", b"0")
+    assert replace_lost_parts(replicas["r1"]) == (LOST,)
 
 
 def test_the_empty_part_can_be_lost_in_its_turn(replicas: Replicas) -> None:
@@ -203,10 +181,7 @@ def test_the_empty_part_can_be_lost_in_its_turn(replicas: Replicas) -> None:
     noted = LostPart.decode(replicas.zookeeper.nodes[f"{ROOT}/lost_parts/{LOST}"].data)
     replicas.clock.sleep_s(100.0)
     replicas.step("r2", "fetch")
-    for name in ("r1", "r2"):
-        lose(replicas, name, LOST)
-    for name in ("r1", "r2"):
-        replicas.step(name, "fetch")
+    lose_everywhere(replicas)
     assert replace_lost_parts(replicas["r1"]) == (LOST,)
     again = LostPart.decode(replicas.zookeeper.nodes[f"{ROOT}/lost_parts/{LOST}"].data)
     assert again.inserts == noted.inserts
