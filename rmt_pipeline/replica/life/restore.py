@@ -76,7 +76,6 @@ from rmt_pipeline.zookeeper.paths import (
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
 _OPS_TOGETHER = 1000
-_SKIPPED, _SKIPS_TOGETHER = 100, 20  # numbers in one request: the fastest, when it was measured
 
 
 class NothingToRestore(UserError):
