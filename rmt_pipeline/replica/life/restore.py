@@ -512,15 +512,16 @@ def _equal_elsewhere(
     replica: Replica, names: Iterable[str], disk: DiskParts
 ) -> frozenset[PartName]:
     """Parts of this disk that another replica promises, and that are equal to its."""
-    keeper, table = replica.session, replica.table
-    others = [table.replica(name) for name in names if name != replica.name]
-    found = set[PartName]()
-    for part, manifest in disk.parts.items():
-        reads = keeper.get_many([other.part(part) for other in others])
-        headers = [PartHeader.decode(read[0]) for read in reads if read is not None and read[0]]
-        if any(one.difference(manifest.header()) is None for one in headers):
-            found.add(part)
-    return frozenset(found)
+    others = [replica.table.replica(name) for name in names if name != replica.name]
+    asked = [(part, other.part(part)) for part in disk.parts for other in others]
+    reads = replica.session.get_many([path for _, path in asked])
+    return frozenset(
+        part
+        for (part, _), read in zip(asked, reads, strict=True)
+        if read is not None
+        and read[0]
+        and PartHeader.decode(read[0]).difference(disk.parts[part].header()) is None
+    )
 
 
 def _set_aside(
