@@ -37,14 +37,14 @@ def require_promises(replica: Replica) -> None:
     is less than what is in the table. For readers, who go on with what was known before.
     """
     table = replica.table
-    restoring, replicas, log = replica.keeper.exists_many(
+    restoring, replicas, log = replica.keeper.get_many(  # `exists_many` would be three requests
         [table.restoring, table.replicas, table.log]
     )
     if restoring is not None:
         raise BeingRestored(f"{replica} is being restored from the disks of its replicas")
     if replicas is None:
         raise TableIsLost(f"ZooKeeper has nothing of {replica}")
-    if log is not None and log.next_sequence < replica.store.marks.log_seen():
+    if log is not None and log[1].next_sequence < replica.store.marks.log_seen():
         require_log_as_seen(replica)
 
 
