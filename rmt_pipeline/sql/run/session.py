@@ -68,6 +68,7 @@ _OF_NAMES = (
     AttachTable,
     DetachTable,
     DropTable,
+    UndropTable,
     RenameTables,
     ExchangeTables,
     RenameDatabase,

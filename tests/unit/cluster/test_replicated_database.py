@@ -200,6 +200,7 @@ def test_what_is_not_there_or_there_already_is_refused_before_it_is_in_the_log(s
         "RENAME TABLE d.t TO default.t",
         "RENAME TABLE default.t TO d.t",
         "EXCHANGE TABLES d.t AND default.t",
+        "UNDROP TABLE d.t",
         "RENAME DATABASE d TO e",
         "CREATE TABLE d.t ENGINE = MergeTree ORDER BY n AS SELECT 1 AS n",
     ],
