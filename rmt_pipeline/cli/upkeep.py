@@ -52,19 +52,20 @@ def run_restore(config: Config, server: str, name: str | None) -> int:
     status = 0
     with ServerContext(config, server, purpose="restore") as context:
         if name is None:
-            definitions = list(context.catalog.definitions())
+            definitions = context.catalog.definitions()
         else:
             database, _, table = name.rpartition(".")
             definitions = [context.catalog.definition(database or "default", table)]
         for definition in definitions:
+            failed = 0
             try:
                 words = context.restore(definition).words()
             except NothingToRestore as error:
-                words = str(error)
-                status = max(status, int(name is not None))
+                failed, words = int(name is not None), str(error)
             except RmtError as error:
-                status, words = 1, f"Code: {error.code}. {error}"
-            print(f"{definition.full_name}: {words}", file=sys.stderr if status else sys.stdout)
+                failed, words = 1, f"Code: {error.code}. {error}"
+            print(f"{definition.full_name}: {words}", file=sys.stderr if failed else sys.stdout)
+            status |= failed
     return status
 
 

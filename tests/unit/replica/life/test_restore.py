@@ -349,6 +349,30 @@ def test_the_statement_and_the_command_say_what_they_did(tmp_path, capsys):
         assert "default.t: 2 rows in 1 parts of this disk" in capsys.readouterr().out
 
 
+def test_what_could_be_restored_beside_what_could_not_is_no_error(tmp_path, capsys):
+    with local_session(tmp_path) as session:
+        server = session.context.server
+        for name in ("a", "b", "c"):
+            create(
+                session,
+                f"CREATE TABLE {name} (n UInt64) "
+                f"ENGINE = ReplicatedMergeTree('/{name}', 'r1') ORDER BY n",
+            )
+        restore = server.restore
+
+        def failing(definition):
+            if definition.name == "b":
+                raise Conflict("somebody else is at it")
+            return restore(definition)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(server, "restore", failing)
+            assert run_restore_with(server, None) == 1
+    said = capsys.readouterr()
+    assert [line.split(":")[0] for line in said.out.splitlines()] == ["default.a", "default.c"]
+    assert said.err == "default.b: Code: CONFLICT. somebody else is at it\n"
+
+
 ADDRESS = ReplicaAddress("r1", 9009, 9000, "default", "t")
 
 
