@@ -7,7 +7,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.background import Background, stopped_words
 from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly, Unavailable
 from rmt_pipeline.protocol.log.codec import decode
-from rmt_pipeline.replica.replica import Pointer, Replica
+from rmt_pipeline.replica.replica import Pointer, Replica, lost_error
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Stat, Watch
 from rmt_pipeline.zookeeper.paths import last_name, log_entry_name, sequence_number
@@ -96,9 +96,7 @@ def _read_pointer(replica: Replica) -> Pointer:
     if pointer is None or is_lost is None:
         raise gone(paths)
     if is_lost[0] == b"1":
-        raise TableIsReadOnly(
-            f"{replica} is lost and is cloning another replica; its server finishes that"
-        )
+        raise lost_error(replica)
     index = int(pointer[0]) if pointer[0] else None
     return Pointer(index, pointer[1].version, is_lost[1].version)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rmt_pipeline.hints import Hints
+from rmt_pipeline.protocol.errors import TableIsReadOnly
 from rmt_pipeline.protocol.merges.selector import WeighedRun
 from rmt_pipeline.protocol.merges.size_limits import SizeLimits
 from rmt_pipeline.protocol.mutations import Mutations
@@ -175,3 +176,10 @@ class Replica:
 
     def __str__(self) -> str:
         return f"{self.definition.full_name} (replica {self.name})"
+
+
+def lost_error(replica: Replica) -> TableIsReadOnly:
+    """What whoever finds it lost is told."""
+    return TableIsReadOnly(
+        f"{replica} is lost and is cloning another replica; its server finishes that"
+    )

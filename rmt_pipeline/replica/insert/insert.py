@@ -43,7 +43,7 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
@@ -700,9 +700,7 @@ def _not_lost_version(replica: Replica) -> int:
         return known
     [read] = replica.keeper.get_many([replica.paths.is_lost])
     if read is None or read[0] == b"1":
-        raise TableIsReadOnly(
-            f"{replica} is lost and is cloning another replica; its server finishes that"
-        )
+        raise lost_error(replica)
     replica.memory.not_lost_version = read[1].version
     return read[1].version
 

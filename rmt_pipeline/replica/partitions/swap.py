@@ -61,7 +61,7 @@ from rmt_pipeline.replica.partitions.drop import (
 )
 from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
@@ -443,7 +443,7 @@ def _look(side: _Side) -> _Looked:
             "it was looked at what is replaced; try again"
         )
     if snapshot.is_lost:
-        raise _lost(replica)
+        raise lost_error(replica)
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     entries = {part: view.entries_removed_by(part, by="") for part in side.ranges}
     parts = {
@@ -515,14 +515,8 @@ def _require_no_mutation(side: _Side) -> None:
 def _not_lost(replica: Replica) -> int:
     data, stat = replica.keeper.get(replica.paths.is_lost)
     if data == b"1":
-        raise _lost(replica)
+        raise lost_error(replica)
     return stat.version
-
-
-def _lost(replica: Replica) -> TableIsReadOnly:
-    return TableIsReadOnly(
-        f"{replica} is lost and is cloning another replica; its server finishes that"
-    )
 
 
 def _rows_of(replica: Replica, looked: _Looked) -> tuple[tuple[PartName, ...], int]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart, TableIsReadOnly
+from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
 from rmt_pipeline.protocol.log.entry import (
     DropPart,
     DropRange,
@@ -34,7 +34,7 @@ from rmt_pipeline.replica.forget import forget
 from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
 from rmt_pipeline.replica.publish import EntryGone
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Delete, Refused
@@ -105,9 +105,7 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
     """
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     if snapshot.is_lost:
-        raise TableIsReadOnly(
-            f"{replica} is lost and is cloning another replica; its server finishes that"
-        )
+        raise lost_error(replica)
     if node not in dict(snapshot.entries):
         return None
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)

@@ -32,7 +32,6 @@ from rmt_pipeline.protocol.errors import (
     NoReplicaHasPart,
     ReplicaRetired,
     RmtError,
-    TableIsReadOnly,
 )
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
@@ -59,7 +58,7 @@ from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here, own_
 from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.publish_batch import Ready, publish_batch
 from rmt_pipeline.replica.quorum import awaited_parts
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.upkeep.check import is_here
 from rmt_pipeline.replica.work.drop import DropHere, drop_here
 from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
@@ -196,9 +195,7 @@ class Executor:
             replica.keeper, replica.paths, replica.memory.queue, watch, claims_watch
         )
         if snapshot.is_lost:
-            raise TableIsReadOnly(
-                f"{replica} is lost and is cloning another replica; its server finishes that"
-            )
+            raise lost_error(replica)
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
         self._backoff.keep_only(frozenset(view.entries))
         self._backoff.notice_kills(replica, view.entries)

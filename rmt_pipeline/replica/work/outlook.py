@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rmt_pipeline.protocol.errors import TableIsReadOnly
 from rmt_pipeline.protocol.log.entry import LogEntry, describe_entry
 from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.alter.apply import unfinished_alters
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.work.execute import POOLS, Pool, plan_of_pool, pool_of
 from rmt_pipeline.replica.work.single_merge import merges_awaited
 from rmt_pipeline.zookeeper.keeper import Watch
@@ -54,9 +53,7 @@ def queue_status(replica: Replica, watch: Watch | None = None) -> QueueStatus:
     """
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, watch)
     if snapshot.is_lost:
-        raise TableIsReadOnly(
-            f"{replica} is lost and is cloning another replica; its server finishes that"
-        )
+        raise lost_error(replica)
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     facts = Facts(
         merges_elsewhere=merges_awaited(replica, view.entries.values()),

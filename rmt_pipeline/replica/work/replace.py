@@ -25,7 +25,6 @@ from rmt_pipeline.protocol.errors import (
     Corruption,
     NoReplicaHasPart,
     RmtError,
-    TableIsReadOnly,
 )
 from rmt_pipeline.protocol.log.entry import (
     DropPart,
@@ -45,7 +44,7 @@ from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
 from rmt_pipeline.replica.publish import EntryGone, room_for, take_back
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.work.drop import DropHere
 from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.store.clone import clone_from
@@ -147,9 +146,7 @@ class _Work:
         replica, entry = self.replica, self.entry
         snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
         if snapshot.is_lost:
-            raise TableIsReadOnly(
-                f"{replica} is lost and is cloning another replica; its server finishes that"
-            )
+            raise lost_error(replica)
         if self.node not in dict(snapshot.entries):
             return None
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
