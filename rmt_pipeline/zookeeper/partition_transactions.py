@@ -1,12 +1,18 @@
 """The multis of the commands on partitions and parts (spec §9), as operations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.transactions import release_locks
+
+_T = TypeVar("_T")
+_GUARD_BYTES = 4 * limits.OP_BYTES_OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +162,10 @@ class Dropping:
             *(Delete(self.replica.part(part)) for part in parts),
             *(Create(self.replica.part(part), header) for part, header in arrivals),
         ]
+
+
+def cut_deletions(names: Sequence[_T], path: Callable[[_T], str]) -> Iterator[Sequence[_T]]:
+    """So that each multi of a `Dropping` that deletes some of them fits into a packet."""
+    return cut(
+        names, lambda name: op_bytes(Delete(path(name))), limits.MULTI_BYTES_MAX - _GUARD_BYTES
+    )

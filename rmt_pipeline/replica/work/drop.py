@@ -13,10 +13,8 @@
 3. Whoever comes second finds less to do; the last step is refused to all but one.
 """
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Conflict, Corruption, MissingPart
@@ -36,13 +34,9 @@ from rmt_pipeline.replica.publish import EntryGone
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.replica.work.step import Swept
-from rmt_pipeline.zookeeper.batches import cut, op_bytes
-from rmt_pipeline.zookeeper.keeper import Delete, Refused
-from rmt_pipeline.zookeeper.partition_transactions import Dropping
+from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.partition_transactions import Dropping, cut_deletions
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
-
-GUARD_BYTES = 4 * limits.OP_BYTES_OVERHEAD
-_Named = TypeVar("_Named")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +73,12 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
             return Swept(is_claimed=True)
         try:
             if found.pointless:
-                for nodes in _cut(found.pointless, replica.paths.queue):
+                for nodes in cut_deletions(found.pointless, replica.paths.queue_entry):
                     answered(replica, found.dropping.remove_entries(nodes))
                 stop_making(replica, drop.part)
                 continue
             dropped = _prepare(replica, drop, found)
-            *first, last = [*_cut(found.parts, replica.paths.parts)] or [()]
+            *first, last = [*cut_deletions(found.parts, replica.paths.part)] or [()]
             for some in first:
                 answered(replica, found.dropping.forget_parts(some))
             answered(replica, found.dropping.finish(last))
@@ -117,15 +111,6 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
         tuple(node for node, _ in pointless),
         inside,
         tuple(active),
-    )
-
-
-def _cut(names: Sequence[_Named], parent: str) -> Iterator[Sequence[_Named]]:
-    """So that each multi, with what it asserts, fits into a packet."""
-    return cut(
-        names,
-        lambda name: op_bytes(Delete(f"{parent}/{name}")),
-        limits.MULTI_BYTES_MAX - GUARD_BYTES,
     )
 
 

@@ -13,10 +13,9 @@
    any time, merged away or dropped: then the part is fetched, or a larger one that contains it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from rmt_pipeline.exchange.peers import FetchRequest, Peers
 from rmt_pipeline.protocol import limits
@@ -50,13 +49,11 @@ from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper.batches import cut, op_bytes
-from rmt_pipeline.zookeeper.keeper import Delete, Refused
-from rmt_pipeline.zookeeper.partition_transactions import Dropping
+from rmt_pipeline.zookeeper.batches import op_bytes
+from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.partition_transactions import Dropping, cut_deletions
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 
-GUARD_BYTES = 4 * limits.OP_BYTES_OVERHEAD
-_Named = TypeVar("_Named")
 PEERS_ASKED_MAX = 3  # one after another for a part that does not arrive, in one try
 
 
@@ -167,7 +164,7 @@ class _Work:
 
     def _empty_queue(self, found: _Found) -> None:
         queue = self.replica.paths.queue_entry
-        for nodes in _cut(found.pointless, queue):
+        for nodes in cut_deletions(found.pointless, queue):
             answered(self.replica, found.dropping.remove_entries(nodes))
         stop_making(self.replica, self.entry.range)
 
@@ -345,16 +342,9 @@ class _Work:
         active = tuple(PartSet(found.inside))
         last = active if _fits(found.dropping, active, headers) else ()
         first = [part for part in found.inside if part not in frozenset(last)]
-        for some in _cut(first, self.replica.paths.part):
+        for some in cut_deletions(first, self.replica.paths.part):
             answered(self.replica, found.dropping.forget_parts(some))
         return last
-
-
-def _cut(names: Sequence[_Named], path: Callable[[_Named], str]) -> Iterator[Sequence[_Named]]:
-    """So that each multi that deletes some, with what it asserts, fits into a packet."""
-    return cut(
-        names, lambda name: op_bytes(Delete(path(name))), limits.MULTI_BYTES_MAX - GUARD_BYTES
-    )
 
 
 def _fits(
