@@ -11,6 +11,7 @@ from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.store.detached import DetachedParts
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import faulty, logs
+from tests.support.partitioned import rows
 
 NOW = QuerySettings(alter_sync=0)
 
@@ -26,11 +27,6 @@ def replicas(tmp_path) -> Iterator[Replicas]:
         opened.table("r1").drop_partitions(["1"], detach=True, settings=NOW)
         opened.work_off()
         yield opened
-
-
-def rows(replicas, name):
-    found = replicas.table(name).dataset().to_table().to_pylist()
-    return sorted((row["p"], row["n"]) for row in found)
 
 
 ALL = [(1, 0), (1, 1), (2, 7)]

@@ -19,6 +19,7 @@ from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
+from tests.support.partitioned import insert, on_disk, rows, work
 
 NOW = QuerySettings(alter_sync=0)
 UNKNOWN_IDS = QuerySettings(insert_deduplicate=False)
@@ -30,28 +31,8 @@ def replicas(tmp_path) -> Iterator[Replicas]:
         yield opened
 
 
-def insert(replicas, *pairs, at="r1", **options):
-    rows = [{"p": p, "n": n} for p, n in pairs]
-    return replicas.table(at).insert(rows, **options)
-
-
 def drop(replicas, *partitions, at="r1", **options):
     return replicas.table(at).drop_partitions(partitions, settings=NOW, **options)
-
-
-def work(replicas, *names):
-    done = replicas.work_off(*names)
-    assert all(not one.error for one in done), done
-    return done
-
-
-def rows(replicas, name):
-    found = replicas.table(name).dataset().to_table().to_pylist()
-    return sorted((row["p"], row["n"]) for row in found)
-
-
-def on_disk(replicas, name):
-    return [str(part) for part in replicas.stores[name].parts()]
 
 
 def drops(op):

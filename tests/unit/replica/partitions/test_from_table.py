@@ -19,25 +19,17 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.local_replicas import Replicas, definition_of
+from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty, logs
+from tests.support.partitioned import insert, on_disk, rows, swaps, work
 
 NOW = QuerySettings(alter_sync=0, receive_timeout=0)
 COLUMNS = (Column("p", "UInt8"), Column("n", "UInt64"))
 
 
 def source_of(replica):
-    plain = definition_of(replica, COLUMNS)
-    return replace(
-        plain,
-        name="s",
-        engine=Engine("MergeTree", "/tables/s", replica),
-        partition_by=("p",),
-    )
-
-
-def destination_of(replica):
-    return replace(definition_of(replica, COLUMNS), partition_by=("p",))
+    engine = Engine("MergeTree", "/tables/s", replica)
+    return replace(partitioned(replica), name="s", engine=engine)
 
 
 @dataclass
@@ -62,38 +54,11 @@ class Two:
 @pytest.fixture
 def two(tmp_path) -> Iterator[Two]:
     with Replicas(tmp_path / "s", define=source_of) as s:
-        yield Two(s, Replicas(tmp_path / "t", define=destination_of, beside=s))
-
-
-def insert(replicas, *pairs, at="r1", **options):
-    return replicas.table(at).insert([{"p": p, "n": n} for p, n in pairs], **options)
-
-
-def work(replicas, *names):
-    done = []
-    for name in names or ("r1", "r2"):
-        for pool in ("fetch", "merge"):
-            while (step := replicas.step(name, pool)).did_something:
-                assert all(not one.error for one in step.done), step.done
-                done += step.done
-    return done
-
-
-def rows(replicas, name):
-    found = replicas.table(name).dataset().to_table().to_pylist()
-    return sorted((row["p"], row["n"]) for row in found)
-
-
-def on_disk(replicas, name):
-    return [str(part) for part in replicas.stores[name].parts()]
+        yield Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
 
 
 def inodes(store, part):
     return [Path(path).stat().st_ino for path in store.files(part)]
-
-
-def swaps(op):
-    return isinstance(op, Create) and b"REPLACE_RANGE" in op.data
 
 
 def filled(two, *, s=((1, 10), (1, 11)), t=((1, 1), (2, 2))):

@@ -17,9 +17,9 @@ from rmt_pipeline.replica.partitions.from_table import EmptySource
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.partitions.swap import PartitionChanged
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty
+from tests.support.partitioned import dicts, insert, rows, swaps, work
 
 NOW = QuerySettings(alter_sync=0, receive_timeout=0)
 PATIENT = QuerySettings(alter_sync=0, receive_timeout=10)
@@ -42,31 +42,8 @@ def replicas(tmp_path) -> Iterator[Replicas]:
         yield opened
 
 
-def dicts(pairs):
-    return [{"p": p, "n": n} for p, n in pairs]
-
-
-def insert(replicas, *pairs, at="r1", **options):
-    return replicas.table(at).insert(dicts(pairs), **options)
-
-
 def put(replicas, *pairs, at="r1", settings=NOW, **options):
     return replicas.table(at).replace(dicts(pairs), settings=settings, **options)
-
-
-def work(replicas, *names):
-    done = []
-    for name in names or ("r1", "r2"):
-        for pool in ("fetch", "merge"):
-            while (step := replicas.step(name, pool)).did_something:
-                assert all(not one.error for one in step.done), step.done
-                done += step.done
-    return done
-
-
-def rows(replicas, name="r1"):
-    found = replicas.table(name).dataset().to_table().to_pylist()
-    return sorted((row["p"], row["n"]) for row in found)
 
 
 def on_both(replicas):
@@ -78,10 +55,6 @@ def on_both(replicas):
     for store in replicas.stores.values():
         assert store.staged() == []
     return rows(replicas)
-
-
-def swaps(op):
-    return isinstance(op, Create) and b"REPLACE_RANGE" in op.data
 
 
 def test_a_partition_gets_exactly_these_rows(replicas):
