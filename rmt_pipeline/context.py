@@ -345,6 +345,33 @@ class ServerContext:
         """ATTACH TABLE: it is again what it was. Raises UnknownTable, TableAlreadyExists."""
         self.catalog.attach(database, name)
 
+    def attach_replica(self, definition: TableDefinition) -> None:
+        """ATTACH TABLE with a definition: a replica that is in ZooKeeper, and no table's here yet.
+
+        Raises UnknownTable when there is none; ReplicaAlreadyExists: two tables of one server that
+        are one replica would each think that the other's parts are lost.
+        """
+        from rmt_pipeline.replica.life.create import at_version  # noqa: PLC0415  start-up
+        from rmt_pipeline.zookeeper.paths import TablePaths  # noqa: PLC0415  start-up
+
+        engine = definition.engine
+        for other in self._tables_at(engine.root):
+            if other.full_name != definition.full_name:
+                raise ReplicaAlreadyExists(
+                    f"replica {engine.replica} at {engine.zookeeper_path} is this server's table "
+                    f"{other.full_name}: RENAME TABLE gives that another name"
+                )
+        table = TablePaths(engine.zookeeper_path)
+        replica = table.replica(engine.replica)
+        version, host = self.keeper().get_many([replica.metadata_version, replica.host])
+        if version is None or host is None:
+            raise UnknownTable(
+                f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or "
+                "only what a DROP that was cut off has left of it: CREATE TABLE makes one"
+            )
+        applied = int(version[0] or b"0")
+        self.catalog.add(at_version(self.keeper(), table, definition, applied))
+
     def restore(self, definition: TableDefinition) -> "Restored":
         """SYSTEM RESTORE REPLICA. Raises what `life.restore` does."""
         from rmt_pipeline.replica.life.restore import restore  # noqa: PLC0415  start-up
@@ -394,11 +421,15 @@ class ServerContext:
         self, error: ReplicaAlreadyExists, definition: TableDefinition
     ) -> ReplicaAlreadyExists:
         """With the table of this server that has the replica: it may have been renamed."""
-        detached = [one.definition for one in self.catalog.detached()]
-        for one in [*self.catalog.definitions(), *detached]:
-            if one.engine.root == definition.engine.root:
-                return ReplicaAlreadyExists(f"{error}. Here it is {one.full_name}'s")
+        for one in self._tables_at(definition.engine.root):
+            return ReplicaAlreadyExists(f"{error}. Here it is {one.full_name}'s")
         return error
+
+    def _tables_at(self, root: str) -> list[TableDefinition]:
+        """Those of this server that are the replica at this path, detached ones too."""
+        detached = [one.definition for one in self.catalog.detached()]
+        tables = [*self.catalog.definitions(), *detached]
+        return [one for one in tables if one.engine.root == root]
 
     def _finish_drop(self, database: str, name: str) -> bool:
         """False when no drop of that name was cut off."""

@@ -23,7 +23,6 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task, TaskOutcome
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.define.table import define_table
 from rmt_pipeline.sql.run.task import StatementCarrier, TaskContext
@@ -36,7 +35,7 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
-from rmt_pipeline.zookeeper.paths import DatabasePaths, TablePaths, sequence_number
+from rmt_pipeline.zookeeper.paths import DatabasePaths, sequence_number
 
 _FLAT = (("flatten_nested", "0"),)  # columns are as they are in the record
 
@@ -196,19 +195,12 @@ class DatabaseCarrier(StatementCarrier):
         server = self.context
         wanted = replace(self._defined(record), uuid=server.uuid_of(record.origin))
         definition = server.expanded(wanted)
-        table = TablePaths(definition.engine.zookeeper_path)
-        replica = table.replica(definition.engine.replica)
-        for other in server.catalog.definitions():
-            taken = (other.engine.zookeeper_path, other.engine.replica)
-            if taken == (definition.engine.zookeeper_path, definition.engine.replica):
-                raise ReplicaAlreadyExists(
-                    f"replica {replica.root} is that of {other.full_name} here"
-                )
-        version, host = server.keeper().get_many([replica.metadata_version, replica.host])
-        if version is None or host is None:
-            raise Unavailable(f"{replica.root} is being made or dropped; it is looked at again")
-        applied = int(version[0] or b"0")
-        server.catalog.add(at_version(server.keeper(), table, definition, applied))
+        try:
+            server.attach_replica(definition)
+        except UnknownTable as error:
+            raise Unavailable(
+                f"{definition.engine.root} is being made or dropped; it is looked at again"
+            ) from error
 
     def _defined(self, record: TableRecord) -> TableDefinition:
         statement = parse(record.query)

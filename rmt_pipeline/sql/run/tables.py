@@ -13,7 +13,6 @@ from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
     DatabaseNotEmpty,
     NotImplementedStatement,
-    ReplicaAlreadyExists,
     RmtError,
     UnknownDatabase,
     UnknownTable,
@@ -46,7 +45,6 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.system import EventWaker
 
 if TYPE_CHECKING:
-    from rmt_pipeline.catalog.catalog import Catalog
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.zookeeper.keeper import Watch
 
@@ -213,38 +211,8 @@ def attach_table(session: SessionContext, statement: AttachTable) -> Done:
         return Done()
     if server.catalog.is_dropping(definition.database, definition.name):
         server.catalog.definition(definition.database, definition.name)  # says what to do
-    engine = definition.engine
-    _require_nobodys(server.catalog, definition)
-    from rmt_pipeline.replica.life.create import at_version  # noqa: PLC0415
-    from rmt_pipeline.zookeeper.paths import TablePaths  # noqa: PLC0415
-
-    table = TablePaths(engine.zookeeper_path)
-    replica = table.replica(engine.replica)
-    version, host = server.keeper().get_many([replica.metadata_version, replica.host])
-    if version is None or host is None:
-        raise UnknownTable(
-            f"there is no replica {engine.replica} at {engine.zookeeper_path} to attach, or only "
-            "what a DROP that was cut off has left of it: CREATE TABLE makes one"
-        )
-    applied = int(version[0] or b"0")
-    server.catalog.add(at_version(server.keeper(), table, definition, applied))
+    server.attach_replica(definition)
     return _wait_active(session, definition.database, definition.name)
-
-
-def _require_nobodys(catalog: "Catalog", definition: TableDefinition) -> None:
-    """Raises ReplicaAlreadyExists: two tables of one server that are one replica would each think
-    that the other's parts are lost.
-    """
-    detached = (one.definition for one in catalog.detached())
-    for other in (*catalog.definitions(), *detached):
-        if (
-            other.engine.root == definition.engine.root
-            and other.full_name != definition.full_name
-        ):
-            raise ReplicaAlreadyExists(
-                f"replica {other.engine.replica} at {other.engine.zookeeper_path} is this server's "
-                f"table {other.full_name}: RENAME TABLE gives that another name"
-            )
 
 
 def detach_table(session: SessionContext, statement: DetachTable) -> Done:

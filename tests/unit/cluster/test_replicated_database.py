@@ -177,6 +177,30 @@ def test_a_table_of_the_same_name_that_is_not_the_databases_is_moved_aside(site)
     assert node.catalog.definition("d_broken_tables", "t_0").uuid == definition.uuid
 
 
+def test_a_replica_that_was_moved_aside_is_not_two_tables(site):
+    """Also while the one that was moved aside is detached: it comes back."""
+    started(site)
+    at_path = TABLE.replace("MergeTree", "MergeTree('/tables/{shard}/t', '{replica}')")
+    site.say(at_path)
+    site.stop("r2")
+    directory = site.servers.session("r2").context.server.catalog
+    part_of = directory.table_directory(directory.definition("d", "t")) / "detached/all_0_0_0"
+    part_of.mkdir(parents=True)
+    (part_of / "manifest.json").write_text("{}")
+    site.say("DROP TABLE d.t", **LATER)
+    site.say(at_path, **LATER)
+    site.look()
+    keeper, now_s = site.servers.zookeeper.connect(), site.servers.clock.now_s()
+    clean_queue(keeper, PATHS.queue, now_s=now_s, lifetime_s=10**6, tasks_max=1)
+    site.start("r2")
+    with pytest.raises(NotCaughtUp, match=r"d_broken_tables\.t_0"):
+        site.look()
+    site.say("DETACH TABLE d_broken_tables.t_0", "r2")
+    with pytest.raises(NotCaughtUp, match=r"d_broken_tables\.t_0"):
+        site.look()
+    assert site.nodes["r2"].tables() == []
+
+
 def test_what_is_not_there_or_there_already_is_refused_before_it_is_in_the_log(site):
     started(site)
     with pytest.raises(UnknownTable, match=r"d\.t does not exist"):
