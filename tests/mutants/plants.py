@@ -11,10 +11,11 @@ from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.merges import predicate as merge_predicate
 from rmt_pipeline.protocol.queue import rules as queue_rules
 from rmt_pipeline.protocol.queue import view as queue
-from rmt_pipeline.replica import fetch, publish
+from rmt_pipeline.replica import fetch, finish, publish, publish_batch, quorum
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.quorum import Counted
 from rmt_pipeline.replica.work import execute
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
@@ -230,6 +231,27 @@ def locks_of_who_gives_up_stay(patch: pytest.MonkeyPatch) -> None:
 
 def settled_as(outcome: object) -> Plant:
     return instead(insert.meaning, "settle", lambda evidence: outcome)
+
+
+# --- quorums ---
+
+
+def who_fetches_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+    for module in (finish, publish, publish_batch):
+        patch.setattr(module, "count_us", lambda *_: Counted())
+
+
+def who_came_back_is_not_seen(patch: pytest.MonkeyPatch) -> None:
+    """A quorum fails on what was looked at, whoever is active by now."""
+    right = quorum._fail
+
+    def wrong(replica: Any, part: Any) -> Any:
+        ops = right(replica, part)
+        return ops and [
+            op for op in ops if not (isinstance(op, Check) and op.path.endswith("/host"))
+        ]
+
+    patch.setattr(quorum, "_fail", wrong)
 
 
 # --- assigning ---

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline import table
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica import forget
 from rmt_pipeline.replica.partitions import drop
@@ -55,6 +57,18 @@ def the_range_ends(by: int) -> Plant:
         patch.setattr(drop, "drop_range", wrong)
 
     return plant
+
+
+def what_was_replaced_is_read_from_the_disk(patch: pytest.MonkeyPatch) -> None:
+    """As long as somebody reads it there."""
+    right = table.readable_parts
+
+    def wrong(replica: Any) -> Any:
+        found = right(replica)
+        there = PartSet([*found.active, *replica.store.parts()])
+        return replace(found, active=tuple(there))
+
+    patch.setattr(table, "readable_parts", wrong)
 
 
 def parts_stay_promised(patch: pytest.MonkeyPatch) -> None:

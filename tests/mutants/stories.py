@@ -4,14 +4,16 @@ world comes to rest, and all checks look. A change of what random worlds do chan
 
 from collections.abc import Callable, Sequence
 
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
-from rmt_pipeline.zookeeper.keeper import Op, Stat, Watch
+from rmt_pipeline.zookeeper.keeper import Create, Op, Stat, Watch
 from tests.crash.scenarios import drop_it
 from tests.simulation.altering import add_column, alter
 from tests.simulation.dropping import drop
 from tests.simulation.ledger import Change, ClientInsert, Read
+from tests.simulation.replacing import put, put_beside
 from tests.simulation.run import LATER_S
 from tests.simulation.scene import Scene, commits, fetch_step, locks, publishes
 from tests.simulation.workload import Size, Workload, clean_up
@@ -38,14 +40,16 @@ def insert(scene: Scene, number: int, shared: ClientInsert | None = None) -> Cli
     return one
 
 
-def making(one: ClientInsert) -> Callable[[Context], None]:
+def making(one: ClientInsert, *, quorum: int = 1) -> Callable[[Context], None]:
+    settings = QuerySettings(insert_quorum=str(quorum))
+
     def run(context: Context) -> None:
         now_s = int(context.clock.now_s())
         staged = [
             stage_rows(context.store, partition, rows, created_s=now_s)
             for partition, rows in one.rows.items()
         ]
-        one.answers.append(context.table().commit(staged, token=one.token))
+        one.answers.append(context.table().commit(staged, token=one.token, settings=settings))
 
     return run
 
@@ -98,6 +102,47 @@ def who_inserts_dies_with_its_numbers(scene: Scene) -> None:
     dies(scene, making(insert(scene, 1)), after=locks)
 
 
+def who_inserts_for_two_dies_after_the_commit(scene: Scene) -> None:
+    dies(scene, making(insert(scene, 0), quorum=2), after=commits)
+
+
+def goes_away(scene: Scene) -> None:
+    """The server of r1, not its host: other processes live on."""
+    site = scene.cluster.sites["r1"]
+    assert site.server is not None
+    site.is_out = True
+    scene.world.end_process(site.server, kill_others=True)
+    scene.let(lambda: TABLE.replica("r1").is_active not in scene.nodes)
+
+
+def a_quorum_fails_while_its_insert_waits(scene: Scene) -> None:
+    """Whoever inserted lives on, while his replica is away and the other one gives the part up."""
+    waiting = scene.cluster.spawn(
+        scene.cluster.sites["r1"], "insert", making(insert(scene, 0), quorum=2)
+    )
+    scene.let(lambda: bool(scene.children(TABLE.quorum_parallel)))
+    goes_away(scene)
+    scene.pull("r2")
+    scene.step("r2", "fetch")
+    assert scene.children(TABLE.quorum_failed_parts)
+    scene.boot("r1")
+    scene.let(lambda: not waiting.is_alive)
+
+
+def who_has_the_rows_comes_back_before_their_quorum_fails(scene: Scene) -> None:
+    dies(scene, making(insert(scene, 0), quorum=2), after=commits)
+    goes_away(scene)
+    scene.pull("r2")
+    held = scene.hold("r2", fetch_step, fails)
+    scene.boot("r1")
+    scene.release(held)
+
+
+def fails(op: Op) -> bool:
+    """Notes that a quorum failed."""
+    return isinstance(op, Create) and op.path.startswith(f"{TABLE.quorum_failed_parts}/")
+
+
 def the_log_goes_before_who_pulls_has_read_it(scene: Scene) -> None:
     """It knows where the queue ended before; others pulled the rest since, and it was removed."""
     inserts(scene, 0)
@@ -133,13 +178,46 @@ def what_is_merged_is_read_before_it_is_forgotten(scene: Scene) -> None:
     scene.merge("r1")
     scene.work("r1", "r2")
 
-    def read(context: Context) -> None:
+    scene.do("r1", reading(scene))
+
+
+def reading(
+    scene: Scene, meanwhile: Callable[[Context], None] | None = None
+) -> Callable[[Context], None]:
+    """`meanwhile` happens while what is read is pinned."""
+
+    def run(context: Context) -> None:
         with context.table().snapshot() as snapshot:
+            if meanwhile is not None:
+                meanwhile(context)
             disk = context.process.host.disk
             rows = [row for part in snapshot.parts for row in rows_on(disk, part.name)]
-        scene.run.ledger.reads.append(Read("r1", rows))
+        scene.run.ledger.reads.append(Read(context.site.replica, rows))
 
-    scene.do("r1", read)
+    return run
+
+
+def what_is_read_is_replaced_and_read_again(scene: Scene) -> None:
+    """The first reader still reads: what he reads does not leave the disk."""
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    replace, again = put(insert(scene, 1).rows), reading(scene)
+
+    def replaced(context: Context) -> None:
+        replace(context)
+        again(context)
+
+    scene.do("r1", reading(scene, meanwhile=replaced))
+
+
+def an_insert_comes_before_a_rewrite_has_its_numbers(scene: Scene) -> None:
+    """The rows that stay were read before it."""
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    rewrite = put_beside(scene.run.ledger, insert(scene, 1).rows, "none of these rows")
+    held = scene.hold("r1", rewrite, locks)
+    inserts(scene, 2)
+    scene.release(held)
 
 
 def a_merge_is_fetched_while_its_source_is(scene: Scene) -> None:
@@ -261,8 +339,13 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         a_block_of_another_insert,
         who_inserts_dies_after_the_first_commit,
         who_inserts_dies_with_its_numbers,
+        who_inserts_for_two_dies_after_the_commit,
+        a_quorum_fails_while_its_insert_waits,
+        who_has_the_rows_comes_back_before_their_quorum_fails,
         the_log_goes_before_who_pulls_has_read_it,
         what_is_merged_is_read_before_it_is_forgotten,
+        what_is_read_is_replaced_and_read_again,
+        an_insert_comes_before_a_rewrite_has_its_numbers,
         a_merge_is_fetched_while_its_source_is,
         what_is_between_comes_in_late,
         a_drop_comes_before_an_insert_commits,

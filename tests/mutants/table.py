@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.inserts.interpret import Committed, NotCommitted
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.replica import publish, pull_log
+from rmt_pipeline.replica.insert import quorum as insert_quorum
 from rmt_pipeline.replica.mutations import mutations
+from rmt_pipeline.replica.partitions import swap
 from rmt_pipeline.replica.upkeep import clean_up
 from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
@@ -270,6 +272,37 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("drop: a part stays promised", drops.parts_stay_promised),
     Mutant("drop: the log does not move", drops.the_log_does_not_move),
     Mutant("drop: disk before ZooKeeper", drops.disk_first),
+    Mutant(
+        "swap: what was replaced is read while it is on the disk",
+        drops.what_was_replaced_is_read_from_the_disk,
+        story="what_is_read_is_replaced_and_read_again",
+        only_by="reads_saw_no_mixture",
+    ),
+    Mutant(
+        "backfill: rows that came meanwhile go unread",
+        plants.instead(swap, "_require", lambda *_: None),
+        story="an_insert_comes_before_a_rewrite_has_its_numbers",
+        only_by="rows_that_stay_are_there",
+    ),
+    # quorums
+    Mutant(
+        "quorum: who fetches is not counted",
+        plants.who_fetches_is_not_counted,
+        story="who_inserts_for_two_dies_after_the_commit",
+        only_by="nobody_waits_for_a_quorum",
+    ),
+    Mutant(
+        "quorum: who waits is not told that it failed",
+        plants.instead(insert_quorum, "_failed", lambda *_: []),
+        story="a_quorum_fails_while_its_insert_waits",
+        only_by="acknowledged_rows_did_not_fail",
+    ),
+    Mutant(
+        "quorum: it fails on what was looked at, whoever came back",
+        plants.who_came_back_is_not_seen,
+        story="who_has_the_rows_comes_back_before_their_quorum_fails",
+        first_by="failed_parts_are_nowhere",
+    ),
     # start, clone, clean up
     Mutant(
         "start: missing parts not fetched",

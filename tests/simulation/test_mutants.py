@@ -54,18 +54,9 @@ def test_without_a_bug_every_story_ends_well(story: str) -> None:
 
 def test_no_check_is_without_such_a_bug() -> None:
     """Parts that overlap end in a queue that can't go on, too: the check only says so at once. A
-    mutation that is not carried out is noticed when it is noted as finished. Bugs of quorums and
-    of replacements are planted for their own tests, in `lines_quorum` and `lines`; none has a story
-    so far.
+    mutation that is not carried out is noticed when it is noted as finished.
     """
     late = {"parts_never_overlap", "mutations_are_finished"}
-    late |= {
-        "acknowledged_rows_did_not_fail",
-        "failed_parts_are_nowhere",
-        "reads_saw_no_mixture",
-        "rows_that_stay_are_there",
-        "nobody_waits_for_a_quorum",
-    }
     noticing = {mutant.only_by or mutant.first_by for mutant in (*ALONE, *SOONER)}
     assert noticing == CHECKS - late
 
