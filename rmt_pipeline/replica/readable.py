@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
-from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
     DropPart,
@@ -18,10 +17,10 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.paths import log_entry_name
 from rmt_pipeline.zookeeper.snapshot import (
     active_parts,
     awaiting_quorum,
+    entries_to_come,
     parts_now,
     queued_entries,
 )
@@ -123,15 +122,12 @@ def sequential_parts(replica: Replica) -> ReadableParts:
 
 
 def _on_their_way(replica: Replica) -> dict[PartName, int]:
-    """Parts that this replica is still to get, each with the quorum that was asked for it: of the
-    log what it has yet to copy, then of its queue; but what they drop.
+    """Parts that this replica is still to get, each with the quorum that was asked for it; but what
+    is to be dropped.
     """
-    keeper, paths, table = replica.keeper, replica.paths, replica.table
-    pointer, _ = keeper.get(paths.log_pointer)
-    first = log_entry_name(int(pointer or b"0"))
-    names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
-    entries = [decode(read[0]) for read in keeper.get_many(names) if read is not None]
-    entries += queued_entries(keeper, paths, replica.memory.queue)
+    entries = entries_to_come(
+        replica.keeper, replica.table, replica.paths, replica.memory.queue
+    )
     ranges = [drop for entry in entries if (drop := drop_range_of(entry)) is not None]
     return {
         entry.part: entry.quorum

@@ -17,7 +17,12 @@ from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.keeper import Keeper, Refused, Stat, Watch
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
+from rmt_pipeline.zookeeper.paths import (
+    ReplicaPaths,
+    TablePaths,
+    log_entry_name,
+    sequence_number,
+)
 
 KnownEntries = Hints[str, LogEntry]
 """Queue entries read before. A queue node never changes and its name is never used again."""
@@ -185,6 +190,19 @@ def queued_entries(
     """What a replica, also another one, has queued. Raises ReplicaDropped."""
     names = _children(keeper, replica, replica.queue, watch)
     return tuple(_entries(keeper, replica, names, known.entries).values())
+
+
+def entries_to_come(
+    keeper: Keeper, table: TablePaths, replica: ReplicaPaths, known: KnownQueue
+) -> list[LogEntry]:
+    """What a replica has yet to carry out: of the log what it has not copied, then its queue. An
+    entry goes from there to here, so it may be seen twice, and never not at all.
+    """
+    pointer, _ = keeper.get(replica.log_pointer)
+    first = log_entry_name(int(pointer or b"0"))
+    names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
+    logged = [decode(read[0]) for read in keeper.get_many(names) if read is not None]
+    return [*logged, *queued_entries(keeper, replica, known)]
 
 
 @dataclass(frozen=True, slots=True)

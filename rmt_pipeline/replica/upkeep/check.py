@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
-from rmt_pipeline.protocol.log.codec import decode, encode
+from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart, drop_range_of, virtual_parts
 from rmt_pipeline.protocol.nodes.formats import PartHeader
 from rmt_pipeline.protocol.parts.name import PartName
@@ -23,13 +23,12 @@ from rmt_pipeline.replica.upkeep.rewound import (
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Delete, RefusalKind, Refused
-from rmt_pipeline.zookeeper.paths import log_entry_name
 from rmt_pipeline.zookeeper.snapshot import (
     claims_and_parts,
     committing_blocks,
+    entries_to_come,
     noted_mutations,
     queue_snapshot,
-    queued_entries,
 )
 
 UNANNOUNCED_S = 300.0  # a part that ZooKeeper does not know is left alone for so long
@@ -113,16 +112,11 @@ def _ranges_to_drop(replica: Replica) -> list[PartName]:
     """Ranges that entries yet to be carried out here drop. Who replaced a range has none of its
     parts from the moment when the entry was written, and may have died before the disk was told.
 
-    The log first, then the queue: an entry goes from there to here. When it has left the queue, the
-    disk was told; whoever asks looks there last.
+    When an entry has left the queue, the disk was told; whoever asks looks there last.
     """
-    keeper, table, paths = replica.keeper, replica.table, replica.paths
-    pointer, _ = keeper.get(paths.log_pointer)
-    first = log_entry_name(int(pointer or b"0"))
-    names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
-    logged = [decode(read[0]) for read in keeper.get_many(names) if read is not None]
-    queued = queued_entries(keeper, paths, replica.memory.queue)
-    dropped = (drop_range_of(entry) for entry in (*logged, *queued))
+    keeper, known = replica.keeper, replica.memory.queue
+    entries = entries_to_come(keeper, replica.table, replica.paths, known)
+    dropped = map(drop_range_of, entries)
     return [one for one in dropped if one is not None and one.is_drop_range]
 
 
