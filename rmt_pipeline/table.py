@@ -67,7 +67,7 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Clock, EventWaker, IdSource, Waker
-from rmt_pipeline.zookeeper.snapshot import active_parts
+from rmt_pipeline.zookeeper.snapshot import parts_now
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -382,13 +382,13 @@ class Table(Partitions):
 
     def parts(self) -> list[ActivePart]:
         """The active parts, sorted by name: maximal ones of what the replica promises."""
-        names = PartSet(active_parts(self.replica.keeper, self.replica.paths))
+        replica = self.replica
         found = []
-        for name in names:
+        for name in parts_now(replica.keeper, replica.paths, replica.memory.queue).current:
             try:
                 found.append(ActivePart(name, self.store.manifest(name)))
             except Corruption as error:  # promised, and not to be read: it is fetched again
-                suspect(self.replica, error)
+                suspect(replica, error)
         return found
 
     @contextmanager

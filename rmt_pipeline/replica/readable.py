@@ -18,7 +18,6 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import (
-    active_parts,
     awaiting_quorum,
     entries_to_come,
     parts_now,
@@ -48,7 +47,7 @@ def readable_parts(replica: Replica) -> ReadableParts:
     more, have it; or it was dropped.
     """
     keeper, paths, store = replica.keeper, replica.paths, replica.store
-    active = PartSet(active_parts(keeper, paths))
+    active = parts_now(keeper, paths, replica.memory.queue).current
     marked = store.marks.given_up()
     if not marked:
         return ReadableParts(tuple(active), ())
@@ -60,7 +59,7 @@ def readable_parts(replica: Replica) -> ReadableParts:
             if not isinstance(entry, DropRange | DropPart)
             for made in virtual_parts(entry)
         ]
-        active = PartSet(active_parts(keeper, paths))
+        active = parts_now(keeper, paths, replica.memory.queue).current
         absent = [
             part
             for part in marked

@@ -8,7 +8,9 @@ import pytest
 
 from rmt_pipeline.protocol.errors import ReplicaDropped
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Stat
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, queue_snapshot
@@ -126,3 +128,32 @@ def test_who_pulls_again_knows_where_it_was_but_for_who_acts_on_there_being_noth
     assert reads == []
     assert pull_log(replica, afresh=True).entries == 0
     assert replica.paths.log_pointer in reads
+
+
+def test_a_reader_lists_the_parts_again_only_if_some_came_or_went(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = replicas["r1"]
+    listed: list[str] = []
+    for name in ("children", "children_stat"):
+        real = getattr(replica.keeper, name)
+        monkeypatch.setattr(
+            replica.keeper,
+            name,
+            lambda path, *a, real=real: listed.append(path) or real(path, *a),
+        )
+    first = readable_parts(replica)
+    del listed[:]
+    assert readable_parts(replica) == first
+    assert listed == []
+    part = replicas.insert("r1", 3)
+    del listed[:]
+    assert readable_parts(replica).active == (*first.active, part)
+    assert listed == [replica.paths.parts]
+
+
+def test_who_reads_from_a_replica_that_was_dropped_is_told_so(replicas: Replicas) -> None:
+    replica = replicas["r1"]
+    delete_tree(replica.keeper, replica.paths.parts)
+    with pytest.raises(ReplicaDropped):
+        readable_parts(replica)
