@@ -102,6 +102,7 @@ class Partitions(ABC):
         *,
         partition: str | Sequence[str] | None = None,
         where: str = "",
+        whole: bool = False,
         columns: Sequence[str] | None = None,
         token: str = "",
         settings: Mapping[str, Any] | QuerySettings | None = None,
@@ -111,8 +112,8 @@ class Partitions(ABC):
         rows or the new ones; a run that fails leaves the old ones.
 
         What is replaced: `partition`, by id, one or several, which get exactly these rows; or what
-        `where` holds for, which must hold for the new rows too; or, with neither, the partitions
-        that the rows are in. `data` and `columns` as for `insert`.
+        `where` holds for, which must hold for the new rows too; or the `whole` table; or, with none
+        of these, the partitions that the rows are in. `data` and `columns` as for `insert`.
 
         Said again it changes nothing: with a `token` until what it brought is replaced or dropped,
         without one while just these rows are there. Of two at once one comes after the other.
@@ -135,6 +136,7 @@ class Partitions(ABC):
             columns=columns,
             partitions=None if partitions is None else tuple(partitions),
             where=where,
+            whole=whole,
             token=token,
             run_id=run_id,
         )

@@ -218,9 +218,11 @@ def _replace(
             f"{WRITE_METADATA} = replace return its toArrow()"
         )
     arrow = _arrow(rows)
-    where = _rows_of(context, keys, context.definition_metadata or {}) or "1"
+    where = _rows_of(context, keys, context.definition_metadata or {})
     run_id = context.step_context.dagster_run.run_id
-    result = table.replace(arrow, where=where, settings=settings, run_id=run_id)
+    result = table.replace(
+        arrow, where=where, whole=not where, settings=settings, run_id=run_id
+    )
     return _Stored(
         kind="replace",
         parts=result.parts,

@@ -955,6 +955,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{OVERWRITES}::test_a_token_stands_until_what_it_brought_is_replaced",
     ),
     LineMutant(
+        "backfill: of a whole table a partition stays that only the log has",
+        f"{REPLICA}/partitions/from_table.py",
+        "for part in _view(replica).virtual)",
+        "for part in _view(replica).current)",
+        f"{OVERWRITES}::test_the_whole_table_is_replaced_whatever_is_on_its_way",
+    ),
+    LineMutant(
         "backfill: rows on their way do not count",
         f"{REPLICA}/partitions/overwrite.py",
         "return same and not is_behind(replica, partitions) and not",

@@ -259,6 +259,11 @@ def is_behind(replica: Replica, partitions: Collection[str]) -> bool:
     return bool(_why_behind(_view(replica), partitions))
 
 
+def partitions_there(replica: Replica) -> frozenset[str]:
+    """Those that have a part, here or in the log."""
+    return frozenset(part.partition for part in _view(replica).virtual)
+
+
 def _view(replica: Replica) -> QueueView:
     pull_log(replica, afresh=True)
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)

@@ -47,6 +47,7 @@ from rmt_pipeline.replica.partitions.drop import Living, others_first
 from rmt_pipeline.replica.partitions.from_table import (
     EmptySource,
     is_behind,
+    partitions_there,
     wait_for_swapped,
     wait_until_here,
 )
@@ -82,14 +83,15 @@ class RowsOutside(BadValue):
 @dataclass(frozen=True, slots=True)
 class Overwrite:
     """What is asked for. `partitions`: ids, which get exactly these rows; None, and no `where`:
-    those that the rows are in. `where`: a condition; the rows for which it holds go, and it must
-    hold for those that come. `token` names it.
+    those that the rows are in, and with `whole` all others too. `where`: a condition; the rows for
+    which it holds go, and it must hold for those that come. `token` names it.
     """
 
     data: Any
     columns: Sequence[str] | None = None
     partitions: tuple[str, ...] | None = None
     where: str = ""
+    whole: bool = False
     token: str = ""
     run_id: str = ""
 
@@ -97,6 +99,8 @@ class Overwrite:
     def target(self) -> str:
         if self.where:
             return f"where {self.where}"
+        if self.whole:
+            return "all partitions"
         return f"partitions {sorted(set(self.partitions or ()))}" if self.partitions else ""
 
 
@@ -186,11 +190,12 @@ class _Overwriting:
     insert_id: str = ""
 
     def __post_init__(self) -> None:
-        """Raises a UserError for a condition that can't be, and for both kinds of targets."""
+        """Raises a UserError for a condition that can't be, and for two kinds of targets."""
         asked = self.asked
-        if asked.where and asked.partitions is not None:
+        if bool(asked.where) + (asked.partitions is not None) + asked.whole > 1:
             raise UserError(
-                "either partitions are replaced, or what a condition says: not both"
+                "either partitions are replaced, or what a condition says, or the whole table: "
+                "not both"
             )
         if asked.where:
             command = DeleteRows(parse_expression(asked.where))
@@ -225,9 +230,8 @@ class _Overwriting:
         for block in blocks.blocks_of(tables, self.definition, self.query):
             self._require_inside(block)
             self._stage(replica, block, self.rows.setdefault(block.partition_id, []))
-        names_something = bool(self.asked.partitions or self.asked.where)
         allowed = self.query.allow_replace_partition_from_empty_source
-        if not self.rows and names_something and not allowed:
+        if not self.rows and self.asked.target and not allowed:
             raise EmptySource(
                 f"there are no rows to put in the place of those of {self.asked.target} of "
                 f"{replica}: they would be dropped. If that is meant: SETTINGS "
@@ -324,8 +328,11 @@ class _Overwriting:
     # --- whole partitions
 
     def _of_partitions(self, replica: Replica) -> _Plan:
-        wanted = self.asked.partitions
-        partitions = sorted(set(self.rows if wanted is None else wanted))
+        named = self.asked.partitions
+        wanted = set(self.rows if named is None else named)
+        if self.asked.whole:
+            wanted |= partitions_there(replica)
+        partitions = sorted(wanted)
         if partitions and self._are_there(replica, partitions):
             return _Plan(is_same=True)
         return _Plan(

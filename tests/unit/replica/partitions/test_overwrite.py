@@ -88,6 +88,22 @@ def test_without_a_target_the_partitions_of_the_rows_are_replaced(replicas):
     assert put(replicas).words() == "nothing to replace"
 
 
+def test_the_whole_table_is_replaced_whatever_is_on_its_way(replicas):
+    """Also in a partition that only the log has; no row is read, so no mutation is waited for, and
+    what went can be inserted again.
+    """
+    insert(replicas, (4, 5), at="r2")
+    replicas.table("r2").mutate("UPDATE v = 5 WHERE n = 3")
+    assert put(replicas, (2, 8), (5, 9), whole=True).rows_added == 2
+    assert rows(replicas) == [(2, 8), (5, 9)]
+    assert on_both(replicas) == [(2, 8), (5, 9)]
+    assert put(replicas, (5, 9), (2, 8), whole=True, at="r2").is_duplicate
+    assert insert(replicas, (1, 1)).outcome is Outcome.INSERTED
+    assert put(replicas, (2, 8), (5, 9), whole=True).rows_replaced == 3
+    assert put(replicas, whole=True, settings=EMPTY).rows_replaced == 2
+    assert on_both(replicas) == []
+
+
 def test_what_a_condition_holds_for_is_replaced_across_partitions(replicas):
     insert(replicas, (1, 10), (2, 11))
     work(replicas)
@@ -163,8 +179,11 @@ def test_rows_elsewhere_are_refused_and_nothing_is_changed(replicas):
         put(replicas, (1, 7), (1, 8), where="n < 8")
     with pytest.raises(EmptySource, match="allow_replace_partition_from_empty_source"):
         put(replicas, partition="1")
-    with pytest.raises(UserError, match="not both"):
-        put(replicas, (1, 7), partition="1", where="n = 7")
+    with pytest.raises(EmptySource, match="those of all partitions of"):
+        put(replicas, whole=True)
+    for two in ({"partition": "1", "where": "n = 7"}, {"whole": True, "where": "n = 7"}):
+        with pytest.raises(UserError, match="not both"):
+            put(replicas, (1, 7), **two)
     with pytest.raises(UserError, match="q"):
         put(replicas, (1, 7), where="q = 7")
     assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
