@@ -1,6 +1,6 @@
 """system.clusters, and the statements ON CLUSTER in system.distributed_ddl_queue."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from rmt_pipeline.cluster.queue import running_servers, tasks_in
@@ -10,7 +10,7 @@ from rmt_pipeline.protocol.nodes.tasks import Task, TaskOutcome
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.statements.nodes import OnCluster
-from rmt_pipeline.zookeeper.keeper import Keeper
+from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths
 
 CLUSTERS: Columns = (
@@ -72,35 +72,44 @@ def distributed_ddl_queue(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """One row for each statement and each of its servers."""
     keeper = scope.server.keeper()
     queue = TaskQueuePaths(scope.server.config.distributed_ddl.path)
-    for name, task in tasks_in(keeper, queue):
-        yield from _rows_of(keeper, queue.task(name), task)
+    tasks = [(queue.task(name), task) for name, task in tasks_in(keeper, queue)]
+    roots = keeper.exists_many([paths.root for paths, _ in tasks])
+    hosts = [(paths, host) for paths, task in tasks for host in task.hosts]
+    # In this order: who ends in between is done.
+    active = keeper.exists_many([paths.active_on(host) for paths, host in hosts])
+    finished = keeper.get_many([paths.finished_on(host) for paths, host in hosts])
+    states = zip(active, finished, strict=True)
+    for (paths, task), root in zip(tasks, roots, strict=True):
+        of_hosts = [(host, *next(states)) for host in task.hosts]
+        if root is not None:  # else it was removed meanwhile
+            yield from _rows_of(paths, task, root, of_hosts)
 
 
-def _rows_of(keeper: Keeper, paths: TaskPaths, task: Task) -> Iterator[tuple[object, ...]]:
-    count = len(task.hosts)
-    reads = keeper.get_many([paths.root, *(paths.finished_on(host) for host in task.hosts)])
-    active = keeper.exists_many([paths.active_on(host) for host in task.hosts])
-    if reads[0] is None:
-        return  # removed meanwhile
-    created_ms = reads[0][1].created_ms
-    initiator = Address.parse(task.initiator)
-    for number in range(count):
-        address, read = Address.parse(task.hosts[number]), reads[number + 1]
-        status = "Inactive" if active[number] is None else "Active"
+def _rows_of(
+    paths: TaskPaths,
+    task: Task,
+    root: Stat,
+    of_hosts: Sequence[tuple[str, Stat | None, tuple[bytes, Stat] | None]],
+) -> Iterator[tuple[object, ...]]:
+    """`of_hosts`: each server with its nodes `active` and `finished`."""
+    initiator, cluster = Address.parse(task.initiator), _cluster_of(task.query)
+    for host, active, finished in of_hosts:
+        address = Address.parse(host)
+        status = "Inactive" if active is None else "Active"
         ended: tuple[object, ...] = (None, None, None, None)
-        if read is not None:
-            status, outcome = "Finished", TaskOutcome.decode(read[0])
-            finished_ms = read[1].created_ms
-            duration_ms = max(0, finished_ms - created_ms)
+        if finished is not None:
+            status, outcome = "Finished", TaskOutcome.decode(finished[0])
+            finished_ms = finished[1].created_ms
+            duration_ms = max(0, finished_ms - root.created_ms)
             ended = (outcome.status, outcome.message, _time(finished_ms), duration_ms)
         yield (
             paths.name,
             initiator.host,
             initiator.port,
-            _cluster_of(task.query),
+            cluster,
             task.query,
             list(task.settings),
-            _time(created_ms),
+            _time(root.created_ms),
             address.host,
             address.port,
             status,
