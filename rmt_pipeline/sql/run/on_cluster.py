@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from rmt_pipeline.cluster.queue import (
     HostResult,
-    make_queue,
     put_in,
     running_servers,
     wait_for_hosts,
@@ -77,9 +76,7 @@ def ask_servers(session: SessionContext, statement: OnCluster) -> Result:
         tuple(sorted(session.settings.items())),
     )
     queue = TaskQueuePaths(server.config.distributed_ddl.path)
-    keeper = server.keeper()
-    make_queue(keeper, queue)
-    paths = put_in(keeper, queue, task, server.clock)
+    paths = put_in(server.keeper(), queue, task, server.clock)
     names = {host: f"{name} ({host})" for host, name in hosts.items()}
     return wait_and_answer(
         session, queue, paths, AskedServers(names, f"cluster {name}", _ANSWER, _row)
