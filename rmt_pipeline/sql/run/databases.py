@@ -11,6 +11,7 @@ from rmt_pipeline.catalog.replicated import (
     save_replicated,
 )
 from rmt_pipeline.cluster.database import (
+    NO_TASK,
     drop_database_replica,
     log_pointer,
     picture,
@@ -120,24 +121,31 @@ def _expanded(
 
 
 def _wait_active(session: SessionContext, paths: DatabasePaths, replica: str) -> Done:
+    server = session.server
+    reached = _wait_reached(session, paths, replica, NO_TASK, ACTIVE_WAIT_S)
+    return Done(
+        f"the database waits for its server: rmt serve --server {server.server.name}"
+        if reached is None
+        else ""
+    )
+
+
+def _wait_reached(
+    session: SessionContext, paths: DatabasePaths, replica: str, wanted: int, timeout_s: float
+) -> int | None:
+    """Where in the log the replica is, as soon as it is at `wanted`, or `timeout_s` is over; None
+    of one that has not caught up for the first time.
+    """
     server, waker = session.server, EventWaker()
-    deadline_s = server.clock.monotonic_s() + ACTIVE_WAIT_S
-    while log_pointer_unknown(session, paths, replica, waker):
+    deadline_s = server.clock.monotonic_s() + timeout_s
+    while True:
+        keeper = server.keeper()
+        keeper.exists(paths.log_ptr(replica), waker.wake)
+        reached = log_pointer(keeper, paths, replica)
         left_s = deadline_s - server.clock.monotonic_s()
-        if left_s <= 0:
-            return Done(
-                f"the database waits for its server: rmt serve --server {server.server.name}"
-            )
+        if left_s <= 0 or (reached is not None and reached >= wanted):
+            return reached
         waker.wait_s(min(left_s, WAIT_SLICE_S))
-    return Done()
-
-
-def log_pointer_unknown(
-    session: SessionContext, paths: DatabasePaths, replica: str, waker: EventWaker
-) -> bool:
-    """Whether the replica has not caught up for the first time; a change of that wakes."""
-    session.server.keeper().exists(paths.log_ptr(replica), waker.wake)
-    return log_pointer(session.server.keeper(), paths, replica) is None
 
 
 def drop_replicated(
@@ -167,26 +175,19 @@ def sync_database(session: SessionContext, statement: SystemSyncDatabase) -> Don
     """Wait until this server has carried out what is in the log now, at most `receive_timeout`.
     Raises Timeout, UserError for a database that is not Replicated.
     """
-    server, waker = session.server, EventWaker()
+    server = session.server
     database = _required(session, statement.database)
     paths = DatabasePaths(database.path)
     wanted = picture(server.keeper(), paths).last_task
     timeout_s = session.query_settings().receive_timeout
-    deadline_s = server.clock.monotonic_s() + timeout_s
-    while True:
-        keeper = server.keeper()
-        keeper.exists(paths.log_ptr(database.name), waker.wake)
-        reached = log_pointer(keeper, paths, database.name)
-        if reached is not None and reached >= wanted:
-            return Done()
-        left_s = deadline_s - server.clock.monotonic_s()
-        if left_s <= 0:
-            raise Timeout(
-                f"database {statement.database} was not caught up within {timeout_s} s: it is at "
-                f"statement {reached} of {wanted}. Does its server run? rmt serve "
-                f"--server {server.server.name}"
-            )
-        waker.wait_s(min(left_s, WAIT_SLICE_S))
+    reached = _wait_reached(session, paths, database.name, wanted, timeout_s)
+    if reached is None or reached < wanted:
+        raise Timeout(
+            f"database {statement.database} was not caught up within {timeout_s} s: it is at "
+            f"statement {reached} of {wanted}. Does its server run? rmt serve "
+            f"--server {server.server.name}"
+        )
+    return Done()
 
 
 def drop_replica_of_database(
@@ -295,8 +296,7 @@ def ask_replicas(
                 f"table {database}.{table.name} already exists"
             ) from refused
         raise UnknownTable(f"table {database}.{table.name} does not exist") from refused
-    replicas = server.keeper().children(paths.replicas)
-    names = {one: f"{one}" for one in replicas}
+    names = {one: one for one in server.keeper().children(paths.replicas)}
     of = f"database {database}"
     return wait_and_answer(session, paths.queue, put, AskedServers(names, of, _ANSWER, _row))
 
@@ -314,7 +314,6 @@ def _create_text(session: SessionContext, statement: CreateTable, request_id: st
     """The table in full, checked, with its macros but for {uuid}, which all replicas have the same.
     A table without a path has one of its own: one that is dropped here is not met there.
     """
-    # For start-up time.
     from rmt_pipeline.sql.define.show_create import create_query  # noqa: PLC0415  start-up
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
     from rmt_pipeline.sql.run.tables import typed_syntax  # noqa: PLC0415  start-up
