@@ -9,7 +9,7 @@ key that exists. Without a file, the embedded default is two servers on this mac
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -403,13 +403,12 @@ def _embedded_default() -> dict[str, Any]:
 
 _SECTIONS: dict[str, type[Any]] = {
     "zookeeper": ZooKeeperConfig,
-    "servers": ServerConfig,
     "spark": SparkConfig,
     "dagster": DagsterConfig,
     "exchange": ExchangeConfig,
-    "clusters": ClusterConfig,
     "distributed_ddl": DistributedDdlConfig,
 }
+_NAMED_SECTIONS = ("servers", "clusters")  # there is one for each name: [servers.r1]
 _Section = TypeVar("_Section")
 
 
@@ -432,20 +431,21 @@ class _Reading:
 
     def config(self, raw: dict[str, Any], path: Path | None) -> Config | None:
         """None when there are mistakes."""
-        self._refuse_unknown(raw, _SECTIONS, "")
+        self._refuse_unknown(raw, [*_SECTIONS, *_NAMED_SECTIONS], "")
         zookeeper = raw.get("zookeeper", {})
         if isinstance(zookeeper, dict):
-            zookeeper = {"embedded": not zookeeper.get("hosts"), **zookeeper}
+            raw = {**raw, "zookeeper": {"embedded": not zookeeper.get("hosts"), **zookeeper}}
         found: dict[str, Any] = {
-            "zookeeper": self._section(ZooKeeperConfig, zookeeper, "zookeeper"),
-            "servers": self._servers(raw.get("servers", {})),
-            "spark": self._section(SparkConfig, raw.get("spark", {}), "spark"),
-            "dagster": self._section(DagsterConfig, raw.get("dagster", {}), "dagster"),
-            "exchange": self._section(ExchangeConfig, raw.get("exchange", {}), "exchange"),
-            "clusters": self._clusters(raw.get("clusters", {})),
-            "distributed_ddl": self._section(
-                DistributedDdlConfig, raw.get("distributed_ddl", {}), "distributed_ddl"
-            ),
+            name: self._section(kind, raw.get(name, {}), name)
+            for name, kind in _SECTIONS.items()
+        }
+        found["servers"] = {
+            name: self._section(ServerConfig, section, f"servers.{name}", name=name)
+            for name, section in self._named(raw, "servers").items()
+        }
+        found["clusters"] = {
+            name: self._section(ClusterConfig, section, f"clusters.{name}")
+            for name, section in self._named(raw, "clusters").items()
         }
         if self.mistakes:
             return None
@@ -455,23 +455,12 @@ class _Reading:
             self.mistakes.append(str(error))
             return None
 
-    def _servers(self, raw: object) -> dict[str, ServerConfig | None]:
-        if not isinstance(raw, dict):
-            self.mistakes.append(f"servers: is {raw!r}, but should be a section")
-            return {}
-        return {
-            name: self._section(ServerConfig, section, f"servers.{name}", name=name)
-            for name, section in raw.items()
-        }
-
-    def _clusters(self, raw: object) -> dict[str, ClusterConfig | None]:
-        if not isinstance(raw, dict):
-            self.mistakes.append(f"clusters: is {raw!r}, but should be a section")
-            return {}
-        return {
-            name: self._section(ClusterConfig, section, f"clusters.{name}")
-            for name, section in raw.items()
-        }
+    def _named(self, raw: dict[str, Any], where: str) -> dict[str, Any]:
+        found = raw.get(where, {})
+        if isinstance(found, dict):
+            return found
+        self.mistakes.append(f"{where}: is {found!r}, but should be a section")
+        return {}
 
     def _section(
         self, kind: type[_Section], raw: object, where: str, **given: str
@@ -512,7 +501,7 @@ class _Reading:
         return None
 
     def _refuse_unknown(
-        self, raw: Mapping[str, Any], known: Mapping[str, Any], where: str
+        self, raw: Mapping[str, Any], known: Collection[str], where: str
     ) -> None:
         for name in raw:
             if name not in known:
