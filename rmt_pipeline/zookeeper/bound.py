@@ -16,49 +16,20 @@ replica that was meant, and what its caller concludes of its disk is true of its
 from collections.abc import Sequence
 
 from rmt_pipeline.protocol.errors import ReplicaDropped
-from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, Refused, Stat, Watch
-from rmt_pipeline.zookeeper.strays import Strays
+from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, Refused
+from rmt_pipeline.zookeeper.through import ThroughKeeper
 
 
-class BoundKeeper:
-    """The `Keeper` protocol. Reads are the session's; each multi asserts the creation of a replica,
-    and raises ReplicaDropped when it is not there: nothing was written then.
+class BoundKeeper(ThroughKeeper[Keeper]):
+    """Reads are the session's; each multi asserts the creation of a replica, and raises
+    ReplicaDropped when it is not there: nothing was written then.
     """
 
     def __init__(self, session: Keeper, root: str, creation: str) -> None:
         """`root` is the replica's path, for people."""
-        self.session = session
+        super().__init__(session)
         self._root = root
         self._creation = Check(creation)
-
-    @property
-    def session_id(self) -> int:
-        return self.session.session_id
-
-    @property
-    def strays(self) -> Strays:
-        return self.session.strays
-
-    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        return self.session.get(path, watch)
-
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        return self.session.get_many(paths)
-
-    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        return self.session.exists(path, watch)
-
-    def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
-        return self.session.exists_many(paths)
-
-    def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        return self.session.children(path, watch)
-
-    def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
-        return self.session.children_stat(path, watch)
-
-    def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return self.session.children_many(paths)
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         try:
@@ -69,12 +40,6 @@ class BoundKeeper:
     def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
         results = self.session.multi_many([[self._creation, *ops] for ops in multis])
         return [self._result(one) for one in results]
-
-    def sync(self, path: str) -> None:
-        self.session.sync(path)
-
-    def close(self) -> None:
-        self.session.close()
 
     def _result(self, result: list[str] | Exception) -> list[str] | Exception:
         if isinstance(result, Refused):

@@ -10,13 +10,10 @@ to its mutations. Here that multi also creates the node that says so:
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.zookeeper.keeper import Create, LivingKeeper, Op, Refused, Stat, Watch
-
-if TYPE_CHECKING:
-    from rmt_pipeline.zookeeper.strays import Strays
+from rmt_pipeline.zookeeper.keeper import Create, LivingKeeper, Op, Refused
+from rmt_pipeline.zookeeper.through import ThroughKeeper
 
 
 class CarriedOut(RmtError):
@@ -25,20 +22,20 @@ class CarriedOut(RmtError):
     code = "ALREADY_CARRIED_OUT"
 
 
-class MarkedKeeper:
+class MarkedKeeper(ThroughKeeper[LivingKeeper]):
     """A `LivingKeeper` whose first multi that commits something also creates `mark`."""
 
     def __init__(self, keeper: LivingKeeper, mark: str) -> None:
-        self._keeper = keeper
+        super().__init__(keeper)
         self._mark = mark
         self._is_marked = False
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         """Raises CarriedOut."""
         if self._is_marked or not any(map(_commits, ops)):
-            return self._keeper.multi(ops)
+            return self.session.multi(ops)
         try:
-            created = self._keeper.multi([*ops, Create(self._mark)])
+            created = self.session.multi([*ops, Create(self._mark)])
         except Refused as refused:
             if refused.path == self._mark and refused.index == len(ops):
                 raise CarriedOut(f"{self._mark} is there: it was carried out") from refused
@@ -46,47 +43,9 @@ class MarkedKeeper:
         self._is_marked = True
         return created[:-1]
 
-    def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
-        return self._keeper.multi_many(multis)
-
     @property
     def is_retired(self) -> bool:
-        return self._keeper.is_retired
-
-    @property
-    def session_id(self) -> int:
-        return self._keeper.session_id
-
-    @property
-    def strays(self) -> "Strays":
-        return self._keeper.strays
-
-    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
-        return self._keeper.get(path, watch)
-
-    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
-        return self._keeper.get_many(paths)
-
-    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        return self._keeper.exists(path, watch)
-
-    def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
-        return self._keeper.exists_many(paths)
-
-    def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        return self._keeper.children(path, watch)
-
-    def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
-        return self._keeper.children_stat(path, watch)
-
-    def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        return self._keeper.children_many(paths)
-
-    def sync(self, path: str) -> None:
-        self._keeper.sync(path)
-
-    def close(self) -> None:
-        self._keeper.close()
+        return self.session.is_retired
 
 
 def _commits(op: Op) -> bool:
