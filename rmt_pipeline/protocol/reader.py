@@ -9,6 +9,8 @@ from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.text import parse_decimal
 
 T = TypeVar("T")
+COUNT_MAX = 2**31 - 1
+"""Of things in one node."""
 
 
 class TextReader:
@@ -84,6 +86,11 @@ class TextReader:
     def number(self, keyword: str, *, low: int = 0, high: int = 2**63 - 1) -> int:
         """The number after `keyword`, which must be there."""
         return self.field_as(keyword, lambda text: parse_decimal(text, low=low, high=high))
+
+    def listed(self, keyword: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+        """What `parse` makes of as many lines as the number after `keyword` says."""
+        count = self.number(keyword, high=COUNT_MAX)
+        return tuple(self.parse(self.line(), parse) for _ in range(count))
 
     def flag(self, keyword: str) -> bool:
         """`0` or `1` after `keyword`."""

@@ -5,6 +5,7 @@ so that replicas in different zones disagree on `create_time`; ours cannot.
 """
 
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -71,6 +72,11 @@ def _unescaped(match: re.Match[str]) -> str:
     if not char:
         raise Corruption(f"{match.string!r} ends in the middle of an escape")
     return UNESCAPES.get(char, "\\" + char)
+
+
+def listed(keyword: str, texts: Collection[object]) -> str:
+    """How many there are, after `keyword`, and a line for each of them."""
+    return "".join((f"{keyword}{len(texts)}\n", *(f"{text}\n" for text in texts)))
 
 
 def quote(text: str) -> str:

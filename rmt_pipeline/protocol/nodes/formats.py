@@ -12,11 +12,10 @@ from typing import Self
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.reader import TextReader
+from rmt_pipeline.protocol.reader import COUNT_MAX, TextReader
 from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse_time, unescape
 
 PORT_MAX = 65_535
-COUNT_MAX = 2**31 - 1
 HASH_BYTES = 16
 VARINT_BYTES_MAX = 9
 PART_HEADER = b"part header format version: 1\n"

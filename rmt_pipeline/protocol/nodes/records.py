@@ -10,13 +10,19 @@ from typing import NamedTuple, Self
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.reader import TextReader
-from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse_time, unescape
+from rmt_pipeline.protocol.reader import COUNT_MAX, TextReader
+from rmt_pipeline.protocol.text import (
+    escape,
+    format_time,
+    listed,
+    parse_decimal,
+    parse_time,
+    unescape,
+)
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
 INSERT_FORMAT = 3  # of insert records: 1 had no sums of the rows as given, 2 no block numbers
 BATCH_FORMAT = 2  # 1 had no block numbers
-COUNT_MAX = 2**31 - 1
 
 _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -33,12 +39,10 @@ class Claim:
     parts: tuple[PartName, ...]
 
     def encode(self) -> bytes:
-        names = "".join(f"{part}\n" for part in self.parts)
         return (
             f"claim format version: {FORMAT}\n"
             f"worker: {escape(self.worker)}\n"
-            f"parts: {len(self.parts)}\n"
-            f"{names}"
+            f"{listed('parts: ', self.parts)}"
         ).encode()
 
     @classmethod
@@ -46,8 +50,7 @@ class Claim:
         reader = TextReader(data, "claim")
         reader.number("claim format version: ", low=1, high=FORMAT)
         worker = reader.field_as("worker: ", unescape)
-        count = reader.number("parts: ", high=COUNT_MAX)
-        parts = tuple(reader.parse(reader.line(), PartName.parse) for _ in range(count))
+        parts = reader.listed("parts: ", PartName.parse)
         reader.end()
         return cls(worker, parts)
 
@@ -115,17 +118,14 @@ class Announced:
     dropped: tuple[PartName, ...]
 
     def encode(self) -> bytes:
-        names = "".join(f"{part}\n" for part in self.dropped)
-        return (
-            f"announced format version: {FORMAT}\ndropped: {len(self.dropped)}\n{names}"
-        ).encode()
+        dropped = listed("dropped: ", self.dropped)
+        return f"announced format version: {FORMAT}\n{dropped}".encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "announced")
         reader.number("announced format version: ", low=1, high=FORMAT)
-        count = reader.number("dropped: ", high=COUNT_MAX)
-        dropped = tuple(reader.parse(reader.line(), PartName.parse) for _ in range(count))
+        dropped = reader.listed("dropped: ", PartName.parse)
         reader.end()
         return cls(dropped)
 
@@ -141,13 +141,11 @@ class LostPart:
     inserts: tuple[str, ...]
 
     def encode(self) -> bytes:
-        ids = "".join(f"{escape(one)}\n" for one in self.inserts)
         return (
             f"lost part format version: {FORMAT}\n"
             f"replaced: {format_time(self.replaced_s)}\n"
             f"replica: {escape(self.replica)}\n"
-            f"inserts: {len(self.inserts)}\n"
-            f"{ids}"
+            f"{listed('inserts: ', [*map(escape, self.inserts)])}"
         ).encode()
 
     @classmethod
@@ -156,8 +154,7 @@ class LostPart:
         reader.number("lost part format version: ", low=1, high=FORMAT)
         replaced_s = reader.field_as("replaced: ", parse_time)
         replica = reader.field_as("replica: ", unescape)
-        count = reader.number("inserts: ", high=COUNT_MAX)
-        inserts = tuple(reader.parse(reader.line(), unescape) for _ in range(count))
+        inserts = reader.listed("inserts: ", unescape)
         reader.end()
         return cls(replaced_s, replica, inserts)
 
@@ -316,8 +313,7 @@ def _partition_lines(partitions: Sequence[PartitionRows]) -> str:
 
 
 def _read_partitions(reader: TextReader) -> tuple[PartitionRows, ...]:
-    count = reader.number("partitions: ", high=COUNT_MAX)
-    partitions = tuple(reader.parse(reader.line(), _parse_partition) for _ in range(count))
+    partitions = reader.listed("partitions: ", _parse_partition)
     reader.end()
     if list(partitions) != sorted(partitions):
         raise reader.corruption("the partitions are not in order")
