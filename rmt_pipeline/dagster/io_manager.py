@@ -133,10 +133,8 @@ def _table_name(context: dg.OutputContext) -> str:
 
 def _replaces(context: dg.OutputContext, quorum: str) -> bool:
     metadata = context.definition_metadata or {}
-    asset, write = (
-        context.asset_key.to_user_string(),
-        str(metadata.get(WRITE_METADATA, "append")),
-    )
+    asset = context.asset_key.to_user_string()
+    write = str(metadata.get(WRITE_METADATA, "append"))
     if write not in WRITES:
         raise UserError(
             f"{WRITE_METADATA} of {asset} is one of {', '.join(WRITES)}, not {write}"
