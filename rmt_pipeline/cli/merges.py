@@ -2,9 +2,9 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from rmt_pipeline.cli.watch import CLEAR, opened_servers
+from rmt_pipeline.cli.watch import CLEAR, opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.replica.work.running import RunningMerge, running_merges
@@ -21,7 +21,12 @@ def run_merges(config: Config, server: str | None, table: str | None, *, watch: 
     """
     with opened_servers(config, server, "merges") as contexts:
         while True:
-            lines = [line for context in contexts for line in _server_lines(context, table)]
+            found = tables_of(contexts, table)
+            lines = [
+                line
+                for context in contexts
+                for line in _server_lines(context, [one for on, one in found if on is context])
+            ]
             if watch and sys.stdout.isatty():
                 print(CLEAR, end="")
             print("\n".join(lines), flush=True)
@@ -33,21 +38,14 @@ def run_merges(config: Config, server: str | None, table: str | None, *, watch: 
                 return 0
 
 
-def _server_lines(context: ServerContext, only: str | None) -> Iterator[str]:
-    lines = [line for table in _tables(context, only) for line in _table_lines(table)]
+def _server_lines(context: ServerContext, tables: Iterable[Table]) -> Iterator[str]:
+    lines = [line for table in tables for line in _table_lines(table)]
     name = context.server.name
     if not lines:
         yield f"server {name}: nothing is being merged"
         return
     yield f"server {name}:"
     yield from (f"  {line}" for line in lines)
-
-
-def _tables(context: ServerContext, only: str | None) -> list[Table]:
-    if only is None:
-        return context.tables()
-    database, _, name = only.rpartition(".")
-    return [context.table(name, database or "default")]
 
 
 def _table_lines(table: Table) -> Iterator[str]:
