@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from rmt_pipeline.cli.watch import full_name
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UserError
@@ -52,8 +53,8 @@ def run_explain_entry(config: Config, server: str, name: str, wanted: str) -> in
 def _tables(context: ServerContext, name: str | None) -> list[Table]:
     if name is None:
         return [one for one in context.tables() if not one.definition.engine.is_private]
-    database, _, table = name.rpartition(".")
-    return [context.table(table, database or "default")]
+    database, table = full_name(name)
+    return [context.table(table, database)]
 
 
 def _line(entry: dict[str, Any], now_s: float) -> str:

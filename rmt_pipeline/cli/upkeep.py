@@ -4,6 +4,7 @@ import random
 import sys
 from contextlib import suppress
 
+from rmt_pipeline.cli.watch import full_name
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError, UserError
@@ -34,9 +35,9 @@ def run_cleanup(config: Config, server: str, *, dry_run: bool) -> int:
 
 def run_force_restore_data(config: Config, server: str, name: str) -> int:
     """Set the flag that lets the table start though this disk has what ZooKeeper does not know."""
-    database, _, table = name.rpartition(".")
+    database, table = full_name(name)
     with ServerContext(config, server, purpose="force-restore-data") as context:
-        replica = context.table(table, database or "default").replica
+        replica = context.table(table, database).replica
         if replica.keeper.exists(replica.paths.is_active) is not None:
             raise UserError(f"{replica} is active: there is nothing to force")
         with suppress(Refused):  # it is there already
@@ -54,8 +55,7 @@ def run_restore(config: Config, server: str, name: str | None) -> int:
         if name is None:
             definitions = context.catalog.definitions()
         else:
-            database, _, table = name.rpartition(".")
-            definitions = [context.catalog.definition(database or "default", table)]
+            definitions = [context.catalog.definition(*full_name(name))]
         for definition in definitions:
             failed = 0
             try:
@@ -101,11 +101,9 @@ def _words(plan: CleanUpPlan) -> list[str]:
 
 def run_explain_merges(config: Config, server: str, table: str, partition: str | None) -> int:
     """Every candidate range with its score or the rule that forbids it."""
-    database, _, name = table.rpartition(".")
+    database, name = full_name(table)
     with ServerContext(config, server, purpose="explain") as context:
-        explained = explain_merges(
-            context.table(name, database or "default").replica, partition
-        )
+        explained = explain_merges(context.table(name, database).replica, partition)
     if explained.limit:
         print(explained.limit)
     if not explained.ranges:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from rmt_pipeline.catalog.catalog import FullName
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UnknownTable
@@ -25,11 +26,17 @@ def opened_servers(
         ]
 
 
+def full_name(text: str) -> FullName:
+    """Of what is typed as [DATABASE.]TABLE."""
+    database, _, table = text.rpartition(".")
+    return database or "default", table
+
+
 def tables_of(
     contexts: Sequence[ServerContext], table: str | None
 ) -> list[tuple[ServerContext, Table]]:
     """Those that are asked for. Raises UnknownTable when no server has the one."""
-    wanted = None if table is None else f"default.{table}" if "." not in table else table
+    wanted = None if table is None else ".".join(full_name(table))
     found = [
         (opened, one)
         for opened in contexts
