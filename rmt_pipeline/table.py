@@ -35,7 +35,8 @@ from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.optimize import OptimizeRequest, optimize
-from rmt_pipeline.replica.insert.insert import Insertion, blocks_together
+from rmt_pipeline.replica.insert.blocks import blocks_together
+from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.pipeline import InsertPipeline
 from rmt_pipeline.replica.insert.quorum import QuorumWait
 from rmt_pipeline.replica.insert.result import (

@@ -12,7 +12,7 @@ commit without answer is settled by a write that excludes it, never by a read al
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
@@ -23,16 +23,12 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.inserts import interpret as meaning
 from rmt_pipeline.protocol.inserts.interpret import Evidence, Purpose
-from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import AttachPart, GetPart, LogEntry
 from rmt_pipeline.protocol.nodes.formats import QuorumStatus
 from rmt_pipeline.protocol.nodes.records import (
-    UNKNOWN_BLOCK,
     InsertRecord,
-    PartitionRows,
-    partition_line,
 )
-from rmt_pipeline.protocol.parts.name import BLOCK_NUMBER_MAX, PartName
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.blocks import Block, Group, commit_of, group_bytes
 from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
 from rmt_pipeline.replica.insert.record import InsertProgress, Known, progress, read_record
 from rmt_pipeline.replica.insert.result import (
@@ -54,50 +50,14 @@ from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, Tagged
 
 
-@dataclass(slots=True)
-class _Block:
-    staged: StagedPart
-    block_id: str
-    checksum: str = ""
-    """Of a detached part that is attached: others may have it too (spec §9.5)."""
-
-
-@dataclass(slots=True)
-class _Group:
-    """The blocks of one partition that are still to be committed; one multi commits them all.
-
-    `rows` are stored, `row_hash` is the sum of their hashes; `given` is how many rows came in,
-    before optimize_on_insert merged them.
-    """
-
-    partition: str
-    blocks: list[_Block] = field(default_factory=list)
-    rows: int = 0
-    row_hash: int = 0
-    given: int = 0
-    elsewhere: list[int] = field(default_factory=list)
-    """First and last numbers of the parts that had blocks of it already."""
-
-    def add(self, part: StagedPart) -> None:
-        self.rows += part.manifest.rows
-        self.row_hash = (self.row_hash + part.manifest.row_hash) % 2**128
-        self.given += part.source.rows
-
-    def line(self, numbers: Sequence[int]) -> PartitionRows:
-        """`numbers` are those of its blocks."""
-        known = [*numbers, *self.elsewhere] or [UNKNOWN_BLOCK]
-        row_hash = f"{self.row_hash:032x}"
-        return PartitionRows(self.partition, self.rows, row_hash, min(known), max(known))
-
-
 @dataclass(frozen=True, slots=True)
 class _Committing:
     """A commit that was sent and got no answer yet: until it is settled, neither its parts nor its
     locks may be removed. The locks belong to the session of `keeper`.
     """
 
-    blocks: tuple[tuple[_Block, BlockCommit], ...]
-    groups: tuple[_Group, ...]
+    blocks: tuple[tuple[Block, BlockCommit], ...]
+    groups: tuple[Group, ...]
     progress: InsertProgress | None
     keeper: Keeper
 
@@ -119,7 +79,7 @@ class Insertion:
     identity: InsertIdentity
     record: InsertRecord
     """As it is before anything of the insert is in."""
-    _todo: dict[str, _Group]
+    _todo: dict[str, Group]
     _rows_total: int
     waits: QuorumWait | None = None
     _known: Known | None = None
@@ -142,13 +102,13 @@ class Insertion:
         """`staged` in the order of the data. A block that is twice in one insert is kept once; one
         of which optimize_on_insert left no row is thrown away.
         """
-        groups: dict[str, _Group] = {}
+        groups: dict[str, Group] = {}
         twice: list[tuple[str, str, int]] = []
         seen: set[str] = set()
         ordinal = 0
         for part in staged:
             partition = part.manifest.partition_id
-            group = groups.setdefault(partition, _Group(partition))
+            group = groups.setdefault(partition, Group(partition))
             group.add(part)
             if not part.manifest.rows:
                 replica.store.discard(part)
@@ -160,7 +120,7 @@ class Insertion:
                 replica.store.discard(part)
                 continue
             seen.add(block_id)
-            group.blocks.append(_Block(part, block_id))
+            group.blocks.append(Block(part, block_id))
         if not any(group.blocks for group in groups.values()):
             groups = {}
         record = InsertRecord(
@@ -183,13 +143,13 @@ class Insertion:
         """Parts that were detached, each with its block id, or "" (spec §9.5). They have no record
         as inserts have one: what they are known by are their ids.
         """
-        groups: dict[str, _Group] = {}
+        groups: dict[str, Group] = {}
         for part, block_id in parts:
             partition = part.manifest.partition_id
-            group = groups.setdefault(partition, _Group(partition))
+            group = groups.setdefault(partition, Group(partition))
             group.add(part)
             checksum = part.manifest.header().hash_of_all_files.hex().upper()
-            group.blocks.append(_Block(part, block_id, checksum))
+            group.blocks.append(Block(part, block_id, checksum))
         rows = sum(part.manifest.rows for part, _ in parts)
         now_s = int(replica.clock.now_s())
         nothing = InsertRecord(now_s, replica.name, "", (), 0, rows, "", 0)
@@ -247,7 +207,7 @@ class Insertion:
         """Throw away what was staged and not committed."""
         assert not self.is_pending, "a commit without answer may have landed"
         for group in self._todo.values():
-            _discard(store, group)
+            group.discard(store)
         self._todo.clear()
 
     def let_go(self, store: PartStore) -> None:
@@ -270,20 +230,20 @@ class Insertion:
 
     # --- one batch ---
 
-    def _next_batch(self, replica: Replica) -> list[_Group]:
+    def _next_batch(self, replica: Replica) -> list[Group]:
         """Whole partitions, as many as fit into both multis, at least one: what a partition holds
         is the same however a retry cuts it.
         """
-        batch: list[_Group] = []
+        batch: list[Group] = []
         size = len(self.record.encode()) + limits.OP_BYTES_OVERHEAD
         for group in self._todo.values():
-            size += _group_bytes(replica, group, self.waits)
+            size += group_bytes(replica, group, self.waits)
             if batch and size > limits.INSERT_BYTES_MAX:
                 break
             batch.append(group)
         return batch
 
-    def _commit_batch(self, replica: Replica, batch: list[_Group]) -> None:
+    def _commit_batch(self, replica: Replica, batch: list[Group]) -> None:
         """One allocation and one commit; or nothing, when there is less to do than was known."""
         blocks = [block for group in batch for block in group.blocks]
         lost_version = _not_lost_version(replica)
@@ -321,7 +281,7 @@ class Insertion:
             self._committed(replica)
 
     def _status(
-        self, replica: Replica, commits: Sequence[tuple[_Block, BlockCommit]]
+        self, replica: Replica, commits: Sequence[tuple[Block, BlockCommit]]
     ) -> bytes | None:
         """The node in which all parts of the commit wait for their quorum. None without quorum, and
         with insert_quorum_parallel, where each part has a node of its own.
@@ -331,7 +291,7 @@ class Insertion:
         entries = [self.waits.entry(commit.part, replica.name) for _, commit in commits]
         return QuorumStatus(tuple(filter(None, entries))).encode()
 
-    def _progress(self, batch: Sequence[_Group], locks: Sequence[str]) -> InsertProgress:
+    def _progress(self, batch: Sequence[Group], locks: Sequence[str]) -> InsertProgress:
         """`locks` are those of all blocks, in order."""
         numbers = map(sequence_number, locks)
         lines = [group.line([next(numbers) for _ in group.blocks]) for group in batch]
@@ -344,7 +304,7 @@ class Insertion:
             rows=sum(group.given for group in batch),
         )
 
-    def _allocate(self, replica: Replica, blocks: Sequence[_Block]) -> list[str] | None:
+    def _allocate(self, replica: Replica, blocks: Sequence[Block]) -> list[str] | None:
         """A lock for each block; None when another round can succeed."""
         partitions = {block.staged.manifest.partition_id for block in blocks}
         ensure_partitions(replica, partitions)
@@ -376,7 +336,7 @@ class Insertion:
         ]
 
     def _explain_allocation(
-        self, replica: Replica, blocks: Sequence[_Block], tagged: Tagged, refused: Refused
+        self, replica: Replica, blocks: Sequence[Block], tagged: Tagged, refused: Refused
     ) -> None:
         """Return when another round can succeed; raise what the caller must know otherwise."""
         purpose, index = tagged.culprit(refused)
@@ -419,12 +379,12 @@ class Insertion:
     # --- disk ---
 
     def _publish(
-        self, replica: Replica, blocks: Sequence[_Block], locks: Sequence[str]
-    ) -> tuple[tuple[_Block, BlockCommit], ...]:
+        self, replica: Replica, blocks: Sequence[Block], locks: Sequence[str]
+    ) -> tuple[tuple[Block, BlockCommit], ...]:
         """Give the parts the names of their numbers. The disk first: what is announced is there."""
         create_time = int(replica.clock.now_s())
         commits = [
-            (block, _commit_of(replica, block, lock, create_time, self.waits))
+            (block, commit_of(replica, block, lock, create_time, self.waits))
             for block, lock in zip(blocks, locks, strict=True)
         ]
         try:
@@ -565,16 +525,14 @@ class Insertion:
         self._answer = known.record if known.record.is_whole else None
         there = [name for name in self._todo if name in known.partitions]
         if known.record.row_hash != self.record.row_hash:
-            there = list(
-                self._todo
-            )  # what had this name is in: other rows under it are a retry
+            there = [*self._todo]  # what had this name is in: other rows under it are a retry
         for name in there:
             group = self._todo.pop(name)
             rows = sum(block.staged.manifest.rows for block in group.blocks)
             self._duplicates.append((name, f"insert {insert_id}", rows))
-            _discard(replica.store, group)
+            group.discard(replica.store)
 
-    def _take_out_duplicates(self, replica: Replica, blocks: Sequence[_Block]) -> None:
+    def _take_out_duplicates(self, replica: Replica, blocks: Sequence[Block]) -> None:
         """Blocks whose id is taken by a committed part: leave them out, remember by which."""
         with_id = [block for block in blocks if block.block_id]
         reads = replica.keeper.get_many(
@@ -622,62 +580,6 @@ def ensure_partitions(replica: Replica, partitions: set[str]) -> None:
         if isinstance(result, Exception) and not there:
             raise result
         replica.memory.partitions.learn({partition: None})
-
-
-def blocks_together(
-    replica: Replica, part: StagedPart, identity: InsertIdentity, waits: QuorumWait | None
-) -> int:
-    """How many blocks like this one fit into a multi. A partition must not have more."""
-    block = _Block(part, block_id_of(part, identity, 0))
-    of_record = limits.OP_BYTES_OVERHEAD * 4
-    return (limits.MULTI_BYTES_MAX - of_record) // _block_bytes(replica, block, waits)
-
-
-def _group_bytes(replica: Replica, group: _Group, waits: QuorumWait | None) -> int:
-    blocks = sum(_block_bytes(replica, block, waits) for block in group.blocks)
-    return len(partition_line(group.line([BLOCK_NUMBER_MAX, BLOCK_NUMBER_MAX]))) + blocks
-
-
-def _block_bytes(replica: Replica, block: _Block, waits: QuorumWait | None) -> int:
-    """How many bytes of a packet the block takes, in the larger one of the two multis. Its wait for
-    a quorum counts as a node of its own, which is more than its share of a common one.
-    """
-    lock = replica.table.lock(block.staged.manifest.partition_id, BLOCK_NUMBER_MAX)
-    commit = _commit_of(replica, block, lock, 0, waits)
-    if waits is not None and (entry := waits.entry(commit.part, replica.name)):
-        commit = replace(commit, quorum=entry.encode())
-    return transactions.insert_bytes(replica.table, replica.paths, commit, replica.new_holder())
-
-
-def _commit_of(
-    replica: Replica, block: _Block, lock: str, create_time: int, waits: "QuorumWait | None"
-) -> BlockCommit:
-    manifest = block.staged.manifest
-    number = sequence_number(lock)
-    part = PartName(manifest.partition_id, number, number, 0)
-    entry: LogEntry = GetPart(
-        create_time=create_time,
-        source_replica=replica.name,
-        block_id=block.block_id,
-        quorum=0 if waits is None or waits.required < 2 else waits.required,
-        part=part,
-    )
-    if block.checksum:
-        entry = AttachPart(
-            create_time=create_time,
-            source_replica=replica.name,
-            part=part,
-            checksum=block.checksum,
-        )
-    header = manifest.header().encode()
-    waiting = None if waits is None or waits.is_alone else waits.entry(part, replica.name)
-    quorum = None if waiting is None else waiting.encode()
-    return BlockCommit(part, lock, encode(entry), header, block.block_id, quorum)
-
-
-def _discard(store: PartStore, group: _Group) -> None:
-    for block in group.blocks:
-        store.discard(block.staged)
 
 
 def _is_there(replica: Replica) -> bool:
