@@ -193,24 +193,18 @@ class Tables:
 
     def look(self, keeper: Keeper) -> None:
         """Activate what is due, and what lost its `is_active`. Never raises RmtError."""
-        if self._drops_due_s is not None and self.clock.monotonic_s() >= self._drops_due_s:
+        if self._has_come(self._drops_due_s):
             self._drops_due_s = self._finish_drops(keeper)
-        if (
-            self._detached_due_s is not None
-            and self.clock.monotonic_s() >= self._detached_due_s
-        ):
+        if self._has_come(self._detached_due_s):
             self._detached_due_s = self._note_detached(keeper)
-        if (
-            self._removals_due_s is not None
-            and self.clock.monotonic_s() >= self._removals_due_s
-        ):
+        if self._has_come(self._removals_due_s):
             self._removals_due_s = self._remove_dropped(keeper)
         for table in self._tables.values():
             if isinstance(table.state, Active) and not table.watching:
                 self._verify(table, keeper)
             if isinstance(table.state, Active) and table.renamed:
                 self._announce(table, table.state.replica)
-            if isinstance(table.state, ReadOnly) and self._is_due(table.state):
+            if isinstance(table.state, ReadOnly) and self._has_come(table.state.retry_at_s):
                 self._activate(table, keeper)
 
     def next_look_s(self) -> float | None:
@@ -309,8 +303,8 @@ class Tables:
             log.info("goes on", table=definition.full_name, what=what.value)
         return ServedTable(definition, store, state, self.wake)
 
-    def _is_due(self, state: ReadOnly) -> bool:
-        return self.clock.monotonic_s() >= state.retry_at_s
+    def _has_come(self, due_s: float | None) -> bool:
+        return due_s is not None and self.clock.monotonic_s() >= due_s
 
     def _activate(self, table: ServedTable, keeper: Keeper) -> None:
         """`start`, and what its outcome means."""
@@ -342,19 +336,15 @@ class Tables:
         )
 
     def _failed(self, table: ServedTable, error: RmtError) -> None:
-        soon = isinstance(error, Conflict | Unavailable)
+        # One that is already active may be a dying session's: that ends within its timeout.
+        soon = isinstance(error, Conflict | Unavailable | ReplicaIsAlreadyActive)
         known = isinstance(table.state, ReadOnly) and table.state.reason == str(error)
         if not known:
             log.warning(
                 "table is read-only", table=table.definition.full_name, reason=str(error)
             )
-        now_s = self.clock.monotonic_s()
-        retry_s = now_s + (RETRY_SOON_S if soon else RETRY_LATER_S)
-        if isinstance(error, ReplicaIsAlreadyActive):
-            retry_s = (
-                now_s + RETRY_SOON_S
-            )  # maybe a dying session's: it ends within its timeout
-        table.state = ReadOnly(str(error), retry_s, error)
+        retry_s = RETRY_SOON_S if soon else RETRY_LATER_S
+        table.state = ReadOnly(str(error), self.clock.monotonic_s() + retry_s, error)
 
     def _verify(self, table: ServedTable, keeper: Keeper) -> None:
         """Whether `is_active` is still ours; and hear of it when it changes."""

@@ -6,13 +6,13 @@ from typing import Generic, TypeVar
 from rmt_pipeline.zookeeper.keeper import Keeper, Op, Stat, Watch
 from rmt_pipeline.zookeeper.strays import Strays
 
-Session = TypeVar("Session", bound=Keeper)
+KeeperT = TypeVar("KeeperT", bound=Keeper)
 
 
-class ThroughKeeper(Generic[Session]):
+class ThroughKeeper(Generic[KeeperT]):
     """The `Keeper` protocol, as `session` carries it out."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: KeeperT) -> None:
         self.session = session
 
     @property

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -177,7 +178,10 @@ def one_partition_per_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def covered_parts_are_read_too(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(readable, "PartSet", _AllParts)
+    right = readable.parts_now
+    patch.setattr(
+        readable, "parts_now", lambda *of: SimpleNamespace(current=_AllParts(right(*of)))
+    )
 
 
 class _AllParts(list[PartName]):
@@ -311,15 +315,22 @@ def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartStore, "_sync_names", lambda self, directory="": None)
 
 
-def merges_have_another_level_on_r2(patch: pytest.MonkeyPatch) -> None:
+def merges_have_other_names_on_r2(otherwise: Callable[[PartName], PartName]) -> Plant:
     right = execute.publish
 
     def wrong(replica: Any, node: str, part: PartName, staged: Any, **how: Any) -> Any:
-        if replica.name == "r2" and part.level:
-            part = replace(part, level=part.level + 1)
-        return right(replica, node, part, staged, **how)
+        name = otherwise(part) if replica.name == "r2" and part.level else part
+        return right(replica, node, name, staged, **how)
 
-    patch.setattr(execute, "publish", wrong)
+    return lambda patch: patch.setattr(execute, "publish", wrong)
+
+
+def one_level_more(part: PartName) -> PartName:
+    return replace(part, level=part.level + 1)
+
+
+def one_block_later(part: PartName) -> PartName:
+    return replace(part, block_min=part.block_min + 1, block_max=part.block_max + 1)
 
 
 def not_ephemeral(patch: pytest.MonkeyPatch) -> None:

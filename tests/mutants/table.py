@@ -216,9 +216,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "follow: merges have another level on r2",
-        upkeep.merges_have_another_level_on_r2,
+        upkeep.merges_have_other_names_on_r2(upkeep.one_level_more),
         story="a_merge",
         only_by="replicas_agree_on_parts",
+    ),
+    Mutant(
+        "follow: merges are of other blocks on r2",
+        upkeep.merges_have_other_names_on_r2(upkeep.one_block_later),
+        story="a_merge",
+        first_by="parts_never_overlap",
     ),
     Mutant(
         "read: covered parts too",

@@ -1,10 +1,12 @@
 """Looks at every transaction of ZooKeeper, and at what leaves a disk, while the world runs.
 
-Each check raises AssertionError naming its promise and what breaks it.
+Each check raises AssertionError naming its promise and what breaks it. Whoever is at work then may
+take it for a failure of his own and go on: so the world is told as well, and ends.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.log.codec import decode
@@ -43,7 +45,7 @@ class Watchman:
     recorded: PartSet = field(default_factory=PartSet)
 
     def __post_init__(self) -> None:
-        self.cluster.world.zookeeper.on_commit(self._look)
+        self.cluster.world.zookeeper.on_commit(self._committed)
         for site in self.cluster.sites.values():
             site.host.disk.on_leave = self._disk_watch(site)
 
@@ -51,9 +53,18 @@ class Watchman:
         def leaving(path: str) -> None:
             part = PartName.try_parse(path)
             if part is not None:
-                self.nothing_promised_leaves_the_disk(site, part)
+                with self._telling_the_world():
+                    self.nothing_promised_leaves_the_disk(site, part)
 
         return leaving
+
+    @contextmanager
+    def _telling_the_world(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.cluster.world.breaks(error)
+            raise
 
     def nothing_promised_leaves_the_disk(self, site: Site, part: PartName) -> None:
         """ZooKeeper first, then the disk. A lost replica's promises count for nothing. A part that
@@ -66,6 +77,10 @@ class Watchman:
         assert (
             nothing_promised or paths.part(part) not in nodes or str(part) in self.ledger.hit
         ), f"{part} leaves the disk of {site.replica}, which promises it"
+
+    def _committed(self, before: dict[str, Node | None]) -> None:
+        with self._telling_the_world():
+            self._look(before)
 
     def _look(self, before: dict[str, Node | None]) -> None:
         nodes = self.cluster.world.zookeeper.nodes

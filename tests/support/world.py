@@ -212,12 +212,16 @@ class World:
                 self.end_process(process, kill_others=True)
             except BaseException as error:  # noqa: BLE001  reported by `run`
                 if process.is_alive:  # the dead may stumble over what they can't do any more
-                    self.failure = error
+                    self.breaks(error)
 
         task = Task(process, greenlet(body, parent=self._hub))
         process.tasks.append(task)
         self._ready.append(task)
         return task
+
+    def breaks(self, error: BaseException) -> None:
+        """`run` raises it, whatever the task makes of it: what was first counts."""
+        self.failure = self.failure or error
 
     # --- what tasks call ---
 

@@ -21,7 +21,7 @@ from rmt_pipeline.zookeeper.transactions import BlockCommit
 
 
 @dataclass(slots=True)
-class Block:
+class StagedBlock:
     staged: StagedPart
     block_id: str
     checksum: str = ""
@@ -29,7 +29,7 @@ class Block:
 
 
 @dataclass(slots=True)
-class Group:
+class PartitionBlocks:
     """The blocks of one partition that are still to be committed; one multi commits them all.
 
     `rows` are stored, `row_hash` is the sum of their hashes; `given` is how many rows came in,
@@ -37,7 +37,7 @@ class Group:
     """
 
     partition: str
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[StagedBlock] = field(default_factory=list)
     rows: int = 0
     row_hash: int = 0
     given: int = 0
@@ -64,17 +64,17 @@ def blocks_together(
     replica: Replica, part: StagedPart, identity: InsertIdentity, waits: QuorumWait | None
 ) -> int:
     """How many blocks like this one fit into a multi. A partition must not have more."""
-    block = Block(part, block_id_of(part, identity, 0))
+    block = StagedBlock(part, block_id_of(part, identity, 0))
     of_record = limits.OP_BYTES_OVERHEAD * 4
     return (limits.MULTI_BYTES_MAX - of_record) // _block_bytes(replica, block, waits)
 
 
-def group_bytes(replica: Replica, group: Group, waits: QuorumWait | None) -> int:
+def group_bytes(replica: Replica, group: PartitionBlocks, waits: QuorumWait | None) -> int:
     blocks = sum(_block_bytes(replica, block, waits) for block in group.blocks)
     return len(partition_line(group.line([BLOCK_NUMBER_MAX, BLOCK_NUMBER_MAX]))) + blocks
 
 
-def _block_bytes(replica: Replica, block: Block, waits: QuorumWait | None) -> int:
+def _block_bytes(replica: Replica, block: StagedBlock, waits: QuorumWait | None) -> int:
     """How many bytes of a packet the block takes, in the larger one of the two multis. Its wait for
     a quorum counts as a node of its own, which is more than its share of a common one.
     """
@@ -86,7 +86,7 @@ def _block_bytes(replica: Replica, block: Block, waits: QuorumWait | None) -> in
 
 
 def commit_of(
-    replica: Replica, block: Block, lock: str, create_time: int, waits: QuorumWait | None
+    replica: Replica, block: StagedBlock, lock: str, create_time: int, waits: QuorumWait | None
 ) -> BlockCommit:
     manifest = block.staged.manifest
     number = sequence_number(lock)

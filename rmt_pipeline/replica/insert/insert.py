@@ -28,7 +28,12 @@ from rmt_pipeline.protocol.nodes.records import (
     InsertRecord,
 )
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.insert.blocks import Block, Group, commit_of, group_bytes
+from rmt_pipeline.replica.insert.blocks import (
+    PartitionBlocks,
+    StagedBlock,
+    commit_of,
+    group_bytes,
+)
 from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
 from rmt_pipeline.replica.insert.record import InsertProgress, Known, progress, read_record
 from rmt_pipeline.replica.insert.result import (
@@ -56,8 +61,8 @@ class _Committing:
     locks may be removed. The locks belong to the session of `keeper`.
     """
 
-    blocks: tuple[tuple[Block, BlockCommit], ...]
-    groups: tuple[Group, ...]
+    blocks: tuple[tuple[StagedBlock, BlockCommit], ...]
+    groups: tuple[PartitionBlocks, ...]
     progress: InsertProgress | None
     keeper: Keeper
 
@@ -79,7 +84,7 @@ class Insertion:
     identity: InsertIdentity
     record: InsertRecord
     """As it is before anything of the insert is in."""
-    _todo: dict[str, Group]
+    _todo: dict[str, PartitionBlocks]
     _rows_total: int
     waits: QuorumWait | None = None
     _known: Known | None = None
@@ -102,13 +107,13 @@ class Insertion:
         """`staged` in the order of the data. A block that is twice in one insert is kept once; one
         of which optimize_on_insert left no row is thrown away.
         """
-        groups: dict[str, Group] = {}
+        groups: dict[str, PartitionBlocks] = {}
         twice: list[tuple[str, str, int]] = []
         seen: set[str] = set()
         ordinal = 0
         for part in staged:
             partition = part.manifest.partition_id
-            group = groups.setdefault(partition, Group(partition))
+            group = groups.setdefault(partition, PartitionBlocks(partition))
             group.add(part)
             if not part.manifest.rows:
                 replica.store.discard(part)
@@ -120,7 +125,7 @@ class Insertion:
                 replica.store.discard(part)
                 continue
             seen.add(block_id)
-            group.blocks.append(Block(part, block_id))
+            group.blocks.append(StagedBlock(part, block_id))
         if not any(group.blocks for group in groups.values()):
             groups = {}
         record = InsertRecord(
@@ -143,13 +148,13 @@ class Insertion:
         """Parts that were detached, each with its block id, or "" (spec §9.5). They have no record
         as inserts have one: what they are known by are their ids.
         """
-        groups: dict[str, Group] = {}
+        groups: dict[str, PartitionBlocks] = {}
         for part, block_id in parts:
             partition = part.manifest.partition_id
-            group = groups.setdefault(partition, Group(partition))
+            group = groups.setdefault(partition, PartitionBlocks(partition))
             group.add(part)
             checksum = part.manifest.header().hash_of_all_files.hex().upper()
-            group.blocks.append(Block(part, block_id, checksum))
+            group.blocks.append(StagedBlock(part, block_id, checksum))
         rows = sum(part.manifest.rows for part, _ in parts)
         now_s = int(replica.clock.now_s())
         nothing = InsertRecord(now_s, replica.name, "", (), 0, rows, "", 0)
@@ -230,11 +235,11 @@ class Insertion:
 
     # --- one batch ---
 
-    def _next_batch(self, replica: Replica) -> list[Group]:
+    def _next_batch(self, replica: Replica) -> list[PartitionBlocks]:
         """Whole partitions, as many as fit into both multis, at least one: what a partition holds
         is the same however a retry cuts it.
         """
-        batch: list[Group] = []
+        batch: list[PartitionBlocks] = []
         size = len(self.record.encode()) + limits.OP_BYTES_OVERHEAD
         for group in self._todo.values():
             size += group_bytes(replica, group, self.waits)
@@ -243,7 +248,7 @@ class Insertion:
             batch.append(group)
         return batch
 
-    def _commit_batch(self, replica: Replica, batch: list[Group]) -> None:
+    def _commit_batch(self, replica: Replica, batch: list[PartitionBlocks]) -> None:
         """One allocation and one commit; or nothing, when there is less to do than was known."""
         blocks = [block for group in batch for block in group.blocks]
         lost_version = _not_lost_version(replica)
@@ -281,7 +286,7 @@ class Insertion:
             self._committed(replica)
 
     def _status(
-        self, replica: Replica, commits: Sequence[tuple[Block, BlockCommit]]
+        self, replica: Replica, commits: Sequence[tuple[StagedBlock, BlockCommit]]
     ) -> bytes | None:
         """The node in which all parts of the commit wait for their quorum. None without quorum, and
         with insert_quorum_parallel, where each part has a node of its own.
@@ -291,7 +296,9 @@ class Insertion:
         entries = [self.waits.entry(commit.part, replica.name) for _, commit in commits]
         return QuorumStatus(tuple(filter(None, entries))).encode()
 
-    def _progress(self, batch: Sequence[Group], locks: Sequence[str]) -> InsertProgress:
+    def _progress(
+        self, batch: Sequence[PartitionBlocks], locks: Sequence[str]
+    ) -> InsertProgress:
         """`locks` are those of all blocks, in order."""
         numbers = map(sequence_number, locks)
         lines = [group.line([next(numbers) for _ in group.blocks]) for group in batch]
@@ -304,7 +311,7 @@ class Insertion:
             rows=sum(group.given for group in batch),
         )
 
-    def _allocate(self, replica: Replica, blocks: Sequence[Block]) -> list[str] | None:
+    def _allocate(self, replica: Replica, blocks: Sequence[StagedBlock]) -> list[str] | None:
         """A lock for each block; None when another round can succeed."""
         partitions = {block.staged.manifest.partition_id for block in blocks}
         ensure_partitions(replica, partitions)
@@ -336,7 +343,7 @@ class Insertion:
         ]
 
     def _explain_allocation(
-        self, replica: Replica, blocks: Sequence[Block], tagged: Tagged, refused: Refused
+        self, replica: Replica, blocks: Sequence[StagedBlock], tagged: Tagged, refused: Refused
     ) -> None:
         """Return when another round can succeed; raise what the caller must know otherwise."""
         purpose, index = tagged.culprit(refused)
@@ -379,8 +386,8 @@ class Insertion:
     # --- disk ---
 
     def _publish(
-        self, replica: Replica, blocks: Sequence[Block], locks: Sequence[str]
-    ) -> tuple[tuple[Block, BlockCommit], ...]:
+        self, replica: Replica, blocks: Sequence[StagedBlock], locks: Sequence[str]
+    ) -> tuple[tuple[StagedBlock, BlockCommit], ...]:
         """Give the parts the names of their numbers. The disk first: what is announced is there."""
         create_time = int(replica.clock.now_s())
         commits = [
@@ -532,7 +539,7 @@ class Insertion:
             self._duplicates.append((name, f"insert {insert_id}", rows))
             group.discard(replica.store)
 
-    def _take_out_duplicates(self, replica: Replica, blocks: Sequence[Block]) -> None:
+    def _take_out_duplicates(self, replica: Replica, blocks: Sequence[StagedBlock]) -> None:
         """Blocks whose id is taken by a committed part: leave them out, remember by which."""
         with_id = [block for block in blocks if block.block_id]
         reads = replica.keeper.get_many(
