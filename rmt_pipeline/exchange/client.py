@@ -1,17 +1,19 @@
 """Gets a part from a peer (spec §12). `wire` has the format.
 
 Nothing that a peer sends is trusted: names, sizes, hashes and the manifest are checked while
-the bytes go to a staging directory, which is removed when anything is wrong. There is no retry
-of a fetch here: the queue tries again, maybe with another replica.
+the bytes go to a staging directory, which is removed when anything is wrong. A large answer that
+breaks off goes on where it was, from the same peer, a few times. There is no other retry of a fetch
+here: the queue tries again, maybe with another replica.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Protocol
 
 from urllib3 import BaseHTTPResponse
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ProtocolError
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
@@ -33,7 +35,14 @@ from rmt_pipeline.store.staging import StagedPart, Staging
 from rmt_pipeline.system import Clock, SystemClock
 
 SCHEMES = ("http", "https")
+RESUMED_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 REFUSAL_BYTES_MAX = 4096  # of a peer's error text
+RESUME_BYTES = 8 << 20  # who got fewer begins again, maybe elsewhere
+RESUMES_MAX = 5  # of one fetch
+RESUME_WAIT_S = (
+    0.25  # and twice as long each time: a server that starts again needs some seconds
+)
+CANCEL_LOOK_S = 0.25  # between looks whether the fetch was cancelled
 AHEAD_BYTES = 16 << 10  # read at once, where sizes, names and hashes are asked for singly
 
 
@@ -80,14 +89,15 @@ class PartClient:
             raise Unavailable(f"the scheme of {address} is not one of {', '.join(SCHEMES)}")
         peer = Peer(address.scheme, address.host, address.port)
         target = wire.request_target(endpoint, part)
+        answer = _Answer(self, peer, target)
         try:
-            response = self.connections.post(peer, target, self.secret, self.timeouts)
+            answer.begin()
         except HTTPError as error:
             raise Unavailable(f"{peer} cannot be asked for {part}: {error!r}") from error
         try:
-            return _receive(_Reader(self, response), part, store)
+            return _receive(_Reader(self, answer), part, store)
         except BaseException as error:
-            response.close()  # and the connection with it: nobody knows what it holds
+            answer.close()  # and the connection with it: nobody knows what it holds
             if isinstance(error, RmtError):
                 error.args = (f"{part} from {peer}: {error}",)
             raise
@@ -164,22 +174,119 @@ def _receive_file(reader: "_Reader", staging: Staging, file: PartFile) -> None:
         )
 
 
+class _Answer:
+    """The bytes of a peer's answer, as they arrive; over several connections when one breaks.
+
+    1. The connection ends before the answer does. What has arrived is hashed and on the disk.
+    2. The peer is asked for the rest of what it was sending, by that answer's ETag. It may have
+       another part of this name by now (fetched again, say); then it sends all of that, which is
+       not a rest, and the fetch ends as one that broke off.
+    3. The rest is taken for nothing more than bytes: each file's hash is over all of its bytes,
+       whichever connection they came by.
+
+    A rest that ends without a byte is not asked for again: so ends a peer that has found its own
+    part broken. Nor is one asked for after a timeout: who waited once waits for nobody else.
+    """
+
+    def __init__(self, client: PartClient, peer: Peer, target: str) -> None:
+        self._client = client
+        self._peer = peer
+        self._target = target
+        self._response: BaseHTTPResponse | None = None
+        self._etag = ""
+        self._received = 0
+        self._resumes = 0
+        self._begun_at = 0
+        """How many bytes had been received when this connection began."""
+
+    @property
+    def status(self) -> int:
+        assert self._response is not None, "it was not begun"
+        return self._response.status
+
+    def begin(self) -> None:
+        """Raises HTTPError when there is no answer."""
+        self._response = self._ask({})
+        self._etag = self._response.headers.get("etag", "")
+
+    def read1(self, size: int) -> bytes:
+        """What is there, at most `size` bytes; waits for the first; nothing at the end.
+
+        Raises HTTPError when it breaks off, and does not go on.
+        """
+        while True:
+            assert self._response is not None, "it was not begun"
+            try:
+                found = self._response.read1(size)
+            except ProtocolError as error:
+                self._go_on(error)
+            else:
+                self._received += len(found)
+                return found
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+
+    def _go_on(self, broke: ProtocolError) -> None:
+        """Get the rest. Raises `broke` when there is none to be had."""
+        is_worth_it = bool(self._etag) and self._received >= RESUME_BYTES
+        if not is_worth_it or self._received == self._begun_at:
+            raise broke
+        self.close()
+        while self._resumes < RESUMES_MAX:
+            self._wait(RESUME_WAIT_S * 2**self._resumes)
+            self._resumes += 1
+            try:
+                response = self._ask(wire.range_headers(self._received, self._etag))
+            except HTTPError:
+                continue  # it is starting again
+            first = wire.first_byte_sent(response.headers.get("content-range", ""))
+            if response.status == HTTPStatus.PARTIAL_CONTENT and first == self._received:
+                self._response, self._begun_at = response, self._received
+                return
+            response.close()
+            if response.status not in RESUMED_LATER:
+                break
+        raise broke
+
+    def _wait(self, seconds: float) -> None:
+        clock = self._client.clock
+        until_s = clock.monotonic_s() + seconds
+        while not self._client.is_cancelled():
+            left_s = until_s - clock.monotonic_s()
+            if left_s <= 0:
+                return
+            clock.sleep_s(min(left_s, CANCEL_LOOK_S))
+        raise Conflict("the fetch was cancelled")
+
+    def _ask(self, headers: Mapping[str, str]) -> BaseHTTPResponse:
+        client = self._client
+        return client.connections.post(
+            self._peer, self._target, client.secret, client.timeouts, headers
+        )
+
+
 class _Reader:
     """Reads exactly what was asked for, and not faster than wanted."""
 
-    def __init__(self, client: PartClient, response: BaseHTTPResponse) -> None:
+    def __init__(self, client: PartClient, answer: _Answer) -> None:
         self._client = client
-        self._response = response
+        self._answer = answer
         self._received = 0
         self._ahead = b""  # read already, and not yet asked for
 
     def require_success(self) -> None:
         """Raises NoReplicaHasPart or Unavailable with the peer's own words."""
-        status = self._response.status
-        if status != 200:
+        status = self._answer.status
+        if status != HTTPStatus.OK:
             words = self._arrived(REFUSAL_BYTES_MAX).decode("utf-8", "replace").strip()
             message = f"refused with status {status}: {words or 'no reason given'}"
-            raise NoReplicaHasPart(message) if status == 404 else Unavailable(message)
+            raise (
+                NoReplicaHasPart(message)
+                if status == HTTPStatus.NOT_FOUND
+                else Unavailable(message)
+            )
 
     def read(self, size: int) -> bytes:
         """Raises Unavailable when the answer ends before, or is slower than the timeout."""
@@ -226,7 +333,7 @@ class _Reader:
 
     def _next(self, size: int) -> bytes:
         try:
-            return self._response.read1(size)
+            return self._answer.read1(size)
         except HTTPError as error:
             raise Unavailable(f"broke off near byte {self._received}: {error!r}") from error
 

@@ -2,7 +2,9 @@
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import urllib3
 from urllib3 import BaseHTTPResponse, PoolManager
@@ -10,6 +12,7 @@ from urllib3.exceptions import ProtocolError
 
 from rmt_pipeline.protocol import limits
 
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 PEERS_MAX = 32  # with idle connections; those of the peer that was asked longest ago are closed
 
 
@@ -43,9 +46,15 @@ class Connections:
         self._forget()
 
     def post(
-        self, peer: Peer, target: str, secret: str, timeouts: Timeouts
+        self,
+        peer: Peer,
+        target: str,
+        secret: str,
+        timeouts: Timeouts,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> BaseHTTPResponse:
-        """Asks `peer` for `target` (path and query); the answer's body is not read yet.
+        """Asks `peer` for `target` (path and query); the answer's body is not read yet. `headers`
+        go with the request beside the secret.
 
         Read to its end, its connection is idle again; else `close` it. Raises urllib3's
         HTTPError when there is no answer. A connection that was idle may be one that the peer
@@ -58,7 +67,7 @@ class Connections:
             return pool.urlopen(
                 "POST",
                 target,
-                headers={"Authorization": f"Bearer {secret}"},
+                headers={**headers, "Authorization": f"Bearer {secret}"},
                 timeout=urllib3.Timeout(connect=timeouts.connect_s, read=timeouts.receive_s),
                 retries=False,
                 redirect=False,

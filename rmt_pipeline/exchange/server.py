@@ -3,7 +3,7 @@
 Every byte is hashed while it is sent and compared with the manifest. A part that no longer
 matches is never completed on the wire: the answer breaks off before the file's hash, so that no
 reader can take it for whole, and the part is reported as broken. A peer that goes away, or is
-slow, says nothing about the part.
+slow, says nothing about the part; it may come again for the rest.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import hmac
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -85,7 +86,8 @@ class Exchange:
         self.sends += 1
         outgoing = None
         try:
-            outgoing = await run_in_threadpool(self._prepare, *asked)
+            rest = _Rest.asked(request)
+            outgoing = await run_in_threadpool(self._prepare, *asked, rest)
         except MissingPart as error:
             if error.part is not None:  # removed a moment ago; or promised, and gone
                 await run_in_threadpool(self.report, *asked, error)
@@ -123,7 +125,7 @@ class Exchange:
             )
         return endpoint.removeprefix(wire.ENDPOINT_PREFIX), part
 
-    def _prepare(self, endpoint: str, part: PartName) -> Response:
+    def _prepare(self, endpoint: str, part: PartName, rest: "_Rest") -> Response:
         """Runs in a thread. Raises MissingPart, Corruption, Unavailable."""
         store = self.find_store(endpoint)
         if store is None:
@@ -134,13 +136,16 @@ class Exchange:
                 manifest = store.manifest(part)
                 text = manifest.encode()
                 size = wire.answer_bytes(text, manifest.files)
-                pieces = _pieces(store, part, manifest, text)
+                etag = wire.etag_of(text)
+                first = rest.first if rest.etag == etag and rest.first < size else 0
+                status, headers = _status_and_headers(first, size, etag)
+                pieces = _from(first, _pieces(store, part, manifest, text, first))
                 if size <= SMALL_ANSWER_BYTES:
-                    return Response(b"".join(pieces), headers=_headers(size))
+                    return Response(b"".join(pieces), status, headers)
             except (Corruption, OSError) as error:
                 self.report(endpoint, part, error)
                 raise Corruption(str(error)) from error
-            return _Stream(self, (endpoint, part), pieces, size, held.pop_all())
+            return _Stream(self, (endpoint, part), pieces, (status, headers), held.pop_all())
         raise AssertionError("an ExitStack does not swallow")
 
     async def slow_down(self, endpoint: str, size: int) -> None:
@@ -154,6 +159,20 @@ class Exchange:
         self.on_broken(endpoint, part, corruption)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What a peer asks for that was cut off: the answer of this ETag from byte `first` on."""
+
+    first: int
+    etag: str
+
+    @classmethod
+    def asked(cls, request: Request) -> "_Rest":
+        """From byte 0 when all is asked for, or it can't be told what."""
+        first = wire.first_byte_asked(request.headers.get("range", ""))
+        return cls(first, request.headers.get("if-range", ""))
+
+
 class _Stream(Response):
     """An answer that is read from disk while it is sent, one chunk in memory."""
 
@@ -162,12 +181,12 @@ class _Stream(Response):
         exchange: Exchange,
         asked: tuple[str, PartName],
         pieces: Iterator[bytes],
-        size: int,
+        status_and_headers: tuple[int, dict[str, str]],
         held: ExitStack,
     ) -> None:
-        self.status_code = 200
+        self.status_code, headers = status_and_headers
         self.background = None
-        self.init_headers(_headers(size))
+        self.init_headers(headers)
         self._exchange = exchange
         self._asked = asked
         self._pieces = pieces
@@ -176,8 +195,8 @@ class _Stream(Response):
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-            await send(start)
+            start = {"type": "http.response.start", "headers": self.raw_headers}
+            await send({**start, "status": self.status_code})
             while (piece := await run_in_threadpool(next, self._pieces, None)) is not None:
                 if gone.done():  # uvicorn swallows what is sent to nobody
                     return
@@ -215,13 +234,37 @@ def authorized(request: Request, secret: str) -> bool:
 
 
 def _pieces(
-    store: PartStore, part: PartName, manifest: Manifest, text: bytes
-) -> Iterator[bytes]:
-    """The answer in pieces of bounded size. Raises Corruption before a wrong file's hash."""
-    yield wire.encode_head(text, manifest.files)
+    store: PartStore, part: PartName, manifest: Manifest, text: bytes, first: int
+) -> Iterator[bytes | int]:
+    """The answer in pieces of bounded size. Raises Corruption before a wrong file's hash.
+
+    Of files that end before byte `first` only the length; that in which it is, is read from its
+    beginning, since its hash is sent at its end.
+    """
+    head = wire.encode_head(text, manifest.files)
+    yield head
+    at = len(head)
     for file in manifest.files:
-        yield wire.encode_file_head(file)
+        file_head = wire.encode_file_head(file)
+        size = len(file_head) + file.size + wire.HASH_BYTES
+        at += size
+        if at <= first:
+            yield size
+            continue
+        yield file_head
         yield from _file_pieces(store, part, file)
+
+
+def _from(first: int, pieces: Iterator[bytes | int]) -> Iterator[bytes]:
+    """What comes from byte `first` on. What is left out before it are empty pieces: whoever sends
+    them can look in between whether anybody listens.
+    """
+    left = first
+    for piece in pieces:
+        size = piece if isinstance(piece, int) else len(piece)
+        skipped = min(left, size)
+        left -= skipped
+        yield b"" if isinstance(piece, int) else piece[skipped:]
 
 
 def _file_pieces(store: PartStore, part: PartName, file: PartFile) -> Iterator[bytes]:
@@ -251,12 +294,18 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _headers(size: int) -> dict[str, str]:
-    return {
+def _status_and_headers(first: int, size: int, etag: str) -> tuple[int, dict[str, str]]:
+    """Of an answer of `size` bytes, from byte `first` on."""
+    headers = {
         "content-type": "application/octet-stream",
-        "content-length": str(size),
+        "content-length": str(size - first),
+        "etag": etag,
         "set-cookie": f"{wire.VERSION_COOKIE}={wire.PROTOCOL_VERSION}",
     }
+    if not first:
+        return HTTPStatus.OK, headers
+    headers["content-range"] = wire.content_range(first, size)
+    return HTTPStatus.PARTIAL_CONTENT, headers
 
 
 def _refusal(status: int, text: str) -> Response:

@@ -12,6 +12,10 @@ client_protocol_version=<n>` with `Authorization: Bearer <secret>`; the answer t
 Integers are little-endian, a hash is the first half of SHA-256. The answer ends right there.
 All sizes are known in advance, so there is a Content-Length, and an answer that was cut is
 never taken for a whole one. The reader trusts nothing: every size and name has a bound.
+
+The same part gives the same bytes, which the answer's ETag stands for. So whoever was cut off
+asks for the rest, with `Range: bytes=<n>-` and `If-Range: <that ETag>`; the answer is 206 from
+byte n on, or all of it when the part is another one by now.
 """
 
 import hashlib
@@ -27,6 +31,7 @@ from rmt_pipeline.store.manifest import Manifest, PartFile
 PROTOCOL_VERSION = 1  # Bump when the answer changes; the server answers min(client's,its own).
 VERSION_COOKIE = "server_protocol_version"  # as the original
 ENDPOINT_PREFIX = "DataPartsExchange:"
+RANGE_UNIT = "bytes"
 HASH_BYTES = 16
 CHUNK_BYTES = 256 << 10
 MANIFEST_BYTES_MAX = 64 << 20
@@ -36,6 +41,10 @@ FILES_MAX = 100_000
 _HEAD = struct.Struct("<QQQ")
 _SIZE = struct.Struct("<Q")
 _NAME = re.compile(r"[A-Za-z0-9._-]+", re.ASCII)
+_RANGE = re.compile(rf"{RANGE_UNIT}=([0-9]{{1,18}})-", re.ASCII)
+_CONTENT_RANGE = re.compile(
+    rf"{RANGE_UNIT} ([0-9]{{1,18}})-[0-9]{{1,18}}/[0-9]{{1,18}}", re.ASCII
+)
 
 ReadExactly = Callable[[int], bytes]
 """Gives exactly that many bytes of the answer, or raises."""
@@ -49,6 +58,33 @@ def request_target(endpoint: str, part: PartName) -> str:
         "client_protocol_version": PROTOCOL_VERSION,
     }
     return "/?" + urlencode(query)
+
+
+def etag_of(manifest_text: bytes) -> str:
+    """The manifest has the hash of every file, so it tells all of the answer's bytes."""
+    return f'"{hash_of(manifest_text).hex()}"'
+
+
+def range_headers(first: int, etag: str) -> dict[str, str]:
+    """Of a request for what the answer with this ETag has from byte `first` on."""
+    return {"range": f"{RANGE_UNIT}={first}-", "if-range": etag}
+
+
+def first_byte_asked(range_text: str) -> int:
+    """Of a `Range`; 0 when it is none that is understood, as if there were none (RFC 9110)."""
+    found = _RANGE.fullmatch(range_text)
+    return int(found[1]) if found else 0
+
+
+def content_range(first: int, size: int) -> str:
+    """What an answer of 206 says of itself; `size` is that of the whole answer."""
+    return f"{RANGE_UNIT} {first}-{size - 1}/{size}"
+
+
+def first_byte_sent(content_range_text: str) -> int | None:
+    """Of a `Content-Range`; None when it is none that is understood."""
+    found = _CONTENT_RANGE.fullmatch(content_range_text)
+    return int(found[1]) if found else None
 
 
 def short_hash(digest: "hashlib._Hash") -> bytes:

@@ -249,8 +249,8 @@ class _Process:
         )
 
     def _answered(self, status: int, size_bytes: int) -> None:
-        if status == HTTPStatus.OK:
-            self._counters.parts_sent += 1
+        if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+            self._counters.parts_sent += status == HTTPStatus.OK  # else it was begun before
             self._counters.bytes_sent += size_bytes
         else:
             self._counters.sends_refused += 1

@@ -12,7 +12,11 @@ from starlette.types import ASGIApp
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
-    text: str
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
 
 
 def ask(
@@ -52,4 +56,4 @@ def ask(
     asyncio.run(app(scope, receive, send))
     [start, *rest] = sent
     whole = b"".join(message.get("body", b"") for message in rest)
-    return Answer(start["status"], whole.decode("utf-8", "replace"))
+    return Answer(start["status"], whole)

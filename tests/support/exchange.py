@@ -111,6 +111,18 @@ def scripted_peer(*talks: Callable[[socket.socket], None]) -> Iterator[int]:
     does what its `talk` says.
     """
 
+    def after_request(talk: Callable[[socket.socket], None]) -> _Talk:
+        return lambda _, connection: talk(connection)
+
+    with _peer(*map(after_request, talks)) as port:
+        yield port
+
+
+_Talk = Callable[[bytes, socket.socket], None]
+
+
+@contextmanager
+def _peer(*talks: _Talk) -> Iterator[int]:
     def serve() -> None:
         for talk in talks:
             connection, _ = listener.accept()
@@ -119,7 +131,7 @@ def scripted_peer(*talks: Callable[[socket.socket], None]) -> Iterator[int]:
                 while b"\r\n\r\n" not in request:
                     request += connection.recv(65536)
                 with suppress(BrokenPipeError, ConnectionResetError):  # the client had enough
-                    talk(connection)
+                    talk(request, connection)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)
@@ -137,6 +149,29 @@ def answering(body: bytes, *, announced: int | None = None) -> Callable[[socket.
         )
 
     return talk
+
+
+@contextmanager
+def cutting(port: int, *sizes: int) -> Iterator[tuple[int, list[str]]]:
+    """A way to the sender at `port` that cuts each connection after so many bytes of the answer;
+    its own port, and the requests that went that way, one after the other.
+    """
+    requests: list[str] = []
+
+    def pass_on(size: int) -> Callable[[bytes, socket.socket], None]:
+        def talk(request: bytes, connection: socket.socket) -> None:
+            requests.append(request.decode("ascii"))
+            left = size
+            with socket.create_connection(("127.0.0.1", port)) as sender:
+                sender.sendall(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+                while left and (found := sender.recv(min(left, 65536))):
+                    connection.sendall(found)
+                    left -= len(found)
+
+        return talk
+
+    with _peer(*map(pass_on, sizes)) as own:
+        yield own, requests
 
 
 def renamed(manifest: Manifest, name: str) -> Manifest:

@@ -1,18 +1,21 @@
 """Part exchange: a part arrives whole and as it was, or not at all (spec §12)."""
 
 import os
+import re
 import socket
 import threading
 import tracemalloc
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import urllib3
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import LIMIT_VALID_S, Bandwidth
-from rmt_pipeline.exchange.client import PartClient
+from rmt_pipeline.exchange.client import RESUME_WAIT_S, RESUMES_MAX, PartClient
 from rmt_pipeline.exchange.connections import Peer, Timeouts
+from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -22,12 +25,14 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from tests.support import asgi
 from tests.support.exchange import (
     ENDPOINT,
     SECRET,
     Sender,
     address,
     answering,
+    cutting,
     manifest_of,
     put,
     renamed,
@@ -489,6 +494,156 @@ def test_sends_keep_their_limit_too(source, target, client, size):
         client.fetch(address(sender.port), ENDPOINT, PART, target)
     assert set(asked) == {ENDPOINT}
     assert sum(sent) == len(whole_answer(source.manifest(PART), files))
+
+
+WHOLE = 10**9  # bytes: more than any answer here has
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """A fetch of little is resumed too, and nobody waits."""
+    monkeypatch.setattr("rmt_pipeline.exchange.client.RESUME_BYTES", 1000)
+    client = PartClient(SECRET, Timeouts(connect_s=5, receive_s=20), clock=SlowClock())
+    yield client
+    client.connections.close()
+
+
+def ranges(requests: list[str]) -> list[int]:
+    """From which byte on each of them asks."""
+    found = [re.search(r"(?im)^range: bytes=(\d+)-\s*$", request) for request in requests]
+    return [int(one[1]) if one else 0 for one in found]
+
+
+def test_a_fetch_that_breaks_off_goes_on_where_it_was(source, target, soon):
+    put(source, PART, LARGE)
+    with Sender(source) as sender, cutting(sender.port, 500_000, 2_000_000, WHOLE) as way:
+        port, requests = way
+        staged = soon.fetch(address(port), ENDPOINT, PART, target)
+    target.publish(staged, PART)
+    target.verify(PART)
+    assert [b"".join(target.file_chunks(PART, name)) for name in LARGE] == list(LARGE.values())
+    first, second, third = ranges(requests)
+    assert first == 0
+    assert 490_000 < second < 500_000
+    assert 2_490_000 < third < 2_500_000
+    assert sender.broken == []
+
+
+def test_every_byte_is_a_place_to_go_on_from(source):
+    files = {"data-00000.parquet": b"ab", "data-00001.parquet": b"", "data-00002.parquet": b"c"}
+    manifest = put(source, PART, files)
+    whole = whole_answer(manifest, files)
+    app = exchange_app(lambda _: source, SECRET, lambda *what: pytest.fail(str(what)))
+    query = parse_qs(urlsplit(wire.request_target(ENDPOINT, PART)).query)
+    for first in range(1, len(whole)):
+        headers = wire.range_headers(first, wire.etag_of(manifest.encode()))
+        authorization = {"authorization": f"Bearer {SECRET}"}
+        answer = asgi.ask(
+            app,
+            query={name: value for name, (value,) in query.items()},
+            headers=headers | authorization,
+        )
+        assert (answer.status, answer.body) == (206, whole[first:])
+
+
+def test_the_rest_of_another_part_is_not_taken(source, target, soon):
+    """It was fetched again at the sender, say: the bytes before are no longer its beginning."""
+    put(source, PART, LARGE)
+    with Sender(source) as sender, cutting(sender.port, 2_000_000, WHOLE) as way:
+        port, requests = way
+
+        def replaced_midway(endpoint: str):
+            if requests[1:]:
+                return store_with(source, {**LARGE, "data-00002.parquet": b"y"})
+            return source
+
+        sender.find = replaced_midway
+        with pytest.raises(Unavailable, match="broke off"):
+            soon.fetch(address(port), ENDPOINT, PART, target)
+    assert len(requests) == 2
+    assert target.staged() == []
+
+
+def store_with(source, files):
+    other = store_at(Path(source.disk.root).parent / "other")
+    put(other, PART, files)
+    return other
+
+
+def test_bytes_that_changed_between_two_connections_are_noticed(source, target, soon):
+    """The manifest is the same, so the rest is sent; the sender reads the file from its beginning
+    all the same, and sees it.
+    """
+    put(source, PART, LARGE)
+    with Sender(source) as sender, cutting(sender.port, 2_000_000, WHOLE, WHOLE) as way:
+        port, requests = way
+
+        def damaged_midway(endpoint: str):
+            if len(requests) == 2:
+                damage(source, "data-00000.parquet", lambda data: b"b" + data[1:])
+            return source
+
+        sender.find = damaged_midway
+        with pytest.raises(Unavailable, match="broke off"):
+            soon.fetch(address(port), ENDPOINT, PART, target)
+        assert len(requests) == 3, "the third gave nothing"
+    assert target.staged() == []
+    assert {str(part) for _, part, _ in sender.broken} == {str(PART)}
+
+
+def test_who_breaks_off_again_and_again_is_given_up(source, target, soon):
+    put(source, PART, LARGE)
+    sizes = [100_000] * (RESUMES_MAX + 1)
+    with (
+        Sender(source) as sender,
+        cutting(sender.port, *sizes) as (port, requests),
+        pytest.raises(Unavailable, match="broke off"),
+    ):
+        soon.fetch(address(port), ENDPOINT, PART, target)
+    assert len(requests) == RESUMES_MAX + 1
+    assert target.staged() == []
+
+
+def test_a_peer_that_starts_again_is_waited_for_some_seconds(source, target, soon):
+    """It refuses the connection at first, then says that its table is starting."""
+    put(source, PART, LARGE)
+    with Sender(source) as sender, cutting(sender.port, 500_000, WHOLE, WHOLE) as way:
+        port, requests = way
+
+        def starting_midway(endpoint: str):
+            if len(requests) == 2:
+                raise Unavailable("the table is starting")
+            return source
+
+        sender.find = starting_midway
+        target.discard(soon.fetch(address(port), ENDPOINT, PART, target))
+    assert len(requests) == 3
+    assert soon.clock.now >= RESUME_WAIT_S * 3
+
+
+def test_a_fetch_that_is_cancelled_while_it_waits_to_go_on_ends(source, target, monkeypatch):
+    monkeypatch.setattr("rmt_pipeline.exchange.client.RESUME_BYTES", 1000)
+    put(source, PART, LARGE)
+    with Sender(source) as sender, cutting(sender.port, 500_000) as (port, requests):
+        clock = SlowClock()
+        client = PartClient(SECRET, is_cancelled=lambda: clock.now > 0, clock=clock)
+        with pytest.raises(Conflict, match="cancelled"):
+            client.fetch(address(port), ENDPOINT, PART, target)
+    assert len(requests) == 1
+    assert target.staged() == []
+
+
+def test_little_is_not_resumed(source, target):
+    """Who has it too may be asked at once."""
+    put(source, PART, LARGE)
+    client = PartClient(SECRET, clock=SlowClock())
+    with (
+        Sender(source) as sender,
+        cutting(sender.port, 500_000) as (port, requests),
+        pytest.raises(Unavailable, match="broke off"),
+    ):
+        client.fetch(address(port), ENDPOINT, PART, target)
+    assert len(requests) == 1
 
 
 def test_memory_does_not_grow_with_the_part(source, target, client):
