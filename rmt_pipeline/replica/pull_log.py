@@ -1,4 +1,10 @@
-"""The shared log → this replica's queue (spec §3)."""
+"""The shared log → this replica's queue (spec §3).
+
+What was inserted here is the larger part of what a writer's own replica reads in the log, and its
+part is among this replica's since the multi that wrote the entry. Such an entry is not queued to be
+found done: the multi that moves the pointer asserts the part, and the queue stays as it is. When
+the part is gone again (merged and removed, or refetched), all entries are queued, as any other's.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +13,8 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.background import Background, stopped_words
 from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly, Unavailable
 from rmt_pipeline.protocol.log.codec import decode
+from rmt_pipeline.protocol.log.entry import GetPart, LogEntry, result_of
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Pointer, Replica, lost_error
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Stat, Watch
@@ -30,9 +38,12 @@ class PullingIsStopped(Unavailable):
 class Pulled:
     """How far the queue is: `log_version` was read with the listing of the log, and every entry
     of that listing has been copied. It is the lock of whoever assigns merges (spec §6.3).
+
+    Of the `entries` that this call took from the log so many were `queued`; the others were done.
     """
 
     entries: int
+    queued: int
     pointer: int
     log_version: int
     is_lost_version: int
@@ -54,7 +65,7 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
         raise PullingIsStopped(
             f"{replica}: {stopped_words(Background.PULLING_REPLICATION_LOG)}"
         )
-    copied = 0
+    taken = queued = 0
     while True:
         remembered = None if afresh else replica.memory.pointer
         pointer = remembered or _read_pointer(replica)
@@ -65,7 +76,7 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
         nothing_new = not new and pointer.index is not None
         if nothing_new and index >= log.next_sequence:
             replica.memory.pointer = pointer
-            return Pulled(copied, index, log.version, pointer.is_lost_version)
+            return Pulled(taken, queued, index, log.version, pointer.is_lost_version)
         try:
             if nothing_new:  # there were more, and they are gone
                 raise _trimmed(replica, log_entry_name(index))
@@ -74,12 +85,13 @@ def pull_log(replica: Replica, watch: Watch | None = None, *, afresh: bool = Fal
             if _pointer_moved(replica, pointer):
                 continue
             raise
-        if not _copy(replica, pointer, entries, index + len(entries)):
+        end = index + len(entries)
+        copied = _copy(replica, pointer, entries, end)
+        if copied is None:
             continue  # another process of this replica pulled first
-        copied += len(entries)
+        taken, queued = taken + len(entries), queued + copied
         if len(entries) == len(new):
-            end = index + len(entries)
-            return Pulled(copied, end, log.version, pointer.is_lost_version)
+            return Pulled(taken, queued, end, log.version, pointer.is_lost_version)
 
 
 def _listed(replica: Replica, watch: Watch | None) -> tuple[list[str], Stat]:
@@ -110,13 +122,51 @@ def _pointer_moved(replica: Replica, pointer: Pointer) -> bool:
     return _read_pointer(replica).version != pointer.version
 
 
-def _copy(replica: Replica, pointer: Pointer, entries: Sequence[bytes], end: int) -> bool:
-    """One batch and the pointer behind it. False when what we knew of the pointer is outdated."""
+@dataclass(frozen=True, slots=True)
+class _Logged:
+    """One entry of the log. `entry` is None if it can't be read: who reads it in the queue says so.
+
+    `brought`: it wants nothing of its own author, whose part came with it. Not so if a quorum waits
+    for it, which counts who has the part as entries are carried out.
+    """
+
+    text: bytes
+    entry: LogEntry | None
+    brought: PartName | None
+
+    @classmethod
+    def of(cls, replica: Replica, text: bytes) -> "_Logged":
+        try:
+            entry = decode(text)
+        except Corruption:
+            return cls(text, None, None)
+        wants_nothing = (
+            isinstance(entry, GetPart)
+            and entry.source_replica == replica.name
+            and not entry.quorum
+        )
+        return cls(text, entry, result_of(entry) if wants_nothing else None)
+
+
+def _copy(
+    replica: Replica,
+    pointer: Pointer,
+    entries: Sequence[_Logged],
+    end: int,
+    *,
+    all_of_them: bool = False,
+) -> int | None:
+    """One batch and the pointer behind it, but for what is done (`all_of_them`: that too). How many
+    were queued; None when what we knew of the pointer is outdated.
+    """
+    queued = [one for one in entries if all_of_them or one.brought is None]
+    here = [] if all_of_them else [one.brought for one in entries if one.brought is not None]
     paths = replica.paths
     replica.memory.pointer = None  # of an unknown or refused multi nothing is remembered
     ops = transactions.pull(
         paths,
-        entries,
+        [one.text for one in queued],
+        here=here,
         pointer=end,
         pointer_version=pointer.version,
         is_lost_version=pointer.is_lost_version,
@@ -129,16 +179,22 @@ def _copy(replica: Replica, pointer: Pointer, entries: Sequence[bytes], end: int
                 f"{replica} is not active; start its server with `rmt serve`"
             ) from refused
         if refused.kind is RefusalKind.BAD_VERSION:
-            return False
+            return None
+        if refused.path in map(paths.part, here):
+            return _copy(replica, pointer, entries, end, all_of_them=True)
         raise
     replica.memory.pointer = Pointer(end, pointer.version + 1, pointer.is_lost_version)
     grown = replica.memory.pull_batch * 2
     replica.memory.pull_batch = min(grown, limits.LOG_ENTRIES_PER_PULL_MAX)
     nodes = [last_name(path) for path in created if path]
     replica.memory.queue.entries.learn(
-        {node: decode(data) for node, data in zip(nodes, entries, strict=True)}
+        {
+            node: one.entry
+            for node, one in zip(nodes, queued, strict=True)
+            if one.entry is not None
+        }
     )
-    return True
+    return len(nodes)
 
 
 def _position(names: list[str], pointer: int) -> int:
@@ -154,9 +210,9 @@ def _position(names: list[str], pointer: int) -> int:
     return low
 
 
-def _read(replica: Replica, batch: list[str], pointer: int) -> list[bytes]:
-    """The entries' bytes, as many as fit one multi. A gap is an error, never skipped (§16.3 Q3)."""
-    entries: list[bytes] = []
+def _read(replica: Replica, batch: list[str], pointer: int) -> list[_Logged]:
+    """The entries, as many as fit one multi. A gap is an error, never skipped (§16.3 Q3)."""
+    entries: list[_Logged] = []
     size = 0
     reads = replica.keeper.get_many([replica.table.log_entry(name) for name in batch])
     for position, (name, read) in enumerate(zip(batch, reads, strict=True)):
@@ -165,7 +221,7 @@ def _read(replica: Replica, batch: list[str], pointer: int) -> list[bytes]:
         size += len(read[0]) + limits.OP_BYTES_OVERHEAD
         if entries and size > limits.MULTI_BYTES_MAX:
             break
-        entries.append(read[0])
+        entries.append(_Logged.of(replica, read[0]))
     return entries
 
 

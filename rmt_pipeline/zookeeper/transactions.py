@@ -225,11 +225,13 @@ def pull(
     replica: ReplicaPaths,
     entries: Sequence[bytes],
     *,
+    here: Sequence[PartName],
     pointer: int,
     pointer_version: int,
     is_lost_version: int,
 ) -> list[Op]:
-    """Copies of log entries and the pointer behind them, together (spec §16.3 Q2).
+    """Copies of log entries and the pointer behind them, together (spec §16.3 Q2). What the others
+    of these log entries would bring is `here`.
 
     The pointer's version makes two pullers exclude each other; `is_lost` that the replica is
     not being cloned; `is_active` that the cleaner respects our pointer.
@@ -237,6 +239,7 @@ def pull(
     return [
         Check(replica.is_active),
         Check(replica.is_lost, is_lost_version),
+        *(Check(replica.part(part)) for part in here),
         *(Create(replica.queue_prefix, entry, sequence=True) for entry in entries),
         SetData(replica.log_pointer, str(pointer).encode(), pointer_version),
     ]

@@ -26,6 +26,7 @@ MUTATIONS = "tests/unit/protocol/mutations tests/property/test_mutations.py"
 FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
 TOGETHER = "tests/unit/replica/test_publish_together.py"
+PULL = "tests/unit/replica/test_pull_log.py"
 IDLE = "tests/unit/replica/test_idle.py"
 QUEUE = "tests/unit/protocol/queue"
 TRIES = "tests/unit/replica/work/test_merge_failures.py"
@@ -778,6 +779,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         "    mark_lost_if_log_is_gone(replica)\n",
         "",
         CLONE,
+    ),
+    LineMutant(
+        "pull: what was inserted here is here for ever",
+        f"{ZOOKEEPER}/transactions.py",
+        "        *(Check(replica.part(part)) for part in here),\n",
+        "",
+        PULL,
+    ),
+    LineMutant(
+        "pull: nobody's quorum counts what was inserted here",
+        "rmt_pipeline/replica/pull_log.py",
+        "            and not entry.quorum\n",
+        "",
+        PULL,
     ),
     LineMutant(
         "pull: entries that went from the end are not missed",

@@ -247,7 +247,7 @@ class Worker:
         """Pull the log if its watch fired. Returns whether the queue got entries."""
         if self._is_pulling_stopped():
             return False  # what the log's watch has told is kept until then
-        return self._log.take() and pull_log(self.replica, self._log.fire).entries > 0
+        return self._log.take() and pull_log(self.replica, self._log.fire).queued > 0
 
     def _is_pulling_stopped(self) -> bool:
         return Background.PULLING_REPLICATION_LOG in self.replica.store.marks.stopped()
