@@ -85,6 +85,16 @@ def _matching(pattern: str) -> _Reader:
     return read
 
 
+def _one_of(*words: str) -> _Reader:
+    def read(value: object, base: Path) -> str:
+        text = _a_text(value, base)
+        if text not in words:
+            raise _Wanted(" or ".join(f'"{word}"' for word in words))
+        return text
+
+    return read
+
+
 def _a_port(value: object, _: Path) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _Wanted("a whole number")
@@ -149,11 +159,26 @@ def _macros(value: object, _: Path) -> dict[str, str]:
 _SECRET = _matching(r"^[!-~]+$")  # fits an HTTP header
 
 
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files. `ca`: who signs for the other side; None: whom this system trusts. `certificate`
+    and `key`: who we are; the key may be in the certificate's file. `section` of rmt.toml names
+    them.
+    """
+
+    section: str
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
 @dataclass(frozen=True)
 class ZooKeeperConfig:
-    """`embedded`: `rmt zookeeper` runs one on this machine; else `hosts` names an ensemble.
+    """`embedded`: `rmt zookeeper` runs one on this machine; else `hosts` names an ensemble, and
+    maybe a chroot behind the last one: all that we have is below it.
 
-    `embedded` is true unless `hosts` is given.
+    `embedded` is true unless `hosts` is given. `identity` is "user:password"; nodes are for it
+    alone then, unless `acl` is "open".
     """
 
     embedded: bool = field(default=True, metadata=_key(_a_bool))
@@ -162,12 +187,42 @@ class ZooKeeperConfig:
     data: Path = field(default=DEFAULT_DIRECTORY / "zookeeper", metadata=_key(_a_path))
     session_timeout_s: float = field(default=10.0, metadata=_key(_seconds(1, 600)))
     connect_timeout_s: float = field(default=20.0, metadata=_key(_seconds(0.1, 3600)))
+    identity: str = field(default="", repr=False, metadata=_key(_matching("^[^:]+:.+$")))
+    authentication: str = field(default="digest", metadata=_key(_one_of("digest", "sasl")))
+    acl: str | None = field(default=None, metadata=_key(_one_of("creator", "open")))
+    tls: bool = field(default=False, metadata=_key(_a_bool))
+    ca: Path | None = field(default=None, metadata=_key(_a_path))
+    certificate: Path | None = field(default=None, metadata=_key(_a_path))
+    key: Path | None = field(default=None, metadata=_key(_a_path))
 
     def __post_init__(self) -> None:
         if self.embedded and self.hosts:
             raise ValueError("embedded = true and hosts exclude each other: remove one of them")
         if not self.embedded and not self.hosts:
             raise ValueError('embedded = false needs hosts = "zk1:2181,zk2:2181"')
+        if self.embedded and self.tls:
+            raise ValueError("the embedded ZooKeeper speaks no TLS: tls = true needs hosts")
+        if not self.tls and (self.ca or self.certificate or self.key):
+            raise ValueError("ca, certificate and key need tls = true")
+        if self.key and not self.certificate:
+            raise ValueError("key is there without certificate: name both, or none")
+        if self.acl == "creator" and not (self.identity or self.certificate):
+            raise ValueError(
+                'acl = "creator" needs identity = "user:password", or a certificate: ZooKeeper '
+                "knows nobody to make the nodes for"
+            )
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether the nodes that we make are for us alone."""
+        return bool(self.identity) if self.acl is None else self.acl == "creator"
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """None: without TLS."""
+        if not self.tls:
+            return None
+        return TlsFiles("[zookeeper]", self.ca, self.certificate, self.key)
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ class ServerContext:
         with self._lock:
             if self._keeper is not None and not self._keeper.is_retired:
                 return self._keeper
+            from rmt_pipeline.zookeeper.access import Access  # noqa: PLC0415  start-up
             from rmt_pipeline.zookeeper.connect import connect  # noqa: PLC0415  start-up
 
             self._replicas.clear()
@@ -120,6 +121,7 @@ class ServerContext:
                     self.config.zookeeper_hosts,
                     session_timeout_s=zookeeper.session_timeout_s,
                     connect_timeout_s=wait_s,
+                    access=Access.of(zookeeper),
                 )
             except ZooKeeperUnreachable:
                 self._away_until_s = self.clock.monotonic_s() + AWAY_S

@@ -4,7 +4,9 @@ import fcntl
 import importlib.util
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from rmt_pipeline.processes.child import Child
 from rmt_pipeline.processes.java import JavaCommand, find_java
@@ -82,13 +84,18 @@ class EmbeddedZooKeeper(ChildServer):
         java: JavaCommand | None = None,
         force_sync: bool = True,
         clock: Clock | None = None,
+        settings: str = "",
+        properties: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`settings` are more lines of its configuration file, `properties` those of its Java."""
         super().__init__(clock)
         self.data_dir = data_dir.absolute()
         self.port = port
         self.client_address = client_address
         self._java = java
         self._force_sync = force_sync
+        self._settings = settings
+        self._properties = properties
 
     @property
     def hosts(self) -> str:
@@ -138,6 +145,7 @@ class EmbeddedZooKeeper(ChildServer):
                 connections_max=CONNECTIONS_MAX,
                 force_sync="yes" if self._force_sync else "no",
             )
+            + self._settings
         )
         logging = self.data_dir / "log4j2.properties"
         logging.write_text(_LOGGING.format(log=self.log_file))
@@ -148,6 +156,7 @@ class EmbeddedZooKeeper(ChildServer):
             "-XX:+ExitOnOutOfMemoryError",  # a dead server is noticed, a half-dead one is not
             f"-Dlog4j2.configurationFile={logging}",
             "-Dzookeeper.jmx.log4j.disable=true",
+            *(f"-D{name}={value}" for name, value in self._properties.items()),
             "-cp",
             os.pathsep.join(map(str, _jars())),
             "org.apache.zookeeper.server.ZooKeeperServerMain",

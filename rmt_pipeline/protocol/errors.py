@@ -91,6 +91,14 @@ class ZooKeeperUnreachable(Unavailable):
     code = "NO_ZOOKEEPER"
 
 
+class AccessDenied(Unavailable):
+    """ZooKeeper does not let us read or write a node: its access list is for others. Whoever may
+    change the list, or the configuration, can mend it while we try.
+    """
+
+    code = "KEEPER_EXCEPTION"
+
+
 class TableIsReadOnly(Unavailable):
     """The replica is not active (its server is not running, or is starting over)."""
 

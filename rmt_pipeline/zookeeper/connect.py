@@ -3,23 +3,32 @@
 import logging
 import select
 import socket
+import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import ceil
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
+    AuthFailedError,
     ConnectionDropped,
     ConnectionLoss,
+    NoAuthError,
     SessionExpiredError,
     ZookeeperError,
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol import serialization
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from rmt_pipeline.protocol.errors import BadConfiguration, ZooKeeperUnreachable
 from rmt_pipeline.system import Clock, SystemClock
-from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
+from rmt_pipeline.tls import Renewed
+from rmt_pipeline.zookeeper.access import ANYONE, Access
+from rmt_pipeline.zookeeper.kazoo_keeper import DENIED, KazooKeeper, denied
+from rmt_pipeline.zookeeper.sasl import Sasl
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 1.0
@@ -39,14 +48,18 @@ def connect(
     connect_timeout_s: float = 10.0,
     chroot: str = "",
     clock: Clock | None = None,
+    access: Access = ANYONE,
 ) -> KazooKeeper:
     """A keeper with a session of its own.
 
-    `hosts` is "host:port,host:port…"; all paths are below `chroot`, which is created. The
-    server may grant another session timeout than asked for (2 to 20 ticks by default).
-    Raises ZooKeeperUnreachable after `connect_timeout_s`, BadConfiguration for unusable hosts.
+    `hosts` is "host:port,host:port…", maybe with a "/chroot" at its end; all paths are below it,
+    and below `chroot`, which are created. The server may grant another session timeout than
+    asked for (2 to 20 ticks by default).
+    Raises ZooKeeperUnreachable after `connect_timeout_s`, AccessDenied when it may not make the
+    chroot, BadConfiguration for unusable hosts and certificates.
     """
-    handler = OneSessionHandler()
+    servers, root = _split(hosts)
+    handler = OneSessionHandler(None if access.tls is None else Renewed.client(access.tls))
     retry = KazooRetry(
         max_tries=-1,
         delay=RECONNECT_DELAY_S,
@@ -54,71 +67,162 @@ def connect(
         max_delay=RECONNECT_DELAY_MAX_S,
         sleep_func=handler.sleep_func,
     )
-    if not hosts.strip(", ") or "/" in hosts:
-        raise BadConfiguration(
-            f"{hosts!r} names no ZooKeeper servers; write [zookeeper] hosts in rmt.toml as "
-            '"host1:2181,host2:2181"'
-        )
     try:
         client = KazooClient(
-            hosts,
+            servers,
             timeout=session_timeout_s,
             handler=handler,
             connection_retry=retry,
             logger=_KAZOO_LOGGER,
+            auth_data=[] if access.sasl else _digest(access),
+            default_acl=CREATOR_ALL_ACL if access.restricted else None,  # of every node we make
+            use_ssl=access.tls is not None,
         )
     except ValueError as problem:
-        raise BadConfiguration(
-            f"{hosts!r} is not a list of ZooKeeper servers ({problem}); write [zookeeper] "
-            'hosts in rmt.toml as "host1:2181,host2:2181"'
-        ) from problem
+        raise _no_hosts(hosts, f"is not a list of ZooKeeper servers ({problem})") from problem
+    if access.sasl and access.identity:
+        _speak_sasl(client, access)
     try:
         client.start(timeout=connect_timeout_s)
-        if chroot:
-            client.ensure_path(chroot)
-            client.chroot = chroot
+        if access.identity:
+            _await_answer(client)
+        if root + chroot:
+            client.ensure_path(root + chroot)
+            client.chroot = root + chroot
     except (KazooTimeoutError, ConnectionLoss, SessionExpiredError) as problem:
-        client.stop()
-        client.close()
+        _give_up(client)
         raise ZooKeeperUnreachable(
-            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s; start one with "
-            "`rmt zookeeper`, or correct [zookeeper] hosts in rmt.toml"
+            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s"
+            f"{handler.refused_because}; start one with `rmt zookeeper`, or correct "
+            "[zookeeper] hosts in rmt.toml"
         ) from problem
+    except DENIED as problem:
+        _give_up(client)
+        raise denied(root + chroot, access.who, problem) from None
     except ZookeeperError as problem:
-        client.stop()
-        client.close()
+        _give_up(client)
         raise ZooKeeperUnreachable(
-            f"ZooKeeper at {hosts} refused to create {chroot}: {type(problem).__name__}"
+            f"ZooKeeper at {hosts} refused to create {root}{chroot}: {type(problem).__name__}"
         ) from problem
     return KazooKeeper(
-        client, handler, clock or SystemClock(), session_timeout_s=session_timeout_s
+        client,
+        handler,
+        clock or SystemClock(),
+        session_timeout_s=session_timeout_s,
+        who=access.who,
+    )
+
+
+def _give_up(client: KazooClient) -> None:
+    client.stop()
+    client.close()
+
+
+def _await_answer(client: KazooClient) -> None:
+    """kazoo says that it is connected before the server has said whether it believes who we are.
+    Raises AuthFailedError.
+    """
+    with suppress(NoAuthError):  # it has answered, and the root is not ours
+        client.exists("/")
+
+
+def _digest(access: Access) -> list[tuple[str, str]]:
+    return [("digest", access.identity)] if access.identity else []
+
+
+def _speak_sasl(client: KazooClient, access: Access) -> None:
+    """At the begin of each connection. kazoo would do so with a package that does no more than
+    `Sasl`, and that nobody maintains.
+    """
+    connection = client._connection  # noqa: SLF001  no other way in
+
+    def authenticate(_host: str, timeout_s: float) -> None:
+        exchange = Sasl(*access.user_and_password)
+        try:
+            response = exchange.response(_ask_sasl(connection, b"", 1, timeout_s))
+            if not exchange.is_confirmed_by(_ask_sasl(connection, response, 2, timeout_s)):
+                raise AuthFailedError("the server does not know the password")
+        except (ConnectionDropped, ValueError) as error:  # it hangs up on a wrong password
+            raise AuthFailedError(str(error)) from error
+
+    connection.sasl_options = {}
+    connection._authenticate_with_sasl = authenticate  # noqa: SLF001
+
+
+def _ask_sasl(connection: Any, token: bytes, xid: int, timeout_s: float) -> bytes:
+    connection._submit(serialization.SASL(token), timeout_s, xid)  # noqa: SLF001
+    header, answer, offset = connection._read_header(timeout_s)  # noqa: SLF001
+    if header.err:
+        raise AuthFailedError(f"error {header.err}")
+    challenge, _ = serialization.SASL.deserialize(answer, offset)
+    return challenge or b""
+
+
+def _split(hosts: str) -> tuple[str, str]:
+    """The servers, and the chroot behind them; "" for none. Raises BadConfiguration."""
+    servers, slash, path = hosts.partition("/")
+    root = (slash + path).rstrip("/")
+    if not servers.strip(", "):
+        raise _no_hosts(hosts, "names no ZooKeeper servers")
+    if "//" in root or "," in root or {".", ".."} & set(root.split("/")):
+        raise _no_hosts(hosts, f"has the chroot {root!r}, which is not a path of ZooKeeper")
+    return servers, root
+
+
+def _no_hosts(hosts: str, why: str) -> BadConfiguration:
+    return BadConfiguration(
+        f"{hosts!r} {why}; write [zookeeper] hosts in rmt.toml as "
+        '"host1:2181,host2:2181", with a chroot as "host1:2181,host2:2181/path"'
     )
 
 
 class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """A kazoo handler that connects only while `may_connect` says so, so that kazoo cannot
-    start a second session in the place of one that ended.
+    start a second session in the place of one that ended. With `tls` every connection is one of
+    its context of that moment: kazoo's own would trust whom this system trusts, whatever the
+    configuration says.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Renewed | None = None) -> None:
         super().__init__()
         self.may_connect: Callable[[], bool] = lambda: True
         self._socket: socket.socket | None = None
+        self._tls = tls
+        self._refused = ""
+
+    @property
+    def refused_because(self) -> str:
+        """Why the last connection came to nothing, if TLS is why; for an error."""
+        return self._refused
 
     def create_connection(self, *args: Any, **kwargs: Any) -> socket.socket:
         if not self.may_connect():
             raise ConnectionDropped("the session is over")
         timeout_s = kwargs.get("timeout") or TCP_TIMEOUT_MAX_S
         kwargs["timeout"] = min(timeout_s, TCP_TIMEOUT_MAX_S)
-        self._socket = super().create_connection(*args, **kwargs)
+        if self._tls is None:
+            self._socket = super().create_connection(*args, **kwargs)
+        else:
+            plain = super().create_connection(*args, **{**kwargs, "use_ssl": False})
+            self._socket = self._encrypted(plain, kwargs["hostname"], self._tls)
         return self._socket
+
+    def _encrypted(self, plain: socket.socket, name: str, tls: Renewed) -> socket.socket:
+        try:
+            encrypted = tls.context().wrap_socket(plain, server_hostname=name)
+        except OSError as error:
+            plain.close()
+            self._refused = f" that speaks TLS as we want it ({error})"
+            raise
+        self._refused = ""
+        return encrypted
 
     def cut(self) -> None:
         """Break the connection, whatever the server is doing."""
         connection = self._socket
         if connection is not None:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
+            try:  # of the socket itself: an encrypted one would first forget that it is
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
                 return  # it is closed already
 
@@ -130,9 +234,13 @@ class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
         timeout_s: float | None = None,
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Like select.select. kazoo's own makes and closes an epoll object at each call, which
-        costs more than everything else it does for a request.
+        costs more than everything else it does for a request. What TLS has read ahead is there,
+        too: kazoo would wait for more, maybe until the next ping.
         """
         del errors
+        ahead = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if ahead:
+            timeout_s = 0
         waiting = select.poll()
         for reader in readers:
             waiting.register(reader, select.POLLIN)
@@ -141,7 +249,11 @@ class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # ka
         timeout_ms = None if timeout_s is None else ceil(timeout_s * 1000)
         happened = dict(waiting.poll(timeout_ms))
         return (
-            [it for it in readers if happened.get(it.fileno(), 0) & (select.POLLIN | _ENDED)],
+            [
+                it
+                for it in readers
+                if it in ahead or happened.get(it.fileno(), 0) & (select.POLLIN | _ENDED)
+            ],
             [it for it in writers if happened.get(it.fileno(), 0) & (select.POLLOUT | _ENDED)],
             [],
         )

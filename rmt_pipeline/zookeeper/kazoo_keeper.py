@@ -26,8 +26,11 @@ from typing import Any, Protocol, TypeVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     EXCEPTIONS,
+    AuthFailedError,
     BadVersionError,
     ConnectionLoss,
+    InvalidACLError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -43,7 +46,12 @@ from kazoo.protocol import serialization
 from kazoo.protocol.states import KazooState, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
+from rmt_pipeline.protocol.errors import (
+    AccessDenied,
+    OutcomeUnknown,
+    ReplicaRetired,
+    Unavailable,
+)
 from rmt_pipeline.system import Clock
 from rmt_pipeline.zookeeper.keeper import (
     Check,
@@ -74,6 +82,8 @@ _KINDS: dict[type[Exception], RefusalKind] = {
     NotEmptyError: RefusalKind.NOT_EMPTY,
     NoChildrenForEphemeralsError: RefusalKind.NO_CHILDREN_FOR_EPHEMERALS,
 }
+
+DENIED = (NoAuthError, InvalidACLError, AuthFailedError)
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -141,8 +151,11 @@ class KazooKeeper:
         clock: Clock,
         *,
         session_timeout_s: float,
+        who: str = "nobody in particular",
     ) -> None:
+        """`who` ZooKeeper takes us for, in words."""
         self._client = client
+        self._who = who
         self._handler = handler
         self._clock = clock
         self._session_timeout_s = session_timeout_s
@@ -313,10 +326,11 @@ class KazooKeeper:
                 self._can_read_together = False
             raise
 
-    @staticmethod
-    def _found(one: Any, path: str) -> Any:
+    def _found(self, one: Any, path: str) -> Any:
         if isinstance(one, NoNodeError):
             return None
+        if isinstance(one, DENIED):
+            raise denied(path, self._who, one)
         if isinstance(one, Exception):
             raise Unavailable(
                 f"ZooKeeper gave no answer about {path} ({_name(one)}); try again"
@@ -336,6 +350,8 @@ class KazooKeeper:
             raise Refused(_KINDS[type(refusal)], path) from None
         except SessionExpiredError:
             raise self._life.retired() from None
+        except DENIED as problem:
+            raise denied(path, self._who, problem) from None
         except (ZookeeperError, KazooTimeoutError) as problem:
             if self._life.is_over:
                 raise self._life.retired() from None
@@ -371,7 +387,7 @@ class KazooKeeper:
             )
             unknown.__cause__ = problem
             return unknown
-        return _refusal(results, ops) or [
+        return _refusal(results, ops, self._who) or [
             result if isinstance(result, str) else "" for result in results
         ]
 
@@ -441,7 +457,27 @@ def _pipelined(
         yield outcome(*pending.popleft())
 
 
-def _refusal(results: Sequence[Any], ops: Sequence[Op]) -> Exception | None:
+def denied(path: str, who: str, problem: Exception) -> AccessDenied:
+    """That ZooKeeper does not let us at this node, and what to do."""
+    if isinstance(problem, InvalidACLError):
+        return AccessDenied(
+            f"ZooKeeper cannot make {path} for its creator alone, because it takes us for {who}: "
+            "set [zookeeper] identity in rmt.toml, or a certificate that this ZooKeeper asks for "
+            'and checks, or acl = "open"'
+        )
+    if isinstance(problem, AuthFailedError):
+        return AccessDenied(
+            f"ZooKeeper does not believe that we are {who}: correct user, password and "
+            "authentication of [zookeeper] in rmt.toml"
+        )
+    return AccessDenied(
+        f"ZooKeeper refuses {path} to {who}: the node's access list is for others. Set "
+        "[zookeeper] identity in rmt.toml to the user who made it, or have that user give it "
+        "to us (setAcl)"
+    )
+
+
+def _refusal(results: Sequence[Any], ops: Sequence[Op], who: str) -> Exception | None:
     """The one operation that ZooKeeper blames, if it refused the multi."""
     failed = False
     for index, (result, op) in enumerate(zip(results, ops, strict=True)):
@@ -451,9 +487,11 @@ def _refusal(results: Sequence[Any], ops: Sequence[Op]) -> Exception | None:
             kind = _KINDS.get(type(result))
             if kind is not None:
                 return Refused(kind, op.path, index)
+            if isinstance(result, DENIED):
+                return denied(op.path, who, result)
             return Unavailable(
                 f"ZooKeeper refused operation {index} on {op.path}: {_name(result)}; "
-                "check its access rights and quotas"
+                "check its quotas"
             )
     assert not failed, "ZooKeeper rolled back a multi and blamed no operation"
     return None

@@ -95,6 +95,20 @@ def test_hosts_mean_that_zookeeper_is_somebody_elses(tmp_path):
     assert config.zookeeper_hosts == "zk1:2181,zk2:2181"
 
 
+def test_nodes_are_for_us_alone_once_zookeeper_knows_us(tmp_path):
+    def zookeeper(text: str):
+        return load_config(written(tmp_path, f"[zookeeper]\nhosts = 'a:1'\n{text}")).zookeeper
+
+    assert not zookeeper("").is_restricted
+    assert zookeeper("identity = 'rmt:pass:word'").is_restricted
+    assert not zookeeper("identity = 'rmt:word'\nacl = 'open'").is_restricted
+    by_certificate = zookeeper("acl = 'creator'\ntls = true\ncertificate = 'own.pem'")
+    assert by_certificate.is_restricted
+    assert by_certificate.tls_files.certificate == tmp_path / "own.pem"
+    assert zookeeper("").tls_files is None
+    assert "pass" not in repr(zookeeper("identity = 'rmt:pass:word'"))
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -127,6 +141,15 @@ def test_hosts_mean_that_zookeeper_is_somebody_elses(tmp_path):
         ("[spark]\nremote = 'http://a'\n", ["spark.remote", "http://a", "sc://"]),
         ("[spark]\nremote = 'sc://a'\nmaster = 'local'\n", ["spark", "exclude each other"]),
         ("[exchange]\nsecret = 'with space'\n", ["exchange.secret", "not shown", "match"]),
+        ("[zookeeper]\nidentity = 'rmt'\n", ["identity", "not shown", "match"]),
+        ("[zookeeper]\nauthentication = 'md5'\n", ["'md5'", '"digest" or "sasl"']),
+        ("[zookeeper]\nacl = 'creator'\n", ["acl", "needs identity"]),
+        ("[zookeeper]\ntls = true\n", ["zookeeper", "speaks no TLS"]),
+        ("[zookeeper]\nhosts = 'a:1'\nca = 'a'\n", ["zookeeper", "need tls = true"]),
+        (
+            "[zookeeper]\nhosts = 'a:1'\ntls = true\nkey = 'a'\n",
+            ["zookeeper", "key is there without certificate"],
+        ),
         ("zookeeper = 3\n", ["zookeeper", "3", "a section"]),
         ("[zookeeper\n", ["is not TOML", "line 1"]),
     ],

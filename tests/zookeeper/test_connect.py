@@ -32,7 +32,10 @@ def test_an_unreachable_zookeeper_says_where_how_long_and_what_to_do() -> None:
     assert time.monotonic() - start < 5 * BUSY
 
 
-@pytest.mark.parametrize("hosts", ["", " , ", "localhost:2181/chroot", "localhost:port"])
+@pytest.mark.parametrize(
+    "hosts",
+    ["", " , ", "/a", "a:1/b//c", "a:1/b,c:1/b", "localhost:port"],
+)
 def test_hosts_that_are_none_are_refused(hosts: str) -> None:
     with pytest.raises(BadConfiguration, match=r"rmt\.toml"):
         connect(hosts, connect_timeout_s=0.5)
@@ -54,6 +57,18 @@ def test_a_chroot_is_created_and_hides_the_rest(
     finally:
         inner.close()
         outer.close()
+
+
+def test_a_chroot_stands_behind_the_hosts(
+    zookeeper_server: EmbeddedZooKeeper, chroot: str
+) -> None:
+    inner = connect(f"{zookeeper_server.hosts}{chroot}/from/hosts/", chroot="/more")
+    outer = connect(zookeeper_server.hosts, chroot=chroot)
+    inner.multi([Create("/a")])
+    outer.sync("/")
+    assert outer.children("/from/hosts/more") == ["a"]
+    inner.close()
+    outer.close()
 
 
 def test_one_of_several_hosts_is_enough(zookeeper_server: EmbeddedZooKeeper) -> None:
