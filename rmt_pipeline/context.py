@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion, FullName
 from rmt_pipeline.catalog.directory import require_owner
 from rmt_pipeline.config import Config, ServerConfig, expand, load_config
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
     ReplicaAlreadyExists,
     TableAlreadyExists,
@@ -137,7 +138,8 @@ class ServerContext:
     def peers(self, definition: TableDefinition) -> "HttpPeers":
         """To fetch parts of a table from the other servers. The caller closes it.
 
-        All its fetches share the table's `max_replicated_fetches_network_bandwidth`.
+        All its fetches share the table's `max_replicated_fetches_network_bandwidth`, and end when
+        fetches are stopped by hand.
         """
         from rmt_pipeline.exchange.bandwidth import Bandwidth  # noqa: PLC0415  start-up
         from rmt_pipeline.exchange.client import (  # noqa: PLC0415  start-up
@@ -152,9 +154,11 @@ class ServerContext:
             settings = TableSettings.of(dict(self.current(definition).settings))
             return settings.max_replicated_fetches_network_bandwidth
 
+        marks = self.store(definition).marks
         client = PartClient(
             secret or exchange_secret(self.keeper(), self.ids),
             bandwidth=Bandwidth(limit, self.clock),
+            is_cancelled=lambda: Background.FETCHES in marks.stopped(),
         )
         return HttpPeers(client)
 

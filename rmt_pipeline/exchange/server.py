@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
 from rmt_pipeline.store.part_store import PartStore
@@ -34,7 +34,8 @@ SMALL_ANSWER_BYTES = 1 << 20  # read and verified in full before the first byte 
 FindStore = Callable[[str], PartStore | None]
 """The parts of the replica with this ZooKeeper path, if this server has it.
 
-May raise Unavailable while the replica is starting or the server stopping."""
+May raise Unavailable while the replica is starting or the server stopping, or while its sends are
+stopped by hand. Asked again before each piece of a large answer."""
 
 OnBroken = Callable[[str, PartName, Corruption], None]
 """Told a replica's ZooKeeper path, a part of it, and what is wrong; from any thread."""
@@ -197,12 +198,14 @@ class _Stream(Response):
         try:
             start = {"type": "http.response.start", "headers": self.raw_headers}
             await send({**start, "status": self.status_code})
-            while (piece := await run_in_threadpool(next, self._pieces, None)) is not None:
+            while (piece := await run_in_threadpool(self._next)) is not None:
                 if gone.done():  # uvicorn swallows what is sent to nobody
                     return
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await self._exchange.slow_down(self._asked[0], len(piece))
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except Unavailable as error:
+            raise Broken(str(error)) from error
         except (Corruption, MissingPart, OSError) as error:
             await run_in_threadpool(self._exchange.report, *self._asked, error)
             raise Broken(str(error)) from error
@@ -210,6 +213,13 @@ class _Stream(Response):
             gone.cancel()
             self._held.close()
             self._exchange.sends -= 1
+
+    def _next(self) -> bytes | None:
+        """None at the end. Raises what `_pieces` raises; Unavailable when the server is stopping,
+        or sends are stopped by hand: then the answer breaks off, as the original's does.
+        """
+        self._exchange.find_store(self._asked[0])
+        return next(self._pieces, None)
 
 
 def exchange_app(

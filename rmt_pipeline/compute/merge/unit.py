@@ -31,7 +31,7 @@ def run_unit(unit: Unit, clock: Clock) -> UnitDone:
     """
     started_s = clock.monotonic_s()
     for part, file in unit.verify:
-        verify_file(part, file)
+        verify_file(part, file, unit.output)
     shape = unit.shape
     rules = rules_for(shape)
     ttl = RowTtl(shape.ttl, shape.columns, shape.expire_s)
@@ -144,11 +144,18 @@ class _Sources:
                 return
 
 
-def verify_file(part: str, file: UnitFile) -> None:
-    """Compare a file's bytes with its manifest. Raises BrokenSource."""
+def verify_file(part: str, file: UnitFile, output: str) -> None:
+    """Compare a file's bytes with its manifest, for the unit that makes the file `output`. Raises
+    BrokenSource, Conflict (it was asked to stop).
+    """
+
+    def chunk() -> bytes:
+        raise_if_stopped(output)
+        return opened.read(CHUNK_BYTES)
+
     try:
         with open(file.path, "rb", buffering=0) as opened:  # noqa: PTH123  a plain path
-            size, found = hash_of_chunks(iter(lambda: opened.read(CHUNK_BYTES), b""))
+            size, found = hash_of_chunks(iter(chunk, b""))
     except FileNotFoundError as error:
         raise BrokenSource(
             part, f"part {part}: {file.path} is gone; fetch the part again"

@@ -32,7 +32,7 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
     if not unit.rewrite and not _touches(unit, commands):
         return _done(unit, clock.monotonic_s() - started_s)
     for part, file in unit.verify:
-        verify_file(part, file)
+        verify_file(part, file, unit.output)
     counts = _Counts(unit.shape)
     writer = ResultWriter(replace(unit, shape=unit.written))
     progress = UnitProgress(unit.output, unit.ordinal)

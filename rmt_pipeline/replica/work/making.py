@@ -7,7 +7,9 @@ from typing import Generic, TypeVar
 
 from rmt_pipeline.compute.merge.job import MergeFailure, MergeJob, MergeOutcome
 from rmt_pipeline.compute.mutate.job import MutateFailure, MutateJob, MutateOutcome
-from rmt_pipeline.protocol.errors import DiskFull, RmtError
+from rmt_pipeline.compute.stop import forget_stop
+from rmt_pipeline.protocol.background import Background, first_stopped
+from rmt_pipeline.protocol.errors import Conflict, DiskFull, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import check_part, suspect
@@ -26,12 +28,14 @@ OutcomeT = TypeVar("OutcomeT", bound=MergeOutcome | MutateOutcome)
 class Making(Generic[JobT]):
     """A part that is to be made here, of `sources`.
 
-    `is_made` says of the manifest of something that lies here whether it is what is wanted;
-    `prepare` begins the job and the directory that it writes to, or raises an RmtError.
+    `background` are what it must not be stopped for. `is_made` says of the manifest of something
+    that lies here whether it is what is wanted; `prepare` begins the job and the directory that it
+    writes to, or raises an RmtError.
     """
 
     part: PartName
     sources: Sequence[PartName]
+    background: Sequence[Background]
     is_made: Callable[[Manifest], bool]
     prepare: Callable[[], tuple[JobT, Staging]]
 
@@ -51,6 +55,10 @@ def make_here(
 
     `run` gives each job's outcome when it ends; `staged` is what the outcome left in its directory,
     or why nothing.
+
+    Between the look at the queue and here SYSTEM STOP may have been said. It sets its mark first,
+    then asks what it finds in the directories of jobs; we make the directory first, then look at
+    the mark. So one of the two sees the other.
     """
     wanted: Mapping[PartName, Making[JobT]] = {one.part: one for one in makings}
     kept = replica.store.adopt(kind, {part: one.is_made for part, one in wanted.items()})
@@ -65,6 +73,7 @@ def make_here(
                 try:
                     held.enter_context(replica.store.pin(making.sources))
                     job, staging = making.prepare()
+                    _require_not_stopped(replica, making, staging)
                 except RmtError as error:  # the others can be made all the same
                     yield part, error
                     suspect(replica, error)
@@ -74,6 +83,7 @@ def make_here(
             if jobs:
                 for outcome in held.enter_context(closing(run(jobs))):
                     staging = stagings.pop(outcome.job.result)
+                    forget_stop(outcome.job.staging)  # it has ended, whichever way
                     yield PartName.parse(outcome.job.result), staged(outcome, staging)
                     if isinstance(outcome, MergeFailure | MutateFailure) and outcome.part:
                         check_part(replica, PartName.parse(outcome.part))
@@ -85,6 +95,14 @@ def make_here(
         finally:
             for staging in stagings.values():
                 staging.abandon()
+
+
+def _require_not_stopped(replica: Replica, making: Making[JobT], staging: Staging) -> None:
+    """Raises Conflict when it was stopped by hand; then the directory is gone."""
+    stopped = first_stopped(replica.store.marks.stopped(), *making.background)
+    if stopped is not None:
+        staging.abandon()
+        raise Conflict(f"{replica}: {making.part} is not made here: {stopped}")
 
 
 def require_room(replica: Replica, sources: Iterable[Manifest], what: str) -> None:

@@ -11,8 +11,14 @@ from rmt_pipeline.compute.merge.job import (
     Merger,
     SourcePart,
 )
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.protocol.log.entry import MERGE_TTL_RECOMPRESS, LogEntry, MergeParts
+from rmt_pipeline.protocol.log.entry import (
+    MERGE_REGULAR,
+    MERGE_TTL_RECOMPRESS,
+    LogEntry,
+    MergeParts,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.replica import Replica
@@ -91,6 +97,7 @@ def merge_here(
         Making(
             merge.part,
             merge.entry.sources,
+            _background(merge.entry),
             partial(_is_made, replica, merge.entry),
             partial(_prepare, replica, merge.entry),
         )
@@ -101,6 +108,12 @@ def merge_here(
         yield from merger.merge(jobs)
 
     return make_here(replica, "merge", makings, run, _staged)
+
+
+def _background(entry: MergeParts) -> tuple[Background, ...]:
+    """What it must not be stopped for."""
+    regular = entry.merge_type == MERGE_REGULAR
+    return (Background.MERGES,) if regular else (Background.MERGES, Background.TTL_MERGES)
 
 
 def _is_made(replica: Replica, entry: MergeParts, manifest: Manifest) -> bool:

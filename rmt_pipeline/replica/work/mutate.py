@@ -13,6 +13,7 @@ from rmt_pipeline.compute.mutate.job import (
     Mutator,
     Untouched,
 )
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import Conflict, Corruption, RmtError
 from rmt_pipeline.protocol.log.entry import MutatePart
 from rmt_pipeline.protocol.mutations import Mutations
@@ -63,6 +64,7 @@ def mutate_here(
         Making(
             task.part,
             (task.entry.source,),
+            (Background.MERGES,),
             partial(_is_made, replica, mutations, task.entry),
             partial(_prepare, replica, mutations, task.entry),
         )

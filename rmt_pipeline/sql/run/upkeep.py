@@ -17,6 +17,7 @@ from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart
 from rmt_pipeline.replica.wait import SyncMode
+from rmt_pipeline.replica.work.interrupt import stop_by_hand
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
@@ -201,21 +202,24 @@ def _table_named(session: SessionContext, name: TableName) -> Table:
 
 def switch(session: SessionContext, statement: SystemSwitch) -> Done:
     """STOP and START of what the server does by itself, in every process of its host. Forgotten
-    when the server starts again, as in the original.
+    when the server starts again, as in the original, and as there what runs is cancelled.
 
-    Raises UnknownTable.
+    Raises UnknownTable; STOP TTL MERGES of what runs also what a look at the queue raises.
     """
     name, what = statement.table, statement.what
     if what is Background.MOVES:
         return Done()  # nothing is moved: there is one disk
     tables = session.server.tables() if name is None else [_table_named(session, name)]
     for table in tables:
-        marks = table.store.marks
         if statement.start:
-            marks.go_on(what)
+            table.store.marks.go_on(what)
         else:
-            marks.stop(what)
+            _stop(table, what)
     return Done()
+
+
+def _stop(table: Table, what: Background) -> None:
+    stop_by_hand(table.store, what, lambda: table.replica)
 
 
 def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Done:

@@ -233,6 +233,27 @@ def test_a_stopping_server_says_so(source, target, client):
         client.fetch(address(sender.port), ENDPOINT, PART, target)
 
 
+def test_sends_that_are_stopped_break_off_and_nothing_is_taken_for_broken(source, target):
+    """The server is stopping, or somebody said SYSTEM STOP REPLICATED SENDS."""
+    put(source, PART, {"data-00000.parquet": b"a" * 30_000_000})
+    asked = []
+
+    def stopped_midway(endpoint: str):
+        asked.append(endpoint)
+        if len(asked) > 4:
+            raise Unavailable("REPLICATED SENDS are stopped by hand on this server")
+        return source
+
+    sender = Sender(source)
+    sender.find = stopped_midway
+    client = PartClient(SECRET, clock=SlowClock())
+    with sender, pytest.raises(Unavailable, match="broke off"):
+        client.fetch(address(sender.port), ENDPOINT, PART, target)
+    assert sender.broken == []
+    assert target.staged() == []
+    assert source.remove(PART), "nobody holds it"
+
+
 def test_more_sends_than_allowed_are_refused(source, target, client):
     put(source, PART, SMALL)
     with Sender(source, sends_max=0) as sender, pytest.raises(Unavailable, match="429"):

@@ -1,21 +1,32 @@
 """SYSTEM STOP and START: nothing of that kind is done for the table, by any process of the host."""
 
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.compute.merge import unit as merge_unit
+from rmt_pipeline.compute.rows.write import ResultWriter
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import Timeout
+from rmt_pipeline.protocol.log.codec import decode, encode
+from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, Nothing, optimize_partition
+from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.execute import Tools
+from rmt_pipeline.replica.work.interrupt import stop_by_hand
 from rmt_pipeline.replica.work.outlook import queue_status
 from rmt_pipeline.replica.work.worker import PATIENCE_MAX_S, Worker
 from rmt_pipeline.server.upkeep import UpkeepLoop
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.keeper import SetData
 from tests.support.local_replicas import DirectPeers, Replicas
 
 
@@ -83,6 +94,116 @@ def test_ttl_merges_alone_leave_others_alone(two):
     )
     two.step("r1")
     assert "all_0_1_1" in two.parts("r1")
+
+
+class Interrupted(LocalMerger):
+    """Somebody says SYSTEM STOP when the first batch of rows has been merged."""
+
+    def __init__(self, replicas: Replicas, name: str, what: Background, monkeypatch) -> None:
+        super().__init__(replicas.clock)
+        self.batches = 0
+        whole = ResultWriter.add
+
+        def add(writer: ResultWriter, rows) -> None:
+            whole(writer, rows)
+            self.batches += 1
+            if self.batches == 1:
+                store = replicas.stores[name]
+                stop_by_hand(store, what, lambda: replicas[name])
+
+        monkeypatch.setattr(ResultWriter, "add", add)
+        monkeypatch.setattr(merge_unit, "batch_rows_for", lambda *_: 1)
+
+
+def merging(two: Replicas, name: str, monkeypatch, what: Background) -> Interrupted:
+    """A merge of many batches on `name`, which is interrupted after the first one."""
+    for number in range(3):
+        two.table(name).insert([{"n": 10 * number + row} for row in range(10)])
+    assigned = optimize_partition(two[name], "all", final=True, skip_merged=False)
+    assert isinstance(assigned, Assigned)
+    return Interrupted(two, name, what, monkeypatch)
+
+
+def staged(two: Replicas, name: str) -> list[str]:
+    return two.stores[name].staged()
+
+
+def test_a_merge_that_runs_is_interrupted_and_nothing_of_it_stays(two, monkeypatch):
+    merger = merging(two, "r1", monkeypatch, Background.MERGES)
+    [failed] = two.step("r1", merger=merger).done
+    assert "MERGES are stopped by hand on this server (SYSTEM START MERGES)" in failed.error
+    assert merger.batches == 1, "it ended at once, with most of its rows to come"
+    assert staged(two, "r1") == []
+    assert two.parts("r1") == ["all_0_0_0", "all_1_1_0", "all_2_2_0"]
+    assert "MERGES are stopped by hand" in reasons(two, "r1")[0]
+    go_on(two, "r1", Background.MERGES)
+    two.clock.passed_s += 1
+    two.step("r1", merger=merger)
+    assert "all_0_2_1" in two.parts("r1")
+    there = Path(two.stores["r1"].directory(PartName.parse("all_0_2_1")))
+    assert not (there / "stop").exists()
+
+
+def test_a_mutation_that_runs_is_interrupted_with_the_merges(two, monkeypatch):
+    two.insert("r1", 1)
+    two.insert("r1", 2)
+    begun = []
+
+    def begin(store, kind, hint):
+        staging = whole(store, kind, hint)
+        begun.append((kind, hint))
+        stop_by_hand(two.stores["r1"], Background.MERGES, lambda: two["r1"])
+        return staging
+
+    whole = PartStore.begin
+    monkeypatch.setattr(PartStore, "begin", begin)
+    two.table("r1").mutate("DELETE WHERE n = 1")
+    assign_mutations(two["r1"])
+    done = two.step("r1").done
+    assert begun
+    assert all("MERGES are stopped by hand" in one.error for one in done)
+    assert staged(two, "r1") == []
+    assert two.parts("r1") == ["all_0_0_0", "all_1_1_0"]
+
+
+def test_a_stop_between_the_look_and_the_merge_is_seen(two, monkeypatch):
+    """The entry is claimed; the directory that STOP looks for is not there yet."""
+
+    class Never(LocalMerger):
+        def merge(self, jobs):
+            pytest.fail(f"{jobs} are merged all the same")
+
+    merge_both(two)
+    optimize_partition(two["r1"], "all", final=True, skip_merged=False)
+    whole = PartStore.begin
+
+    def begin(store, kind, hint):
+        stop_by_hand(store, Background.MERGES, lambda: two["r1"])
+        return whole(store, kind, hint)
+
+    monkeypatch.setattr(PartStore, "begin", begin)
+    [failed] = two.step("r1", merger=Never(two.clock)).done
+    assert "MERGES are stopped by hand" in failed.error
+    assert staged(two, "r1") == []
+
+
+def test_other_merges_go_on_when_those_for_ttl_are_stopped(two, monkeypatch):
+    merger = merging(two, "r1", monkeypatch, Background.TTL_MERGES)
+    two.step("r1", merger=merger)
+    assert merger.batches > 1
+    assert "all_0_2_1" in two.parts("r1")
+
+
+def test_a_merge_for_ttl_is_interrupted(two, monkeypatch):
+    merger = merging(two, "r1", monkeypatch, Background.TTL_MERGES)
+    keeper, log = two["r1"].keeper, two["r1"].table.log
+    node = f"{log}/{max(keeper.children(log))}"
+    entry = decode(keeper.get(node)[0])
+    keeper.multi([SetData(node, encode(replace(entry, merge_type=MERGE_TTL_DELETE)))])
+    [failed] = two.step("r1", merger=merger).done
+    assert "TTL MERGES are stopped by hand" in failed.error
+    assert merger.batches == 1
+    assert staged(two, "r1") == []
 
 
 def test_the_whole_queue(two):

@@ -1,6 +1,6 @@
 """What was stopped by hand: said in SQL, shown everywhere, forgotten when the server starts."""
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -64,6 +64,16 @@ def test_sends_are_refused_while_they_are_stopped(session):
         tables.store_of(endpoint)
     session.execute("SYSTEM START REPLICATED SENDS t")
     assert tables.store_of(endpoint) is not None
+
+
+def test_fetches_that_run_are_cancelled_between_two_chunks(session):
+    server = session.context.server
+    with closing(server.peers(server.catalog.definition("default", "t"))) as peers:
+        assert not peers._client.is_cancelled()
+        session.execute("SYSTEM STOP FETCHES t")
+        assert peers._client.is_cancelled()
+        session.execute("SYSTEM START FETCHES t")
+        assert not peers._client.is_cancelled()
 
 
 def test_a_start_of_the_server_forgets_it_and_another_look_at_the_catalog_does_not(session):
