@@ -119,7 +119,7 @@ class _There:
         keeper, paths = replica.keeper, replica.paths
         for _ in range(limits.LOOK_ROUNDS_MAX):
             before = keeper.exists(paths.is_lost)
-            queued = queued_entries(keeper, paths, replica.memory.queue)
+            queued = queued_entries(keeper, paths, replica.memory.queue).values()
             names = keeper.children(paths.parts)
             if before == keeper.exists(paths.is_lost):
                 parts = [part for entry in queued for part in parts_brought(entry)]

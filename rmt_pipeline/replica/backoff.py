@@ -66,6 +66,11 @@ class Backoff:
         with self._lock:
             return node in self.failures
 
+    @property
+    def has_any(self) -> bool:
+        with self._lock:
+            return bool(self.failures)
+
     def waits(self, node: str, now_s: float) -> bool:
         with self._lock:
             failure = self.failures.get(node)

@@ -75,7 +75,7 @@ def _queued(replica: Replica, names: Iterable[str]) -> list[LogEntry]:
     for name in names:
         with suppress(ReplicaRetired, Corruption):
             known = KnownQueue()
-            found += queued_entries(replica.keeper, replica.table.replica(name), known)
+            found += queued_entries(replica.keeper, replica.table.replica(name), known).values()
     return found
 
 

@@ -94,6 +94,8 @@ def publish(
             nobody_has=nobody_has,
             counted=[*counted.ops, *more],
         )
+        known = replica.memory.queue
+        before = known.listed(paths)
         try:
             with _on_disk(replica, node, part, staged):
                 answered(replica, ops)
@@ -111,6 +113,7 @@ def publish(
             raise EntryGone(
                 f"{replica}: {part} was made, but its queue entry {node} is gone ({refused})"
             ) from refused
+        known.published(paths, before, [part], replica.keeper.session_id)
         return done
     _discard(replica, staged)
     raise Conflict(

@@ -122,8 +122,12 @@ def _publish_plain(
         replica.store.publish_all([(one.staged, one.part) for one in plain])
     except (RmtError, OSError):
         return False
+    known = replica.memory.queue
+    before = known.listed(replica.paths)
     try:
         answered(replica, [*ops, *counted.ops])
     except (Refused, OutcomeUnknown):
         return False
+    parts = [one.part for one in plain]
+    known.published(replica.paths, before, parts, replica.keeper.session_id)
     return True

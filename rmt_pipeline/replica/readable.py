@@ -55,7 +55,7 @@ def readable_parts(replica: Replica) -> ReadableParts:
     if any(active.containing(part) is None for part in marked):
         queued = [
             made
-            for entry in queued_entries(keeper, paths, replica.memory.queue)
+            for entry in queued_entries(keeper, paths, replica.memory.queue).values()
             if not isinstance(entry, DropRange | DropPart)
             for made in virtual_parts(entry)
         ]

@@ -30,16 +30,27 @@ KnownEntries = Hints[str, LogEntry]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The children of `parts` as they were when that node had this stat."""
+    """The children of `parts` as they were when that node had this stat.
+
+    `session`: the one that has added some of them since the listing, 0 if nobody has. Another one
+    may see the node as it was before, and count others' changes for these.
+    """
 
     created_zxid: int
     children_version: int
     holdings: Holdings
+    session: int = 0
 
-    def is_still(self, stat: Stat) -> bool:
+    def is_still(self, stat: Stat, session: int) -> bool:
         """The node is the same one and none of its children came or went: each of them counts."""
         found = stat.created_zxid, stat.children_version
-        return found == (self.created_zxid, self.children_version)
+        known = self.created_zxid, self.children_version
+        return found == known and self.session in {0, session}
+
+    def joined(self, parts: Sequence[PartName], session: int) -> "Listed":
+        """With parts that this session has added, and nothing else: each is one change more."""
+        count, holdings = self.children_version + len(parts), self.holdings.joined(parts)
+        return Listed(self.created_zxid, count, holdings, session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,26 @@ class KnownQueue:
 
     entries: KnownEntries = field(default_factory=KnownEntries)
     parts: Hints[str, Listed] = field(default_factory=Hints)
+
+    def listed(self, replica: ReplicaPaths) -> Listed | None:
+        """What is known of its parts. Whoever compares it with a stat, or adds to it what he is
+        about to write, asks before he sends anything: so what is known was read before.
+        """
+        return self.parts.of([replica.parts]).get(replica.parts)
+
+    def published(
+        self,
+        replica: ReplicaPaths,
+        before: Listed | None,
+        parts: Sequence[PartName],
+        session: int,
+    ) -> None:
+        """This session's write has landed, which added these nodes to the parts; `before` is what
+        was known when it was sent. What others changed since that was read is not in it, and is not
+        missed: the node counts it too, and so the parts are listed again.
+        """
+        if before is not None and before.session in {0, session}:
+            self.parts.learn({replica.parts: before.joined(parts, session)})
 
 
 FINISHED_KNOWN_MAX = 100  # beyond twice what is queued
@@ -73,16 +104,23 @@ def queue_snapshot(
     known: KnownQueue,
     watch: Watch | None = None,
     claims_watch: Watch | None = None,
+    *,
+    names: Sequence[str] | None = None,
 ) -> QueueSnapshot:
     """The queue first, then the claims, then the parts. The watches are for changes of the queue,
-    and for claims that are taken or end.
+    and for claims that are taken or end. `is_lost` before all: who acts on what is *not* queued
+    asserts its version, so that a clone between these reads is noticed.
+
+    `names`: the queue as the caller has just listed it, who acts on nothing but entries that are
+    there, and asserts these. Then `is_lost` is read later, and all is one request.
 
     An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
     twice, which is harmless, but never not at all: an entry missing from the queue was finished
     before the parts were read. So was one that was listed and is gone when it is read itself: all
     entries are read before the parts as well. The version of `executing` is read before the claims:
     if somebody claims in between, our own claim is refused, and we read again. So when that read
-    says that there are none, none are listed: one that is taken since is as one taken afterwards.
+    says that there are none, none are listed: one that is taken since is as one taken afterwards;
+    and the parts' stat, which was read behind it, serves.
 
     A claim that was listed and is gone when it is read may have been finished after the parts were
     listed: its part would be missing and its entry look free. It counts as claimed still.
@@ -90,15 +128,26 @@ def queue_snapshot(
     What is `known` saves reads and decides nothing: the entries of the names that were listed are
     this call's own from the moment they were read, whatever other threads forget meanwhile.
     """
-    lost, executing = keeper.get_many([replica.is_lost, replica.executing])
-    if lost is None or executing is None:
+    lost = None
+    if names is None:
+        [lost] = keeper.get_many([replica.is_lost])
+        names = _children(keeper, replica, replica.queue, watch)
+    entries = _entries(keeper, replica, names, known.entries)
+    listed = known.listed(replica)
+    now_lost, executing, parts_node = keeper.get_many(
+        [replica.is_lost, replica.executing, replica.parts]
+    )
+    lost = lost or now_lost
+    if lost is None or executing is None or parts_node is None:
         raise gone(replica)
-    names = _children(keeper, replica, replica.queue, watch)
     claimed: list[str] = []
     if claims_watch is not None or executing[1].children_count:
         claimed = _children(keeper, replica, replica.executing, claims_watch)
-    entries = _entries(keeper, replica, names, known.entries)
-    parts = parts_now(keeper, replica, known)
+        parts = parts_now(keeper, replica, known)
+    elif listed is not None and listed.is_still(parts_node[1], keeper.session_id):
+        parts = listed.holdings
+    else:
+        parts = _list_parts(keeper, replica, known)
     claims = keeper.get_many([replica.claim(node) for node in claimed])
     return QueueSnapshot(
         entries=tuple(entries.items()),
@@ -133,13 +182,18 @@ def parts_now(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdi
     ago, and in whichever session, it was made. Otherwise it is listed, which is a later read: what
     the caller had to read before it was read before it.
     """
-    listed = known.parts.of([replica.parts]).get(replica.parts)
+    listed = known.listed(replica)
     if listed is not None:
         stat = keeper.exists(replica.parts)
         if stat is None:
             raise gone(replica)
-        if listed.is_still(stat):
+        if listed.is_still(stat, keeper.session_id):
             return listed.holdings
+    return _list_parts(keeper, replica, known)
+
+
+def _list_parts(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
+    listed = known.listed(replica)
     try:
         names, stat = keeper.children_stat(replica.parts)
     except Refused as refused:
@@ -186,10 +240,10 @@ def _entries(
 
 def queued_entries(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None = None
-) -> tuple[LogEntry, ...]:
-    """What a replica, also another one, has queued. Raises ReplicaDropped."""
+) -> Mapping[str, LogEntry]:
+    """What a replica, also another one, has queued, by node. Raises ReplicaDropped."""
     names = _children(keeper, replica, replica.queue, watch)
-    return tuple(_entries(keeper, replica, names, known.entries).values())
+    return _entries(keeper, replica, names, known.entries)
 
 
 def entries_to_come(
@@ -202,7 +256,7 @@ def entries_to_come(
     first = log_entry_name(int(pointer or b"0"))
     names = [table.log_entry(name) for name in keeper.children(table.log) if name >= first]
     logged = [decode(read[0]) for read in keeper.get_many(names) if read is not None]
-    return [*logged, *queued_entries(keeper, replica, known)]
+    return [*logged, *queued_entries(keeper, replica, known).values()]
 
 
 @dataclass(frozen=True, slots=True)

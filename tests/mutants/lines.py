@@ -26,6 +26,7 @@ MUTATIONS = "tests/unit/protocol/mutations tests/property/test_mutations.py"
 FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
 TOGETHER = "tests/unit/replica/test_publish_together.py"
+LOOKS = "tests/unit/replica/test_looks.py"
 PULL = "tests/unit/replica/test_pull_log.py"
 IDLE = "tests/unit/replica/test_idle.py"
 QUEUE = "tests/unit/protocol/queue"
@@ -793,6 +794,42 @@ MUTANTS: tuple[LineMutant, ...] = (
         "            and not entry.quorum\n",
         "",
         PULL,
+    ),
+    LineMutant(
+        "looks: what one session added another one believes",
+        f"{ZOOKEEPER}/snapshot.py",
+        "        return found == known and self.session in {0, session}\n",
+        "        return found == known\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: what was listed meanwhile is counted twice",
+        f"{ZOOKEEPER}/snapshot.py",
+        "            self.parts.learn({replica.parts: before.joined(parts, session)})\n",
+        "            known = self.listed(replica) or before\n"
+        "            self.parts.learn({replica.parts: known.joined(parts, session)})\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: is_lost is read behind the queue",
+        f"{ZOOKEEPER}/snapshot.py",
+        "    lost = lost or now_lost\n",
+        "    lost = now_lost\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "worker: a queue that was emptied here is not listed again",
+        f"{REPLICA}/work/worker.py",
+        "                self._retry_s = min(self._retry_s, self._now_s() + OWN_CHANGES_S)\n",
+        "                pass\n",
+        IDLE,
+    ),
+    LineMutant(
+        "worker: what another loop has pulled waits",
+        f"{REPLICA}/work/worker.py",
+        " or pulled.pointer - pulled.entries != before\n",
+        "\n",
+        IDLE,
     ),
     LineMutant(
         "pull: entries that went from the end are not missed",

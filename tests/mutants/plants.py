@@ -309,8 +309,8 @@ def claims_of_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     without("claim", checks("/queue/"))(patch)
     right = execute.queue_snapshot
 
-    def wrong(*args: Any) -> Any:
-        seen = right(*args)
+    def wrong(*args: Any, **named: Any) -> Any:
+        seen = right(*args, **named)
         kept = {node: one for node, one in seen.claims.items() if "just" not in one.worker}
         return replace(seen, claims=kept)
 

@@ -40,6 +40,19 @@ class Holdings:
         by_name = {name: mine.get(name) or PartName.parse(name) for name in names}
         added = [by_name[name] for name in by_name.keys() - mine.keys()]
         removed = [mine[name] for name in mine.keys() - by_name.keys()]
+        return self._next(by_name, added, removed)
+
+    def joined(self, parts: Iterable[PartName]) -> "Holdings":
+        """With these parts too."""
+        added = [part for part in dict.fromkeys(parts) if str(part) not in self._by_name]
+        return self._next({**self._by_name, **{str(part): part for part in added}}, added, [])
+
+    def _next(
+        self,
+        by_name: Mapping[str, PartName],
+        added: Sequence[PartName],
+        removed: Sequence[PartName],
+    ) -> "Holdings":
         if not added and not removed:
             return self
         gone, come = by_partition(removed), by_partition(added)
@@ -51,7 +64,10 @@ class Holdings:
                 del of_partition[partition]
         current: PartSet | None = self.__dict__.get("current")
         if current is None:  # nobody has asked for it, or it can't be told
-            return Holdings(by_name, of_partition)
+            if self._before is None or removed:
+                return Holdings(by_name, of_partition)
+            earlier, since, came = self._before
+            return Holdings(by_name, of_partition, (earlier, since, [*came, *added]))
         # Without a part that something larger covers nothing changes; without another one, those
         # that it covered may be the maximal ones again.
         lost = frozenset(part.partition for part in removed if part in current)

@@ -45,7 +45,9 @@ def wait_for_hold(
     after_s: dict[str, float] = {}
     while True:
         for name in [name for name in known if name not in after_s]:
-            queue = queued_entries(replica.keeper, replica.table.replica(name), known[name])
+            queue = queued_entries(
+                replica.keeper, replica.table.replica(name), known[name]
+            ).values()
             if not any(_is_for(one, entry) for one in queue):
                 after_s[name] = clock.monotonic_s() - start_s
         not_yet = tuple(name for name in known if name not in after_s)

@@ -166,24 +166,39 @@ class Executor:
         next_s = self._backoff.next_s(looked_s, self._replica.clock.monotonic_s())
         return replace(look.step, done=tuple(done), next_retry_s=next_s)
 
-    def glance(self, watch: Watch | None) -> bool:
-        """Whether a look might find something to do: one request, where it takes five. The watch
-        fires when the queue changes.
+    def glance(self, watch: Watch | None) -> Sequence[str]:
+        """The queue, for `look`, if that might find something to do; else nothing. The watch fires
+        when the queue changes.
 
         Any pool finishes what is done already, and who else would is not known: so the fetch pool
         looks whenever anything is queued.
         """
         replica = self._replica
         queued = queued_entries(replica.keeper, replica.paths, replica.memory.queue, watch)
-        found = any(self._pool == "fetch" or pool_of(entry) == self._pool for entry in queued)
-        if not found:
-            self._left = 0
-            self._backoff.keep_only(frozenset())
-        return found
+        entries = queued.values()
+        if any(self._pool == "fetch" or pool_of(entry) == self._pool for entry in entries):
+            return tuple(queued)
+        self._left = 0
+        self._begun = [one for one in self._begun if one.left]
+        self._backoff.keep_only(frozenset())
+        return ()
 
-    def look(self, watch: Watch | None, elsewhere: Collection[PartName] = ()) -> Look:
-        """Choose and claim what may run now. The watch fires when the queue changes; and when
-        claims do, once entries were left.
+    @property
+    def has_done_all(self) -> bool:
+        """Whether the last look began whatever it found, and all of it is done: then the queue has
+        changed by that, and what was in it is not there any more.
+        """
+        is_done = bool(self._begun) and not any(one.left for one in self._begun)
+        return is_done and not self._left and not self._backoff.has_any
+
+    def look(
+        self,
+        watch: Watch | None,
+        elsewhere: Collection[PartName] = (),
+        queue: Sequence[str] | None = None,
+    ) -> Look:
+        """Choose and claim what may run now, of the `queue` as it was seen a moment ago. The watch
+        fires when the queue changes; and when claims do, once entries were left.
 
         `elsewhere` are parts that are being made still for a session that is over: they are left
         alone until they are whole, and then published, not made again. What ends the session or
@@ -192,7 +207,12 @@ class Executor:
         replica, clock = self._replica, self._replica.clock
         claims_watch = watch if self._left else None
         snapshot = queue_snapshot(
-            replica.keeper, replica.paths, replica.memory.queue, watch, claims_watch
+            replica.keeper,
+            replica.paths,
+            replica.memory.queue,
+            watch,
+            claims_watch,
+            names=queue,
         )
         if snapshot.is_lost:
             raise lost_error(replica)

@@ -44,6 +44,7 @@ WAIT_MIN_S = 0.001  # a clock may not be able to tell less
 STOP_LOOK_S = 1.0  # between looks at `should_stop`, by who ends when nothing is left to do
 REST_MAX_S = 1.0  # between looks that find something, while hands are busy
 HANDS_WAIT_S = 1.0  # they wake us when something is done
+OWN_CHANGES_S = 0.5  # a queue that we have emptied is listed again no sooner, if no log came
 TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
 TROUBLE_WAIT_MAX_S = 8.0
 MERGE_LOOK_EVERY_S = 0.2  # a busy log wakes the merge pool at most this often
@@ -202,6 +203,7 @@ class Worker:
         self._queue = Signal(waker)
         self._waiting: tuple[tuple[str, str], ...] = ()
         self._retry_s = math.inf
+        self._pulled_to: int | None = None
         self._patience_s = PATIENCE_FIRST_S
         self._all_next_s = -math.inf
 
@@ -244,10 +246,14 @@ class Worker:
         self._all_next_s = self._now_s() + SAFETY_NET_S * (0.8 + 0.4 * crc32(name) / 2**32)
 
     def _pull(self) -> bool:
-        """Pull the log if its watch fired. Returns whether the queue got entries."""
-        if self._is_pulling_stopped():
+        """Pull the log if its watch fired. Returns whether the queue got entries: from us, or from
+        another loop that was faster.
+        """
+        if self._is_pulling_stopped() or not self._log.take():
             return False  # what the log's watch has told is kept until then
-        return self._log.take() and pull_log(self.replica, self._log.fire).queued > 0
+        pulled = pull_log(self.replica, self._log.fire)
+        before, self._pulled_to = self._pulled_to, pulled.pointer
+        return pulled.queued > 0 or pulled.pointer - pulled.entries != before
 
     def _is_pulling_stopped(self) -> bool:
         return Background.PULLING_REPLICATION_LOG in self.replica.store.marks.stopped()
@@ -255,15 +261,26 @@ class Worker:
     def _look(
         self, *, progress: bool, is_filled: bool, elsewhere: Collection[PartName]
     ) -> Look:
-        """Look at the queue if it changed, if something was done, or if a retry is due."""
+        """Look at the queue if it changed, if something was done, or if a retry is due.
+
+        What was fetched left the queue by our own hand, and its watch fired for that. Nearly always
+        it is empty then, and what fills it is the log: so if somebody else has put something in
+        just then, it may wait for a moment.
+        """
+        is_due = self._now_s() >= self._retry_s
         if self._queue.take() or is_filled or progress:
             self._patience_s = PATIENCE_FIRST_S
             self._merges.look_again()
-        elif self._now_s() < self._retry_s:
+            if is_filled or self.pool != "fetch" or not self.executor.has_done_all:
+                is_due = True
+            else:
+                self._retry_s = min(self._retry_s, self._now_s() + OWN_CHANGES_S)
+        if not is_due:
             return Look(Step(waiting=self._waiting))
         look = Look(Step())
-        if is_filled or self.executor.glance(self._queue.fire):
-            look = self.executor.look(self._queue.fire, elsewhere)
+        queue = self.executor.glance(self._queue.fire)
+        if queue:
+            look = self.executor.look(self._queue.fire, elsewhere, queue)
         step = look.step
         waits = [math.inf if step.next_retry_s is None else step.next_retry_s]
         if step.left and (look.batches or step.did_something):

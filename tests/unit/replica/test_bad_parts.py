@@ -269,7 +269,9 @@ def test_a_source_that_goes_before_the_merge_begins_stops_only_this_merge(replic
     replica = replicas["r2"]
     merges = [
         MergeHere(entry)
-        for entry in queued_entries(replica.keeper, replica.paths, replica.memory.queue)
+        for entry in queued_entries(
+            replica.keeper, replica.paths, replica.memory.queue
+        ).values()
         if isinstance(entry, MergeParts)
     ]
     assert len(merges) == len(PARTITIONS)

@@ -18,7 +18,14 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.execute import Pool, Tools
-from rmt_pipeline.replica.work.worker import PATIENCE_MAX_S, SAFETY_NET_S, Flush, Worker, work
+from rmt_pipeline.replica.work.worker import (
+    OWN_CHANGES_S,
+    PATIENCE_MAX_S,
+    SAFETY_NET_S,
+    Flush,
+    Worker,
+    work,
+)
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import DirectPeers, Replicas, StillClock
@@ -310,6 +317,83 @@ def test_who_waits_for_others_asks_less_and_less_often(
     live(replicas, "r2", "fetch", 10 + AN_HOUR_S)
     looks = AN_HOUR_S / PATIENCE_MAX_S
     assert 0.9 * looks < asked["is_lost"] < 1.1 * looks
+
+
+def test_a_queue_that_was_emptied_here_is_listed_once_the_log_is_quiet(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each fetch fires the queue's watch, and nobody else has changed it."""
+    live(replicas, "r2", "fetch", 100)
+    replica = replicas["r2"]
+    inserts = {
+        200 + number / 10: lambda number=number: replicas.insert("r1", 100 + number)
+        for number in range(50)
+    }
+    listed, right = [], replica.keeper.children
+
+    def children(path: str, *rest: Any) -> list[str]:
+        listed.extend([path] * (path == replica.paths.queue))
+        return right(path, *rest)
+
+    monkeypatch.setattr(replica.keeper, "children", children)
+    made = live(replicas, "r2", "fetch", 210, inserts)
+    assert len(made) == 50
+    assert len(listed) <= 50 + 3
+
+
+def test_what_others_queue_while_we_empty_the_queue_waits_for_a_moment(
+    replicas: Replicas,
+) -> None:
+    """The watch has fired already, for our own change."""
+    live(replicas, "r2", "fetch", 100)
+    replica, seen = replicas["r2"], []
+
+    def queue_again() -> None:
+        part = PartName.parse("all_0_0_0")
+        text = encode(GetPart(create_time=0, source_replica="r1", part=part))
+        replica.store.remove(part)
+        replica.keeper.multi(
+            [
+                Delete(replica.paths.part(part)),
+                Create(replica.paths.queue_prefix, text, sequence=True),
+            ]
+        )
+
+    happens: dict[float, Callable[[], object]] = {
+        150.0: lambda: replicas.insert("r1", 4),
+        150.1: queue_again,
+        150.1 + OWN_CHANGES_S: lambda: seen.extend(replicas.parts("r2")),
+    }
+    live(replicas, "r2", "fetch", 200, happens)
+    assert set(seen) == {"all_0_0_0", "all_1_1_0"}
+
+
+def test_what_another_loop_has_pulled_is_fetched_at_once(replicas: Replicas) -> None:
+    """It was faster, and the queue's watch has fired already, for our own change."""
+    live(replicas, "r2", "fetch", 100)
+    replica, seen = replicas["r2"], []
+
+    def pulled_elsewhere() -> None:
+        other = Replica(
+            replica.definition,
+            replicas.zookeeper.connect(),
+            replica.store,
+            replica.clock,
+            replica.ids,
+            replica.settings,
+            "another process",
+        )
+        replicas.insert("r1", 5)
+        pull_log(other)
+        replicas.insert("r2", 6)  # we take this one from the log, which is nothing to do
+
+    happens: dict[float, Callable[[], object]] = {
+        150.0: lambda: replicas.insert("r1", 4),
+        150.1: pulled_elsewhere,
+        150.15: lambda: seen.extend(replicas.parts("r2")),
+    }
+    live(replicas, "r2", "fetch", 200, happens)
+    assert "all_2_2_0" in seen
 
 
 def test_what_failed_to_be_read_is_read_again(

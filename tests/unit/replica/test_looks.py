@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.errors import ReplicaDropped
+from rmt_pipeline.protocol.log.entry import result_of
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Stat
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, SetData, Stat
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, queue_snapshot
 from tests.support.local_replicas import Replicas
 
@@ -111,6 +112,126 @@ def test_a_replica_that_was_made_anew_has_none_of_its_old_parts(replicas: Replic
     others = [PartName("all", block, block, 0) for block in range(50, 50 + len(names))]
     keeper.multi([Create(parts), *(Create(replica.paths.part(one)) for one in others)])
     assert set(look(replica).parts) == set(others)
+
+
+def listings(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths whose children are listed from now on."""
+    listed: list[str] = []
+    for name in ("children", "children_stat"):
+        right = getattr(replica.keeper, name)
+        monkeypatch.setattr(
+            replica.keeper,
+            name,
+            lambda path, *a, right=right: listed.append(path) or right(path, *a),
+        )
+    return listed
+
+
+def fetch(replicas: Replicas, *values: int) -> PartName:
+    part = replicas.insert("r1", *values)
+    replicas.step("r2", "fetch")
+    return part
+
+
+def test_what_this_session_has_published_is_known_without_a_listing(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, and several in one multi."""
+    replica = replicas["r2"]
+    fetch(replicas, 3)
+    before = set(look(replica).parts)
+    listed = listings(replica, monkeypatch)
+    one = fetch(replicas, 4)
+    two = {replicas.insert("r1", 5), replicas.insert("r1", 6)}
+    replica.memory.pull_batch = 10
+    replicas.step("r2", "fetch")
+    seen = look(replica).parts
+    assert replica.paths.parts not in listed
+    assert set(seen) == before | {one} | two == set(map(PartName.parse, replicas.parts("r2")))
+    assert sorted(map(str, seen.current)) == sorted(replicas.parts("r2"))
+
+
+def test_a_change_of_others_beside_ours_is_not_missed(replicas: Replicas) -> None:
+    """As many changes as were ours, or more: after one of ours each makes the count another."""
+    replica = replicas["r2"]
+    fetch(replicas, 3)
+    for number, late in enumerate((False, True), 60):
+        look(replica)
+        theirs = PartName("all", number, number, 0)
+        if not late:
+            replica.keeper.multi([Create(replica.paths.part(theirs))])
+        ours = fetch(replicas, number)
+        if late:
+            replica.keeper.multi([Create(replica.paths.part(theirs))])
+        assert {theirs, ours} <= set(look(replica).parts)
+
+
+def test_parts_that_were_listed_while_ours_was_published_are_not_counted_twice(
+    replicas: Replicas,
+) -> None:
+    """1. Our multi lands. 2. Another loop lists the parts, ours among them. 3. We note ours: were
+    it one change more, one of somebody else would pass for it.
+    """
+    replica = replicas["r2"]
+    fetch(replicas, 3)
+    look(replica)
+    known, paths = replica.memory.queue, replica.paths
+    before = known.listed(paths)
+    ours, theirs = (PartName("all", block, block, 0) for block in (70, 71))
+    replica.keeper.multi([Create(paths.part(ours))])
+    assert ours in look(replica).parts
+    known.published(paths, before, [ours], replica.keeper.session_id)
+    replica.keeper.multi([Create(paths.part(theirs))])
+    assert {ours, theirs} <= set(look(replica).parts)
+
+
+def test_what_one_session_added_another_one_lists(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be behind: what it counts may be others' changes, and not that one."""
+    replica = replicas["r2"]
+    fetch(replicas, 3)
+    look(replica)
+    fetch(replicas, 4)
+    session = replicas.zookeeper.connect()
+    spying = Spying(session)
+    look(replica, spying)
+    assert spying.listed == [replica.paths.parts]
+
+
+def test_a_clone_while_the_queue_is_read_is_noticed_by_who_acts_on_what_is_not_queued(
+    replicas: Replicas,
+) -> None:
+    replica = replicas["r1"]
+    _, stat = replica.keeper.get(replica.paths.is_lost)
+    spying = Spying(replica.keeper)
+
+    def cloned() -> None:
+        replica.keeper.multi([SetData(replica.paths.is_lost, b"0")])
+
+    spying.before_get[replica.paths.executing] = cloned
+    assert look(replica, spying).is_lost_version == stat.version
+    assert spying.before_get == {}
+
+
+def test_a_look_at_what_was_listed_just_now_is_one_request(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = replicas["r2"]
+    fetch(replicas, 3)
+    look(replica)
+    part = replicas.insert("r1", 4)
+    pull_log(replica)
+    names = replica.keeper.children(replica.paths.queue)
+    listed, reads = listings(replica, monkeypatch), []
+    real = replica.keeper.get_many
+    monkeypatch.setattr(
+        replica.keeper, "get_many", lambda paths: reads.append(tuple(paths)) or real(paths)
+    )
+    seen = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, names=names)
+    assert part in [result_of(entry) for _, entry in seen.entries]
+    assert listed == []
+    assert len([asked for asked in reads if asked]) == 1
 
 
 def test_who_pulls_again_knows_where_it_was_but_for_who_acts_on_there_being_nothing(
