@@ -91,6 +91,10 @@ def _what_a_replica_has_left(cluster: Cluster, site: Site) -> str | None:
     if not site.is_serving:
         return f"the server of {site.replica} is not up"
     nodes, paths = cluster.world.zookeeper.nodes, paths_of(site)
+    if paths.is_active not in nodes:
+        return (
+            f"{site.replica} is not active: its server has yet to notice that its session ended"
+        )
     log, pointer, queue = nodes[TABLE.log], nodes[paths.log_pointer], nodes[paths.queue]
     if queue.children:
         first = nodes[paths.queue_entry(min(queue.children))].data
@@ -298,9 +302,10 @@ def reads_saw_no_mixture(finished: Finished) -> None:
 
 def nobody_saw_corruption(finished: Finished) -> None:
     """No log was trimmed too early, and no bit flipped: who thinks so is wrong. But disks may break
-    here, and staged parts be swept because a clock jumped.
+    here, or fail for a moment, and staged parts be swept because a clock jumped.
     """
     is_broken, jumped = finished.ledger.lost_parts > 0, finished.ledger.clock_jumps > 0
+    is_broken = is_broken or finished.cluster.world.reads_failed > 0
     for process, error in finished.cluster.world.ended_by:
         excused = (is_broken and not isinstance(error, LogTrimmed)) or (
             jumped and isinstance(error, MissingPart)

@@ -18,13 +18,16 @@ from rmt_pipeline.replica.mutations.mutations import (
 )
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.table import ActivePart
 from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.dropping import drawn
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
 from tests.simulation.replacing import put, put_beside
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
+from tests.support.fake_disk import FakeDisk
 from tests.support.sim_rows import rows_on, stage_rows
 from tests.support.world import Host, Process, World
 
@@ -280,11 +283,21 @@ class Workload:
             with context.table().snapshot(_AT_ONCE) as snapshot:
                 disk = context.process.host.disk
                 rows = [row for part in snapshot.parts for row in rows_on(disk, part.name)]
+                if any(self._has_broken(disk, part) for part in snapshot.parts):
+                    return  # since it was compared: that nobody can notice
         except Corruption:
-            if not self._ledger.lost_parts:
+            if not self._ledger.lost_parts + self._world.reads_failed:
                 raise
             return  # the reader was told
         self._ledger.reads.append(Read(context.site.replica, rows))
+
+    def _has_broken(self, disk: FakeDisk, part: ActivePart) -> bool:
+        for file in part.manifest.files:
+            data = disk.peek(f"{part.name}/{file.name}")
+            if data is None or hash_hex(data) != file.hash:
+                assert str(part.name) in self._ledger.hit, f"{part.name} is read, and not whole"
+                return True
+        return False
 
     def _optimize(self, context: Context) -> None:
         replica = context.replica()
@@ -475,15 +488,20 @@ class Workload:
     def _break(self, site: Site, part: str) -> None:
         disk = site.host.disk
         what = self._rng.choice((part, *(f"{part}/{name}" for name in disk.list(part))))
-        rots = what != part and self._rng.random() < 0.5 and bool(disk.size(what))
-        self._world.note(site.replica, "has rot in" if rots else "loses", what)
+        is_file = what != part
+        how = self._rng.choice(("loses", "can't read", "has rot in") if is_file else ("loses",))
+        if how == "has rot in" and not disk.size(what):
+            how = "can't read"
+        self._world.note(site.replica, how, what)
         self._ledger.lost_parts += 1
         self._ledger.hit.add(part)
         self._ledger.broken.add(site.replica)
-        if rots:
-            disk.rot(what, self._rng)
-        else:
+        if how == "loses":
             disk.lose(what)
+        elif how == "can't read":
+            disk.spoil(what)
+        else:
+            disk.rot(what, self._rng)
 
     def _join(self, site: Site) -> None:
         self._world.sleep_s(self._rng.uniform(0.2, 2.0))

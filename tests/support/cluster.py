@@ -35,13 +35,14 @@ from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths
+from tests.support.fake_disk import BadSector
 from tests.support.fake_peers import FakePeers
 from tests.support.schedule import Kind
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_keeper import SimKeeper
 from tests.support.sim_mutator import SimMutator
 from tests.support.sim_rows import COLUMNS, SimMerger
-from tests.support.world import BadSector, Host, Process, Sleep, World
+from tests.support.world import Host, Process, Sleep, World
 
 TABLE = TablePaths("/tables/t")
 RESTART_S = 0.3

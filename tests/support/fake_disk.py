@@ -21,6 +21,10 @@ CHUNK_BYTES = 1 << 20
 FREE_BYTES = 1 << 40
 
 
+class BadSector(OSError):
+    """What a disk answers that fails, for a moment or for good."""
+
+
 class FakeLock:
     def __init__(self, file: "_File", *, shared: bool) -> None:
         self._file = file
@@ -33,10 +37,11 @@ class FakeLock:
 
 
 class _File:
-    __slots__ = ("data", "is_synced", "locks", "modified_s")
+    __slots__ = ("data", "is_bad", "is_synced", "locks", "modified_s")
 
     def __init__(self, modified_s: float) -> None:
         self.data = b""
+        self.is_bad = False
         self.is_synced = False
         self.modified_s = modified_s
         self.locks: list[FakeLock] = []
@@ -141,7 +146,7 @@ class FakeDisk:
         if not isinstance(file, _File):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         file.data = b""
-        file.is_synced = False
+        file.is_bad = file.is_synced = False
         for chunk in chunks:
             self._require_space(path)
             file.data += chunk
@@ -150,13 +155,13 @@ class FakeDisk:
 
     def read(self, path: str) -> bytes | None:
         node = self._find(path)
-        return node.data if isinstance(node, _File) else None
+        return self._bytes_of(path, node) if isinstance(node, _File) else None
 
     def chunks(self, path: str) -> Iterator[bytes]:
         node = self._find(path)
         if not isinstance(node, _File):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        data = node.data
+        data = self._bytes_of(path, node)
         for start in range(0, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES]
 
@@ -312,6 +317,17 @@ class FakeDisk:
             self.fsync(f"{target}/{name}")
         self.fsync_directory(target)
 
+    def spoil(self, path: str) -> None:
+        """No byte of the file can be read any more, until it is written anew."""
+        file = self._find(path)
+        assert isinstance(file, _File)
+        file.is_bad = True
+
+    def peek(self, path: str) -> bytes | None:
+        """What was written to a file, whether or not it can be read."""
+        node = self._find(path)
+        return node.data if isinstance(node, _File) else None
+
     def rot(self, path: str, rng: random.Random) -> None:
         """Flip one bit of a file."""
         file = self._find(path)
@@ -320,6 +336,12 @@ class FakeDisk:
         position = rng.randrange(len(file.data))
         flipped = file.data[position] ^ (1 << rng.randrange(8))
         file.data = file.data[:position] + bytes([flipped]) + file.data[position + 1 :]
+
+    @staticmethod
+    def _bytes_of(path: str, file: _File) -> bytes:
+        if file.is_bad:
+            raise BadSector(errno.EIO, "input/output error", path)
+        return file.data
 
     def _forget(self, directory: _Directory, rng: random.Random, cut: set[int]) -> None:
         directory.names = dict(directory.kept)

@@ -27,6 +27,7 @@ class Fault(StrEnum):
     BREAK = "connection broke in"
     DISK_FULL = "disk full at"
     BAD_SECTOR = "input/output error at"
+    BAD_READ = "input/output error in reading"
 
 
 class Kind(StrEnum):
@@ -37,6 +38,7 @@ class Kind(StrEnum):
     DISK = "disk"
     SPACE = "disk space"
     PEER = "peer"
+    LOOK = "disk read"
 
 
 EVERYWHERE = (
@@ -52,6 +54,7 @@ POSSIBLE: dict[Kind, tuple[Fault, ...]] = {
     Kind.DISK: (*EVERYWHERE, Fault.KILL_DURING, Fault.BAD_SECTOR),
     Kind.SPACE: (*EVERYWHERE, Fault.KILL_DURING, Fault.DISK_FULL, Fault.BAD_SECTOR),
     Kind.PEER: (*EVERYWHERE, Fault.KILL_DURING, Fault.BREAK),
+    Kind.LOOK: (Fault.BAD_READ,),
 }
 
 
@@ -94,12 +97,15 @@ class Swarm:
     struck: list[tuple[int, Fault]] = field(init=False, default_factory=list)
     _faults: random.Random = field(init=False)
     _thresholds: dict[Kind, list[tuple[float, Fault]]] = field(init=False)
+    _looks: random.Random = field(init=False)
     _asked: int = field(init=False, default=0)
+    _looked: int = field(init=False, default=0)
     _is_calm: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed * 2 + 1)
         self._faults = random.Random(self.seed * 2)
+        self._looks = random.Random(f"looks {self.seed}")
         draw = random.Random(f"swarm {self.seed}")
         self.switch = draw.choice((0.02, 0.1, 0.3, 0.6))
         self.stale = draw.choice((0.0, 0.0, 0.1, 0.5))
@@ -112,9 +118,7 @@ class Swarm:
         del owner
         if self._is_calm:
             return None
-        number = self._asked
-        self._asked += 1
-        drawn = self._faults.random()
+        number, drawn = self._asks(kind)
         thresholds = self._thresholds[kind]
         if drawn >= thresholds[-1][0]:
             return None
@@ -123,6 +127,14 @@ class Swarm:
         fault = next(fault for threshold, fault in thresholds if drawn < threshold)
         self.struck.append((number, fault))
         return fault
+
+    def _asks(self, kind: Kind) -> tuple[int, float]:
+        """Reads of disks are counted beside all else, below 0: there are many."""
+        if kind is Kind.LOOK:
+            self._looked += 1
+            return -self._looked, self._looks.random()
+        self._asked += 1
+        return self._asked - 1, self._faults.random()
 
     @contextmanager
     def truce(self) -> Iterator[None]:
@@ -149,6 +161,7 @@ _RATES: dict[Fault, float] = {
     Fault.BREAK: 0.02,
     Fault.DISK_FULL: 0.01,
     Fault.BAD_SECTOR: 0.01,
+    Fault.BAD_READ: 0.003,
 }
 
 

@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class SimDisk:
-    """The `Disk` protocol. Reading changes nothing, so only changes are effects; but another
-    process may run before a listing or a look.
+    """The `Disk` protocol. Reading changes nothing, so only changes are effects; but others may run
+    before something is read or locked, and it may fail.
     """
 
     def __init__(self, process: Process) -> None:
@@ -44,10 +44,12 @@ class SimDisk:
         """Of what is appended."""
 
     def read(self, path: str) -> bytes | None:
+        self._world.look(self._process, path)
         return self._disk.read(path)
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        return self._disk.chunks(path)
+        self._world.look(self._process, path)
+        yield from self._disk.chunks(path)
 
     def fsync(self, path: str) -> None:
         self._change("fsync", path, lambda: self._disk.fsync(path), kind=Kind.SPACE)
@@ -75,6 +77,7 @@ class SimDisk:
         )
 
     def list(self, path: str) -> list[str]:
+        self._world.look(self._process, path)
         return self._disk.list(path)
 
     def remove_tree(self, path: str) -> None:

@@ -15,9 +15,8 @@ from rmt_pipeline.compute.mutate.job import (
     as_result,
 )
 from rmt_pipeline.protocol.errors import Corruption
-from rmt_pipeline.store.hashes.checksums import hash_hex
 from tests.support.sim_disk import SimDisk
-from tests.support.sim_rows import COLUMNS, FILE, decode_rows, encode_rows, manifest_of
+from tests.support.sim_rows import COLUMNS, FILE, encode_rows, manifest_of, read_rows
 from tests.support.world import Process
 
 REMEMBERED_MAX = 10_000
@@ -57,11 +56,10 @@ class SimMutator:
         source, partition = job.source, job.source.manifest.partition_id
         rows: list[str] = []
         for file in source.manifest.files:
-            data = self._disk.read(f"{self._path(source.directory)}/{file.name}")
-            if data is None or hash_hex(data) != file.hash:
-                problem = Corruption(f"{source.name}/{file.name} is not as its manifest says")
+            try:
+                rows += read_rows(self._disk, self._path(source.directory), file)
+            except Corruption as problem:
                 return MutateFailure(job, problem, source.name)
-            rows += decode_rows(data)
         left = _carried_out(job.commands, partition, tuple(rows)) if rows else None
         if left is None:
             return Untouched(job)

@@ -74,8 +74,19 @@ def stage_rows(
 
 def rows_on(disk: FakeDisk, part: object) -> list[str]:
     """The rows of a part, looking at the disk from outside."""
-    data = disk.read(f"{part}/{FILE}")
+    data = disk.peek(f"{part}/{FILE}")
     return [] if data is None else decode_rows(data)
+
+
+def read_rows(disk: SimDisk, directory: str, file: PartFile) -> list[str]:
+    """Raises Corruption: also of what can't be read, as the production code says it."""
+    try:
+        data = disk.read(f"{directory}/{file.name}")
+    except OSError as error:
+        raise Corruption(f"{directory}/{file.name} can't be read: {error}") from error
+    if data is None or hash_hex(data) != file.hash:
+        raise Corruption(f"{directory}/{file.name} is not as its manifest says")
+    return decode_rows(data)
 
 
 class SimMerger:
@@ -96,13 +107,10 @@ class SimMerger:
         rows: list[str] = []
         for source in job.sources:
             for file in source.manifest.files:
-                data = self._disk.read(f"{self._path(source.directory)}/{file.name}")
-                if data is None or hash_hex(data) != file.hash:
-                    problem = Corruption(
-                        f"{source.name}/{file.name} is not as its manifest says"
-                    )
+                try:
+                    rows += read_rows(self._disk, self._path(source.directory), file)
+                except Corruption as problem:
                     return MergeFailure(job, problem, source.name)
-                rows += decode_rows(data)
         rows = self.merged(rows)
         if world.rng.random() < world.oddity:
             rows.reverse()

@@ -9,7 +9,8 @@ another task may run, and where the schedule may make something go wrong:
 |           | expires at any point; stale reads; refused multis    |                            |
 | Disk      | crash of the host: unsynced bytes and names vanish;  | every replica losing the   |
 |           | death in the middle of a write or a removal; full;   | same part                  |
-|           | input/output errors                                  |                            |
+|           | input/output errors in writing and in reading, for a |                            |
+|           | moment or, of single files, for good                 |                            |
 | Peer      | unreachable; breaks off; sends a covering part       | wrong bytes, right hash    |
 | Process   | dies anywhere; freezes past its session and wakes up |                            |
 | Clock     | jumps, differs between hosts                         | used for correctness       |
@@ -29,7 +30,7 @@ from greenlet import getcurrent, greenlet
 
 from rmt_pipeline.protocol.errors import DiskFull, OutcomeUnknown, RmtError, Unavailable
 from rmt_pipeline.zookeeper.keeper import Op, Refused
-from tests.support.fake_disk import FakeDisk, FakeLock
+from tests.support.fake_disk import BadSector, FakeDisk, FakeLock
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.schedule import Fault, Kind, Schedule
 
@@ -46,10 +47,6 @@ EPOCH_S = 1_700_000_000.0
 
 class Killed(BaseException):
     """The process of this task died. Production code must not be able to catch its own death."""
-
-
-class BadSector(OSError):
-    """What a disk answers that fails for a moment."""
 
 
 class Broken(Exception):
@@ -127,6 +124,7 @@ class World:
         """How long a merge, a mutation or a transfer may take."""
         self.oddity = 0.0
         """How likely a merge comes out in another order than elsewhere."""
+        self.reads_failed = 0
         self.late_writes: dict[int, deque[Sequence[Op]]] = {}
         self._behind: set[int] = set()
         self._hub = getcurrent()
@@ -237,6 +235,14 @@ class World:
         self._require_alive(process)
         if self.rng.random() < self.schedule.switch:
             self.pause()
+
+    def look(self, process: Process, what: str) -> None:
+        """Before something is read from a disk: others may run, and it may fail for a moment."""
+        self.maybe_pause(process)
+        if self.schedule.fault(Kind.LOOK, process.label) is not None:
+            self.note(process.label, Fault.BAD_READ.value, what)
+            self.reads_failed += 1
+            raise BadSector(errno.EIO, "input/output error", what)
 
     def sleep_s(self, seconds: float) -> None:
         task = self._running()

@@ -111,8 +111,10 @@ def _replace(replica: Replica, part: PartName) -> bool:
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     nodes = [node for node, entry in snapshot.entries if _gets(entry, part)]
     if not nodes:
-        _ask_for(replica, part, seen, snapshot.is_lost_version)
-        return False  # the next call finds it
+        needing = [node for node, entry in snapshot.entries if part in sources_of(entry)]
+        if needing:
+            _ask_for(replica, part, seen, snapshot.is_lost_version, needing[0])
+        return False  # the next call finds it; or a drop has taken who needed it
     holder = Holder.new(replica)
     if not holder.take(snapshot, {nodes[0]: (part,)}):
         return False
@@ -167,9 +169,15 @@ def _look(replica: Replica, log_version: int) -> _Seen | None:
     return _Seen(log_version, tuple(guards), frozenset(making))
 
 
-def _ask_for(replica: Replica, part: PartName, seen: _Seen, is_lost_version: int) -> None:
-    """Only what is made of it is in the queue: an entry for the part itself, by which it will be
-    replaced, or fetched if it turns up.
+def _ask_for(
+    replica: Replica, part: PartName, seen: _Seen, is_lost_version: int, needing: str
+) -> None:
+    """Only what is made of it is in the queue, `needing`: an entry for the part itself, by which it
+    will be replaced, or fetched if it turns up.
+
+    1. A merge of it fails, and the part is looked for in vain. 2. A drop of all of it is carried
+    out here: the merge leaves the queue. 3. An entry for the part is not written any more: it would
+    bring an empty part into the range that was dropped, here alone, and tell of lost rows.
     """
     now_s = int(replica.clock.now_s())
     entry = encode(GetPart(create_time=now_s, source_replica="", part=part))
@@ -179,6 +187,7 @@ def _ask_for(replica: Replica, part: PartName, seen: _Seen, is_lost_version: int
                 Check(replica.paths.is_active),
                 Check(replica.paths.is_lost, is_lost_version),
                 Check(replica.table.log, seen.log_version),
+                Check(replica.paths.queue_entry(needing)),
                 Create(replica.paths.queue_prefix, entry, sequence=True),
             ]
         )

@@ -245,6 +245,29 @@ def test_a_dropped_part_is_not_lost(replicas: Replicas) -> None:
     assert count(replicas) in (b"", b"0")
 
 
+def test_what_is_dropped_here_meanwhile_is_not_asked_for(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. It is wanted in vain, and looked for everywhere. 2. A drop is carried out here: what asked
+    for it goes. 3. An entry for it now would bring an empty part into the range that was dropped,
+    on this replica alone, and say that rows are lost.
+    """
+    right = lost.lost_of
+
+    def looked(*args: Any) -> set[PartName]:
+        found = right(*args)
+        monkeypatch.setattr(lost, "lost_of", right)
+        replicas.table("r1").truncate(settings={"alter_sync": "0"})
+        replicas.work_off()
+        return found
+
+    monkeypatch.setattr(lost, "lost_of", looked)
+    assert replace_lost_parts(replicas["r1"]) == ()
+    assert replicas.zookeeper.nodes[f"{ROOT}/replicas/r1/queue"].children == set()
+    assert replace_lost_parts(replicas["r1"]) == ()
+    assert count(replicas) in (b"", b"0")
+
+
 def test_a_merge_goes_on_without_it(replicas: Replicas) -> None:
     """F7: the source is replaced, not the result."""
     replicas.insert("r1", 4)
