@@ -40,8 +40,9 @@ class ClientInsert:
     def all_rows(self) -> list[str]:
         return [row for rows in self.rows.values() for row in rows]
 
-    def own_rows(self) -> list[str]:
-        return [row for row in self.all_rows() if row not in self.shared]
+    def own_rows(self, partition: str) -> list[str]:
+        """Those that no other insert has."""
+        return [row for row in self.rows[partition] if row not in self.shared]
 
     def __str__(self) -> str:
         return f"insert {self.number} of {sorted(self.rows)}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty
 from rmt_pipeline.replica.work import worker
@@ -32,7 +33,7 @@ from tests.simulation.checkers import (
 )
 from tests.simulation.ledger import Ledger
 from tests.simulation.watchman import Watchman
-from tests.simulation.workload import Size, Workload, check_parts, clean_up
+from tests.simulation.workload import COMMIT_BYTES_MAX, Size, Workload, check_parts, clean_up
 from tests.support.cluster import FORMS, Cluster
 from tests.support.fast import remembering
 from tests.support.schedule import Schedule, Swarm
@@ -61,12 +62,14 @@ class Run:
     world: World
     cluster: Cluster
     ledger: Ledger
+    commit_bytes_max: int = COMMIT_BYTES_MAX
     restarts: bool = True
     """When the calm begins everybody starts anew; otherwise it has to come by itself."""
 
     @property
     def finished(self) -> Finished:
-        return Finished(self.cluster, self.ledger)
+        is_cut = self.commit_bytes_max < COMMIT_BYTES_MAX
+        return Finished(self.cluster, self.ledger, is_cut)
 
 
 def build(schedule: Schedule, size: Size | None = None) -> Run:
@@ -85,7 +88,7 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
         world.oddity = schedule.rng.choice((0.0, 0.0, 0.2))
         restarts = schedule.rng.random() < RESTARTS
         Workload(cluster, ledger, size).begin()
-    return Run(world, cluster, ledger, restarts)
+    return Run(world, cluster, ledger, size.commit_bytes_max, restarts)
 
 
 def settle(run: Run) -> None:
@@ -191,14 +194,16 @@ def _compared(right: Callable[..., Holdings]) -> Callable[..., Holdings]:
 
 def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
     run = build(schedule)
-    try:
-        storm_and_calm(run)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is the result
-        return error, run
-    else:
-        return None
-    finally:
-        run.world.end()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "INSERT_BYTES_MAX", run.commit_bytes_max)
+        try:
+            storm_and_calm(run)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the result
+            return error, run
+        else:
+            return None
+        finally:
+            run.world.end()
 
 
 def shrink(seed: int, struck: list[int]) -> list[int]:

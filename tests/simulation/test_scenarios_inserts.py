@@ -10,11 +10,13 @@ import pytest
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown, TableIsReadOnly
+from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.replica.insert.result import InsertInPart, InsertResult, Outcome
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete
+from tests.simulation.dropping import drop
 from tests.simulation.scene import Scene, commits
 from tests.support.cluster import SETTINGS, TABLE, Context
 from tests.support.lost_answers import allocates, before, faulty, logs, unlocks
@@ -135,6 +137,27 @@ def test_of_two_tries_that_go_on_from_one_place_only_one_does() -> None:
         first = scene.release(held)
         assert (first.rows, first.rows_duplicate) == (2, 2)
         assert rows_everywhere(scene) == ROWS
+
+
+def test_what_is_dropped_of_an_insert_in_part_does_not_leave_it_in_part() -> None:
+    """P37. 1. Partition a of {a, b} is in. 2. It is dropped. 3. b is in: all of it was inserted. Else
+    its record stayed for ever, and people were told to say it again, by which what they had dropped
+    would come back.
+    """
+    with Scene() as scene, one_partition_in_each_commit():
+        scene.boot()
+        seen: list[object] = []
+
+        def second(op: object) -> bool:
+            seen.extend([op] if commits(op) else [])  # type: ignore[arg-type]
+            return len(seen) > 1
+
+        held = scene.hold("r1", inserting(WHOLE), second)
+        scene.do("r2", drop("a"))
+        assert scene.release(held).rows == 4
+        [record] = scene.children(TABLE.inserts)
+        assert InsertRecord.decode(scene.nodes[TABLE.insert(record)].data).is_whole
+        assert rows_everywhere(scene) == ["b0", "b1"]
 
 
 def test_two_cuts_of_one_token_at_once_insert_it_once() -> None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -33,6 +34,7 @@ from tests.support.world import Host, Process, World
 
 QUORUM_TIMEOUT_MS = 2000
 PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
+COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
 SHARES = 0.2  # of inserts without a token have a block of another one
 SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
 
@@ -60,6 +62,8 @@ class Size:
     """Whether inserts ask for one."""
     swaps: int = 0
     """How often rows of partitions are replaced, or others come beside them."""
+    commit_bytes_max: int = COMMIT_BYTES_MAX
+    """Of an insert's multi: one with more partitions goes in with several."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -82,6 +86,7 @@ class Size:
             drops=apart.choice((0, 0, 3)),
             quorums=apart.choice((False, False, True)),
             swaps=apart.choice((0, 0, 3)),
+            commit_bytes_max=apart.choice((COMMIT_BYTES_MAX, 1, 4000)),
         )
 
 
@@ -266,7 +271,7 @@ class Workload:
         if len(rows) == 1 or self._rng.random() < 0.5:
             return [list(rows)]
         where = self._rng.randint(1, len(rows) - 1)
-        return [list(rows[:where]), list(rows[where:])]
+        return [list(rows[:where]), *self._cut(rows[where:], rows_max)]
 
     # --- others ---
 

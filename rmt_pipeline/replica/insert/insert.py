@@ -309,6 +309,7 @@ class Insertion:
             lines,
             blocks=len(locks),
             rows=sum(group.given for group in batch),
+            is_last=len(batch) == len(self._todo),
         )
 
     def _allocate(self, replica: Replica, blocks: Sequence[StagedBlock]) -> list[str] | None:

@@ -76,8 +76,10 @@ def progress(
     *,
     blocks: int,
     rows: int,
+    is_last: bool,
 ) -> InsertProgress:
-    """These partitions are committed now, `rows` of the rows that were given.
+    """These partitions are committed now, `rows` of the rows that were given. With the last of them
+    the insert is whole, whatever was dropped since the first.
 
     `first` is the record of an insert of which nothing is in: it has no partitions yet. When all
     of it is committed at once they stand in the record itself.
@@ -86,7 +88,7 @@ def progress(
     record = replace(
         before,
         blocks=before.blocks + blocks,
-        rows_in=min(before.rows_in + rows, before.rows),  # of a whole one some were dropped
+        rows_in=before.rows if is_last else min(before.rows_in + rows, before.rows),
     )
     lines = tuple(sorted(partitions))
     batch = None
