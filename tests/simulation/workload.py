@@ -216,13 +216,17 @@ class Workload:
         insert.is_over = True
 
     def _attempt(self, insert: ClientInsert, site: Site, waker: SimWaker) -> None:
-        """One process that inserts. Blocks are cut anew each time."""
+        """One process that inserts. Blocks are cut anew each time; but where a quorum may fail for
+        one of them, all tries have to be cut alike: what stayed is known by the ids of its blocks.
+        """
         insert.attempts += 1
-        blocks = [
+        blocks = insert.blocks or [
             (partition, block)
             for partition, rows in insert.rows.items()
             for block in self._cut(rows, insert.block_rows_max)
         ]
+        if insert.quorum > 1:
+            insert.blocks = blocks
 
         def run(context: Context) -> None:
             staged: list[StagedPart] = []
