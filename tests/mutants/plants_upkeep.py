@@ -18,12 +18,14 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.retention import LogTrim, MutationRetention
 from rmt_pipeline.replica import accounting, claims, readable
 from rmt_pipeline.replica.alter import apply as alter_apply
+from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import clone
 from rmt_pipeline.replica.life import start as start_action
 from rmt_pipeline.replica.mutations import mutations
 from rmt_pipeline.replica.upkeep import check, clean_up
 from rmt_pipeline.replica.work import execute
+from rmt_pipeline.store import part_store
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
@@ -171,6 +173,22 @@ def inserts_in_part_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(clean_up, "_inserts", wrong)
     patch.setattr(InsertRecord, "is_whole", property(lambda self: True))
+
+
+def what_is_unreadable_is_not_broken(patch: pytest.MonkeyPatch) -> None:
+    """A program that meets it fails, again and again."""
+    patch.setattr(part_store, "_UNREADABLE", ())
+    patch.setattr(sim_rows, "UNREADABLE", ())
+
+
+def a_commit_is_never_the_last(patch: pytest.MonkeyPatch) -> None:
+    right = insert.progress
+
+    def wrong(*args: Any, is_last: bool, **kwargs: Any) -> Any:
+        del is_last
+        return right(*args, is_last=False, **kwargs)
+
+    patch.setattr(insert, "progress", wrong)
 
 
 def one_partition_per_commit(patch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ world comes to rest, and all checks look. A change of what random worlds do chan
 
 from collections.abc import Callable, Sequence
 
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor
@@ -18,7 +19,7 @@ from tests.simulation.run import LATER_S
 from tests.simulation.scene import Scene, commits, fetch_step, locks, publishes
 from tests.simulation.workload import Size, Workload, clean_up
 from tests.support.cluster import TABLE, Context, SimWaker
-from tests.support.sim_rows import rows_on, stage_rows
+from tests.support.sim_rows import FILE, rows_on, stage_rows
 from tests.support.world import Killed
 
 SIZE = Size(hosts=2, partitions=2, clients=0, inserts_each=0, rows_max=2)
@@ -172,6 +173,23 @@ def the_log_goes_before_who_pulls_has_read_it(scene: Scene) -> None:
     scene.let(lambda: not process.is_alive)
 
 
+def what_is_dropped_of_an_insert_in_part(scene: Scene) -> None:
+    """Its first partition, before the second one is in."""
+    fits, limits.INSERT_BYTES_MAX, seen = limits.INSERT_BYTES_MAX, 1, list[Op]()
+
+    def second(op: Op) -> bool:
+        seen.extend([op] if commits(op) else [])
+        return len(seen) > 1
+
+    try:
+        held = scene.hold("r1", making(insert(scene, 0)), second)
+        scene.do("r2", drop("a"))
+        scene.release(held)
+    finally:
+        limits.INSERT_BYTES_MAX = fits
+    scene.run.commit_bytes_max = 1
+
+
 def what_is_merged_is_read_before_it_is_forgotten(scene: Scene) -> None:
     inserts(scene, 0, 1)
     scene.work("r1", "r2")
@@ -276,6 +294,17 @@ def a_part_is_lost_before_its_server_starts(scene: Scene) -> None:
     site.host.disk.lose(scene.parts("r1")[0])
 
 
+def a_file_that_cannot_be_read_any_more(scene: Scene) -> None:
+    """Of one replica; the other one has the part whole. Then somebody merges it."""
+    inserts(scene, 0, 1)
+    scene.work("r1", "r2")
+    part, ledger = scene.parts("r1")[0], scene.run.ledger
+    ledger.hit.add(part)
+    ledger.lost_parts += 1
+    scene.cluster.sites["r1"].host.disk.spoil(f"{part}/{FILE}")
+    scene.merge("r2")
+
+
 def a_fetch_fails_once(scene: Scene) -> None:
     inserts(scene, 0)
     site = scene.cluster.sites["r1"]
@@ -351,6 +380,8 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         a_drop_comes_before_an_insert_commits,
         a_table_is_created_again_before_an_insert_commits,
         a_part_is_lost_before_its_server_starts,
+        a_file_that_cannot_be_read_any_more,
+        what_is_dropped_of_an_insert_in_part,
         a_fetch_fails_once,
         a_merge,
         a_merge_that_comes_out_otherwise,

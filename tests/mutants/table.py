@@ -126,6 +126,12 @@ MUTANTS: tuple[Mutant, ...] = (
         only_by="inserts_are_whole",
     ),
     Mutant(
+        "insert: what was dropped of it leaves it in part",
+        upkeep.a_commit_is_never_the_last,
+        story="what_is_dropped_of_an_insert_in_part",
+        only_by="inserts_are_recorded",
+    ),
+    Mutant(
         "insert: locks outlive their session",
         upkeep.not_ephemeral,
         story="who_inserts_dies_with_its_numbers",
@@ -440,4 +446,9 @@ MUTANTS: tuple[Mutant, ...] = (
         only_by="part_is_whole_before_it_is_announced",
     ),
     Mutant("store: names not synced", upkeep.names_are_not_synced),
+    Mutant(
+        "store: what cannot be read is not broken",
+        upkeep.what_is_unreadable_is_not_broken,
+        story="a_file_that_cannot_be_read_any_more",
+    ),
 )

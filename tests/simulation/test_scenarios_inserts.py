@@ -140,9 +140,9 @@ def test_of_two_tries_that_go_on_from_one_place_only_one_does() -> None:
 
 
 def test_what_is_dropped_of_an_insert_in_part_does_not_leave_it_in_part() -> None:
-    """P37. 1. Partition a of {a, b} is in. 2. It is dropped. 3. b is in: all of it was inserted. Else
-    its record stayed for ever, and people were told to say it again, by which what they had dropped
-    would come back.
+    """P37. 1. Partition a of {a, b} is in. 2. It is dropped. 3. b is in: all of it was inserted.
+    Else its record stayed for ever, and people were told to say it again, by which what they had
+    dropped would come back.
     """
     with Scene() as scene, one_partition_in_each_commit():
         scene.boot()

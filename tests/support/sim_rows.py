@@ -2,6 +2,7 @@
 `row_hash` adds up and ignores order, `content_hash` is of the rows in their order.
 """
 
+import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -20,6 +21,7 @@ from tests.support.world import Process
 COLUMNS = (Column("partition", "String"), Column("row", "String"))
 FILE = layout.data_file(0)
 MASK_128 = 2**128 - 1
+UNREADABLE: tuple[int, ...] = (errno.EIO,)
 
 
 def encode_rows(rows: Iterable[str]) -> bytes:
@@ -83,6 +85,8 @@ def read_rows(disk: SimDisk, directory: str, file: PartFile) -> list[str]:
     try:
         data = disk.read(f"{directory}/{file.name}")
     except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
         raise Corruption(f"{directory}/{file.name} can't be read: {error}") from error
     if data is None or hash_hex(data) != file.hash:
         raise Corruption(f"{directory}/{file.name} is not as its manifest says")
