@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.replica.partitions.attach import Attached
     from rmt_pipeline.replica.partitions.from_table import Between, Taken
     from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
+    from rmt_pipeline.replica.partitions.undo import Undone, UndoPlan
 
 
 class Partitions(ABC):
@@ -202,6 +203,27 @@ class Partitions(ABC):
             query,
             EventWaker,
         )
+
+    def plan_undo(self, insert_id: str) -> "UndoPlan":
+        """What `undo` would take away, or why it can't. Raises UnknownInsert."""
+        from rmt_pipeline.replica.partitions.undo import plan_undo  # noqa: PLC0415
+
+        return plan_undo(self.replica, insert_id)
+
+    def undo(
+        self, insert_id: str, *, settings: Mapping[str, Any] | QuerySettings | None = None
+    ) -> "Undone":
+        """Exactly the rows of this insert go, on every replica, and its ids with them: it can be
+        inserted again. Rows that an earlier insert had brought already are that one's, and stay.
+        Waits as `alter_sync` says.
+
+        Raises, and nothing was changed: UnknownInsert; CannotUndo when rows of it were merged with
+        others, which nothing tells apart; PartIsLocked while something is made of its parts (try
+        again). Unfinished: it is done, and others are late. OutcomeUnknown: say it again.
+        """
+        from rmt_pipeline.replica.partitions.undo import undo_insert  # noqa: PLC0415
+
+        return undo_insert(self._living, insert_id, query_settings(settings), EventWaker)
 
     def drop_detached(
         self, partition: str | None = None, *, name: str | None = None

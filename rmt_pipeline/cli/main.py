@@ -237,6 +237,28 @@ def inserts(
     return run_inserts(config_of(context), server, table, insert_id, token)
 
 
+@app.command()
+@click.argument("insert_id", metavar="[ID]", default="")
+@click.option("--token", default="", help="By its deduplication token, instead of the id.")
+@click.option("--table", metavar="[DATABASE.]TABLE", help="Of this table alone.")
+@server_option(looks=True)
+@click.option("--yes", is_flag=True, help="Do it. Else it is only said what would go.")
+@click.pass_context
+def undo(
+    context: click.Context,
+    insert_id: str,
+    token: str,
+    table: str | None,
+    server: str | None,
+    *,
+    yes: bool,
+) -> int:
+    """Take an insert back: exactly its rows go, on every replica, and it can be inserted again."""
+    from rmt_pipeline.cli.undo import run_undo  # noqa: PLC0415
+
+    return run_undo(config_of(context), server, table, insert_id, token, is_meant=yes)
+
+
 @app.command(cls=OfServer)
 @server_option()
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord
+from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
@@ -19,15 +19,45 @@ from rmt_pipeline.zookeeper.paths import TablePaths
 
 
 def what_to_forget(
-    replica: Replica, dropped: Collection[PartName], *, overlapping: bool = False
+    replica: Replica,
+    dropped: Collection[PartName],
+    *,
+    overlapping: bool = False,
+    but: str = "",
 ) -> list[list[Op]]:
-    """The operations, those that belong together in one list; nothing when all is forgotten.
+    """The operations, those that belong together in one list; nothing when all is forgotten. Of the
+    record of the insert `but` none.
 
     Whoever asks has seen to it that no number inside of the ranges is in flight any more. With
     `overlapping`, an insert has lost what it has in a partition also when only some of it was in
     these blocks: the ids of its other blocks keep those from coming twice.
     """
-    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping)]
+    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping, but)]
+
+
+def take_out(
+    replica: Replica,
+    insert_id: str,
+    record: InsertRecord,
+    version: int,
+    lines: Collection[PartitionRows],
+) -> list[Op]:
+    """These lines of the record, which was read in this version, are forgotten; the whole record
+    when none is left, also of an insert that is in part: who goes on with it is refused.
+    """
+    batches = _batches(replica, insert_id, record)
+    left = replace(record, partitions=_but(record.partitions, lines))
+    less = [InsertBatch(_but(batch.partitions, lines)) for batch in batches]
+    if left.partitions or any(one.partitions for one in less):
+        change = _Change(record, batches, left, less)
+        return change.ops(replica.table, insert_id, version)
+    return transactions.remove_insert(replica.table, insert_id, record.batches, version)
+
+
+def _but(
+    partitions: Collection[PartitionRows], lines: Collection[PartitionRows]
+) -> tuple[PartitionRows, ...]:
+    return tuple(one for one in partitions if one not in lines)
 
 
 def forget(replica: Replica, dropped: Collection[PartName]) -> None:
@@ -74,10 +104,10 @@ def _is_of(text: str, dropped: Collection[PartName]) -> bool:
 
 
 def _records(
-    replica: Replica, dropped: Collection[PartName], overlapping: bool
+    replica: Replica, dropped: Collection[PartName], overlapping: bool, but: str
 ) -> list[list[Op]]:
     keeper, table = replica.keeper, replica.table
-    ids = keeper.children(table.inserts)
+    ids = [one for one in keeper.children(table.inserts) if one != but]
     found: list[list[Op]] = []
     for insert_id, read in zip(
         ids, keeper.get_many([table.insert(one) for one in ids]), strict=True

@@ -21,8 +21,10 @@ from rmt_pipeline.protocol.text import (
 )
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
-INSERT_FORMAT = 3  # of insert records: 1 had no sums of the rows as given, 2 no block numbers
-BATCH_FORMAT = 2  # 1 had no block numbers
+INSERT_FORMAT = (
+    4  # 1 had no sums of the rows as given, 2 no block numbers, 3 not those that are its own
+)
+BATCH_FORMAT = 3  # 1 had no block numbers, 2 not those that are its own
 
 _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -160,6 +162,7 @@ class LostPart:
 
 
 UNKNOWN_BLOCK = -1
+NO_BLOCK = -2
 
 
 class PartitionRows(NamedTuple):
@@ -168,6 +171,11 @@ class PartitionRows(NamedTuple):
 
     The numbers say whether a DROP took these rows, or others that were inserted before or since.
     They are `UNKNOWN_BLOCK` in records of older formats, and where no block has rows.
+
+    Rows that were in the table before, for they are another insert's too, are in that one's blocks:
+    then others' blocks may be between the first and the last. Every block from `own_first` to
+    `own_last` is this insert's and nobody else's; `NO_BLOCK` when it has none, `UNKNOWN_BLOCK` in
+    records of older formats.
     """
 
     partition: str
@@ -175,6 +183,8 @@ class PartitionRows(NamedTuple):
     row_hash: str
     first: int = UNKNOWN_BLOCK
     last: int = UNKNOWN_BLOCK
+    own_first: int = UNKNOWN_BLOCK
+    own_last: int = UNKNOWN_BLOCK
 
     def is_in(self, dropped: PartName) -> bool:
         """Whether all of it was in these blocks: what is left of it in others must not come twice.
@@ -302,10 +312,14 @@ class InsertBatch:
 
 def partition_line(partition: PartitionRows) -> str:
     """As it stands in a record or a batch."""
-    blocks = (
-        "" if partition.first == UNKNOWN_BLOCK else f"\t{partition.first}\t{partition.last}"
-    )
-    return f"{partition.partition}\t{partition.rows}\t{partition.row_hash}{blocks}\n"
+    fields = [partition.partition, str(partition.rows), partition.row_hash]
+    if partition.first != UNKNOWN_BLOCK:
+        fields += [str(partition.first), str(partition.last)]
+        if partition.own_first == NO_BLOCK:
+            fields += ["-", "-"]
+        elif partition.own_first != UNKNOWN_BLOCK:
+            fields += [str(partition.own_first), str(partition.own_last)]
+    return "\t".join(fields) + "\n"
 
 
 def _partition_lines(partitions: Sequence[PartitionRows]) -> str:
@@ -327,6 +341,15 @@ def _require_in_order(partitions: Sequence[PartitionRows]) -> None:
         assert _HASH.fullmatch(one.row_hash), f"{one.row_hash!r} is not 32 lower-hex digits"
         assert UNKNOWN_BLOCK <= one.first <= one.last
         assert (one.first == UNKNOWN_BLOCK) == (one.last == UNKNOWN_BLOCK)
+        _require_own(one)
+
+
+def _require_own(one: PartitionRows) -> None:
+    if one.own_first in (UNKNOWN_BLOCK, NO_BLOCK):
+        assert one.own_last == one.own_first
+    else:
+        assert one.first <= one.own_first <= one.own_last <= one.last
+    assert one.first != UNKNOWN_BLOCK or one.own_first == UNKNOWN_BLOCK
 
 
 def _without(
@@ -341,13 +364,23 @@ def _without(
 
 def _parse_partition(line: str) -> PartitionRows:
     fields = line.split("\t")
-    if len(fields) not in (3, 5) or not fields[0] or _HASH.fullmatch(fields[2]) is None:
+    if len(fields) not in (3, 5, 7) or not fields[0] or _HASH.fullmatch(fields[2]) is None:
         raise Corruption(f"{line!r} is not a partition, its rows, its row hash and its blocks")
-    first, last = map(parse_decimal, fields[3:] or ("0", "0"))
+    held = _blocks(line, fields[3:5])
+    own = (NO_BLOCK, NO_BLOCK) if fields[5:] == ["-", "-"] else _blocks(line, fields[5:])
+    if own[0] >= 0 and not held[0] <= own[0] <= own[1] <= held[1]:
+        raise Corruption(f"{line!r}: blocks of its own are not among its blocks")
+    return PartitionRows(fields[0], parse_decimal(fields[1]), fields[2], *held, *own)
+
+
+def _blocks(line: str, fields: Sequence[str]) -> tuple[int, int]:
+    """The first and the last of them."""
+    if not fields:
+        return UNKNOWN_BLOCK, UNKNOWN_BLOCK
+    first, last = map(parse_decimal, fields)
     if first > last:
         raise Corruption(f"{line!r}: the blocks {first} to {last} are none")
-    known = (first, last) if fields[3:] else (UNKNOWN_BLOCK, UNKNOWN_BLOCK)
-    return PartitionRows(fields[0], parse_decimal(fields[1]), fields[2], *known)
+    return first, last
 
 
 def _parse_hash(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import AttachPart, GetPart, LogEntry
-from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, PartitionRows, partition_line
+from rmt_pipeline.protocol.nodes.records import NO_BLOCK, PartitionRows, partition_line
 from rmt_pipeline.protocol.parts.name import BLOCK_NUMBER_MAX, PartName
 from rmt_pipeline.replica.insert.quorum import QuorumWait
 from rmt_pipeline.replica.insert.result import InsertIdentity, block_id_of
@@ -50,10 +50,14 @@ class PartitionBlocks:
         self.given += part.source.rows
 
     def line(self, numbers: Sequence[int]) -> PartitionRows:
-        """`numbers` are those of its blocks."""
-        known = [*numbers, *self.elsewhere] or [UNKNOWN_BLOCK]
+        """`numbers` are those of its blocks, one after the other: of one multi."""
         row_hash = f"{self.row_hash:032x}"
-        return PartitionRows(self.partition, self.rows, row_hash, min(known), max(known))
+        known = [*numbers, *self.elsewhere]
+        if not known:
+            return PartitionRows(self.partition, self.rows, row_hash)
+        held = min(known), max(known)
+        own = (numbers[0], numbers[-1]) if numbers else (NO_BLOCK, NO_BLOCK)
+        return PartitionRows(self.partition, self.rows, row_hash, *held, *own)
 
     def discard(self, store: PartStore) -> None:
         for block in self.blocks:

@@ -13,6 +13,8 @@ from rmt_pipeline.protocol.nodes.formats import (
     ReplicaAddress,
 )
 from rmt_pipeline.protocol.nodes.records import (
+    NO_BLOCK,
+    UNKNOWN_BLOCK,
     Attempts,
     Claim,
     InsertBatch,
@@ -30,12 +32,13 @@ MUTATION = MutationEntry(TIME_S, "r1", (("a", 7), ("b", 2)), "DELETE WHERE x = '
 CLAIM = Claim("r1 fetch\t7", tuple(parts("a_0_1_1 a_0_9_999999999_999999999")))
 ATTEMPTS = Attempts(3, "no route\nto r2", TIME_S, "a_0_0_0 is busy")
 PARTITIONS = (
-    PartitionRows("a", 5, "0" * 32, 3, 4),
+    PartitionRows("a", 5, "0" * 32, 3, 4, 4, 4),
     PartitionRows("b", 7, "f" * 32),
 )
+NOTHING_NEW = PartitionRows("c", 1, "1" * 32, 3, 3, NO_BLOCK, NO_BLOCK)
 RECORD = InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 13, "a" * 32, 13)
 BEGUN = InsertRecord(TIME_S, "r1", "", (), 2, 40, "a" * 32, 13, batches=1)
-BATCH = InsertBatch(PARTITIONS)
+BATCH = InsertBatch((*PARTITIONS, NOTHING_NEW))
 
 GOLDEN = [
     (
@@ -87,23 +90,26 @@ GOLDEN = [
     (
         RECORD,
         (
-            b"insert format version: 3\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+            b"insert format version: 4\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
             b"blocks: 2\nrows: 13\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
             b"batches: 0\npartitions: 2\n"
-            b"a\t5\t00000000000000000000000000000000\t3\t4\nb\t7\tffffffffffffffffffffffffffffffff\n"
+            b"a\t5\t00000000000000000000000000000000\t3\t4\t4\t4\n"
+            b"b\t7\tffffffffffffffffffffffffffffffff\n"
         ),
     ),
     (
         BATCH,
         (
-            b"insert batch format version: 2\npartitions: 2\n"
-            b"a\t5\t00000000000000000000000000000000\t3\t4\nb\t7\tffffffffffffffffffffffffffffffff\n"
+            b"insert batch format version: 3\npartitions: 3\n"
+            b"a\t5\t00000000000000000000000000000000\t3\t4\t4\t4\n"
+            b"b\t7\tffffffffffffffffffffffffffffffff\n"
+            b"c\t1\t11111111111111111111111111111111\t3\t3\t-\t-\n"
         ),
     ),
     (
         BEGUN,
         (
-            b"insert format version: 3\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
+            b"insert format version: 4\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
             b"blocks: 2\nrows: 40\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
             b"batches: 1\npartitions: 0\n"
         ),
@@ -150,9 +156,11 @@ def test_texts_never_change(value, text: bytes) -> None:
         (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"\t7"),
         (InsertRecord.decode, GOLDEN[7][1], b"rows in: 13", b"rows in: 14"),
         (InsertRecord.decode, GOLDEN[7][1], b"row hash: a", b"row hash: A"),
-        (InsertRecord.decode, GOLDEN[7][1], b"version: 3", b"version: 4"),
-        (InsertBatch.decode, GOLDEN[8][1], b"partitions: 2", b"partitions: 3"),
+        (InsertRecord.decode, GOLDEN[7][1], b"version: 4", b"version: 5"),
+        (InsertBatch.decode, GOLDEN[8][1], b"partitions: 3", b"partitions: 4"),
         (InsertBatch.decode, GOLDEN[8][1], b"b\t7", b"a\t4"),
+        (InsertBatch.decode, GOLDEN[8][1], b"\t4\t4\n", b"\t4\t5\n"),
+        (InsertBatch.decode, GOLDEN[8][1], b"\t4\t4\n", b"\t4\n"),
     ],
 )
 def test_other_texts_are_corrupt(
@@ -209,7 +217,7 @@ def test_a_drop_takes_its_partitions_out_of_an_insert() -> None:
     assert left.partition_ids() == ("b",)
     assert left.is_whole
     assert InsertRecord.decode(left.encode()) == left
-    assert BATCH.without([drop_range("b", 1)]).partition_ids() == ("a",)
+    assert BATCH.without([drop_range("b", 1)]).partition_ids() == ("a", "c")
 
 
 def test_what_was_inserted_beside_or_after_what_was_dropped_stays_known() -> None:
@@ -227,6 +235,17 @@ def test_an_insert_is_whole_when_all_its_rows_are_in() -> None:
     assert not BEGUN.is_whole
 
 
+def test_a_record_of_the_third_format_does_not_say_which_blocks_are_its_own() -> None:
+    """P4. Others' may be between the first and the last."""
+    text = (
+        b"insert format version: 3\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+        b"blocks: 1\nrows: 5\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 5\n"
+        b"batches: 0\npartitions: 1\na\t5\t00000000000000000000000000000000\t3\t6\n"
+    )
+    [line] = InsertRecord.decode(text).partitions
+    assert line == PartitionRows("a", 5, "0" * 32, 3, 6, UNKNOWN_BLOCK, UNKNOWN_BLOCK)
+
+
 def test_a_record_of_the_first_format_is_of_a_whole_insert() -> None:
     """P4. It had no sums of the rows as they were given."""
     text = (
@@ -235,7 +254,7 @@ def test_a_record_of_the_first_format_is_of_a_whole_insert() -> None:
         b"a\t5\t00000000000000000000000000000000\nb\t7\tffffffffffffffffffffffffffffffff\n"
     )
     record = InsertRecord.decode(text)
-    unknown = tuple(PartitionRows(*one[:3]) for one in PARTITIONS)
+    unknown = tuple(PartitionRows(*one[:3]) for one in PARTITIONS[:2])
     assert record == InsertRecord(TIME_S, "r1", "run-7", unknown, 2, 12, "", 12)
     assert record.is_whole
     assert InsertRecord.decode(record.encode()) == record

@@ -1,0 +1,337 @@
+"""Undo an insert: exactly its rows go, on every replica, and it can be inserted again.
+
+    its record read ──► the log pulled, parts and promises looked at ──► one multi: a DROP_PART for
+    each of its parts, its ids and its record forgotten ──► waited
+
+Rows do not say which insert they are of; the numbers of their blocks do, as long as a part has
+blocks of this insert alone. So what was merged with others' rows, or is going to be, can't be
+undone any more: nothing is done then, and it is said. Why just these rows go, once:
+
+1. The record has the numbers that were taken for this insert in one multi for each partition. They
+   follow each other, and are nobody else's. Rows that it shares with an earlier insert are that
+   one's, and stay.
+2. The record is read first, then the log is pulled: so all its blocks are among what the replica
+   has and will have. The multi asserts the version of the log, as a merge does: nothing was made
+   of these parts, and nothing is going to be, that was not looked at.
+3. The multi deletes the record in the version that was read. Of two who undo the same insert one
+   finds no record; an insert that is in part, and goes on meanwhile, changes it, or is refused.
+4. An insert of more parts than a multi takes goes some partitions at a time, and its record says
+   which are left: said again it goes on. Before the first of them all were looked at.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Corruption, UserError
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
+from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.entry import DropPart
+from rmt_pipeline.protocol.nodes.records import (
+    NO_BLOCK,
+    UNKNOWN_BLOCK,
+    InsertRecord,
+    PartitionRows,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.assign.merges import MergeView, merge_view
+from rmt_pipeline.replica.forget import take_out, what_to_forget
+from rmt_pipeline.replica.insert.record import Known, read_record
+from rmt_pipeline.replica.partitions.drop import Living, PartIsLocked, others_first, submit
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.wait import wait_as_asked_for
+from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import op_bytes
+from rmt_pipeline.zookeeper.keeper import Op
+
+SHOWN_MAX = 5
+_OTHER_WAYS = (
+    "ALTER TABLE … DELETE WHERE … removes rows by what is in them, INSERT OVERWRITE "
+    "(Table.replace) puts a whole partition right"
+)
+_NOTHING_OF_ITS_OWN = (
+    "it has no rows of its own: the same rows were in the table before it, as those of other "
+    "inserts"
+)
+
+
+class UnknownInsert(UserError):
+    code = "BAD_ARGUMENTS"
+
+
+class CannotUndo(UserError):
+    """Its rows can't be told from others' any more, and never will. Nothing was changed."""
+
+    code = "BAD_ARGUMENTS"
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What undoing an insert takes away: these parts, with so many rows now. `refusal`: why it
+    can't be done; `is_for_now`: until something that is under way has ended.
+    """
+
+    insert_id: str
+    record: InsertRecord
+    parts: tuple[PartName, ...] = ()
+    rows: int = 0
+    size_bytes: int = 0
+    refusal: str = ""
+    is_for_now: bool = False
+
+    def words(self) -> str:
+        """What it was, and what is left of it."""
+        record = self.record
+        at = datetime.fromtimestamp(record.created_s, UTC).isoformat(timespec="seconds")
+        run = f" by run {record.run_id}" if record.run_id else ""
+        what = (
+            f"insert {self.insert_id}, {record.rows_in} rows on {record.replica}{run} at {at}"
+        )
+        if self.refusal:
+            return f"{what}: {self.refusal}"
+        return (
+            f"{what}: its {self.rows} rows now are in {few(self.parts)}, "
+            f"{self.size_bytes} bytes, with no other insert's rows"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What went."""
+
+    insert_id: str
+    record: InsertRecord
+    parts: tuple[PartName, ...]
+    rows: int
+    size_bytes: int
+
+    def words(self) -> str:
+        return (
+            f"insert {self.insert_id} is undone: {self.rows} rows in {few(self.parts)} are dropped "
+            "on every replica, and it can be inserted again"
+        )
+
+
+def few(parts: Sequence[PartName]) -> str:
+    """How many parts, and the first of them."""
+    named = ", ".join(map(str, parts[:SHOWN_MAX]))
+    more = f" and {len(parts) - SHOWN_MAX} more" if len(parts) > SHOWN_MAX else ""
+    return f"{len(parts)} part{'s' * (len(parts) != 1)} ({named}{more})"
+
+
+def plan_undo(replica: Replica, insert_id: str) -> UndoPlan:
+    """The dry run. Raises UnknownInsert; PullingIsStopped, Unavailable."""
+    return _look(replica, insert_id).plan
+
+
+def undo_insert(
+    living: Living, insert_id: str, query: QuerySettings, new_waker: Callable[[], Waker]
+) -> Undone:
+    """Until it is in the log; then waits as `alter_sync` says.
+
+    Raises, and nothing was changed: UnknownInsert; CannotUndo, PartIsLocked (try again), both with
+    the reason; TableIsReadOnly, CannotAssignDrop. Unfinished: it is done here, and others are late.
+    OutcomeUnknown: whoever says it again finds out.
+    """
+    undone: list[_Looked] = []
+    logged: list[tuple[str, bytes]] = []
+    for _ in range(limits.DROP_ROUNDS_MAX):
+        replica = living()
+        found = _look(replica, insert_id)
+        _require(replica, found.plan)
+        some = _fitting(replica, found)
+        paths = submit(living, replica, some.ops, some.entries, "")
+        if paths is None:
+            continue
+        undone.append(some.looked)
+        logged += zip(paths, some.entries, strict=True)
+        if len(some.looked.lines) == len(found.lines):
+            wait_as_asked_for(living, logged, query, new_waker())
+            return _sum(undone)
+    raise others_first(living())
+
+
+# --- looked at --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What the insert has in one partition: its own parts. `refusal` as the plan's."""
+
+    rows: PartitionRows
+    parts: tuple[PartName, ...] = ()
+    refusal: str = ""
+    is_for_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    insert_id: str
+    known: Known
+    view: MergeView
+    lines: tuple[_Line, ...]
+    plan: UndoPlan
+
+
+def _look(replica: Replica, insert_id: str) -> _Looked:
+    known = read_record(replica, insert_id)
+    if known is None:
+        raise UnknownInsert(
+            f"{replica} knows no insert {insert_id!r}: it was never in, or it was undone, or all "
+            "its rows were dropped, or it is older than replicated_deduplication_window. "
+            "`rmt inserts` and system.inserts show those that are known; system.parts shows what "
+            "a part is of, and DROP PART drops one"
+        )
+    view = merge_view(replica, sorted(known.partitions))
+    lines = sorted((_line(view, line) for line in known.lines), key=lambda one: bool(one.parts))
+    return _looked(replica, insert_id, known, view, tuple(lines))
+
+
+def _looked(
+    replica: Replica, insert_id: str, known: Known, view: MergeView, lines: tuple[_Line, ...]
+) -> _Looked:
+    parts = tuple(part for line in lines for part in line.parts)
+    rows = size_bytes = 0
+    for part in parts:
+        with suppress(Corruption):  # what can't be read is dropped all the same
+            manifest = replica.store.manifest(part)
+            rows, size_bytes = rows + manifest.rows, size_bytes + manifest.bytes_on_disk
+    refusal, is_for_now = _refusal(insert_id, lines, parts)
+    plan = UndoPlan(insert_id, known.record, parts, rows, size_bytes, refusal, is_for_now)
+    return _Looked(insert_id, known, view, lines, plan)
+
+
+def _refusal(
+    insert_id: str, lines: Sequence[_Line], parts: Sequence[PartName]
+) -> tuple[str, bool]:
+    """What is for ever first."""
+    if insert_id.startswith(REPLACEMENT):
+        return "it replaced rows, which are gone: replace them once more", False
+    refused = sorted((line for line in lines if line.refusal), key=lambda line: line.is_for_now)
+    if refused:
+        return refused[0].refusal, refused[0].is_for_now
+    if not parts:
+        return _NOTHING_OF_ITS_OWN, False
+    return "", False
+
+
+def _line(view: MergeView, line: PartitionRows) -> _Line:
+    if line.own_first == NO_BLOCK or (line.own_first == UNKNOWN_BLOCK and not line.rows):
+        return _Line(line)
+    where = f"in partition {line.partition}"
+    if line.own_first == UNKNOWN_BLOCK:
+        return _Line(
+            line,
+            refusal=f"its record does not say which blocks {where} are its own alone: it is of an "
+            f"older version, or was made again from the disks. {_OTHER_WAYS}",
+        )
+    blocks = f"{line.own_first} to {line.own_last}"
+    span = PartName(line.partition, line.own_first, line.own_last, 0)
+    active = view.active.intersecting(span)
+    will_be = view.predicate.virtual.intersecting(span)
+    if not active and not will_be:
+        return _Line(
+            line,
+            refusal=f"its blocks {blocks} {where} are in no part any more: its rows were written "
+            f"anew by a replacement, or removed. {_OTHER_WAYS}",
+        )
+    for part in (*active, *will_be):
+        if not part.is_drop_range and not _is_inside(part, line):
+            now = "were merged" if part in view.active else "are going to be merged"
+            return _Line(
+                line,
+                refusal=f"its rows {where} {now} with those of other inserts into {part}, where "
+                f"nothing tells them apart. {_OTHER_WAYS}",
+            )
+    for part in (*active, *will_be):
+        held = view.predicate.may_merge_one(part)
+        reason = "" if held is None else held.reason
+        if not reason and part not in view.active:
+            reason = f"{part} is not here yet"
+        if reason:
+            return _Line(line, refusal=f"{reason}. Try again", is_for_now=True)
+    return _Line(line, tuple(active))
+
+
+def _is_inside(part: PartName, line: PartitionRows) -> bool:
+    return line.own_first <= part.block_min and part.block_max <= line.own_last
+
+
+def _require(replica: Replica, plan: UndoPlan) -> None:
+    if plan.refusal:
+        error = PartIsLocked if plan.is_for_now else CannotUndo
+        raise error(
+            f"{replica}: insert {plan.insert_id} can't be undone: {plan.refusal}. "
+            "Nothing was changed"
+        )
+
+
+# --- into the log -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Some:
+    """As many of its lines as fit into a multi. Those without parts go first: so the last multi has
+    an entry, by which it is told whether it landed.
+    """
+
+    looked: _Looked
+    entries: list[bytes]
+    ops: list[Op]
+
+
+def _fitting(replica: Replica, found: _Looked) -> _Some:
+    lines = found.lines
+    while True:
+        some = _of_lines(replica, found, lines, with_ids=True)
+        if sum(map(op_bytes, some.ops)) <= limits.MULTI_BYTES_MAX:
+            return some
+        if len(lines) == 1:  # the ids go when the entries are carried out (`work.drop`)
+            return _of_lines(replica, found, lines, with_ids=False)
+        lines = lines[: len(lines) // 2]
+
+
+def _of_lines(
+    replica: Replica, found: _Looked, lines: tuple[_Line, ...], *, with_ids: bool
+) -> _Some:
+    insert_id, known = found.insert_id, found.known
+    some = _looked(replica, insert_id, known, found.view, lines)
+    entries = [
+        encode(
+            DropPart(
+                create_time=int(replica.clock.now_s()),
+                source_replica=replica.name,
+                entry_id=replica.ids.new_id(),
+                part=part,
+            )
+        )
+        for part in some.plan.parts
+    ]
+    ops = transactions.assign(
+        replica.table,
+        replica.paths,
+        entries,
+        log_version=found.view.predicate.log_version,
+        is_lost_version=found.view.is_lost_version,
+    )
+    rows = frozenset(line.rows for line in lines)
+    ops += take_out(replica, insert_id, known.record, known.version, rows)
+    if with_ids:
+        for forgotten in what_to_forget(replica, some.plan.parts, but=insert_id):
+            ops += forgotten
+    return _Some(some, entries, ops)
+
+
+def _sum(undone: Sequence[_Looked]) -> Undone:
+    plans = [one.plan for one in undone]
+    return Undone(
+        plans[0].insert_id,
+        plans[0].record,
+        tuple(part for plan in plans for part in plan.parts),
+        sum(plan.rows for plan in plans),
+        sum(plan.size_bytes for plan in plans),
+    )
