@@ -5,6 +5,7 @@ from tests.mutants.planting import LineMutant
 
 PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
+UNDO = "tests/unit/replica/partitions/test_undo.py"
 DROPS = "tests/unit/replica/partitions/test_drop.py"
 SWAPS = "tests/unit/replica/partitions/test_from_table.py"
 OVERWRITES = "tests/unit/replica/partitions/test_overwrite.py"
@@ -1030,7 +1031,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "drop: records of inserts stay",
         f"{REPLICA}/forget.py",
-        "    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping)]",
+        "    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping, but)]",
         "    return [*_ids(replica, dropped)]",
         f"{DROPS}::test_what_was_dropped_can_be_inserted_again_and_nothing_else",
     ),
@@ -1040,6 +1041,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         "return dropped.block_min <= self.first and self.last <= dropped.block_max",
         "return dropped.block_min <= self.last and self.first <= dropped.block_max",
         f"{DROPS}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
+    ),
+    LineMutant(
+        "undo: what was merged with others' rows goes with them",
+        f"{REPLICA}/partitions/undo.py",
+        "if not part.is_drop_range and not _is_inside(part, line):",
+        "if False:",
+        f"{UNDO}::test_rows_that_were_merged_with_others_are_refused",
+    ),
+    LineMutant(
+        "undo: all blocks from the first to the last are its own",
+        f"{REPLICA}/insert/blocks.py",
+        "own = (numbers[0], numbers[-1]) if numbers else (NO_BLOCK, NO_BLOCK)",
+        "own = held",
+        f"{UNDO}::test_rows_that_another_insert_had_are_that_one_s",
+    ),
+    LineMutant(
+        "undo: the record stays",
+        f"{REPLICA}/partitions/undo.py",
+        "ops += take_out(replica, insert_id, known.record, known.version, rows)",
+        "ops += []",
+        f"{UNDO}::test_it_is_undone_once",
     ),
     LineMutant(
         "drop: blocks that others had are not in the record",
