@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.replica.life.restore import Restored
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.store.part_store import PartStore
+    from rmt_pipeline.store.tally import ErrorCounts
     from rmt_pipeline.table import Table
     from rmt_pipeline.zookeeper.keeper import LivingKeeper
 
@@ -161,6 +162,14 @@ class ServerContext:
             is_cancelled=lambda: Background.FETCHES in marks.stopped(),
         )
         return HttpPeers(client)
+
+    @property
+    def errors(self) -> "ErrorCounts":
+        """Those that statements ended with, in whichever process of this host."""
+        from rmt_pipeline.store.disk import LocalDisk  # noqa: PLC0415  start-up
+        from rmt_pipeline.store.tally import ErrorCounts  # noqa: PLC0415  start-up
+
+        return ErrorCounts(LocalDisk(self.server.data), "")
 
     # --- tables ---
 

@@ -8,7 +8,7 @@ here: the queue tries again, maybe with another replica.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
 
@@ -31,7 +31,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import PartFile
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
 from rmt_pipeline.system import Clock, SystemClock
 
 SCHEMES = ("http", "https")
@@ -95,7 +95,7 @@ class PartClient:
         except HTTPError as error:
             raise Unavailable(f"{peer} cannot be asked for {part}: {error!r}") from error
         try:
-            return _receive(_Reader(self, answer), part, store)
+            return _receive(_Reader(self, answer), answer.note(endpoint), part, store)
         except BaseException as error:
             answer.close()  # and the connection with it: nobody knows what it holds
             if isinstance(error, RmtError):
@@ -141,7 +141,9 @@ class HttpPeers:
             return error
 
 
-def _receive(reader: "_Reader", part: PartName, store: PartStore) -> StagedPart:
+def _receive(
+    reader: "_Reader", note: FetchNote, part: PartName, store: PartStore
+) -> StagedPart:
     reader.require_success()
     manifest = wire.read_head(reader.read)
     if manifest.partition_id != part.partition:
@@ -154,10 +156,11 @@ def _receive(reader: "_Reader", part: PartName, store: PartStore) -> StagedPart:
         )
     staging = store.begin("fetch", str(part))
     try:
-        for file in manifest.files:
-            wire.read_file_head(reader.read, file)
-            _receive_file(reader, staging, file)
-        reader.end()
+        with staging.noted(replace(note, total_bytes=manifest.bytes_on_disk)):
+            for file in manifest.files:
+                wire.read_file_head(reader.read, file)
+                _receive_file(reader, staging, file)
+            reader.end()
         return staging.seal(manifest)
     except BaseException:
         staging.abandon()
@@ -223,6 +226,19 @@ class _Answer:
             else:
                 self._received += len(found)
                 return found
+
+    def note(self, endpoint: str) -> FetchNote:
+        """What others are told of it; how large it is, is not known yet."""
+        peer = self._peer
+        return FetchNote(
+            started_s=self._client.clock.now_s(),
+            total_bytes=0,
+            source_path=endpoint,
+            scheme=peer.scheme,
+            host=peer.host,
+            port=peer.port,
+            uri=f"{peer}{self._target}",
+        )
 
     def close(self) -> None:
         if self._response is not None:

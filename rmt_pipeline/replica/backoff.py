@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rmt_pipeline.protocol.errors import OutcomeUnknown
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, RmtError
 from rmt_pipeline.protocol.log.entry import LogEntry, MutatePart
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.replica.claims import Holder
@@ -123,21 +123,24 @@ def longest_wait_s(replica: Replica, entry: LogEntry) -> float:
 def record_failure(
     replica: Replica, node: str, tries: int, reason: str, *, holder: Holder | None = None
 ) -> None:
-    """Leave the reason for `system.replication_queue`, and give back the claim of `holder`.
+    """Leave the reason for `system.replication_queue`, and give back the claim of `holder`. `tries`
+    are those of this process.
 
     The reason is only for people: without an answer it may be lost. The claim is given back in any
     case.
     """
+    path = replica.paths.attempts_of(node)
+    before = _tries_noted(replica, path)  # also by processes that tried before us
+    tries = max(tries, before + 1)
     attempts = Attempts(
         tries=tries,
         last_exception=reason,
         last_attempt_s=int(replica.clock.now_s()),
         postpone_reason="",
     )
-    path = replica.paths.attempts_of(node)
     claim: list[Op] = [Delete(replica.paths.claim(node))] if holder is not None else []
     writes: list[Op] = [SetData(path, attempts.encode()), Create(path, attempts.encode())]
-    if tries == 1:
+    if not before:
         writes.reverse()
     for write in writes:
         try:
@@ -153,3 +156,14 @@ def record_failure(
             return
     if holder is not None:  # the note came and went between the two tries
         holder.give_back([node])
+
+
+def _tries_noted(replica: Replica, path: str) -> int:
+    """0 when none are, and when nobody answers."""
+    try:
+        [noted] = replica.keeper.get_many([path])
+        return 0 if noted is None else Attempts.decode(noted[0]).tries
+    except ReplicaRetired:
+        raise
+    except RmtError:
+        return 0

@@ -50,10 +50,6 @@ def spark_sessions(config: SparkConfig) -> SparkSessions:
     )
 
 
-def _nobody(_differing: int) -> None:
-    """Nobody counts."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Key:
     """Which loop. An altered or renamed table keeps its loops: they look at its definition at each
@@ -131,18 +127,7 @@ class _Loop:
 class QueueLoops:
     """The loops of all active tables; what `supervisor.WorkLoops` asks for."""
 
-    def __init__(
-        self,
-        config: Config,
-        server: str,
-        pools: Sequence[Pool],
-        on_differing: Callable[[int], None] = _nobody,
-    ) -> None:
-        """`on_differing` is told how many results were not what another replica has published;
-        from one thread at a time.
-        """
-        self._on_differing = on_differing
-        self._counting = threading.Lock()
+    def __init__(self, config: Config, server: str, pools: Sequence[Pool]) -> None:
         self._context = ServerContext.open(config, server, purpose="worker")
         self._sessions = spark_sessions(config.spark)
         self._pools = tuple(pools)
@@ -164,7 +149,7 @@ class QueueLoops:
             if key in self._loops:
                 self._loops[key].follow(key.definition)
             else:
-                self._loops[key] = _Loop(key, self._context, self._sessions, self.flushed)
+                self._loops[key] = _Loop(key, self._context, self._sessions, log_flush)
         self._upkeep.follow(tables)
 
     def require_something(self) -> None:
@@ -187,14 +172,6 @@ class QueueLoops:
             loop.join(JOIN_S / len(loops))
         self._upkeep.join(UPKEEP_JOIN_S)
         self._context.close()
-
-    def flushed(self, flush: Flush) -> None:
-        """Log what a loop has done, and count. From any thread."""
-        log_flush(flush)
-        differing = sum(done.differs for done in flush.parts)
-        if differing:
-            with self._counting:
-                self._on_differing(differing)
 
 
 def log_flush(flush: Flush) -> None:

@@ -125,7 +125,7 @@ def serve_until(
         listener = HttpListener(server.listen_address, f"[servers.{name}] listen")
         opened.callback(listener.stop)
         counters = Counters()
-        loops = _work_loops(config, name, counters) if work else None
+        loops = _work_loops(config, name) if work else None
         if loops is not None:
             opened.callback(loops.stop)
         patience_s = connect_timeout_s or config.zookeeper.connect_timeout_s
@@ -239,11 +239,9 @@ class _Process:
         return 0 if replica is None else replica.settings.max_replicated_sends_network_bandwidth
 
     def _broken(self, endpoint: str, part: PartName, problem: Corruption) -> None:
-        self._counters.parts_broken += 1
         self.checks.report(endpoint, part, problem)
 
     def _found_broken(self, replica: Replica, part: PartName, problem: str) -> None:
-        self._counters.parts_broken += 1
         log.warning(
             "scrub found a broken part", table=str(replica), part=str(part), problem=problem
         )
@@ -259,14 +257,11 @@ class _Process:
         return server_status(self._server.name, self._supervisor.keeper, self._tables)
 
 
-def _work_loops(config: Config, name: str, counters: Counters) -> WorkLoops:
+def _work_loops(config: Config, name: str) -> WorkLoops:
     # Only who merges pays for pyarrow and DuckDB: an idle server needs a quarter of the memory.
     from rmt_pipeline.server.loops import QueueLoops  # noqa: PLC0415  start-up
 
-    def differing(count: int) -> None:
-        counters.parts_differing += count
-
-    return QueueLoops(config, name, ("fetch", "merge"), differing)
+    return QueueLoops(config, name, ("fetch", "merge"))
 
 
 def _session(

@@ -1,14 +1,15 @@
 """What a server says about itself: `/health` for people and probes, `/metrics` for Prometheus."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
@@ -18,14 +19,14 @@ from rmt_pipeline.zookeeper.keeper import Keeper
 
 @dataclass(slots=True)
 class Counters:
-    """Since the start of the process. Each is written by one thread at a time."""
+    """Of this process alone, since its start. Each is written by one thread at a time. What the
+    processes of the host count together is in the stores (`TableStatus.events`).
+    """
 
     sessions: int = 0
     parts_sent: int = 0
     bytes_sent: int = 0
     sends_refused: int = 0
-    parts_broken: int = 0
-    parts_differing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class TableStatus:
     """That ever were: no replica had them any more, and they became empty ones."""
     awaiting_quorum: int | None = None
     """Parts of inserts that wait until more replicas have them."""
+    events: Mapping[str, int] = field(default_factory=dict)
+    """By the original's names: how often what happened here, in whichever process of this host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,7 @@ def _status(table: ServedTable, sizes: _Sizes) -> TableStatus:
         lost_parts=sizes.lost_parts,
         awaiting_quorum=sizes.awaiting_quorum,
         stopped=tuple(sorted(what.value for what in table.store.marks.stopped())),
+        events={one.event: n for one, n in table.store.part_log.counts.read().items()},
     )
 
 
@@ -218,12 +222,6 @@ class ServerCollector(Collector):
             ("rmt_parts_sent", "Parts sent to peers", counters.parts_sent),
             ("rmt_sent_bytes", "Bytes of parts sent to peers", counters.bytes_sent),
             ("rmt_sends_refused", "Requests for parts refused", counters.sends_refused),
-            ("rmt_parts_broken", "Parts found broken while sent", counters.parts_broken),
-            (
-                "rmt_parts_differing",
-                "Merges and mutations here (--work) whose result another replica has differently",
-                counters.parts_differing,
-            ),
         ):
             yield CounterMetricFamily(name, text, value=value)
         yield _gauge(
@@ -270,6 +268,7 @@ class ServerCollector(Collector):
                 if number is not None:
                     metric.add_metric([table.database, table.table, table.replica], number)
             yield metric
+        yield from _events(status.tables, labels)
         stopped = GaugeMetricFamily(
             "rmt_stopped", "1 while it is stopped by hand", labels=[*labels, "what"]
         )
@@ -277,6 +276,19 @@ class ServerCollector(Collector):
             for what in table.stopped:
                 stopped.add_metric([table.database, table.table, table.replica, what], 1.0)
         yield stopped
+
+
+def _events(tables: Sequence[TableStatus], labels: Sequence[str]) -> Iterator[Metric]:
+    """What `system.events` adds up over the tables. Several events may be one metric."""
+    by_metric: dict[str, list[ProfileEvent]] = {}
+    for event in ProfileEvent:
+        by_metric.setdefault(event.metric, []).append(event)
+    for name, events in by_metric.items():
+        metric = CounterMetricFamily(name, events[0].text, labels=labels)
+        for table in tables:
+            value = sum(table.events.get(event.event, 0) for event in events)
+            metric.add_metric([table.database, table.table, table.replica], value)
+        yield metric
 
 
 def metrics_page(status: Callable[[], ServerStatus], counters: Counters) -> bytes:

@@ -5,12 +5,14 @@
     part.json                         the manifest, written last
     whole                             since when its files are known to be whole; may be missing
 tmp_<kind>_<hint>_<attempt>/          staged: not published yet, or never
+    fetching                          from where, while somebody fetches; locked by who does
 delete_tmp_<part name>/               being removed
 moved_tmp_<part name>_<attempt>/      without a lock: looked at, then removed or put back
 was_dropped_<range>/                  empty: what has a name inside and is not promised may go
 detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
 active_seen                           the active parts, as the server listed them last
 log_seen                              entries that the log had when it was last looked at
+events, errors, postponed             what the host's processes have counted, for people
 given_up/<part name>/                 a part that was broken or gone, until it was fetched again
 """
 
@@ -21,6 +23,7 @@ from typing import Literal, get_args
 from rmt_pipeline.protocol.parts.name import PartName
 
 MANIFEST = "part.json"
+FETCHING = "fetching"
 WHOLE = "whole"
 GIVEN_UP = "given_up"
 LOG_SEEN = "log_seen"
@@ -29,6 +32,9 @@ REPLICAS_SEEN = "replicas_seen"
 STOPPED = "stopped"
 PART_LOG = "part_log"
 PART_LOG_BEFORE = "part_log.before"
+EVENTS = "events"
+ERRORS = "errors"
+POSTPONED = "postponed"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
 

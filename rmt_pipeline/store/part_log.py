@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from rmt_pipeline.protocol.errors import DiskFull
+from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.tally import EventCounts, total
 
 FILE_BYTES_MAX = 8 << 20  # of each of the two files
 
@@ -35,21 +37,28 @@ class PartEvent:
     insert_id: str = ""
     run_id: str = ""
     error: str = ""
+    differs: bool = False
+    """What was made is not what another replica has published."""
 
 
 class PartLog:
-    """Of the table in the directory `root`. Several processes of one host use it at once."""
+    """Of the table in the directory `root`. Several processes of one host use it at once. What is
+    noted is counted too (`counts`): the log forgets, and the numbers go on.
+    """
 
     def __init__(self, disk: Disk, root: str) -> None:
         self._disk = disk
         self._now = layout.join(root, layout.PART_LOG)
         self._before = layout.join(root, layout.PART_LOG_BEFORE)
+        self.counts = EventCounts(disk, root)
 
     def note(self, events: Iterable[PartEvent]) -> None:
         """If it can't be noted, the parts are none the worse for it."""
+        events = tuple(events)
         lines = "".join(f"{json.dumps(asdict(event))}\n" for event in events).encode()
         if not lines:
             return
+        self.counts.add(total(map(_counted, events)))
         with suppress(OSError, DiskFull):
             self._make_room()
             self._disk.append(self._now, lines)
@@ -77,6 +86,29 @@ class PartLog:
                 self._disk.rename(self._now, self._before)
         finally:
             lock.release()
+
+
+def _counted(event: PartEvent) -> dict[ProfileEvent, int]:
+    failed, differs = bool(event.error), int(event.differs)
+    match event.event_type:
+        case "NewPart":
+            return {
+                ProfileEvent.INSERTED_PARTS: 1,
+                ProfileEvent.INSERTED_ROWS: event.rows,
+                ProfileEvent.INSERTED_BYTES: event.size_bytes,
+            }
+        case "DownloadPart":
+            done, fails = ProfileEvent.FETCHES, ProfileEvent.FETCHES_FAILED
+            of_merged = int(bool(event.sources) and not failed)
+            return {(fails if failed else done): 1, ProfileEvent.FETCHES_OF_MERGED: of_merged}
+        case "MergeParts":
+            done, fails = ProfileEvent.MERGES, ProfileEvent.MERGES_FAILED
+            return {(fails if failed else done): 1, ProfileEvent.MERGES_DIFFER: differs}
+        case "MutatePart":
+            done, fails = ProfileEvent.MUTATIONS, ProfileEvent.MUTATIONS_FAILED
+            return {(fails if failed else done): 1, ProfileEvent.MUTATIONS_DIFFER: differs}
+        case "RemovePart":
+            return {}
 
 
 def _parsed(line: bytes) -> PartEvent | None:

@@ -13,6 +13,7 @@ is kept for people. Several processes of one host use one store at once.
 
 import contextlib
 import errno
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,8 @@ from rmt_pipeline.store.hashes.checksums import hash_of_chunks
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_log import PartLog
-from rmt_pipeline.store.staging import StagedPart, Staging
+from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
+from rmt_pipeline.store.tally import ErrorCounts, PostponedEntries
 from rmt_pipeline.store.whole_parts import WholeParts
 from rmt_pipeline.system import IdSource
 
@@ -64,6 +66,8 @@ class PartStore:
         self._whole = WholeParts(disk)
         self.marks = Marks(disk, root, durable=durable)
         self.part_log = PartLog(disk, root)
+        self.errors = ErrorCounts(disk, root)
+        self.postponed = PostponedEntries(disk, root)
         self._make_root()
 
     @property
@@ -327,6 +331,33 @@ class PartStore:
         path = self._path(name)
         modified_s = self._disk.modified_s(path)
         return None if modified_s is None else (modified_s, self._disk.local_path(path))
+
+    def fetches(self) -> list[tuple[PartName, FetchNote, int]]:
+        """What is being fetched now, by whichever process of this host, and the bytes that are
+        there.
+        """
+        found: list[tuple[PartName, FetchNote, int]] = []
+        for name in self.staged():
+            staged = layout.parse_staged(name)
+            part = PartName.try_parse(staged.hint) if staged is not None else None
+            if staged is None or part is None or staged.kind != "fetch":
+                continue
+            path = self._path(name, layout.FETCHING)
+            text = self._disk.read(path)
+            if text is None:
+                continue
+            lock = self._disk.lock(path, shared=False)
+            if lock is not None:  # nobody holds it any more
+                lock.release()
+                continue
+            sizes = (
+                self._disk.size(self._path(name, one))
+                for one in self._disk.list(self._path(name))
+            )
+            with contextlib.suppress(ValueError, TypeError):  # it was just being written
+                note = FetchNote(**json.loads(text))
+                found.append((part, note, sum(filter(None, sizes)) - len(text)))
+        return found
 
     def staged_files(self, staged: StagedPart) -> list[str]:
         """Absolute paths of a staged part's data files, in key order."""

@@ -1,7 +1,9 @@
 """Parts under temporary names: being filled, and whole but not published yet."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from rmt_pipeline.protocol.errors import MissingPart
@@ -44,6 +46,21 @@ class StagedPart:
         return [*(file.name for file in files), layout.MANIFEST]
 
 
+@dataclass(frozen=True, slots=True)
+class FetchNote:
+    """What is being fetched, from whom. For `system.replicated_fetches`."""
+
+    started_s: float
+    """Seconds since the epoch."""
+    total_bytes: int
+    source_path: str
+    """Of the replica in ZooKeeper."""
+    scheme: str
+    host: str
+    port: int
+    uri: str
+
+
 class Staging:
     """A directory being filled. Nobody else knows it. Ends with `seal` or `abandon`."""
 
@@ -59,6 +76,21 @@ class Staging:
         through = HashingChunks([data] if isinstance(data, bytes) else data)
         self._write(name, through)
         return PartFile(name, through.size, through.hexdigest())
+
+    @contextmanager
+    def noted(self, note: FetchNote) -> Iterator[None]:
+        """While this is open, others see what is fetched: in a file that we hold locked, so that
+        one whose process has died tells nothing.
+        """
+        path = layout.join(self._path, layout.FETCHING)
+        self._write(layout.FETCHING, [json.dumps(asdict(note)).encode()])
+        lock = self._disk.lock(path, shared=False)
+        try:
+            yield
+        finally:
+            self._disk.remove_file(path)
+            if lock is not None:
+                lock.release()
 
     def local_path(self, name: str) -> str:
         """Where another writer (Parquet's) shall put the data file `name`."""

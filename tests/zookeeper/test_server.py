@@ -223,8 +223,13 @@ def test_a_part_found_broken_is_queued_for_a_fetch(config, keeper, root, tmp_pat
         server.until(lambda: keeper.exists(paths.part(PART)) is None)
         (node,) = keeper.children(paths.queue)
         assert str(PART).encode() in keeper.get(paths.queue_entry(node))[0]
-        metrics = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
-        assert "rmt_parts_broken_total 1.0" in metrics
+
+        def metrics_of() -> str:
+            return urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+
+        broken = 'rmt_parts_broken_total{database="default",replica="r1",table="t"} 1.0'
+        server.until(lambda: broken in metrics_of())
+        metrics = metrics_of()
         assert "rmt_sends_refused_total 1.0" in metrics
         assert 'rmt_readonly{database="default",replica="r1",table="t"} 0.0' in metrics
         assert 'rmt_parts_given_up{database="default",replica="r1",table="t"} 1.0' in metrics

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, UserError
+from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart, drop_range_of, virtual_parts
 from rmt_pipeline.protocol.nodes.formats import PartHeader
@@ -297,6 +298,7 @@ def check_part(replica: Replica, part: PartName) -> str | None:
                 kept.append(_keep_copy(replica, part))
             raise
 
+    replica.store.part_log.counts.add({ProfileEvent.CHECKS: 1})
     problem = refetch(replica, part, look)
     return None if problem is None else f"{problem}{''.join(kept)}"
 
@@ -361,6 +363,7 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
             if refused.kind is RefusalKind.BAD_VERSION:
                 continue
             return None
+        replica.store.part_log.counts.add({ProfileEvent.CHECKS_FAILED: 1})
         return problem
 
 

@@ -8,6 +8,8 @@ are looked for, claimed and carried out. Any number of processes may do this for
 once: claims keep them apart (design §4).
 """
 
+import math
+from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
@@ -76,6 +78,7 @@ Pool = Literal["fetch", "merge"]
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
 UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # of a source that is not here: taken for large
 WAITING_SHOWN_MAX = 20
+POSTPONED_EVERY_S = 1.0
 CLONES_TOGETHER_MAX = 128  # a large part may come after them, and take long
 
 
@@ -145,6 +148,9 @@ class Executor:
         self._backoff = Backoff()
         self._begun: list[Batch] = []
         self._left = 0
+        self._postponed: Counter[str] = Counter()
+        """How often each entry was left since that was noted last."""
+        self._postponed_noted_s = -math.inf
 
     def step(self, watch: Watch | None) -> Step:
         """Look once, and carry out what was claimed, one batch after the other: for who waits for
@@ -258,9 +264,21 @@ class Executor:
         # Last of all: what is raised after it would leave claims behind.
         if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
             look = Look(step)
+        self._note_postponed({node for node, _ in waiting}, view.entries)
         self._left = look.step.left
         self._begun = [*(one for one in self._begun if one.left), *look.batches]
         return look
+
+    def _note_postponed(self, waiting: Iterable[str], queued: Collection[str]) -> None:
+        """Once a second at most: who looks more often notes several looks at once."""
+        self._postponed.update(waiting)
+        now_s = self._replica.clock.monotonic_s()
+        if self._postponed and now_s - self._postponed_noted_s >= POSTPONED_EVERY_S:
+            self._replica.store.postponed.add(
+                dict(self._postponed), frozenset(queued), self._replica.clock.now_s()
+            )
+            self._postponed.clear()
+            self._postponed_noted_s = now_s
 
     def _open(self, view: QueueView, plan: Plan, looked_s: float) -> set[str]:
         """Entries of this pool that nobody here carries out, and that did not just wait until they
@@ -648,6 +666,8 @@ class Executor:
             longest_wait_s(self._replica, entry),
             peer=peer,
         )
+        code = error.code if isinstance(error, RmtError) else "LOGICAL_ERROR"
+        self._replica.store.errors.add(code, str(error), self._replica.clock.now_s())
         is_bug = not isinstance(error, RmtError | OSError)
         reason = f"unexpected {error!r}" if is_bug else str(error)
         try:

@@ -56,6 +56,7 @@ def events_of(parts: Iterable[PartDone], now_s: float) -> Iterator[PartEvent]:
                 tuple(map(str, done.sources)),
                 done.source_replica,
                 error=done.error,
+                differs=done.differs,
             )
         elif not done.error:
             for part in done.sources:

@@ -14,6 +14,7 @@ from typing import BinaryIO, Self, assert_never
 from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.sql.formats.rows import Done, OutputOptions, Result
 from rmt_pipeline.sql.run import show, tables
 from rmt_pipeline.sql.run.context import SessionContext
@@ -121,6 +122,14 @@ class Session:
         Rows of an answer are read while they are iterated: take them before the next statement.
         Raises RmtError; unless its class says otherwise, nothing was changed.
         """
+        try:
+            return self._execute(statement)
+        except RmtError as error:
+            server = self.context.server
+            server.errors.add(error.code, str(error), server.clock.now_s())
+            raise
+
+    def _execute(self, statement: Piece | str) -> Result:
         parsed = parse(statement)
         if isinstance(parsed, _OF_NAMES):
             from rmt_pipeline.sql.run import databases  # noqa: PLC0415

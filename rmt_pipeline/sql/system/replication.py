@@ -32,6 +32,7 @@ from rmt_pipeline.replica.upkeep.check import can_read
 from rmt_pipeline.replica.work.execute import queue_facts
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
+from rmt_pipeline.store.tally import NEVER_POSTPONED
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot, replica_states
@@ -171,8 +172,11 @@ REPLICATION_QUEUE: Columns = (
     ("is_currently_executing", "UInt8"),
     ("num_tries", "UInt32"),
     ("last_exception", "String"),
+    ("last_exception_time", "DateTime"),
     ("last_attempt_time", "DateTime"),
+    ("num_postponed", "UInt32"),
     ("postpone_reason", "String"),
+    ("last_postpone_time", "DateTime"),
     ("merge_type", "String"),
     ("executed_by", "String"),  # the worker that has claimed it (design §4)
 )
@@ -200,9 +204,12 @@ def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[obj
     missing = why_missing(
         replica, {one.part for one in failed if isinstance(one, GetPart)} - {*snapshot.parts}
     )
+    postponed, began = replica.store.postponed.read(), _begun(replica, snapshot)
     for position, (node, entry) in enumerate(snapshot.entries):
         tried = attempts.get(node) or Attempts(0, "", 0, "")
         claim = snapshot.claims.get(node)
+        left = postponed.get(node, NEVER_POSTPONED)
+        failed_at = datetime.fromtimestamp(tried.last_attempt_s, UTC)
         yield (
             replica.definition.database,
             replica.definition.name,
@@ -217,10 +224,13 @@ def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[obj
             [str(part) for part in sources_of(entry)],
             int(getattr(entry, "detach", False)),
             int(claim is not None),
-            tried.tries,
+            tried.tries + int(claim is not None),
             tried.last_exception,
-            datetime.fromtimestamp(tried.last_attempt_s, UTC),
+            failed_at,
+            failed_at if claim is None else began.get(node, failed_at),
+            left.times,
             _postponed(entry, reasons.get(node) or tried.postpone_reason, missing),
+            datetime.fromtimestamp(left.last_s, UTC),
             _MERGE_TYPES[entry.merge_type] if isinstance(entry, MergeParts) else "",
             claim.worker if claim is not None else "",
         )
@@ -251,6 +261,16 @@ def _attempts(replica: Replica, nodes: list[str]) -> dict[str, Attempts]:
         node: Attempts.decode(read[0])
         for node, read in zip(nodes, reads, strict=True)
         if read is not None
+    }
+
+
+def _begun(replica: Replica, snapshot: QueueSnapshot) -> dict[str, datetime]:
+    """When the tries began that are under way."""
+    stats = replica.keeper.exists_many([replica.paths.claim(node) for node in snapshot.claims])
+    return {
+        node: datetime.fromtimestamp(stat.created_ms // 1000, UTC)
+        for node, stat in zip(snapshot.claims, stats, strict=True)
+        if stat is not None
     }
 
 

@@ -8,8 +8,8 @@ always say the same because nobody counts it is left out.
 from collections.abc import Iterator
 
 from rmt_pipeline.sql.system import clusters as system_clusters
+from rmt_pipeline.sql.system import counted, local
 from rmt_pipeline.sql.system import inserts as system_inserts
-from rmt_pipeline.sql.system import local
 from rmt_pipeline.sql.system import lost_parts as system_lost_parts
 from rmt_pipeline.sql.system import merges as system_merges
 from rmt_pipeline.sql.system import mutations as system_mutations
@@ -29,6 +29,11 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "clusters": SystemTable(system_clusters.CLUSTERS, system_clusters.clusters),
     "columns": SystemTable(local.COLUMNS, local.columns),
     "databases": SystemTable(local.DATABASES, local.databases),
+    "disks": SystemTable(counted.DISKS, counted.disks),
+    "errors": SystemTable(counted.ERRORS, counted.errors),
+    "events": SystemTable(counted.EVENTS, counted.events),
+    "metrics": SystemTable(counted.METRICS, counted.metrics),
+    "replicated_fetches": SystemTable(counted.REPLICATED_FETCHES, counted.replicated_fetches),
     "detached_parts": SystemTable(system_parts.DETACHED_PARTS, system_parts.detached_parts),
     "detached_tables": SystemTable(local.DETACHED_TABLES, local.detached_tables),
     "distributed_ddl_queue": SystemTable(

@@ -1,0 +1,141 @@
+"""What is counted and measured on this host: system.events, errors, metrics, disks, and the fetches
+that run. Numbers are those that `/metrics` of the server gives to Prometheus.
+
+There is no system.processes: a statement runs in the process that asks, whichever it is, and no
+server knows of it.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.log.entry import MergeParts
+from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.replica.work.running import running_merges
+from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.sql.system.scope import SystemScope
+from rmt_pipeline.store.tally import ErrorCount, total
+from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.snapshot import replica_states
+
+EVENTS: Columns = (("event", "String"), ("value", "UInt64"), ("description", "String"))
+
+
+def events(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Since the tables were made here, by whichever process; those that have happened."""
+    counts = total(table.store.part_log.counts.read() for table in _tables(scope))
+    for event, count in counts.items():
+        if count:
+            yield event.event, count, event.text
+
+
+ERRORS: Columns = (
+    ("name", "String"),
+    ("value", "UInt64"),
+    ("last_error_time", "DateTime"),
+    ("last_error_message", "String"),
+)
+
+
+def errors(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Of statements and of entries of the queues, by whichever process."""
+    found: dict[str, ErrorCount] = {}
+    counted = [scope.server.errors, *(table.store.errors for table in _tables(scope))]
+    for one in counted:
+        for code, error in one.read().items():
+            before = found.get(code, ErrorCount(0, 0, ""))
+            latest = max(before, error, key=lambda other: other.last_s)
+            found[code] = latest._replace(times=before.times + error.times)
+    for code, error in sorted(found.items()):
+        yield code, error.times, datetime.fromtimestamp(error.last_s, UTC), error.last_message
+
+
+METRICS: Columns = (("metric", "String"), ("value", "Int64"), ("description", "String"))
+
+
+def metrics(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """As it is now."""
+    tables = _tables(scope)
+    merges = mutations = readonly = active = outdated = fetches = 0
+    for table in tables:
+        fetches += len(table.store.fetches())
+        with suppress(ReplicaRetired):
+            replica = table.replica
+            running = [isinstance(one.entry, MergeParts) for one in running_merges(replica)]
+            merges += sum(running)
+            mutations += len(running) - sum(running)
+            readonly += (
+                replica_states(replica.keeper, replica.table).get(replica.name) != "active"
+            )
+        parts = table.store.parts()
+        here = len(PartSet(parts))
+        active += here
+        outdated += len(parts) - here
+    yield "Merge", merges, "Merges that run on this host"
+    yield "PartMutation", mutations, "Mutations of a part that run on this host"
+    yield "ReplicatedFetch", fetches, "Parts that are being fetched by this host"
+    yield "ReadonlyReplica", readonly, "Tables of this server that are read-only"
+    yield "PartsActive", active, "Parts on this disk that no other one contains"
+    yield "PartsOutdated", outdated, "Parts on this disk that wait for clean-up"
+
+
+DISKS: Columns = (
+    ("name", "String"),
+    ("path", "String"),
+    ("free_space", "UInt64"),
+    ("total_space", "UInt64"),
+)
+
+
+def disks(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """The one that the data directory is on."""
+    data = scope.server.catalog.data
+    usage = shutil.disk_usage(data)
+    yield "default", f"{data}/", usage.free, usage.total
+
+
+REPLICATED_FETCHES: Columns = (
+    ("database", "String"),
+    ("table", "String"),
+    ("elapsed", "Float64"),
+    ("progress", "Float64"),
+    ("result_part_name", "String"),
+    ("result_part_path", "String"),
+    ("partition_id", "String"),
+    ("total_size_bytes_compressed", "UInt64"),
+    ("bytes_read_compressed", "UInt64"),
+    ("source_replica_path", "String"),
+    ("source_replica_hostname", "String"),
+    ("source_replica_port", "UInt16"),
+    ("interserver_scheme", "String"),
+    ("URI", "String"),
+)
+
+
+def replicated_fetches(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Those that run now, by whichever process of this host."""
+    now_s = scope.server.clock.now_s()
+    for table in _tables(scope):
+        for part, note, received in table.store.fetches():
+            yield (
+                table.definition.database,
+                table.definition.name,
+                max(0.0, now_s - note.started_s),
+                received / note.total_bytes if note.total_bytes else 0.0,
+                str(part),
+                f"{table.store.directory(part)}/",
+                part.partition,
+                note.total_bytes,
+                received,
+                note.source_path,
+                note.host,
+                note.port,
+                note.scheme,
+                note.uri,
+            )
+
+
+def _tables(scope: SystemScope) -> list[Table]:
+    return [scope.server.table_of(one) for one in scope.server.catalog.definitions()]
