@@ -22,6 +22,7 @@ DEFAULT_DIRECTORY = Path("rmt-data")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound
 
 _MACRO = re.compile(r"\{([^{}]*)\}")
+_LOOPBACK = re.compile(r"localhost|::1|127(\.[0-9]{1,3}){3}")
 _SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
@@ -35,6 +36,11 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody on another host can get there."""
+        return bool(_LOOPBACK.fullmatch(self.host))
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -156,6 +162,12 @@ def _macros(value: object, _: Path) -> dict[str, str]:
     return value
 
 
+def _secrets(value: object, base: Path) -> tuple[str, ...]:
+    """One, or several while they are changed."""
+    several = value if isinstance(value, list) and value else [value]
+    return tuple(_SECRET(one, base) for one in several)
+
+
 _SECRET = _matching(r"^[!-~]+$")  # fits an HTTP header
 
 
@@ -236,7 +248,7 @@ class ServerConfig:
     listen: str = field(metadata=_key(_an_address))
     advertise: str | None = field(default=None, metadata=_key(_an_address))
     macros: dict[str, str] = field(default_factory=dict, metadata=_key(_macros))
-    secret: str | None = field(default=None, repr=False, metadata=_key(_SECRET))
+    secret: tuple[str, ...] = field(default=(), repr=False, metadata=_key(_secrets))
     drop_delay_s: float = field(default=480.0, metadata=_key(_seconds(0, 2_592_000)))
 
     def __post_init__(self) -> None:
@@ -306,9 +318,47 @@ class DagsterConfig:
 
 @dataclass(frozen=True)
 class ExchangeConfig:
-    """`secret`: what servers show each other; else one is made once and kept in ZooKeeper."""
+    """`secret`: what servers show each other; else one is made once and kept in ZooKeeper. Of
+    several the first is shown, and each is accepted.
+    """
 
-    secret: str | None = field(default=None, repr=False, metadata=_key(_SECRET))
+    secret: tuple[str, ...] = field(default=(), repr=False, metadata=_key(_secrets))
+
+
+@dataclass(frozen=True)
+class TlsConfig:
+    """How servers and those who ask them know each other; without a certificate there is no TLS.
+    `client_certificates`: nobody is answered who has none that `ca` has signed.
+    """
+
+    certificate: Path | None = field(default=None, metadata=_key(_a_path))
+    key: Path | None = field(default=None, metadata=_key(_a_path))
+    ca: Path | None = field(default=None, metadata=_key(_a_path))
+    client_certificates: bool = field(default=False, metadata=_key(_a_bool))
+
+    def __post_init__(self) -> None:
+        if self.certificate is None and (self.key or self.ca or self.client_certificates):
+            raise ValueError(
+                "without certificate there is no TLS: name one, or remove the rest"
+            )
+        if self.client_certificates and self.ca is None:
+            raise ValueError("client_certificates = true needs ca: who signs those we believe")
+
+    @property
+    def files(self) -> TlsFiles | None:
+        """None: without TLS."""
+        if self.certificate is None:
+            return None
+        return TlsFiles("[tls]", self.ca, self.certificate, self.key)
+
+
+@dataclass(frozen=True)
+class MonitoringConfig:
+    """`token`: what Prometheus and probes show for /metrics and /health; each of several is
+    accepted.
+    """
+
+    token: tuple[str, ...] = field(default=(), repr=False, metadata=_key(_secrets))
 
 
 @dataclass(frozen=True)
@@ -343,6 +393,8 @@ class Config:
     spark: SparkConfig = field(default_factory=SparkConfig)
     dagster: DagsterConfig = field(default_factory=DagsterConfig)
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    monitoring: MonitoringConfig = field(default_factory=MonitoringConfig)
     clusters: dict[str, ClusterConfig] = field(default_factory=dict)
     distributed_ddl: DistributedDdlConfig = field(default_factory=DistributedDdlConfig)
     path: Path | None = None
@@ -396,9 +448,27 @@ class Config:
             )
         return found
 
-    def secret_of(self, name: str) -> str | None:
-        """The configured secret of a server; None means that the one in ZooKeeper counts."""
+    def secrets_of(self, name: str) -> tuple[str, ...]:
+        """The configured secrets of a server, the one that it shows first; none means that the one
+        in ZooKeeper counts.
+        """
         return self.server(name).secret or self.exchange.secret
+
+    @property
+    def scheme(self) -> str:
+        """What servers speak, all of them."""
+        return "http" if self.tls.files is None else "https"
+
+    def require_guarded(self, name: str) -> None:
+        """Raises BadConfiguration for a server that strangers could ask how it is."""
+        server = self.server(name)
+        guarded = self.monitoring.token or self.tls.client_certificates
+        if not guarded and not server.listen_address.is_local:
+            raise BadConfiguration(
+                f"[servers.{name}] listen = {server.listen!r} is open to other hosts, and nothing "
+                'keeps strangers from /health and /metrics: set [monitoring] token = "…", or '
+                "[tls] client_certificates = true, or listen on 127.0.0.1"
+            )
 
 
 def load_config(path: Path | str | None = None) -> Config:
@@ -461,6 +531,8 @@ _SECTIONS: dict[str, type[Any]] = {
     "spark": SparkConfig,
     "dagster": DagsterConfig,
     "exchange": ExchangeConfig,
+    "tls": TlsConfig,
+    "monitoring": MonitoringConfig,
     "distributed_ddl": DistributedDdlConfig,
 }
 _NAMED_SECTIONS = ("servers", "clusters")  # there is one for each name: [servers.r1]

@@ -147,9 +147,12 @@ class ServerContext:
             HttpPeers,
             PartClient,
         )
+        from rmt_pipeline.exchange.connections import (  # noqa: PLC0415  start-up
+            Connections,
+        )
         from rmt_pipeline.exchange.secret import exchange_secret  # noqa: PLC0415  start-up
 
-        secret = self.config.secret_of(self.server.name)
+        secrets = self.config.secrets_of(self.server.name)
 
         def limit() -> int:
             settings = TableSettings.of(dict(self.current(definition).settings))
@@ -157,9 +160,10 @@ class ServerContext:
 
         marks = self.store(definition).marks
         client = PartClient(
-            secret or exchange_secret(self.keeper(), self.ids),
+            secrets[0] if secrets else exchange_secret(self.keeper(), self.ids),
             bandwidth=Bandwidth(limit, self.clock),
             is_cancelled=lambda: Background.FETCHES in marks.stopped(),
+            connections=Connections(self.config.tls.files),
         )
         return HttpPeers(client)
 

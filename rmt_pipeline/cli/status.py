@@ -1,20 +1,17 @@
 """`rmt status` and `rmt reload`: how every table is doing, in words."""
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-import urllib3
-
 from rmt_pipeline.catalog.catalog import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.exchange.connections import Peer
-from rmt_pipeline.exchange.control import reload_tables
+from rmt_pipeline.exchange import control
+from rmt_pipeline.exchange.guard import who_may_ask
 from rmt_pipeline.exchange.secret import exchange_secret
-from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
@@ -27,6 +24,9 @@ from rmt_pipeline.zookeeper.snapshot import active_parts, replica_states
 PROBE_TIMEOUT_S = 5.0
 REASONS_MAX = 5
 
+Health = dict[str, Any] | Unavailable
+"""What a server says about itself, or why it doesn't."""
+
 
 def run_status(config: Config, only: str | None) -> int:
     """Print it. The exit status is 1 when a server is down, a table may not be written, or what a
@@ -37,18 +37,23 @@ def run_status(config: Config, only: str | None) -> int:
     servers = [config.server(only)] if only else list(config.servers.values())
     healthy = True
     for server in servers:
-        health = _health(server)
+        health = _health(config, server)
         print(f"server {server.name}: {_server_words(server, health)}")
-        healthy &= health is not None and health["status"] == "ok"
+        healthy &= not isinstance(health, Unavailable) and health["status"] == "ok"
         try:
             healthy &= _print_tables(config, server, health)
         except RmtError as error:
             print(f"  its tables can't be looked at: {error.code}. {error}")
             healthy = False
+    print("who may ask:")
+    for server in servers:
+        print(f"  {server.name}: {who_may_ask(config, server)}")
+    for line in _port_lines(config):
+        print(f"  {line}")
     return 0 if healthy else 1
 
 
-def _print_tables(config: Config, server: ServerConfig, health: dict[str, Any] | None) -> bool:
+def _print_tables(config: Config, server: ServerConfig, health: Health) -> bool:
     """Whether ZooKeeper could be asked about all of them."""
     asked = True
     with closing(ServerContext.open(config, server.name, purpose="status")) as context:
@@ -74,34 +79,43 @@ def run_reload(config: Config, name: str) -> int:
 
     The exit status is 1 when a table is read-only. Raises Unavailable, UserError.
     """
-    address = config.server(name).advertised_address
+    peer = control.peer_of(config, config.server(name))
     with closing(ServerContext.open(config, name, purpose="reload")) as context:
-        secret = config.secret_of(name) or exchange_secret(context.keeper(), context.ids)
-        tables = reload_tables(Peer("http", address.host, address.port), secret)
+        own = config.secrets_of(name)
+        secret = own[0] if own else exchange_secret(context.keeper(), context.ids)
+        tables = control.reload_tables(peer, secret, config.tls.files)
     for table, reason in sorted(tables.items()):
         print(f"{table}: {f'read-only: {reason}' if reason else 'active'}")
     return 1 if any(tables.values()) else 0
 
 
-def _health(server: ServerConfig) -> dict[str, Any] | None:
-    url = f"http://{server.advertised_address}/health"
+def _health(config: Config, server: ServerConfig) -> Health:
     try:
-        answer = urllib3.request("GET", url, timeout=PROBE_TIMEOUT_S, retries=False)
-        # 503 comes with the same JSON; anything else is not our server.
-        return dict(json.loads(answer.data))
-    except (urllib3.exceptions.HTTPError, ValueError, TypeError):
-        return None
+        return control.health(config, server, PROBE_TIMEOUT_S)
+    except Unavailable as error:
+        return error
 
 
-def _server_words(server: ServerConfig, health: dict[str, Any] | None) -> str:
-    if health is None:
-        return f"not running: nothing answers at {server.advertised_address}"
+def _server_words(server: ServerConfig, health: Health) -> str:
+    if isinstance(health, Unavailable):
+        return f"not running: nothing answers at {server.advertised_address} ({health})"
     if not health.get("session"):
         return "running, without a ZooKeeper session; it is starting over"
     return f"running at {server.advertised_address}"
 
 
-def _table_lines(table: Table, health: dict[str, Any] | None) -> Iterator[str]:
+def _port_lines(config: Config) -> Iterator[str]:
+    """The other ports of this deployment that are ours, and whom they are for."""
+    ports = [("Dagster's UI", config.dagster.port)]
+    if config.spark.is_ours:
+        ports.append(("Spark Connect", config.spark.port))
+    if config.zookeeper.embedded:
+        ports.append(("ZooKeeper", config.zookeeper.port))
+    for what, port in ports:
+        yield f"{what}, if it runs: 127.0.0.1:{port} for this host alone, which shows nothing"
+
+
+def _table_lines(table: Table, health: Health) -> Iterator[str]:
     replica = table.replica
     yield f"{table.definition.full_name}: {_state_words(table, health)}"
     yield f"  replica {replica.name} of {replica.table.root}"
@@ -152,15 +166,16 @@ def _lines_without_zookeeper(table: Table, error: ZooKeeperUnreachable) -> list[
     ]
 
 
-def _state_words(table: Table, health: dict[str, Any] | None) -> str:
+def _state_words(table: Table, health: Health) -> str:
     definition = table.definition
-    for served in (health or {}).get("tables", []):
+    told = {} if isinstance(health, Unavailable) else health
+    for served in told.get("tables", []):
         if (served["database"], served["table"]) == (definition.database, definition.name):
             if served["readonly"]:
                 return f"read-only: {served['reason']}"
             broken = ", ".join(served.get("broken", [])[:REASONS_MAX])
-            told = f"broken or gone, and fetched again: {broken}; nobody reads without them"
-            return told if broken else "active"
+            words = f"broken or gone, and fetched again: {broken}; nobody reads without them"
+            return words if broken else "active"
     return "not served: nobody can write to it, and its parts cannot be fetched"
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import urllib3
 
-from rmt_pipeline.config import Config
+from rmt_pipeline.config import Config, ServerConfig
+from rmt_pipeline.exchange.control import health, peer_of
 from rmt_pipeline.processes.group import Group
 from rmt_pipeline.processes.server import accepts
 from rmt_pipeline.processes.zookeeper import answers
@@ -60,8 +61,8 @@ def services(config: Config, *, dagster: bool, spark: bool, work: bool) -> list[
                 _rmt(
                     config, "serve", "--server", name, *patience, *(["--work"] if work else [])
                 ),
-                partial(_responds, f"http://{server.advertised_address}/health"),
-                f"http://{server.advertised_address}/health, /metrics",
+                partial(_serves, config, server),
+                f"{peer_of(config, server)}/health, /metrics",
             )
         )
     if spark and config.spark.is_ours:
@@ -146,7 +147,7 @@ def workspace_of(config: Config) -> Path:
 def _wait_for_servers(config: Config, clock: Clock) -> None:
     deadline_s = clock.monotonic_s() + READY_TIMEOUT_S
     for name, server in config.servers.items():
-        while not _responds(f"http://{server.advertised_address}/health"):
+        while not _serves(config, server):
             if clock.monotonic_s() > deadline_s:
                 raise Unavailable(f"server {name} did not come up in {READY_TIMEOUT_S:g} s")
             clock.sleep_s(PROBE_EVERY_S)
@@ -164,6 +165,15 @@ def _environment(config: Config) -> dict[str, str]:
     if config.path is not None:
         environment["RMT_CONFIG"] = str(config.path)
     return environment
+
+
+def _serves(config: Config, server: ServerConfig) -> bool:
+    """Whether it says how it is, however it is."""
+    try:
+        health(config, server, PROBE_TIMEOUT_S)
+    except Unavailable:
+        return False
+    return True
 
 
 def _responds(url: str) -> bool:

@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError, ProtocolError
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts
+from rmt_pipeline.exchange.control import refusal
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
@@ -34,7 +35,6 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
 from rmt_pipeline.system import Clock, SystemClock
 
-SCHEMES = ("http", "https")
 RESUMED_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 REFUSAL_BYTES_MAX = 4096  # of a peer's error text
 RESUME_BYTES = 8 << 20  # who got fewer begins again, maybe elsewhere
@@ -85,8 +85,11 @@ class PartClient:
         reached, is busy or broke off), Corruption (what it sent is not a part), DiskFull, and
         Conflict when it was cancelled. Then nothing is left behind.
         """
-        if address.scheme not in SCHEMES:
-            raise Unavailable(f"the scheme of {address} is not one of {', '.join(SCHEMES)}")
+        if address.scheme != self.connections.scheme:  # nor is the secret said in the clear
+            raise Unavailable(
+                f"{address.host}:{address.port} speaks {address.scheme}, and we "
+                f"{self.connections.scheme}: all servers of a cluster have [tls], or none"
+            )
         peer = Peer(address.scheme, address.host, address.port)
         target = wire.request_target(endpoint, part)
         answer = _Answer(self, peer, target)
@@ -278,8 +281,13 @@ class _Answer:
 
     def _ask(self, headers: Mapping[str, str]) -> BaseHTTPResponse:
         client = self._client
-        return client.connections.post(
-            self._peer, self._target, client.secret, client.timeouts, headers
+        return client.connections.ask(
+            "POST",
+            self._peer,
+            self._target,
+            client.secret,
+            timeouts=client.timeouts,
+            headers=headers,
         )
 
 
@@ -296,8 +304,8 @@ class _Reader:
         """Raises NoReplicaHasPart or Unavailable with the peer's own words."""
         status = self._answer.status
         if status != HTTPStatus.OK:
-            words = self._arrived(REFUSAL_BYTES_MAX).decode("utf-8", "replace").strip()
-            message = f"refused with status {status}: {words or 'no reason given'}"
+            words = refusal(status, self._arrived(REFUSAL_BYTES_MAX))
+            message = f"refused with status {words}"
             raise (
                 NoReplicaHasPart(message)
                 if status == HTTPStatus.NOT_FOUND

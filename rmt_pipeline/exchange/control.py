@@ -1,28 +1,79 @@
-"""What a process of the same cluster may ask a server besides parts: to look at its tables now."""
+"""What a process of the same cluster may ask a server besides parts: how it is, and to look at its
+tables now.
+"""
 
+import json
 from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
 
 from urllib3.exceptions import HTTPError
 
-from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts
+from rmt_pipeline.config import Config, ServerConfig, TlsFiles
+from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts, whole_body
 from rmt_pipeline.protocol.errors import Unavailable
 
+ANSWER_BYTES_MAX = 64 << 20  # a line for each table
 
-def reload_tables(peer: Peer, secret: str) -> dict[str, str]:
+
+def peer_of(config: Config, server: ServerConfig) -> Peer:
+    """Where others find a server."""
+    address = server.advertised_address
+    return Peer(config.scheme, address.host, address.port)
+
+
+def reload_tables(peer: Peer, secret: str, tls: TlsFiles | None = None) -> dict[str, str]:
     """After CREATE or DROP: returns when the server has looked at its catalog.
 
     Gives for each table, by `database.name`, why it is read-only; "" when it is active. Raises
     Unavailable when the server does not answer: it notices by itself when it runs again.
     """
-    with closing(Connections()) as connections:
+    status, body = _asked("POST", peer, "/reload", secret, _Way(tls))
+    if status != 200:
+        raise Unavailable(f"{peer} answered {refusal(status, body)}")
+    try:
+        return {str(name): str(reason) for name, reason in json.loads(body)["tables"].items()}
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise Unavailable(f"{peer} cannot be asked to look at its tables: {error!r}") from error
+
+
+def health(config: Config, server: ServerConfig, timeout_s: float) -> dict[str, Any]:
+    """What a server says about itself. Raises Unavailable when nobody answers, or who does is not
+    a server of ours, or takes us for a stranger.
+    """
+    shown = (*config.monitoring.token, *config.secrets_of(server.name), "")[0]
+    peer, way = peer_of(config, server), _Way(config.tls.files, Timeouts(timeout_s, timeout_s))
+    status, body = _asked("GET", peer, "/health", shown, way)
+    if status not in (200, 503):
+        raise Unavailable(f"{peer} answered {refusal(status, body)}")
+    try:
+        return dict(json.loads(body))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Unavailable(f"{peer} answered as no server of ours: {error}") from error
+
+
+def refusal(status: int, body: bytes) -> str:
+    """A status with its meaning: a stranger is not told why he is none of us."""
+    if status == 401:
+        return (
+            "401: it takes us for a stranger. All servers of a cluster share one exchange secret, "
+            "or for a while two: look at [exchange] secret and [monitoring] token of both"
+        )
+    return f"{status}: {body.decode(errors='replace').strip()[:500] or 'no reason given'}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a server is spoken to."""
+
+    tls: TlsFiles | None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+
+def _asked(method: str, peer: Peer, target: str, secret: str, way: _Way) -> tuple[int, bytes]:
+    with closing(Connections(way.tls)) as connections:
         try:
-            response = connections.post(peer, "/reload", secret, Timeouts())
-            if response.status != 200:
-                words = response.data.decode(errors="replace")[:500]
-                raise Unavailable(f"{peer} answered {response.status}: {words}")
-            tables = response.json()["tables"]
-            return {str(name): str(reason) for name, reason in tables.items()}
-        except (HTTPError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise Unavailable(
-                f"{peer} cannot be asked to look at its tables: {error!r}"
-            ) from error
+            answer = connections.ask(method, peer, target, secret, timeouts=way.timeouts)
+        except HTTPError as error:
+            raise Unavailable(f"{peer} cannot be asked for {target}: {error!r}") from error
+        return answer.status, whole_body(answer, way.timeouts, ANSWER_BYTES_MAX)

@@ -8,7 +8,6 @@ slow, says nothing about the part; it may come again for the rest.
 
 import asyncio
 import hashlib
-import hmac
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,10 +18,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
+from rmt_pipeline.exchange.guard import Guard, guarded
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
@@ -65,7 +65,6 @@ class Exchange:
     """What all requests share."""
 
     find_store: FindStore
-    secret: str = field(repr=False)
     on_broken: OnBroken
     on_answer: OnAnswer = _nobody
     sends_max: int = SENDS_MAX
@@ -107,11 +106,6 @@ class Exchange:
 
     def _asked(self, request: Request) -> tuple[str, PartName] | Response:
         """The replica's path and the part, or the refusal. Nothing in a request is trusted."""
-        if not authorized(request, self.secret):
-            return _refusal(
-                401,
-                "the exchange secret is missing or wrong: all servers of a cluster share one",
-            )
         query = request.query_params
         endpoint, text = query.get("endpoint", ""), query.get("part", "")
         part = PartName.try_parse(text)
@@ -224,23 +218,17 @@ class _Stream(Response):
 
 def exchange_app(
     find_store: FindStore,
-    secret: str,
+    guard: Guard,
     on_broken: OnBroken,
     *,
     on_answer: OnAnswer = _nobody,
     sends_max: int = SENDS_MAX,
     bandwidth_of: BandwidthOf = _any,
-) -> Starlette:
-    """The ASGI application for `POST /`. `secret` is what peers must show."""
-    assert secret, "an empty secret would let everybody in"
-    exchange = Exchange(find_store, secret, on_broken, on_answer, sends_max, bandwidth_of)
-    return Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
-
-
-def authorized(request: Request, secret: str) -> bool:
-    """Whether the request shows the secret. Takes as long for a wrong one as for the right one."""
-    shown = request.headers.get("authorization", "").encode("utf-8", "replace")
-    return hmac.compare_digest(shown, f"Bearer {secret}".encode())
+) -> ASGIApp:
+    """The ASGI application for `POST /` of peers whom `guard` admits."""
+    exchange = Exchange(find_store, on_broken, on_answer, sends_max, bandwidth_of)
+    app = Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
+    return guarded(app, guard, lambda: on_answer(401, 0))
 
 
 def _pieces(

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from rmt_pipeline.exchange.server import authorized
+from rmt_pipeline.exchange.guard import Guard, guarded
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.server.status import Counters, ServerStatus, metrics_page
 
@@ -17,11 +17,11 @@ from rmt_pipeline.server.status import Counters, ServerStatus, metrics_page
 def server_app(
     *,
     exchange: ASGIApp,
-    secret: str,
+    guard: Guard,
     status: Callable[[], ServerStatus],
     reload: Callable[[], dict[str, str]],
     counters: Counters,
-) -> Starlette:
+) -> ASGIApp:
     """`reload` looks at the catalog and returns why each table is read-only, "" for active."""
 
     async def health(_: Request) -> Response:
@@ -32,16 +32,17 @@ def server_app(
         page = await run_in_threadpool(metrics_page, status, counters)
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def reload_tables(request: Request) -> Response:
-        if not authorized(request, secret):
-            return PlainTextResponse("the exchange secret is missing or wrong", 401)
+    async def reload_tables(_: Request) -> Response:
         try:
             tables = await run_in_threadpool(reload)
         except RmtError as error:
             return PlainTextResponse(str(error), 503)
         return JSONResponse({"tables": tables})
 
-    return Starlette(
+    def stranger() -> None:
+        counters.sends_refused += 1
+
+    app = Starlette(
         routes=[
             Route("/health", health),
             Route("/metrics", metrics),
@@ -49,3 +50,4 @@ def server_app(
             Mount("/", exchange),
         ]
     )
+    return guarded(app, guard, stranger)

@@ -3,16 +3,21 @@
 import asyncio
 import errno
 import socket
+import ssl
 import threading
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http import auto
 
 from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration
 
 BACKLOG = 512
 KEEP_ALIVE_S = 75  # idle connections of peers; they come back after each poll and linger
+REQUEST_S = 10.0  # to say what one wants, from the first byte or the connection on
+REQUEST_BYTES_MAX = 64 << 10  # head and body; no request of ours has a body
 GRACE_S = 1  # for answers that are being sent when the end comes
 JOIN_S = 3.0
 
@@ -20,7 +25,7 @@ JOIN_S = 3.0
 class HttpListener:
     """Accepts connections from its making on, answers them between `start` and `stop`."""
 
-    def __init__(self, address: Address, key: str) -> None:
+    def __init__(self, address: Address, key: str, tls: ssl.SSLContext | None = None) -> None:
         """`key` is where the configuration has the address, for errors.
 
         Raises AddressInUse, or BadConfiguration when this host cannot listen there at all.
@@ -35,6 +40,7 @@ class HttpListener:
         # An answer is two writes, its head and its body. Without this the second waits until
         # the peer has said that the first arrived, which a peer puts off for 40 ms.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tls = tls
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -47,15 +53,19 @@ class HttpListener:
         assert self._thread is None, "started already"
         config = uvicorn.Config(
             app,
+            http=_Visitor,
             loop="asyncio",  # uvloop's close waits for peers that do not read
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
+        config.load()
+        config.ssl = self._tls
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=asyncio.run, args=[self._serve(self._server)], name="rmt-http", daemon=True
@@ -76,6 +86,55 @@ class HttpListener:
             if connection.transport is not None:
                 connection.transport.abort()  # else a peer that does not read keeps it open
         await asyncio.sleep(0)
+
+
+_Protocol: Any = auto.AutoHTTPProtocol  # one of two, whichever is installed
+
+
+class _Visitor(_Protocol):  # type: ignore[misc]
+    """A connection that has to say what it wants, soon and briefly: uvicorn would wait for a
+    stranger for as long, and remember as much, as he likes.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._received = 0
+        self._due: asyncio.TimerHandle | None = None
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > REQUEST_BYTES_MAX:
+            self._hang_up()
+            return
+        self._expect()  # the first bytes of the next request
+        super().data_received(data)
+        if self._is_answered():
+            self._expected()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expected()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._received = 0
+        super().on_response_complete()
+
+    def _expect(self) -> None:
+        if self._due is None and not self._is_answered():
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(REQUEST_S, self._hang_up)
+
+    def _expected(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _is_answered(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _hang_up(self) -> None:
+        self.transport.abort()
 
 
 def _explained(address: Address, key: str, error: OSError) -> AddressInUse | BadConfiguration:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from rmt_pipeline.catalog.directory import (
 )
 from rmt_pipeline.config import Config
 from rmt_pipeline.exchange.bandwidth import Bandwidth
+from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret, put_back
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable
@@ -36,6 +38,7 @@ from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoops
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker, RandomIds, SystemClock
+from rmt_pipeline.tls import Renewed
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 
 END_S = 4.5  # after a signal; then the process ends whatever it is doing
@@ -115,14 +118,17 @@ def serve_until(
     `connect_timeout_s` is how long to wait for ZooKeeper at first, instead of the
     configuration's; later it is waited for as long as it takes.
 
-    Raises BadConfiguration (another server's directory), ReplicaIsAlreadyActive (it runs
-    already), AddressInUse, ZooKeeperUnreachable (none within `connect_timeout_s`).
+    Raises BadConfiguration (another server's directory, certificates that can't be used, a port
+    that is open to strangers), ReplicaIsAlreadyActive (it runs already), AddressInUse,
+    ZooKeeperUnreachable (none within `connect_timeout_s`), AccessDenied.
     """
     server = config.server(name)
+    config.require_guarded(name)
     with ExitStack() as opened:
         require_owner(server.data, name)
         opened.callback(DirectoryLock(server.data, name).release)
-        listener = HttpListener(server.listen_address, f"[servers.{name}] listen")
+        tls = _listening_tls(config)
+        listener = HttpListener(server.listen_address, f"[servers.{name}] listen", tls)
         opened.callback(listener.stop)
         counters = Counters()
         loops = _work_loops(config, name) if work else None
@@ -156,14 +162,15 @@ class _Process:
         owner = directory_owner(server.data)
         cluster = cluster_id(keeper, ids, owner.cluster if owner is not None else "")
         who = claim_data_directory(server.data, name, cluster, ids)
-        identity = Identity(who, ids.new_id(), server.advertised_address)
+        identity = Identity(who, ids.new_id(), server.advertised_address, config.scheme)
         catalog = Catalog(server.data, ids)
         catalog.attach_again()
         self._server = server
         self._switch = switch
-        own_secret = config.secret_of(name)
-        self._secret = own_secret or exchange_secret(keeper, ids)
-        self._shared = cluster, "" if own_secret else self._secret
+        own = config.secrets_of(name)
+        secrets = own or (exchange_secret(keeper, ids),)
+        self._guard = Guard.of(config, secrets)
+        self._shared = cluster, "" if own else secrets[0]
         self._counters = counters
         self._sends: dict[str, Bandwidth] = {}
         self._tables = Tables(
@@ -187,7 +194,7 @@ class _Process:
         self.scrub.start()
         exchange = exchange_app(
             self._find_store,
-            self._secret,
+            self._guard,
             self._broken,
             on_answer=self._answered,
             bandwidth_of=self._bandwidth_of,
@@ -195,7 +202,7 @@ class _Process:
         listener.start(
             server_app(
                 exchange=exchange,
-                secret=self._secret,
+                guard=self._guard,
                 status=self._status,
                 reload=self._supervisor.reload,
                 counters=self._counters,
@@ -255,6 +262,14 @@ class _Process:
 
     def _status(self) -> ServerStatus:
         return server_status(self._server.name, self._supervisor.keeper, self._tables)
+
+
+def _listening_tls(config: Config) -> ssl.SSLContext | None:
+    """Raises BadConfiguration."""
+    files = config.tls.files
+    if files is None:
+        return None
+    return Renewed.server(files, client_certificates=config.tls.client_certificates)
 
 
 def _work_loops(config: Config, name: str) -> WorkLoops:

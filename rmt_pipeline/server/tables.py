@@ -112,6 +112,7 @@ class Identity:
     server: str
     incarnation: str
     address: Address
+    scheme: str = "http"
 
     def address_of(self, definition: TableDefinition) -> ReplicaAddress:
         host, port = self.address.host, self.address.port
@@ -121,7 +122,7 @@ class Identity:
             tcp_port=0,
             database=definition.database,
             table=definition.name,
-            scheme="http",
+            scheme=self.scheme,
         )
 
 

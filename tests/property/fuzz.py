@@ -28,6 +28,7 @@ from rmt_pipeline.catalog.definition import decode_definition
 from rmt_pipeline.compute.inputs.conform import conform, file_of_format
 from rmt_pipeline.config import load_config
 from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable, UserError
@@ -221,7 +222,7 @@ def read_configuration(content: bytes) -> None:
 def answer(drawn: tuple[str, str, dict[str, str], str, bytes]) -> None:
     """A server that has no parts; an error of its own comes out here."""
     method, path, query, authorization, body = drawn
-    app = exchange_app(lambda _: None, SECRET, lambda *_: None)
+    app = exchange_app(lambda _: None, Guard((SECRET,)), lambda *_: None)
 
     headers = {"Authorization": authorization} if authorization else {}
     status = asgi.ask(app, method, path, query=query, headers=headers, body=body).status

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import Corruption, Unavailable
 from rmt_pipeline.store.manifest import PartFile
@@ -21,7 +22,9 @@ names = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}", fullmatch=True)
 
 def ask(query: dict[str, str], authorization: str) -> asgi.Answer:
     """Asks a server that has no parts; any error of its own would be raised here."""
-    app = exchange_app(lambda _: None, SECRET, lambda *_: pytest.fail("nothing is broken"))
+    app = exchange_app(
+        lambda _: None, Guard((SECRET,)), lambda *_: pytest.fail("nothing is broken")
+    )
     return asgi.ask(app, query=query, headers={"Authorization": authorization})
 
 

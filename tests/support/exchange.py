@@ -2,6 +2,7 @@
 
 import hashlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from typing import Self
 
 from rmt_pipeline.config import Address
 from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.server import BandwidthOf, exchange_app
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
@@ -58,8 +60,8 @@ def put(store: PartStore, part: PartName, files: dict[str, bytes]) -> Manifest:
     return manifest
 
 
-def address(port: int) -> ReplicaAddress:
-    return ReplicaAddress("127.0.0.1", port, 0, "default", "t", "http")
+def address(port: int, scheme: str = "http", host: str = "127.0.0.1") -> ReplicaAddress:
+    return ReplicaAddress(host, port, 0, "default", "t", scheme)
 
 
 class Sender:
@@ -71,18 +73,20 @@ class Sender:
         *,
         sends_max: int = 64,
         bandwidth_of: BandwidthOf = lambda _: None,
+        guard: Guard | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.broken: list[tuple[str, PartName, Corruption]] = []
         self.find: Callable[[str], PartStore | None] = {ENDPOINT: store}.get
         app = exchange_app(
             lambda endpoint: self.find(endpoint),  # noqa: PLW0108  tests replace it
-            SECRET,
+            guard or Guard((SECRET,)),
             lambda *what: self.broken.append(what),
             sends_max=sends_max,
             bandwidth_of=bandwidth_of,
         )
         self._app = app
-        self._listener = HttpListener(Address("127.0.0.1", 0), "[test] listen")
+        self._listener = HttpListener(Address("127.0.0.1", 0), "[test] listen", tls)
         self.port = self._listener.port
 
     def __enter__(self) -> Self:

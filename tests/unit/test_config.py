@@ -37,6 +37,9 @@ secret = "of-all"
 """
 
 
+SERVER = "[servers.r1]\ndata = 'a'\nlisten = '127.0.0.1:1'\n"
+
+
 def written(directory: Path, text: str) -> Path:
     file = directory / "rmt.toml"
     file.write_text(text)
@@ -62,8 +65,8 @@ def test_every_section_is_read_and_relative_paths_belong_to_the_files_directory(
     assert config.server("r2").advertised_address == Address("host2", 19010)
     assert config.dagster.home == tmp_path / "dag"
     assert config.spark.connect_url is None
-    assert config.secret_of("r1") == "of-all"
-    assert config.secret_of("r2") == "of-r2"
+    assert config.secrets_of("r1") == ("of-all",)
+    assert config.secrets_of("r2") == ("of-r2",)
 
 
 def test_the_command_lines_file_wins_over_the_environments(tmp_path, monkeypatch):
@@ -93,6 +96,16 @@ def test_hosts_mean_that_zookeeper_is_somebody_elses(tmp_path):
     config = load_config(written(tmp_path, '[zookeeper]\nhosts = "zk1:2181,zk2:2181"\n'))
     assert not config.zookeeper.embedded
     assert config.zookeeper_hosts == "zk1:2181,zk2:2181"
+
+
+def test_of_several_secrets_the_first_is_shown(tmp_path):
+    config = load_config(written(tmp_path, "[exchange]\nsecret = ['new', 'old']\n" + SERVER))
+    assert config.secrets_of("r1") == ("new", "old")
+    assert config.scheme == "http"
+    config = load_config(written(tmp_path, "[tls]\ncertificate = 'own.pem'\n" + SERVER))
+    assert config.secrets_of("r1") == ()
+    assert config.scheme == "https"
+    assert config.tls.files.certificate == tmp_path / "own.pem"
 
 
 def test_nodes_are_for_us_alone_once_zookeeper_knows_us(tmp_path):
@@ -149,6 +162,14 @@ def test_nodes_are_for_us_alone_once_zookeeper_knows_us(tmp_path):
         (
             "[zookeeper]\nhosts = 'a:1'\ntls = true\nkey = 'a'\n",
             ["zookeeper", "key is there without certificate"],
+        ),
+        ("[exchange]\nsecret = []\n", ["exchange.secret", "not shown", "a text"]),
+        ("[exchange]\nsecret = ['a', 'b c']\n", ["exchange.secret", "not shown", "match"]),
+        ("[monitoring]\ntoken = ''\n", ["monitoring.token", "not shown", "match"]),
+        ("[tls]\nca = 'a'\n", ["tls", "without certificate there is no TLS"]),
+        (
+            "[tls]\ncertificate = 'a'\nclient_certificates = true\n",
+            ["tls", "client_certificates = true needs ca"],
         ),
         ("zookeeper = 3\n", ["zookeeper", "3", "a section"]),
         ("[zookeeper\n", ["is not TOML", "line 1"]),

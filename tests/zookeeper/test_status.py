@@ -50,6 +50,9 @@ def test_it_tells_what_runs_what_waits_and_who_is_behind(config, context, root, 
     assert two.startswith("not running: nothing answers at ")
     assert "default.t: not served: nobody can write to it" in two
     assert "log: 2 entries behind" in two
+    here = config.server("r1").listen
+    assert f"\nwho may ask:\n  r1: {here} (http) for this host alone: parts and control" in two
+    assert "Dagster's UI, if it runs: 127.0.0.1:3000 for this host alone" in two
 
 
 def test_it_tells_why_a_table_is_read_only(config, root, capsys):

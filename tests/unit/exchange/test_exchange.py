@@ -15,6 +15,7 @@ from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import LIMIT_VALID_S, Bandwidth
 from rmt_pipeline.exchange.client import RESUME_WAIT_S, RESUMES_MAX, PartClient
 from rmt_pipeline.exchange.connections import Peer, Timeouts
+from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -103,7 +104,7 @@ def test_small_parts_do_not_wait_for_acknowledgements():
     sender = Sender(None)
     with sender, socket.create_connection(("127.0.0.1", sender.port), LIMIT_S) as connection:
         connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: us\r\n\r\n")
-        assert connection.recv(12) == b"HTTP/1.1 404"
+        assert connection.recv(12) == b"HTTP/1.1 401"
         sockets = [sender._listener._socket, *_accepted(sender)]
         assert len(sockets) == 2
         assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in sockets)
@@ -554,7 +555,7 @@ def test_every_byte_is_a_place_to_go_on_from(source):
     files = {"data-00000.parquet": b"ab", "data-00001.parquet": b"", "data-00002.parquet": b"c"}
     manifest = put(source, PART, files)
     whole = whole_answer(manifest, files)
-    app = exchange_app(lambda _: source, SECRET, lambda *what: pytest.fail(str(what)))
+    app = exchange_app(lambda _: source, Guard((SECRET,)), lambda *what: pytest.fail(str(what)))
     query = parse_qs(urlsplit(wire.request_target(ENDPOINT, PART)).query)
     for first in range(1, len(whole)):
         headers = wire.range_headers(first, wire.etag_of(manifest.encode()))

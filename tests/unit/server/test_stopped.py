@@ -43,7 +43,7 @@ def test_one_table_or_all_that_there_are(session):
 
 def test_status_says_it_and_the_remedy(session):
     session.execute("SYSTEM STOP TTL MERGES t")
-    lines = list(_table_lines(session.context.server.table("t"), None))
+    lines = list(_table_lines(session.context.server.table("t"), Unavailable("not running")))
     [line] = [line for line in lines if "stopped by hand" in line]
     assert "TTL MERGES; SYSTEM START TTL MERGES default.t" in line
 

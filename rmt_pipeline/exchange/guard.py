@@ -1,0 +1,74 @@
+"""Who may ask a server what. A stranger is not even told what there is to ask for."""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rmt_pipeline.config import Config, ServerConfig
+
+MONITORED = ("/health", "/metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Whoever shows one of `secrets` may ask for everything: two are valid while one takes the
+    other's place. One of `tokens` is for MONITORED alone, which with `open_monitoring` is for
+    everybody who reaches the port.
+    """
+
+    secrets: tuple[str, ...] = field(repr=False)
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    open_monitoring: bool = False
+
+    def __post_init__(self) -> None:
+        assert all(self.secrets), "an empty secret would let everybody in"
+        assert self.secrets, "without a secret no peer could ask"
+
+    @classmethod
+    def of(cls, config: Config, secrets: tuple[str, ...]) -> "Guard":
+        tokens = config.monitoring.token
+        return cls(secrets, tokens, open_monitoring=not tokens)
+
+    def admits(self, path: str, shown: bytes) -> bool:
+        """Takes as long for a wrong secret as for a right one."""
+        monitored = path in MONITORED
+        valid = (*self.secrets, *(self.tokens if monitored else ()))
+        found = [hmac.compare_digest(shown, f"Bearer {one}".encode()) for one in valid]
+        return any(found) or (monitored and self.open_monitoring)
+
+
+def guarded(app: ASGIApp, guard: Guard, on_stranger: Callable[[], None]) -> ASGIApp:
+    """`app` for whom the guard admits; anybody else gets 401, whatever he asks for."""
+
+    async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not guard.admits(scope["path"], _shown(scope)):
+            on_stranger()
+            refusal = Response(status_code=401, headers={"WWW-Authenticate": "Bearer"})
+            await refusal(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return ask
+
+
+def _shown(scope: Scope) -> bytes:
+    found: dict[bytes, bytes] = dict(scope["headers"])
+    return found.get(b"authorization", b"")
+
+
+def who_may_ask(config: Config, server: ServerConfig) -> str:
+    """In words, for `rmt status`."""
+    reached = (
+        "this host alone" if server.listen_address.is_local else "whoever reaches the port"
+    )
+    if config.tls.client_certificates:
+        reached += f" with a certificate signed by {config.tls.ca}"
+    secret = "the configured secret" if config.secrets_of(server.name) else "ZooKeeper's secret"
+    looks = "a token of [monitoring], or the secret" if config.monitoring.token else "nothing"
+    return (
+        f"{server.listen} ({config.scheme}) for {reached}: parts and control show {secret}, "
+        f"{' and '.join(MONITORED)} {looks}"
+    )
