@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rmt_pipeline.exchange.client import HttpPeers
     from rmt_pipeline.replica.life.restore import Restored
     from rmt_pipeline.replica.replica import Replica
+    from rmt_pipeline.store.frozen import FrozenParts, Shadow
     from rmt_pipeline.store.part_store import PartStore
     from rmt_pipeline.store.tally import ErrorCounts
     from rmt_pipeline.table import Table
@@ -193,9 +194,21 @@ class ServerContext:
             replica=lambda: self.replica(definition),
             reader=lambda: self.replica(definition, READ_PATIENCE_S),
             current=lambda: self.current(definition),
+            frozen=self.frozen_parts(definition),
             clock=self.clock,
             ids=self.ids,
         )
+
+    def shadow(self) -> "Shadow":
+        """What FREEZE has kept on this server."""
+        from rmt_pipeline.store.disk import LocalDisk  # noqa: PLC0415  start-up
+        from rmt_pipeline.store.frozen import Shadow  # noqa: PLC0415  start-up
+
+        return Shadow(LocalDisk(self.server.data), clock=self.clock, ids=self.ids)
+
+    def frozen_parts(self, definition: TableDefinition) -> "FrozenParts":
+        directory = self.catalog.table_directory(definition)
+        return self.shadow().of_table(str(directory.relative_to(self.catalog.data)))
 
     def current(self, definition: TableDefinition) -> TableDefinition:
         """What ALTERs have made of the table by now; a dropped one stays as it was."""

@@ -5,14 +5,18 @@ What a call needs beyond this is imported when it is made, for start-up time.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
 
 if TYPE_CHECKING:
@@ -20,10 +24,18 @@ if TYPE_CHECKING:
     from rmt_pipeline.replica.partitions.from_table import Between, Taken
     from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
     from rmt_pipeline.replica.partitions.undo import Undone, UndoPlan
+    from rmt_pipeline.store.frozen import FrozenParts, InSnapshot
 
 
 class Partitions(ABC):
     """The commands on partitions and parts: a face of `Table`."""
+
+    store: PartStore
+    frozen_parts: "FrozenParts"
+
+    @property
+    @abstractmethod
+    def definition(self) -> TableDefinition: ...
 
     @property
     @abstractmethod
@@ -33,6 +45,14 @@ class Partitions(ABC):
     @abstractmethod
     def _run(self, insertion: Insertion, query: QuerySettings) -> InsertResult:
         """Until it is done, or was tried often enough."""
+
+    @abstractmethod
+    def _pinned(
+        self, partition: str | None, query: QuerySettings
+    ) -> AbstractContextManager[Sequence[tuple[PartName, Manifest]]]:
+        """What a reader reads of the partition (None: of all), whole; it stays while this is open.
+        Raises as `Table.snapshot`.
+        """
 
     def _living(self) -> Replica:
         return self.replica
@@ -224,6 +244,31 @@ class Partitions(ABC):
         from rmt_pipeline.replica.partitions.undo import undo_insert  # noqa: PLC0415
 
         return undo_insert(self._living, insert_id, query_settings(settings), EventWaker)
+
+    def freeze(
+        self,
+        partition: str | None = None,
+        *,
+        name: str = "",
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> "list[InSnapshot]":
+        """FREEZE [PARTITION (an id)] [WITH NAME]: hard links of this replica's active parts below
+        `shadow/` in the server's data directory, all or none, every byte compared with its hash
+        before (spec §9.9). They stay until `unfreeze`, whatever becomes of the table. Without a
+        name the snapshot is called by a number.
+
+        Raises DirectoryAlreadyExists for a part that was frozen under the name before,
+        BadSnapshotName, SnapshotIsBusy, DiskFull; and as `snapshot`. Then nothing was frozen.
+        """
+        query = query_settings(settings)
+        with self._pinned(partition, query) as parts:
+            return self.frozen_parts.freeze(self.store, self.definition, parts, name)
+
+    def unfreeze(self, name: str, partition: str | None = None) -> "list[InSnapshot]":
+        """UNFREEZE [PARTITION (an id)] WITH NAME: what the snapshot has of this table is removed;
+        what that was. Nothing happens when there is no such snapshot. Raises as `freeze`.
+        """
+        return self.frozen_parts.unfreeze(name, partition)
 
     def drop_detached(
         self, partition: str | None = None, *, name: str | None = None

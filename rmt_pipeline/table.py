@@ -52,6 +52,7 @@ from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.readable import (
+    ReadableParts,
     ReplicaIsNotInQuorum,
     absent_error,
     readable_parts,
@@ -64,6 +65,7 @@ from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.execute import Pool, Tools
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
+from rmt_pipeline.store.frozen import FrozenParts
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
@@ -114,6 +116,7 @@ class Table(Partitions):
         replica: Callable[[], Replica],
         reader: Callable[[], Replica] | None = None,
         current: Callable[[], TableDefinition] | None = None,
+        frozen: FrozenParts,
         clock: Clock,
         ids: IdSource,
         new_waker: Callable[[], Waker] = EventWaker,
@@ -125,6 +128,7 @@ class Table(Partitions):
         self._definition = definition
         self._current = current
         self.store = store
+        self.frozen_parts = frozen
         self._replica = replica
         self._reader = reader or replica
         self._clock = clock
@@ -406,7 +410,17 @@ class Table(Partitions):
         with ExitStack() as pinned:
             yield self._whole_snapshot(pinned, query)
 
-    def _whole_snapshot(self, pinned: ExitStack, query: QuerySettings) -> Snapshot:
+    @contextmanager
+    def _pinned(
+        self, partition: str | None, query: QuerySettings
+    ) -> Iterator[Sequence[tuple[PartName, Manifest]]]:
+        with ExitStack() as pinned:
+            snapshot = self._whole_snapshot(pinned, query, partition)
+            yield [(part.name, part.manifest) for part in snapshot.parts]
+
+    def _whole_snapshot(
+        self, pinned: ExitStack, query: QuerySettings, partition: str | None = None
+    ) -> Snapshot:
         deadline_s = self._clock.monotonic_s() + query.broken_parts_wait_ms / 1000
         rounds_left = SNAPSHOT_ROUNDS_MAX
         told: Corruption | None = None
@@ -416,7 +430,7 @@ class Table(Partitions):
             try:
                 replica = self._reader()
                 require_promises(replica)
-                found = read(replica)
+                found = read(replica).of_partition(partition)
                 require_promises(replica)
             except (ReplicaDropped, ReplicaIsNotInQuorum):
                 raise
@@ -426,7 +440,7 @@ class Table(Partitions):
                     continue  # with a new session, if there is one to be had
                 if query.select_sequential_consistency:
                     raise  # what was there last is not what this reader asked for
-                return self._seen_last(pinned, query, error)
+                return self._seen_last(pinned, query, error, partition)
             try:
                 pinned.enter_context(self.store.pin(found.active))
                 snapshot = self._snapshot_of(found.active, query)
@@ -442,7 +456,13 @@ class Table(Partitions):
                 raise told
             self._clock.sleep_s(BROKEN_POLL_S)
 
-    def _seen_last(self, pinned: ExitStack, query: QuerySettings, error: RmtError) -> Snapshot:
+    def _seen_last(
+        self,
+        pinned: ExitStack,
+        query: QuerySettings,
+        error: RmtError,
+        partition: str | None,
+    ) -> Snapshot:
         """While ZooKeeper is away, or has lost what it knew: the parts that were active when the
         server looked last, with a warning. Raises `error` when nobody has noted them; MissingPart,
         Corruption.
@@ -451,7 +471,8 @@ class Table(Partitions):
         if seen is None:
             raise error
         known = PartSet(seen.parts)
-        absent = [part for part in self.store.marks.given_up() if not known.containing(part)]
+        lacking = [part for part in self.store.marks.given_up() if not known.containing(part)]
+        active, absent = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
         if (
             absent and not query.skip_broken_parts
         ):  # or dropped since, which nobody can tell now
@@ -464,8 +485,8 @@ class Table(Partitions):
             ReadWithoutZooKeeper,
             stacklevel=2,
         )
-        pinned.enter_context(self.store.pin(seen.parts))
-        return self._snapshot_of(seen.parts, query)
+        pinned.enter_context(self.store.pin(active))
+        return self._snapshot_of(active, query)
 
     def _snapshot_of(self, names: Sequence[PartName], query: QuerySettings) -> Snapshot:
         look = (

@@ -1,7 +1,7 @@
 """Which parts a reader reads, and which of its rows it can't have now."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
 from rmt_pipeline.protocol.log.entry import (
@@ -27,14 +27,23 @@ from rmt_pipeline.zookeeper.snapshot import (
 MARK_KEPT_S = 600.0  # longer than any answer of ZooKeeper to who gives a part up may take
 
 
-@dataclass(frozen=True, slots=True)
-class ReadableParts:
+class ReadableParts(NamedTuple):
     """The active parts, sorted by name; `absent` are those that were broken or gone and are not
     fetched again yet: an answer without their rows would be wrong.
     """
 
     active: tuple[PartName, ...]
     absent: tuple[PartName, ...]
+
+    def of_partition(self, partition: str | None) -> "ReadableParts":
+        """All for None."""
+        if partition is None:
+            return self
+        chosen = (
+            tuple(part for part in parts if part.partition == partition)
+            for parts in (self.active, self.absent)
+        )
+        return ReadableParts(*chosen)
 
 
 def readable_parts(replica: Replica) -> ReadableParts:

@@ -110,27 +110,14 @@ class Manifest:
 
     def encode(self) -> bytes:
         """The text of `part.json`. Same manifest, same bytes."""
-        lines = ",\n".join(
-            f'"{key}": {_ENCODER.encode(value)}' for key, value in _to_json(self).items()
-        )
-        body = f"{{\n{lines}".encode()
-        return body + f',\n"check": "{hash_hex(body)}"\n}}\n'.encode()
+        return seal_json(_to_json(self))
 
     @classmethod
     def decode(cls, data: bytes) -> "Manifest":
         """The inverse of `encode`. Raises Corruption for anything else."""
-        check = _CHECK.fullmatch(data[-_CHECK_BYTES:])
-        if check is None:
-            raise Corruption(
-                f"{layout.MANIFEST} does not end with its check sum: {data[-80:]!r}"
-            )
-        found = hash_hex(data[:-_CHECK_BYTES])
-        if found.encode() != check[1]:
-            raise Corruption(
-                f"{layout.MANIFEST}: check sum is {found}, it says {check[1].decode()}"
-            )
+        fields = unseal_json(data, layout.MANIFEST)
         try:
-            manifest = _from_json(json.loads(data))
+            manifest = _from_json(fields)
             again = manifest.encode()
         except (ValueError, RecursionError) as error:
             raise Corruption(f"{layout.MANIFEST} can't be read: {error}") from error
@@ -158,6 +145,27 @@ class Manifest:
 
     def file(self, name: str) -> PartFile | None:
         return next((file for file in self.files if file.name == name), None)
+
+
+def seal_json(fields: Mapping[str, Any]) -> bytes:
+    """An object, one key per line, that ends with a hash over all lines before it."""
+    lines = ",\n".join(f'"{key}": {_ENCODER.encode(value)}' for key, value in fields.items())
+    body = f"{{\n{lines}".encode()
+    return body + f',\n"check": "{hash_hex(body)}"\n}}\n'.encode()
+
+
+def unseal_json(data: bytes, place: str) -> Any:
+    """The inverse of `seal_json`. Raises Corruption naming `place`."""
+    check = _CHECK.fullmatch(data[-_CHECK_BYTES:])
+    if check is None:
+        raise Corruption(f"{place} does not end with its check sum: {data[-80:]!r}")
+    found = hash_hex(data[:-_CHECK_BYTES])
+    if found.encode() != check[1]:
+        raise Corruption(f"{place}: check sum is {found}, it says {check[1].decode()}")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Corruption(f"{place} can't be read: {error}") from error
 
 
 def _problem(manifest: Manifest | SimpleNamespace) -> str | None:

@@ -7,6 +7,8 @@ PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
 UNDO = "tests/unit/replica/partitions/test_undo.py"
 DROPS = "tests/unit/replica/partitions/test_drop.py"
+FREEZES = "tests/unit/replica/partitions/test_freeze.py"
+FROZEN = "tests/unit/store/test_frozen.py"
 SWAPS = "tests/unit/replica/partitions/test_from_table.py"
 OVERWRITES = "tests/unit/replica/partitions/test_overwrite.py"
 ZOOKEEPER = "rmt_pipeline/zookeeper"
@@ -1090,6 +1092,55 @@ MUTANTS: tuple[LineMutant, ...] = (
         'store.detach_copy(part, "", once=True)',
         'store.detach_copy(part, "")',
         f"{DROPS}::test_a_detached_partition_is_kept_by_every_replica_that_had_it",
+    ),
+    LineMutant(
+        "freeze: a part is in it before its files are safe",
+        "rmt_pipeline/store/frozen.py",
+        "disk.fsync_directory(self.path)  # the parts",
+        "pass  # the parts",
+        FROZEN,
+    ),
+    LineMutant(
+        "freeze: names of files are not synced",
+        "rmt_pipeline/store/frozen.py",
+        "            disk.fsync_trees(trees)",
+        "            pass",
+        FROZEN,
+    ),
+    LineMutant(
+        "freeze: what a dead one left stays",
+        "rmt_pipeline/store/frozen.py",
+        "        self._sweep(known)\n        new =",
+        "        new =",
+        FROZEN,
+    ),
+    LineMutant(
+        "unfreeze: files go before the list",
+        "rmt_pipeline/store/frozen.py",
+        """\
+        if not staying and (going or partition is None):
+            self.shadow.retire(self.path)
+""",
+        """\
+        if not staying and (going or partition is None):
+            self._sweep(())
+            self.shadow.retire(self.path)
+""",
+        FROZEN,
+    ),
+    LineMutant(
+        "freeze: what was frozen under the name is mixed with it",
+        "rmt_pipeline/store/frozen.py",
+        "            if part in known:\n",
+        "            if part is None:\n",
+        FROZEN,
+    ),
+    LineMutant(
+        "freeze: parts are not held",
+        "rmt_pipeline/table.py",
+        "                pinned.enter_context(self.store.pin(found.active))\n",
+        "                self.store.pin(found.active)\n",
+        f"{FREEZES}::test_a_drop_meanwhile_takes_nothing_from_it",
     ),
     LineMutant(
         "drop: who asked does not see to ids",

@@ -31,6 +31,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
 from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.store.frozen import Shadow
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths
@@ -191,10 +192,17 @@ class Replicas:
             meant.definition,
             meant.store,
             replica=replica,
+            frozen=self.shadow(name).of_table("data/default/t"),
             clock=self.clock,
             ids=self._ids,
             new_waker=lambda: Meanwhile(self.clock, self.meanwhile),
         )
+
+    def shadow(self, name: str) -> Shadow:
+        """Of the replica's server."""
+        disk = LocalDisk(self._directory / f"data of {name}")
+        disk.make_directory("")
+        return Shadow(disk, clock=self.clock, ids=self._ids, durable=False)
 
     def step(self, name: str, pool: Pool = "merge", *, merger: Merger | None = None) -> Step:
         """Pull the log, and look at the queue once."""

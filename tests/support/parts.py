@@ -38,13 +38,15 @@ def manifest_of(files: dict[str, bytes], partition: str = "all", content: int = 
     )
 
 
-def stage_bytes(store: PartStore, data: bytes = b"rows", content: int = 9) -> StagedPart:
-    staging = store.begin("insert", "all")
+def stage_bytes(
+    store: PartStore, data: bytes = b"rows", content: int = 9, partition: str = "all"
+) -> StagedPart:
+    staging = store.begin("insert", partition)
     staging.write("data-00000.parquet", data)
-    return staging.seal(manifest_of({"data-00000.parquet": data}, content=content))
+    return staging.seal(manifest_of({"data-00000.parquet": data}, partition, content))
 
 
 def put(store: PartStore, name: str, data: bytes = b"rows") -> PartName:
     part = PartName.parse(name)
-    store.publish(stage_bytes(store, data), part)
+    store.publish(stage_bytes(store, data, partition=part.partition), part)
     return part

@@ -102,6 +102,7 @@ def stale(pair: Pair) -> Table:
         definition,
         server.store(definition),
         replica=lambda: server.replica(definition),
+        frozen=server.frozen_parts(definition),
         clock=server.clock,
         ids=server.ids,
     )

@@ -117,6 +117,10 @@ class QuerySettings:
     allow_nondeterministic_mutations: bool = setting(
         default=False, description="permit functions whose result differs between replicas"
     )
+    alter_partition_verbose_result: bool = setting(
+        default=False,
+        description="ATTACH, FREEZE and UNFREEZE answer with a row for each part",
+    )
     dry_run: bool = setting(default=False, description="say what would happen, change nothing")
 
     flatten_nested: bool = setting(

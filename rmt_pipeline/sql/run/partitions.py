@@ -1,39 +1,91 @@
 """Commands on partitions and parts, and TRUNCATE, of a session (spec §9)."""
 
-from typing import assert_never
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple, assert_never
 
-from rmt_pipeline.protocol.errors import BadValue, UnknownTable, UserError
+from rmt_pipeline.catalog.files import escape_file_name
+from rmt_pipeline.protocol.errors import BadValue, Corruption, UnknownTable, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.sql.define.partition import partition_id_of
-from rmt_pipeline.sql.formats.rows import Done
+from rmt_pipeline.sql.formats.rows import Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.store.frozen import InSnapshot
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     AllPartitions,
     AlterPartitions,
+    Answer,
     AttachPartition,
     DropDetached,
     DropPartition,
+    FreezePartition,
     MovePartition,
     OnePart,
     PartitionCommand,
     PartitionFrom,
     TableName,
     Truncate,
+    UnfreezePartition,
 )
 from rmt_pipeline.table import Table
 
 
-def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Done:
-    """One command after another; each on every replica, waited for as `alter_sync` says.
+class CommandResult(NamedTuple):
+    """What a command did with a part: a row of its answer, as the original names its columns."""
+
+    command_type: str
+    partition_id: str
+    part_name: str
+    old_part_name: str = ""
+    backup_name: str = ""
+    backup_path: str = ""
+    part_backup_path: str = ""
+
+    @classmethod
+    def of_snapshot(cls, command: str, one: InSnapshot) -> "CommandResult":
+        return cls(
+            command,
+            one.part.partition,
+            str(one.part),
+            backup_name=one.snapshot,
+            backup_path=one.directory,
+            part_backup_path=one.part_directory,
+        )
+
+
+def results(rows: Sequence[CommandResult], answer: Answer) -> Rows:
+    """Columns that no row has anything in are left out, but the first three."""
+    kept = [
+        number
+        for number in range(len(CommandResult._fields))
+        if number < 3 or any(row[number] for row in rows)
+    ]
+    columns = [(CommandResult._fields[number], "String") for number in kept]
+    return rows_of(columns, [[row[number] for number in kept] for row in rows], answer.format)
+
+
+def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Result:
+    """One command after another; each on every replica, waited for as `alter_sync` says; FREEZE and
+    UNFREEZE on this one. With `alter_partition_verbose_result` the answer is a row for each part
+    that was attached, frozen or unfrozen.
 
     Raises UnknownTable, BadValue for what names no partition or part, and what the command raises:
     those before it have been carried out then.
     """
     table = _table(session, statement.table)
-    query = session.query_settings(statement.settings)
-    told = [_one(session, table, command, query) for command in statement.commands]
+    query = session.query_settings(statement.answer.settings)
+    told: list[str] = []
+    rows: list[CommandResult] = []
+    for command in statement.commands:
+        outcome = _one(session, table, command, query)
+        if isinstance(outcome, str):
+            told.append(outcome)
+        else:
+            rows += outcome
+    if query.alter_partition_verbose_result:
+        return results(rows, statement.answer)
     return Done("; ".join(filter(None, told)))
 
 
@@ -51,8 +103,11 @@ def truncate(session: SessionContext, statement: Truncate) -> Done:
 
 def _one(
     session: SessionContext, table: Table, command: PartitionCommand, query: QuerySettings
-) -> str:
+) -> str | list[CommandResult]:
+    """What is to be told of it, or what it did with which parts."""
     match command:
+        case FreezePartition() | UnfreezePartition():
+            return _snapshot(table, command, query)
         case PartitionFrom():
             return _from(session, table, command, query)
         case MovePartition():
@@ -95,17 +150,51 @@ def _nothing_in(partition: str, table: Table) -> str:
     return f"{table.definition.full_name} has no row in partition {partition}: nothing was done"
 
 
-def _attach(table: Table, command: AttachPartition, query: QuerySettings) -> str:
+def _attach(
+    table: Table, command: AttachPartition, query: QuerySettings
+) -> str | list[CommandResult]:
+    nothing = ""
     match command.target:
         case OnePart(name):
-            return table.attach(part=part_of(name), settings=query).words()
+            attached = table.attach(part=part_of(name), settings=query)
         case AllPartitions():
-            return table.attach(settings=query).words()
+            attached = table.attach(settings=query)
         case partition:
             partition_id = partition_id_of(partition, table.definition)
             attached = table.attach(partition_id, settings=query)
             nothing = f"no part of partition {partition_id} is detached here"
-            return attached.words() or ("" if attached.parts else nothing)
+    if query.alter_partition_verbose_result:
+        kind = "ATTACH PART" if isinstance(command.target, OnePart) else "ATTACH PARTITION"
+        return [_attached(table, kind, part) for part in attached.parts]
+    return attached.words() or ("" if attached.parts else nothing)
+
+
+def _attached(table: Table, kind: str, part: PartName) -> CommandResult:
+    """Merged away and removed by now, it does not say what it was called."""
+    old = ""
+    with suppress(Corruption):
+        old = ", ".join(table.store.manifest(part).sources)
+    return CommandResult(kind, part.partition, str(part), old_part_name=old)
+
+
+def _snapshot(
+    table: Table, command: FreezePartition | UnfreezePartition, query: QuerySettings
+) -> list[CommandResult]:
+    partition = command.partition
+    if isinstance(partition, AllPartitions):
+        raise SupportIsDisabled(
+            "Only support DROP/DETACH/ATTACH PARTITION ALL currently: FREEZE and UNFREEZE without "
+            "PARTITION are of all of them"
+        )
+    wanted = None if partition is None else partition_id_of(partition, table.definition)
+    if isinstance(command, FreezePartition):
+        verb, made = "FREEZE", table.freeze(wanted, name=command.name, settings=query)
+        # As the original has it: FREEZE tells what the directory is called.
+        found = [one._replace(snapshot=escape_file_name(one.snapshot)) for one in made]
+    else:
+        verb, found = "UNFREEZE", table.unfreeze(command.name, wanted)
+    kind = f"{verb} {'ALL' if partition is None else 'PARTITION'}"
+    return [CommandResult.of_snapshot(kind, one) for one in found]
 
 
 def _drop_detached(table: Table, command: DropDetached, query: QuerySettings) -> str:

@@ -56,6 +56,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemSwitch,
     SystemSyncDatabase,
     SystemSyncReplica,
+    SystemUnfreeze,
     SystemWaitLoadingParts,
     Truncate,
     UndropTable,
@@ -206,6 +207,7 @@ class Session:
                 | SystemRestoreReplica()
                 | SystemWaitLoadingParts()
                 | SystemFlushLogs()
+                | SystemUnfreeze()
                 | SystemSyncDatabase()
                 | SystemDropDatabaseReplica()
             ):

@@ -48,6 +48,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     DropDetached,
     DropTable,
     ExchangeTables,
+    FreezePartition,
     MutateRows,
     OnCluster,
     Optimize,
@@ -55,6 +56,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     RenameTables,
     TableName,
     Truncate,
+    UnfreezePartition,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import Waker
@@ -327,7 +329,9 @@ class StatementCarrier:
         match step:
             case AlterTable(commands=commands) if all(isinstance(c, _OWN) for c in commands):
                 return None
-            case AlterPartitions(commands=(DropDetached(),)):
+            case AlterPartitions(
+                commands=(DropDetached() | FreezePartition() | UnfreezePartition(),)
+            ):
                 return None
             case AlterTable() | MutateRows() | AlterPartitions() | Truncate() | Optimize():
                 database = step.table.database or task.database

@@ -22,6 +22,7 @@ from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.databases import drop_replica_of_database, sync_database
+from rmt_pipeline.sql.run.partitions import CommandResult, results
 from rmt_pipeline.sql.run.tables import ACTIVE_WAIT_S
 from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
@@ -36,6 +37,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemSwitch,
     SystemSyncDatabase,
     SystemSyncReplica,
+    SystemUnfreeze,
     SystemWaitLoadingParts,
     TableName,
 )
@@ -45,7 +47,7 @@ from rmt_pipeline.zookeeper.keeper import Delete, Refused
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 
-def upkeep(  # noqa: C901  one line each
+def upkeep(  # noqa: C901, PLR0912  one line each
     session: SessionContext, statement: Optimize | CheckTable | SystemStatement
 ) -> Result:
     match statement:
@@ -67,6 +69,8 @@ def upkeep(  # noqa: C901  one line each
             return drop_replica_of_database(session, statement)
         case SystemFlushLogs():
             return Done()  # no log is held back: what system shows is read when it is asked for
+        case SystemUnfreeze():
+            return unfreeze(session, statement)
         case SystemWaitLoadingParts():
             _table_named(session, statement.table)
             return Done()  # an active replica knows its parts
@@ -74,6 +78,15 @@ def upkeep(  # noqa: C901  one line each
             return switch(session, statement)
         case _:
             assert_never(statement)
+
+
+def unfreeze(session: SessionContext, statement: SystemUnfreeze) -> Result:
+    """Of every table of this server, also of those that are gone. Raises BadSnapshotName."""
+    gone = session.server.shadow().remove(statement.name)
+    if not gone:
+        return Done(f"nothing is frozen under the name {statement.name!r}")
+    rows = [CommandResult.of_snapshot("SYSTEM UNFREEZE", one) for one in gone]
+    return results(rows, statement.answer)
 
 
 class NoColumns(UserError):

@@ -41,6 +41,7 @@ PARTS: Columns = (
     ("hash_of_all_files", "String"),
     ("hash_of_uncompressed_files", "String"),
     ("uncompressed_hash_of_compressed_files", "String"),
+    ("is_frozen", "UInt8"),
     ("delete_ttl_info_min", "DateTime"),
     ("delete_ttl_info_max", "DateTime"),
     ("default_compression_codec", "String"),
@@ -125,14 +126,21 @@ def parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     for definition in scope.server.catalog.definitions():
         table = scope.server.table_of(definition)
         active = {part.name for part in table.parts()}
+        frozen = table.frozen_parts.names()
         for name in sorted({*table.store.parts(), *active}):
             # Inactive parts may be removed at any moment; active ones were there just now.
             with suppress(MissingPart):
-                yield _row(table, name, table.store.manifest(name), is_active=name in active)
+                yield _row(
+                    table,
+                    name,
+                    table.store.manifest(name),
+                    is_active=name in active,
+                    is_frozen=str(name) in frozen,
+                )
 
 
 def _row(
-    table: Table, name: PartName, manifest: Manifest, *, is_active: bool
+    table: Table, name: PartName, manifest: Manifest, *, is_active: bool, is_frozen: bool
 ) -> tuple[object, ...]:
     definition = table.definition
     header = manifest.header()
@@ -162,6 +170,7 @@ def _row(
         header.hash_of_all_files.hex(),
         header.hash_of_uncompressed_files.hex(),
         header.uncompressed_hash_of_compressed_files.hex(),
+        int(is_frozen),
         *_delete_ttl(definition, manifest),
         manifest.ttl.codec or "ZSTD(1)",
         f"{manifest.row_hash:032x}",

@@ -413,6 +413,14 @@ class SystemFlushLogs:
 
 
 @dataclass(frozen=True, slots=True)
+class SystemUnfreeze:
+    """SYSTEM UNFREEZE WITH NAME 'n': of all tables."""
+
+    name: str
+    answer: Answer = field(default=Answer())
+
+
+@dataclass(frozen=True, slots=True)
 class SystemWaitLoadingParts:
     """Parts are known as soon as the server is active."""
 
@@ -579,8 +587,30 @@ class DropDetached:
     target: PartitionTarget
 
 
+@dataclass(frozen=True, slots=True)
+class FreezePartition:
+    """FREEZE [PARTITION p] [WITH NAME 'n']; None: all of them."""
+
+    partition: Partition | AllPartitions | None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfreezePartition:
+    """UNFREEZE [PARTITION p] WITH NAME 'n'."""
+
+    partition: Partition | AllPartitions | None
+    name: str
+
+
 PartitionCommand = (
-    DropPartition | AttachPartition | DropDetached | PartitionFrom | MovePartition
+    DropPartition
+    | AttachPartition
+    | DropDetached
+    | PartitionFrom
+    | MovePartition
+    | FreezePartition
+    | UnfreezePartition
 )
 
 
@@ -590,7 +620,7 @@ class AlterPartitions:
 
     table: TableName
     commands: tuple[PartitionCommand, ...]
-    settings: Settings = ()
+    answer: Answer = field(default=Answer())
 
 
 @dataclass(frozen=True, slots=True)
@@ -625,6 +655,7 @@ SystemStatement = (
     | SystemRestartReplica
     | SystemRestoreReplica
     | SystemFlushLogs
+    | SystemUnfreeze
     | SystemWaitLoadingParts
     | SystemSyncDatabase
     | SystemDropDatabaseReplica
@@ -647,6 +678,7 @@ ClusterStatement = (
     | SystemRestartReplica
     | SystemRestoreReplica
     | SystemFlushLogs
+    | SystemUnfreeze
     | SystemWaitLoadingParts
     | MutateRows
     | AlterTable

@@ -1,4 +1,6 @@
-"""ALTER TABLE … DROP, DETACH, ATTACH, REPLACE, MOVE PARTITION or PART, and TRUNCATE (spec §9)."""
+"""ALTER TABLE … DROP, DETACH, ATTACH, REPLACE, MOVE PARTITION or PART, FREEZE, UNFREEZE, and
+TRUNCATE (spec §9).
+"""
 
 from collections.abc import Callable
 
@@ -11,6 +13,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     AttachPartition,
     DropDetached,
     DropPartition,
+    FreezePartition,
     MovePartition,
     OnePart,
     PartitionCommand,
@@ -18,19 +21,20 @@ from rmt_pipeline.syntax.statements.nodes import (
     PartitionTarget,
     TableName,
     Truncate,
+    UnfreezePartition,
 )
-from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
+from rmt_pipeline.syntax.statements.tail import answer_tail, snapshot_name, table_name
 
 
 def at_partition_command(cursor: Cursor) -> bool:
     """Whether a command that this module reads starts here."""
-    return any(cursor.at_words(*verb, what) for verb in _COMMANDS for what in _WHATS)
+    return any(_at(cursor, verb) for verb in _COMMANDS)
 
 
 def partition_commands(cursor: Cursor, table: TableName) -> AlterPartitions:
     """After ALTER TABLE t: one or more, which are carried out one after another."""
     commands = cursor.several(_command)
-    return AlterPartitions(table, commands, answer_tail(cursor).settings)
+    return AlterPartitions(table, commands, answer_tail(cursor))
 
 
 def truncate_table(cursor: Cursor) -> Truncate:
@@ -44,13 +48,20 @@ def truncate_table(cursor: Cursor) -> Truncate:
 
 def _command(cursor: Cursor) -> PartitionCommand:
     for verb, read in _COMMANDS.items():
-        if any(cursor.at_words(*verb, what) for what in _WHATS):
+        if _at(cursor, verb):
             cursor.take_words(*verb)
             return read(cursor)
     raise cursor.expected(
         "another command on partitions; those that change columns or rows are statements of their "
         "own"
     )
+
+
+def _at(cursor: Cursor, verb: tuple[str, ...]) -> bool:
+    """DROP alone may be of a column, too."""
+    if verb in _WITHOUT_TARGET:
+        return cursor.at_words(*verb)
+    return any(cursor.at_words(*verb, what) for what in _WHATS)
 
 
 def _target(cursor: Cursor) -> PartitionTarget:
@@ -107,6 +118,23 @@ def _drop_detached(cursor: Cursor) -> DropDetached:
     return DropDetached(_target(cursor))
 
 
+def _freeze(cursor: Cursor) -> FreezePartition:
+    partition = _frozen(cursor)
+    return FreezePartition(partition, snapshot_name(cursor) if cursor.at_word("WITH") else "")
+
+
+def _unfreeze(cursor: Cursor) -> UnfreezePartition:
+    return UnfreezePartition(_frozen(cursor), snapshot_name(cursor))
+
+
+def _frozen(cursor: Cursor) -> Partition | AllPartitions | None:
+    if not cursor.at_word("PARTITION"):
+        return None
+    target = _target(cursor)
+    assert not isinstance(target, OnePart)
+    return target
+
+
 _WHATS = ("PART", "PARTITION")
 _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], PartitionCommand]] = {
     ("DROP", "DETACHED"): _drop_detached,
@@ -115,4 +143,7 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], PartitionCommand]] = {
     ("ATTACH",): _attach,
     ("REPLACE",): _replace,
     ("MOVE",): _move,
+    ("FREEZE",): _freeze,
+    ("UNFREEZE",): _unfreeze,
 }
+_WITHOUT_TARGET = (("FREEZE",), ("UNFREEZE",))

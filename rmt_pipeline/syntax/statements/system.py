@@ -21,9 +21,15 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemSwitch,
     SystemSyncDatabase,
     SystemSyncReplica,
+    SystemUnfreeze,
     SystemWaitLoadingParts,
 )
-from rmt_pipeline.syntax.statements.tail import answer_tail, on_cluster, table_name
+from rmt_pipeline.syntax.statements.tail import (
+    answer_tail,
+    on_cluster,
+    snapshot_name,
+    table_name,
+)
 
 _MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
 
@@ -87,12 +93,11 @@ def _left_out(cursor: Cursor) -> tuple[str, ...]:
 
 def system(cursor: Cursor) -> SystemStatement:
     """After SYSTEM (spec §4.13)."""
-    if cursor.take_words("FLUSH", "LOGS"):
+    if cursor.take_words("UNFREEZE"):
         on_cluster(cursor)
-        return SystemFlushLogs()
-    if cursor.take_words("WAIT", "LOADING", "PARTS"):
-        on_cluster(cursor)
-        return SystemWaitLoadingParts(table_name(cursor))
+        return SystemUnfreeze(snapshot_name(cursor), answer_tail(cursor))
+    if cursor.at_words("FLUSH", "LOGS") or cursor.at_words("WAIT", "LOADING", "PARTS"):
+        return _nothing_to_do(cursor)
     if cursor.at_words("RESTART", "REPLICA") or cursor.at_words("RESTART", "REPLICAS"):
         return _restart_replica(cursor)
     for verb, read in _OF_REPLICAS.items():
@@ -109,6 +114,15 @@ def system(cursor: Cursor) -> SystemStatement:
     if not words:
         raise cursor.expected("a command of SYSTEM")
     raise NotImplementedStatement(f"SYSTEM {' '.join(words)} is not implemented")
+
+
+def _nothing_to_do(cursor: Cursor) -> SystemFlushLogs | SystemWaitLoadingParts:
+    if cursor.take_words("FLUSH", "LOGS"):
+        on_cluster(cursor)
+        return SystemFlushLogs()
+    cursor.expect_words("WAIT", "LOADING", "PARTS")
+    on_cluster(cursor)
+    return SystemWaitLoadingParts(table_name(cursor))
 
 
 def _switch(cursor: Cursor) -> SystemSwitch | None:

@@ -27,6 +27,12 @@ def on_cluster(cursor: Cursor) -> None:
         cursor.cluster = cursor.string(what) if quoted else cursor.identifier(what)
 
 
+def snapshot_name(cursor: Cursor) -> str:
+    """`WITH NAME 'n'`."""
+    cursor.expect_words("WITH", "NAME")
+    return cursor.string("the name of a snapshot in single quotes")
+
+
 def whole_query(cursor: Cursor) -> Query:
     """A query, up to its tail."""
     cursor.read_query = inner_query

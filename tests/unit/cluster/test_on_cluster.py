@@ -154,6 +154,16 @@ def test_settings_of_a_table_are_altered_on_every_server(servers, monkeypatch):
         assert dict(definition.settings)["parts_to_throw_insert"] == "7"
 
 
+def test_a_snapshot_is_made_by_every_server(servers, monkeypatch):
+    running = start(servers)
+    ask(servers, running, CREATE, monkeypatch)
+    shadows = [server.context.server.data / "shadow" for server in running]
+    ask(servers, running, "ALTER TABLE t ON CLUSTER c FREEZE WITH NAME 'n'", monkeypatch)
+    assert all((shadow / "n" / "data" / "default" / "t").is_dir() for shadow in shadows)
+    ask(servers, running, "SYSTEM UNFREEZE ON CLUSTER c WITH NAME 'n'", monkeypatch)
+    assert [list(shadow.iterdir()) for shadow in shadows] == [[], [], []]
+
+
 def test_a_servers_error_is_the_answers(servers, monkeypatch):
     running = start(servers)
     with servers.session("r2") as session:

@@ -191,3 +191,79 @@ def test_a_partition_without_rows_is_said_to_be_one(session):
     done = session.execute("ALTER TABLE t DROP PARTITION 9")
     assert "partition 9 has never had a row" in done.note
     assert session.execute("TRUNCATE TABLE IF EXISTS u").note == ""
+
+
+VERBOSE = "SETTINGS alter_partition_verbose_result = 1"
+FROZEN_COLUMNS = [
+    *("command_type", "partition_id", "part_name"),
+    *("backup_name", "backup_path", "part_backup_path"),
+]
+
+
+def names_of(result):
+    return [column.name for column in result.columns]
+
+
+def values_of(result):
+    return [tuple(row.values()) for batch in result.batches for row in batch.to_pylist()]
+
+
+def test_a_snapshot_is_made_and_removed(session, tmp_path):
+    table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    assert session.execute("ALTER TABLE t FREEZE WITH NAME 'n'").note == ""
+    shadow = tmp_path / "r1" / "shadow"
+    place = f"{shadow}/1/data/default/t/"
+    done = session.execute(f"ALTER TABLE t FREEZE PARTITION 2 {VERBOSE}")
+    assert names_of(done) == FROZEN_COLUMNS
+    row = ("FREEZE PARTITION", "2", "2_0_0_0", "1", place, f"{place}2_0_0_0/")
+    assert values_of(done) == [row]
+    assert rows(session, "SELECT name, is_frozen FROM system.parts") == [
+        ("1_0_0_0", 1),
+        ("2_0_0_0", 1),
+    ]
+    with pytest.raises(RmtError, match=r"1_0_0_0 already exists and is not empty") as found:
+        session.execute("ALTER TABLE t FREEZE WITH NAME 'n'")
+    assert found.value.code == "DIRECTORY_ALREADY_EXISTS"
+    done = session.execute(f"ALTER TABLE t UNFREEZE PARTITION 1 WITH NAME 'n' {VERBOSE}")
+    assert [row[:4] for row in values_of(done)] == [("UNFREEZE PARTITION", "1", "1_0_0_0", "n")]
+    nothing = session.execute(f"ALTER TABLE t UNFREEZE WITH NAME 'nosuch' {VERBOSE}")
+    assert (names_of(nothing), values_of(nothing)) == (FROZEN_COLUMNS[:3], [])
+    done = session.execute("SYSTEM UNFREEZE WITH NAME 'n'")
+    assert [row[:4] for row in values_of(done)] == [("SYSTEM UNFREEZE", "2", "2_0_0_0", "n")]
+    assert sorted(path.name for path in shadow.iterdir()) == ["1", "increment.txt"]
+    nothing = session.execute("SYSTEM UNFREEZE WITH NAME 'n'")
+    assert nothing.note == "nothing is frozen under the name 'n'"
+
+
+def test_what_is_attached_is_told_as_rows(session):
+    definition = table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    with working(session.context.server, definition):
+        session.execute("ALTER TABLE t DETACH PARTITION 1")
+        done = session.execute(f"ALTER TABLE t ATTACH PARTITION 1 {VERBOSE}")
+    assert names_of(done) == ["command_type", "partition_id", "part_name", "old_part_name"]
+    [(kind, partition, part, old)] = values_of(done)
+    assert (kind, partition, old) == ("ATTACH PARTITION", "1", "1_0_0_0")
+    assert part in {"1_2_2_0", "1_1_1_0"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("ALTER TABLE t FREEZE PARTITION ALL", "SUPPORT_IS_DISABLED"),
+        ("ALTER TABLE t FREEZE PART '1_0_0_0'", "SYNTAX_ERROR"),
+        ("ALTER TABLE t UNFREEZE", "SYNTAX_ERROR"),
+        ("ALTER TABLE t UNFREEZE PARTITION 1", "SYNTAX_ERROR"),
+        ("ALTER TABLE t FREEZE WITH NAME '../x'", "BAD_ARGUMENTS"),
+        ("ALTER TABLE t UNFREEZE WITH NAME '../x'", "BAD_ARGUMENTS"),
+        ("SYSTEM UNFREEZE WITH NAME '/x'", "BAD_ARGUMENTS"),
+        ("SYSTEM UNFREEZE 'x'", "SYNTAX_ERROR"),
+        ("ALTER TABLE nosuch FREEZE", "UNKNOWN_TABLE"),
+        ("ALTER TABLE t FREEZE PARTITION 'x'", "CANNOT_PARSE_TEXT"),
+    ],
+)
+def test_a_snapshot_that_can_not_be_is_refused(session, statement, code, tmp_path):
+    table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    with pytest.raises(RmtError) as found:
+        session.execute(statement)
+    assert found.value.code == code
+    assert not (tmp_path / "r1" / "shadow").exists()

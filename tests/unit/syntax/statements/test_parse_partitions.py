@@ -8,14 +8,17 @@ from rmt_pipeline.syntax.mutation import PartitionId, PartitionValue
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,
     AlterPartitions,
+    Answer,
     AttachPartition,
     DropDetached,
     DropPartition,
+    FreezePartition,
     MovePartition,
     OnePart,
     PartitionFrom,
     TableName,
     Truncate,
+    UnfreezePartition,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 
@@ -46,6 +49,15 @@ def value(text):
         ("MOVE PARTITION ID 'x' TO TABLE s", [MovePartition(PartitionId("x"), S)]),
         ("DROP DETACHED PARTITION ID 'x'", [DropDetached(PartitionId("x"))]),
         ("DROP DETACHED PART 'broken_a_0_0_0'", [DropDetached(OnePart("broken_a_0_0_0"))]),
+        ("FREEZE", [FreezePartition(None)]),
+        ("FREEZE PARTITION 1", [FreezePartition(value("1"))]),
+        ("FREEZE PARTITION ALL", [FreezePartition(AllPartitions())]),
+        ("FREEZE WITH NAME 'n'", [FreezePartition(None, "n")]),
+        ("UNFREEZE WITH NAME 'n'", [UnfreezePartition(None, "n")]),
+        (
+            "FREEZE PARTITION ID 'x' WITH NAME 'n', UNFREEZE PARTITION 1 WITH NAME 'n'",
+            [FreezePartition(PartitionId("x"), "n"), UnfreezePartition(value("1"), "n")],
+        ),
         (
             "DROP PARTITION 1, DETACH PARTITION ID 'b'",
             [DropPartition(value("1")), DropPartition(PartitionId("b"), detach=True)],
@@ -59,7 +71,9 @@ def test_a_command_on_partitions(text, commands):
 def test_what_a_command_waits_for_is_said_behind_it():
     parsed = parse("ALTER TABLE d.t DROP PARTITION 1 SETTINGS alter_sync = 2")
     command = DropPartition(value("1"))
-    assert parsed == AlterPartitions(TableName("d", "t"), (command,), (("alter_sync", "2"),))
+    assert parsed == AlterPartitions(
+        TableName("d", "t"), (command,), Answer(None, (("alter_sync", "2"),))
+    )
 
 
 @pytest.mark.parametrize(
