@@ -1094,13 +1094,6 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{DROPS}::test_a_detached_partition_is_kept_by_every_replica_that_had_it",
     ),
     LineMutant(
-        "freeze: a part is in it before its files are safe",
-        "rmt_pipeline/store/frozen.py",
-        "disk.fsync_directory(self.path)  # the parts",
-        "pass  # the parts",
-        FROZEN,
-    ),
-    LineMutant(
         "freeze: names of files are not synced",
         "rmt_pipeline/store/frozen.py",
         "            disk.fsync_trees(trees)",
