@@ -32,6 +32,7 @@ from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.execute import POOLS, Pool, Tools
 from rmt_pipeline.replica.work.worker import Flush, work
+from rmt_pipeline.store.frozen import Shadow
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths
@@ -212,6 +213,9 @@ class Context:
             self.store,
             replica=replica,
             current=lambda: self.definition,
+            frozen=Shadow(self.store.disk, clock=self.clock, ids=self._cluster.world).of_table(
+                "data/default/t"
+            ),
             clock=self.clock,
             ids=self._cluster.world,
             new_waker=lambda: SimWaker(self._cluster.world),
