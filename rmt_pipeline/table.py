@@ -472,11 +472,11 @@ class Table(Partitions):
             raise error
         known = PartSet(seen.parts)
         lacking = [part for part in self.store.marks.given_up() if not known.containing(part)]
-        active, absent = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
+        found = ReadableParts(seen.parts, tuple(lacking)).of_partition(partition)
         if (
-            absent and not query.skip_broken_parts
+            found.absent and not query.skip_broken_parts
         ):  # or dropped since, which nobody can tell now
-            raise absent_error(f"{self.definition.full_name}", absent) from error
+            raise absent_error(f"{self.definition.full_name}", found.absent) from error
         age_s = max(0.0, self._clock.now_s() - seen.seen_s)
         warnings.warn(
             f"{self.definition.full_name} is read without ZooKeeper ({error}): these are the parts "
@@ -485,8 +485,8 @@ class Table(Partitions):
             ReadWithoutZooKeeper,
             stacklevel=2,
         )
-        pinned.enter_context(self.store.pin(active))
-        return self._snapshot_of(active, query)
+        pinned.enter_context(self.store.pin(found.active))
+        return self._snapshot_of(found.active, query)
 
     def _snapshot_of(self, names: Sequence[PartName], query: QuerySettings) -> Snapshot:
         look = (

@@ -1,7 +1,7 @@
 """Which parts a reader reads, and which of its rows it can't have now."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import MissingPart, Unavailable
 from rmt_pipeline.protocol.log.entry import (
@@ -27,7 +27,8 @@ from rmt_pipeline.zookeeper.snapshot import (
 MARK_KEPT_S = 600.0  # longer than any answer of ZooKeeper to who gives a part up may take
 
 
-class ReadableParts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReadableParts:
     """The active parts, sorted by name; `absent` are those that were broken or gone and are not
     fetched again yet: an answer without their rows would be wrong.
     """
