@@ -4,7 +4,7 @@ An event costs Dagster 7 ms or more, a part costs us a fraction of one: so there
 for a flush of parts, with a table in it, and one for each table partition that it touched.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
@@ -15,8 +15,9 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.step import PartDone
+from rmt_pipeline.sql.run.context import account
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.table import ActivePart, Table
+from rmt_pipeline.table import Table
 
 EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
 
@@ -86,23 +87,53 @@ class Recorder:
         if made:
             self._partitions({part.part.partition for part in made})
 
+    def command(self, command: str, rows: Mapping[str, int]) -> None:
+        """What was done to whole partitions, an event of each. `rows`: how many more it has, or
+        fewer.
+        """
+        for partition, holds in self._held(rows).items():
+            self.context.log_event(
+                dg.AssetObservation(
+                    names.partitions_key(self.name, self.server),
+                    partition=partition,
+                    description=f"{command}, partition {partition}",
+                    metadata={
+                        **partition_metadata(holds),
+                        "command": command,
+                        "user": account(),
+                        "rows more or fewer": rows[partition],
+                    },
+                )
+            )
+            self._forget_empty(partition, holds)
+
     def _partitions(self, touched: Iterable[str]) -> None:
         """What each touched partition holds now, as its own Dagster partition."""
-        by_partition: dict[str, list[ActivePart]] = {partition: [] for partition in touched}
-        for part in self.table.parts():
-            if part.name.partition in by_partition:
-                by_partition[part.name.partition].append(part)
-        instance = self.context.instance
-        name = names.partitions_name(self.name)
-        new = sorted(by_partition.keys() - set(instance.get_dynamic_partitions(name)))
-        if new:
-            instance.add_dynamic_partitions(name, new)
         key = names.partitions_key(self.name, self.server)
-        for partition, parts in sorted(by_partition.items()):
-            metadata = partition_metadata([part.manifest for part in parts])
+        for partition, holds in self._held(touched).items():
+            metadata = partition_metadata(holds)
             self.context.log_event(
                 dg.AssetMaterialization(key, partition=partition, metadata=metadata)
             )
+            self._forget_empty(partition, holds)
+
+    def _held(self, touched: Iterable[str]) -> dict[str, list[Manifest]]:
+        """What each holds now, in order of their ids. New ones become partitions in Dagster."""
+        held: dict[str, list[Manifest]] = {partition: [] for partition in sorted(touched)}
+        for part in self.table.parts():
+            if part.name.partition in held:
+                held[part.name.partition].append(part.manifest)
+        instance, name = self.context.instance, names.partitions_name(self.name)
+        new = [one for one in held if one not in instance.get_dynamic_partitions(name)]
+        if new:
+            instance.add_dynamic_partitions(name, new)
+        return held
+
+    def _forget_empty(self, partition: str, holds: Sequence[Manifest]) -> None:
+        """One that was dropped is none of the table's any more: its events stay."""
+        if not holds:
+            of_table = names.partitions_name(self.name)
+            self.context.instance.delete_dynamic_partition(of_table, partition)
 
 
 def parts_table(done: Sequence[PartDone]) -> dg.TableMetadataValue:

@@ -16,6 +16,7 @@ from rmt_pipeline.dagster.checks import checks_of
 from rmt_pipeline.dagster.clean_up import clean_up_job
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.instance import SERVERS_VARIABLE
+from rmt_pipeline.dagster.maintenance import maintenance_jobs
 from rmt_pipeline.dagster.replicas import replica_asset, replica_specs
 from rmt_pipeline.dagster.schedules import checks_schedule, clean_up_schedule
 from rmt_pipeline.dagster.sensors import sensors_of
@@ -132,7 +133,7 @@ def _machinery(server: str) -> dg.Definitions:
     workers = [worker_job(server, pool) for pool in POOLS]
     clean_up = clean_up_job(server)
     return dg.Definitions(
-        jobs=[*workers, clean_up],
+        jobs=[*workers, clean_up, *maintenance_jobs(server)],
         schedules=[checks_schedule(server), clean_up_schedule(server, clean_up)],
         sensors=sensors_of(server, workers),
     )

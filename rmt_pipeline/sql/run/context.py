@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import duckdb
 
 
-def _account() -> str:
+def account() -> str:
     """The name of the account that runs this, or its number where it has none, as in a container
     under a user of its own.
     """
@@ -76,7 +76,7 @@ class SessionContext:
         """What functions about the session answer. The user is the account that runs this."""
         return {
             "currentDatabase": self.database,
-            "currentUser": _account(),
+            "currentUser": account(),
             "hostName": socket.gethostname(),
             "version": __version__,
         }

@@ -1,0 +1,649 @@
+"""Jobs that a person starts: what SQL and Python can do to a table as a whole, as forms.
+
+One job for each verb and server, with one op over the same function of the engine that `rmt sql`
+calls. What can lose rows only says what it would do, until `dry_run` is switched off. A value that
+does not fit is a failure which names the field, and then nothing was done.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+import dagster as dg
+from pydantic import Field
+
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.engine import EngineResource, table_named
+from rmt_pipeline.dagster.ledger import Recorder
+from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
+from rmt_pipeline.replica.wait import SyncMode
+from rmt_pipeline.sql.run.alter import commands_for
+from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.table import ActivePart, Table
+from rmt_pipeline.zookeeper.paths import TablePaths
+
+KIND_TAG = "rmt/kind"
+PARTS_SHOWN_MAX = 1000
+NAMED_MAX = 20
+CHECKED_LOGGED_EVERY = 100
+
+_Told = Mapping[str, Any]
+
+_PARTS_SCHEMA = dg.TableSchema(
+    columns=[
+        dg.TableColumn("part", "string"),
+        dg.TableColumn("partition", "string"),
+        dg.TableColumn("rows", "int"),
+        dg.TableColumn("bytes", "int"),
+    ]
+)
+_PLAN_SCHEMA = dg.TableSchema(
+    columns=[
+        dg.TableColumn("partition", "string"),
+        dg.TableColumn("rows", "int"),
+        dg.TableColumn("rows that match", "int"),
+        dg.TableColumn("parts", "int"),
+        dg.TableColumn("parts to rewrite", "int"),
+        dg.TableColumn("bytes to rewrite", "int"),
+    ]
+)
+
+
+# --- the forms --------------------------------------------------------------------------------
+
+
+class TableForm(dg.Config):
+    """Which table."""
+
+    table: str = Field(
+        description="The table, as database.table; without a database, the one of `default`."
+    )
+
+
+class DryRun(dg.Config):
+    dry_run: bool = Field(
+        default=True,
+        description="Only say what would be done: which parts, how many rows and bytes. Switch it "
+        "off to do it.",
+    )
+
+
+class Waits(dg.Config):
+    alter_sync: int = Field(
+        default=1,
+        ge=0,
+        le=3,
+        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas, 3 those "
+        "that are active. It happens on all of them in any case.",
+    )
+
+
+class OptimizeConfig(TableForm, DryRun, Waits):
+    """OPTIMIZE TABLE: merge parts now."""
+
+    partition: str = Field(
+        default="",
+        description="The id of one partition (partition_id in system.parts). Empty: all.",
+    )
+    final: bool = Field(
+        default=False, description="Make one part of each partition, even if it is one already."
+    )
+    deduplicate: bool = Field(
+        default=False, description="Of rows that are equal keep one: the others are lost."
+    )
+    deduplicate_by: list[str] = Field(
+        default_factory=list,
+        description="With deduplicate: rows are equal when these columns are. None: all columns.",
+    )
+
+
+class MutateConfig(TableForm, DryRun):
+    """ALTER TABLE … UPDATE or DELETE: rewrites every part with rows for which WHERE holds."""
+
+    commands: str = Field(
+        description="What follows ALTER TABLE t, e.g. DELETE WHERE id = 7, or UPDATE price = 0 "
+        "WHERE price < 0; several with commas between them."
+    )
+    mutations_sync: int = Field(
+        default=1,
+        ge=0,
+        le=2,
+        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas.",
+    )
+
+
+class PartitionsConfig(TableForm, DryRun, Waits):
+    """Whole partitions, on every replica."""
+
+    partitions: list[str] = Field(
+        description="Ids of the partitions: partition_id in system.parts, and the names of the "
+        "table's partitions in Dagster.",
+        min_length=1,
+    )
+
+
+class AttachConfig(TableForm, Waits):
+    """ATTACH: what was detached on this server becomes part of the table again."""
+
+    dry_run: bool = Field(default=False, description="Only say what there is to be attached.")
+    partition: str = Field(
+        default="", description="The id of one partition. Empty: all that is detached here."
+    )
+
+
+class FromTableConfig(TableForm, DryRun, Waits):
+    """REPLACE PARTITION … FROM: its rows go, and those of another table's partition come."""
+
+    partition: str = Field(description="The id of the partition, the same in both tables.")
+    from_table: str = Field(
+        description="The table whose rows come, of the same columns and keys; it keeps them."
+    )
+
+
+class ToTableConfig(TableForm, DryRun, Waits):
+    """MOVE PARTITION … TO TABLE: out of here and into there, in one commit."""
+
+    partition: str = Field(description="The id of the partition, the same in both tables.")
+    to_table: str = Field(
+        description="The table that gets its rows, of the same columns and keys."
+    )
+
+
+class CheckConfig(TableForm):
+    """CHECK TABLE: read every byte. A broken part is given up, and fetched from another replica."""
+
+    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+
+
+class SyncConfig(TableForm):
+    """SYSTEM SYNC REPLICA: wait until this server has carried out what is in the log now."""
+
+    mode: Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"] = Field(
+        default="DEFAULT",
+        description="DEFAULT: what is in the log now. STRICT: until the queue is empty. "
+        "LIGHTWEIGHT: no merges and mutations. PULL: only copy the log into the queue.",
+    )
+    timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="Seconds to wait; then the run fails and says for what.",
+    )
+
+
+class RestoreConfig(TableForm):
+    """SYSTEM RESTORE REPLICA: what ZooKeeper has lost is made again from this server's disk."""
+
+    dry_run: bool = Field(
+        default=True, description="Only say which parts of this disk would be announced."
+    )
+
+
+class DropReplicaConfig(DryRun):
+    """SYSTEM DROP REPLICA: what a server that is gone for good has left in ZooKeeper."""
+
+    replica: str = Field(
+        description="The replica's name in ZooKeeper; its server must not run."
+    )
+    table: str = Field(
+        default="",
+        description="database.table of one table. Empty: every table of this server that has it.",
+    )
+
+
+class UndoConfig(TableForm, DryRun, Waits):
+    """Undo an insert: exactly its rows go, on every replica, and it can be inserted again."""
+
+    insert_id: str = Field(
+        description="The insert's id, as in the event of its asset, system.inserts and "
+        "`rmt inserts`."
+    )
+
+
+# --- what they do -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """One run of one job."""
+
+    context: dg.OpExecutionContext
+    server: ServerContext
+
+    def say(self, words: str, *values: object) -> None:
+        self.context.log.info(words, *values)
+
+    def table(self, name: str, field: str = "table") -> Table:
+        try:
+            return table_named(self.server, name)
+        except RmtError as error:
+            there = _few([one.full_name for one in self.server.catalog.definitions()])
+            refuse_value(field, name, f"{error}. There are: {there}")
+
+    def parts(self, table: Table, partition: str, field: str = "partition") -> list[ActivePart]:
+        """The active parts of a partition, or of all when it is empty."""
+        active = table.parts()
+        if not partition:
+            return active
+        found = [part for part in active if part.name.partition == partition]
+        if not found:
+            there = _few(sorted({part.name.partition for part in active}))
+            refuse_value(
+                field,
+                partition,
+                f"{table.definition.full_name} has no rows in a partition of that id. "
+                f"There are: {there}",
+            )
+        return found
+
+    def done(self, command: str, table: Table, rows: Mapping[str, int]) -> None:
+        """Each partition's event. `rows`: how many more it has, or fewer."""
+        Recorder(self.context, table, self.server.server.name).command(command, rows)
+
+
+def refuse_value(field: str, value: object, why: str) -> NoReturn:
+    raise dg.Failure(f"{field} is {value!r}: {why}. Nothing was done", allow_retries=False)
+
+
+def _optimize(run: Doing, config: OptimizeConfig) -> _Told:
+    table = run.table(config.table)
+    if config.deduplicate_by and not config.deduplicate:
+        refuse_value(
+            "deduplicate_by", config.deduplicate_by, "it needs deduplicate to be switched on"
+        )
+    for column in config.deduplicate_by:
+        if table.definition.column(column) is None:
+            there = _few([one.name for one in table.definition.columns])
+            refuse_value(
+                "deduplicate_by", column, f"there is no such column. There are: {there}"
+            )
+    parts = run.parts(table, config.partition)
+    if config.dry_run:
+        whole = config.final or config.deduplicate
+        run.say(
+            "%s would be merged: %s",
+            "these" if whole else "some of these, those that are worth it most,",
+            _words(parts),
+        )
+        return _would(parts)
+    run.say("asked for merges of %s; see `rmt merges` for how far they are", _words(parts))
+    made = table.optimize(
+        config.partition or None,
+        final=config.final,
+        deduplicate=config.deduplicate,
+        deduplicate_by=tuple(config.deduplicate_by),
+        settings={"alter_sync": config.alter_sync},
+    )
+    run.say("merges: %s", _few(made) if made else "none was worth it")
+    return {"merges": len(made), "parts": _few(made)}
+
+
+def _mutate(run: Doing, config: MutateConfig) -> _Told:
+    table = run.table(config.table)
+    try:
+        commands = commands_for(parse_commands(config.commands), table.definition)
+        plan = plan_mutation(table.replica, commands, QuerySettings())
+    except RmtError as error:
+        refuse_value("commands", config.commands, f"{error.code}. {error}")
+    told = _plan_metadata(plan)
+    run.say(
+        "%s of %s rows match; %s of %s parts %s rewritten, %s bytes",
+        told["rows that match"],
+        sum(one.rows for one in plan),
+        told["parts to rewrite"],
+        sum(one.parts for one in plan),
+        "would be" if config.dry_run else "are to be",
+        told["bytes to rewrite"],
+    )
+    if config.dry_run:
+        return told
+    mutation_id = table.mutate(commands, settings={"mutations_sync": config.mutations_sync})
+    run.say("mutation %s; `rmt mutations` shows how far it is", mutation_id)
+    return {"mutation": mutation_id, **told}
+
+
+def _drop_partitions(run: Doing, config: PartitionsConfig, *, detach: bool = False) -> _Told:
+    table = run.table(config.table)
+    parts = [part for one in config.partitions for part in run.parts(table, one, "partitions")]
+    what = "detached" if detach else "dropped"
+    if config.dry_run:
+        run.say("these would be %s on every replica: %s", what, _words(parts))
+        return _would(parts)
+    run.say("these are %s on every replica: %s", what, _words(parts))
+    table.drop_partitions(
+        config.partitions, detach=detach, settings={"alter_sync": config.alter_sync}
+    )
+    run.done(
+        "DETACH PARTITION" if detach else "DROP PARTITION", table, _by_partition(parts, -1)
+    )
+    return _did(parts)
+
+
+def _detach_partitions(run: Doing, config: PartitionsConfig) -> _Told:
+    return _drop_partitions(run, config, detach=True)
+
+
+def _attach_partition(run: Doing, config: AttachConfig) -> _Told:
+    table = run.table(config.table)
+    detached = [
+        one
+        for one in table.store.detached_parts.names()
+        if config.partition in ("", one.part.partition)
+    ]
+    if not detached:
+        refuse_value(
+            "partition",
+            config.partition,
+            f"nothing of it is detached on {run.server.server.name}; system.detached_parts shows "
+            "what is, on each server its own",
+        )
+    run.say("detached here: %s", _few(detached))
+    if config.dry_run:
+        return {"detached": len(detached), "parts": _few(detached)}
+    attached = table.attach(
+        config.partition or None, settings={"alter_sync": config.alter_sync}
+    )
+    if attached.words():
+        run.say("%s", attached.words())
+    new = [part for part in table.parts() if part.name in attached.parts]
+    run.done("ATTACH PARTITION", table, _by_partition(new))
+    return {**_did(new), "in words": attached.words()}
+
+
+def _replace_partition(run: Doing, config: FromTableConfig) -> _Told:
+    table, source = run.table(config.table), run.table(config.from_table, "from_table")
+    coming = run.parts(source, config.partition)
+    going = [one for one in table.parts() if one.name.partition == config.partition]
+    verb = "would go" if config.dry_run else "go"
+    run.say("%s %s; in their place: %s", _words(going), verb, _words(coming))
+    if config.dry_run:
+        return {**_would(going), "rows that would come": _rows(coming)}
+    taken = table.replace_partition(
+        config.partition, source, settings={"alter_sync": config.alter_sync}
+    )
+    run.done("REPLACE PARTITION", table, {config.partition: taken.rows - taken.rows_gone})
+    return {"rows": taken.rows, "rows that went": taken.rows_gone, "parts": _few(taken.parts)}
+
+
+def _move_partition(run: Doing, config: ToTableConfig) -> _Told:
+    table, to = run.table(config.table), run.table(config.to_table, "to_table")
+    parts = run.parts(table, config.partition)
+    verb = "would move" if config.dry_run else "move"
+    run.say("%s %s to %s", _words(parts), verb, to.definition.full_name)
+    if config.dry_run:
+        return _would(parts)
+    taken = table.move_partition(
+        config.partition, to, settings={"alter_sync": config.alter_sync}
+    )
+    run.done("MOVE PARTITION, out", table, {config.partition: -taken.rows})
+    run.done("MOVE PARTITION, in", to, {config.partition: taken.rows})
+    return {"rows": taken.rows, "parts": _few(taken.parts)}
+
+
+def _check_table(run: Doing, config: CheckConfig) -> _Told:
+    table = run.table(config.table)
+    wanted = {part.name for part in run.parts(table, config.partition)}
+    problems: dict[str, str] = {}
+    checked = size_bytes = 0
+    for found in table.check(lambda part: part in wanted):
+        checked, size_bytes = checked + 1, size_bytes + found.size_bytes
+        if found.problem:
+            problems[str(found.part)] = found.problem
+            run.context.log.error("%s: %s", found.part, found.problem)
+        if checked % CHECKED_LOGGED_EVERY == 0:
+            run.say("%s of %s parts read, %s bytes", checked, len(wanted), size_bytes)
+    run.say("%s parts read, %s bytes; %s are broken", checked, size_bytes, len(problems))
+    if problems:
+        told = "; ".join(f"{part}: {problem}" for part, problem in list(problems.items())[:3])
+        raise dg.Failure(
+            f"{len(problems)} of {checked} parts are broken: {told}. They are given up and fetched "
+            "from another replica; the log sensor starts the worker",
+            metadata={"parts": checked, "broken": len(problems)},
+        )
+    return {"parts": checked, "bytes": size_bytes, "broken": 0}
+
+
+def _sync_replica(run: Doing, config: SyncConfig) -> _Told:
+    table = run.table(config.table)
+    replica = table.replica
+    waiting = len(replica.keeper.children(replica.paths.queue))
+    run.say("%s entries in the queue; waiting for %s s at most", waiting, config.timeout_s)
+    began_s = run.server.clock.monotonic_s()
+    table.sync(SyncMode(config.mode), config.timeout_s)
+    seconds = run.server.clock.monotonic_s() - began_s
+    return {"entries at first": waiting, "seconds": round(seconds, 3)}
+
+
+def _restore_replica(run: Doing, config: RestoreConfig) -> _Told:
+    table = run.table(config.table)
+    if config.dry_run:
+        there = run.server.keeper().exists(table.definition.engine.zookeeper_path) is not None
+        parts = table.store.parts()
+        run.say(
+            "ZooKeeper has %s; this disk has %s parts to make it from: %s",
+            "the table: there is nothing to restore unless this replica is missing"
+            if there
+            else "lost the table",
+            len(parts),
+            _few(parts),
+        )
+        return {"parts": len(parts), "ZooKeeper has the table": there}
+    restored = run.server.restore(table.definition)
+    run.say("%s", restored.words())
+    return {"parts": restored.parts, "rows": restored.rows, "in words": restored.words()}
+
+
+def _drop_replica(run: Doing, config: DropReplicaConfig) -> _Told:
+    server, keeper = run.server, run.server.keeper()
+    if config.table:
+        definitions = [run.table(config.table).definition]
+    else:
+        definitions = server.catalog.definitions()
+    own = [one.full_name for one in definitions if one.engine.replica == config.replica]
+    if own:
+        refuse_value(
+            "replica",
+            config.replica,
+            f"it is the replica of this server, {server.server.name}, of {_few(own)}: DROP TABLE "
+            "removes that",
+        )
+    found = {}
+    for one in definitions:
+        replica = TablePaths(one.engine.zookeeper_path).replica(config.replica)
+        root, active = keeper.exists_many([replica.root, replica.is_active])
+        if active is not None:
+            refuse_value(
+                "replica",
+                config.replica,
+                f"it is active in {one.full_name}: its server runs. Stop that first",
+            )
+        if root is not None:
+            found[one.full_name] = one.engine.zookeeper_path
+    if not found:
+        refuse_value(
+            "replica",
+            config.replica,
+            f"no table has one, of {_few([one.full_name for one in definitions])}",
+        )
+    verb = "would be removed" if config.dry_run else "is removed"
+    run.say("replica %s %s from ZooKeeper, of %s", config.replica, verb, _few(list(found)))
+    if not config.dry_run:
+        for path in found.values():
+            drop_dead_replica(keeper, TablePaths(path), config.replica)
+    return {"tables": len(found), "of": _few(list(found))}
+
+
+def _undo_insert(run: Doing, config: UndoConfig) -> _Told:
+    table = run.table(config.table)
+    try:
+        plan = table.plan_undo(config.insert_id)
+    except RmtError as error:
+        refuse_value("insert_id", config.insert_id, str(error))
+    run.say("%s", plan.words())
+    if plan.refusal:
+        refuse_value("insert_id", config.insert_id, f"it can't be undone: {plan.refusal}")
+    told = {"rows": plan.rows, "bytes": plan.size_bytes, "parts": _few(plan.parts)}
+    if config.dry_run:
+        return told
+    gone = [part for part in table.parts() if part.name in plan.parts]
+    undone = table.undo(config.insert_id, settings={"alter_sync": config.alter_sync})
+    run.say("%s", undone.words())
+    run.done(f"UNDO INSERT {config.insert_id}", table, _by_partition(gone, -1))
+    return {"rows": undone.rows, "bytes": undone.size_bytes, "parts": _few(undone.parts)}
+
+
+# --- jobs -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    """`do` carries it out, and is called as the job is, before the server's name."""
+
+    do: Callable[[Doing, Any], _Told]
+    form: type[dg.Config]
+    description: str
+
+    @property
+    def name(self) -> str:
+        return self.do.__name__.removeprefix("_")
+
+
+VERBS = (
+    _Verb(
+        _optimize, OptimizeConfig, "OPTIMIZE: merge the parts of a table, or of a partition."
+    ),
+    _Verb(_mutate, MutateConfig, "ALTER … UPDATE, ALTER … DELETE: rows changed or removed."),
+    _Verb(_drop_partitions, PartitionsConfig, "DROP PARTITION, one or several."),
+    _Verb(
+        _detach_partitions,
+        PartitionsConfig,
+        "DETACH PARTITION: out of the table, and each server keeps its parts in detached/.",
+    ),
+    _Verb(
+        _attach_partition, AttachConfig, "ATTACH PARTITION: what was detached on this server."
+    ),
+    _Verb(_replace_partition, FromTableConfig, "REPLACE PARTITION … FROM another table."),
+    _Verb(_move_partition, ToTableConfig, "MOVE PARTITION … TO another TABLE."),
+    _Verb(_check_table, CheckConfig, "CHECK TABLE: every byte of the parts of this server."),
+    _Verb(_sync_replica, SyncConfig, "SYSTEM SYNC REPLICA: wait until this server is level."),
+    _Verb(_restore_replica, RestoreConfig, "SYSTEM RESTORE REPLICA: ZooKeeper lost the table."),
+    _Verb(
+        _drop_replica,
+        DropReplicaConfig,
+        "SYSTEM DROP REPLICA: another server is gone for good.",
+    ),
+    _Verb(_undo_insert, UndoConfig, "Undo an insert: its rows, and no others, go."),
+)
+
+
+def maintenance_jobs(server: str) -> list[dg.JobDefinition]:
+    return [_job(server, verb) for verb in VERBS]
+
+
+def _job(server: str, verb: _Verb) -> dg.JobDefinition:
+    name = f"{verb.name}_{names.dagster_name(server)}"
+
+    def work(context: dg.OpExecutionContext, config: dg.Config, engine: EngineResource) -> None:
+        with engine.server(server, purpose=f"run {context.run_id[:8]}") as opened:
+            try:
+                told = verb.do(Doing(context, opened), config)
+            except RmtError as error:
+                raise dg.Failure(f"{error.code}. {error}", allow_retries=False) from error
+            context.add_output_metadata(told)
+
+    work.__annotations__["config"] = verb.form
+    op = dg.op(name=f"work_{name}", description=verb.form.__doc__)(work)
+
+    @dg.job(
+        name=name,
+        executor_def=dg.in_process_executor,
+        tags={
+            names.SERVER_TAG: server,
+            KIND_TAG: "maintenance",
+            "dagster/max_retries": "0",  # whoever started it decides
+        },
+        description=f"{verb.description} Through server {server}.",
+    )
+    def job() -> None:
+        op()
+
+    return job
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def _would(parts: Sequence[ActivePart]) -> _Told:
+    return {"dry run": True, **_did(parts)}
+
+
+def _did(parts: Sequence[ActivePart]) -> _Told:
+    records = [
+        dg.TableRecord(
+            {
+                "part": str(part.name),
+                "partition": part.name.partition,
+                "rows": part.manifest.rows,
+                "bytes": part.manifest.bytes_on_disk,
+            }
+        )
+        for part in parts[:PARTS_SHOWN_MAX]
+    ]
+    return {
+        "parts": len(parts),
+        "rows": _rows(parts),
+        "bytes": sum(part.manifest.bytes_on_disk for part in parts),
+        "which": dg.MetadataValue.table(records, schema=_PARTS_SCHEMA),
+    }
+
+
+def _plan_metadata(plan: Sequence[PartitionPlan]) -> dict[str, Any]:
+    records = [
+        dg.TableRecord(
+            {
+                "partition": one.partition_id,
+                "rows": one.rows,
+                "rows that match": one.rows_touched,
+                "parts": one.parts,
+                "parts to rewrite": one.parts_to_rewrite,
+                "bytes to rewrite": one.bytes_to_rewrite,
+            }
+        )
+        for one in plan[:PARTS_SHOWN_MAX]
+    ]
+    return {
+        "rows that match": sum(one.rows_touched for one in plan),
+        "parts to rewrite": sum(one.parts_to_rewrite for one in plan),
+        "bytes to rewrite": sum(one.bytes_to_rewrite for one in plan),
+        "partitions": dg.MetadataValue.table(records, schema=_PLAN_SCHEMA),
+    }
+
+
+def _rows(parts: Sequence[ActivePart]) -> int:
+    return sum(part.manifest.rows for part in parts)
+
+
+def _by_partition(parts: Sequence[ActivePart], sign: int = 1) -> dict[str, int]:
+    """The rows of each."""
+    rows: dict[str, int] = defaultdict(int)
+    for part in parts:
+        rows[part.name.partition] += sign * part.manifest.rows
+    return rows
+
+
+def _words(parts: Sequence[ActivePart]) -> str:
+    size_bytes = sum(part.manifest.bytes_on_disk for part in parts)
+    named = _few([part.name for part in parts])
+    return f"{_rows(parts)} rows in {len(parts)} parts, {size_bytes} bytes ({named})"
+
+
+def _few(found: Sequence[object]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(found) - NAMED_MAX
+    return (", ".join(map(str, found[:NAMED_MAX])) or "none") + (
+        f" and {more} more" if more > 0 else ""
+    )
