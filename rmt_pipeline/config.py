@@ -101,6 +101,15 @@ def _one_of(*words: str) -> _Reader:
     return read
 
 
+def _a_umask(value: object, _: Path) -> int:
+    text = value if isinstance(value, str) else ""
+    if not re.fullmatch("0?[0-7]{3}", text, re.ASCII) or int(text, 8) & 0o700:
+        raise _Wanted(
+            'a umask in quotes, e.g. "077" or "027", which takes nothing from the owner'
+        )
+    return int(text, 8)
+
+
 def _a_port(value: object, _: Path) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _Wanted("a whole number")
@@ -362,6 +371,15 @@ class MonitoringConfig:
 
 
 @dataclass(frozen=True)
+class FilesConfig:
+    """`umask`: what others may not do with files and directories that `rmt` makes; "077" keeps them
+    for the user alone.
+    """
+
+    umask: int = field(default=0o077, metadata=_key(_a_umask))
+
+
+@dataclass(frozen=True)
 class ClusterConfig:
     """Servers that statements ON CLUSTER reach. `shards`: the names of the servers of each."""
 
@@ -395,6 +413,7 @@ class Config:
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     monitoring: MonitoringConfig = field(default_factory=MonitoringConfig)
+    files: FilesConfig = field(default_factory=FilesConfig)
     clusters: dict[str, ClusterConfig] = field(default_factory=dict)
     distributed_ddl: DistributedDdlConfig = field(default_factory=DistributedDdlConfig)
     path: Path | None = None
@@ -533,6 +552,7 @@ _SECTIONS: dict[str, type[Any]] = {
     "exchange": ExchangeConfig,
     "tls": TlsConfig,
     "monitoring": MonitoringConfig,
+    "files": FilesConfig,
     "distributed_ddl": DistributedDdlConfig,
 }
 _NAMED_SECTIONS = ("servers", "clusters")  # there is one for each name: [servers.r1]

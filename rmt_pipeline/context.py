@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion, FullName
-from rmt_pipeline.catalog.directory import require_owner
+from rmt_pipeline.catalog.directory import make_data_directory, require_owner
 from rmt_pipeline.config import Config, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
@@ -66,6 +66,7 @@ class ServerContext:
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
         require_owner(self.server.data, self.server.name)
+        make_data_directory(self.server.data, config.files.umask)
         self.catalog = Catalog(self.server.data, self.ids)
         self._worker = f"{purpose} {self.ids.new_id()[:8]} on {socket.gethostname()}"
         self._lock = threading.RLock()

@@ -91,6 +91,18 @@ def _write(data: Path, owner: Owner) -> None:
     sync_directory(data)
 
 
+def make_data_directory(data: Path, umask: int) -> None:
+    """For the server's user alone, or whom `umask` lets in: what others can't enter they can't read
+    anything below, whichever process makes it. One that is there stays as it is: somebody may have
+    opened it on purpose. Raises BadConfiguration.
+    """
+    try:
+        data.parent.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o777 & ~umask, exist_ok=True)
+    except OSError as error:
+        raise unwritable(data, error) from error
+
+
 class DirectoryLock:
     """Held by the one process that serves from a directory; ends with the process."""
 

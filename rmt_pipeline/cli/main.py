@@ -369,6 +369,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def main() -> None:
     """Every RmtError becomes one line and exit status 1; RMT_DEBUG=1 shows where it is from."""
+    os.umask(0o077)  # until [files] umask is known
     try:
         sys.exit(app.main(prog_name="rmt", standalone_mode=False))
     except RmtError as error:

@@ -6,6 +6,7 @@ look at servers look at all of them when neither names one.
 What a call needs beyond this is imported when it is made, for start-up time.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,10 +39,13 @@ class OfServer(click.Command):
 
 def config_of(context: click.Context) -> "Config":
     """Raises BadConfiguration."""
-    from rmt_pipeline.config import load_config  # noqa: PLC0415
+    from rmt_pipeline.config import FilesConfig, load_config  # noqa: PLC0415
 
     path: Path | None = context.find_root().params.get("config")
-    return load_config(path)
+    config = load_config(path)
+    if config.files.umask != FilesConfig.umask:
+        os.umask(config.files.umask)  # of whatever this process and its children make
+    return config
 
 
 def one_server(config: "Config", given: str | None) -> str:

@@ -16,6 +16,7 @@ from rmt_pipeline.catalog.directory import (
     DirectoryLock,
     claim_data_directory,
     directory_owner,
+    make_data_directory,
     require_owner,
 )
 from rmt_pipeline.config import Config
@@ -126,6 +127,7 @@ def serve_until(
     config.require_guarded(name)
     with ExitStack() as opened:
         require_owner(server.data, name)
+        make_data_directory(server.data, config.files.umask)
         opened.callback(DirectoryLock(server.data, name).release)
         tls = _listening_tls(config)
         listener = HttpListener(server.listen_address, f"[servers.{name}] listen", tls)

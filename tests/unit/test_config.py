@@ -165,6 +165,9 @@ def test_nodes_are_for_us_alone_once_zookeeper_knows_us(tmp_path):
         ),
         ("[exchange]\nsecret = []\n", ["exchange.secret", "not shown", "a text"]),
         ("[exchange]\nsecret = ['a', 'b c']\n", ["exchange.secret", "not shown", "match"]),
+        ("[files]\numask = 77\n", ["files.umask", "77", "a umask in quotes"]),
+        ("[files]\numask = '777'\n", ["files.umask", "takes nothing from the owner"]),
+        ("[files]\numask = '088'\n", ["files.umask", "'088'"]),
         ("[monitoring]\ntoken = ''\n", ["monitoring.token", "not shown", "match"]),
         ("[tls]\nca = 'a'\n", ["tls", "without certificate there is no TLS"]),
         (

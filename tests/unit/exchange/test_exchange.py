@@ -1,9 +1,11 @@
 """Part exchange: a part arrives whole and as it was, or not at all (spec §12)."""
 
+import gzip
 import os
 import re
 import socket
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import urllib3
 
-from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange import control, wire
 from rmt_pipeline.exchange.bandwidth import LIMIT_VALID_S, Bandwidth
 from rmt_pipeline.exchange.client import RESUME_WAIT_S, RESUMES_MAX, PartClient
 from rmt_pipeline.exchange.connections import Peer, Timeouts
@@ -26,6 +28,7 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
 )
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store.hashes.checksums import hash_hex
 from tests.support import asgi
 from tests.support.exchange import (
     ENDPOINT,
@@ -406,6 +409,103 @@ def test_a_peer_that_trickles_is_given_up(tmp_path):
         with pytest.raises(Unavailable, match=r"longer than 0\.2 s"):
             client.fetch(address(port), ENDPOINT, PART, target)
         stop.set()
+
+
+# Peers that answer without end: each wait is short, and no timeout of a socket would end it
+
+ENDLESS = {
+    "a head that trickles": (b"HTTP/1.1 200 OK\r\nA: ", b"a"),
+    "headers that trickle": (b"HTTP/1.1 200 OK\r\n", b"A: b\r\n"),
+    "continue, for ever": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a status line that trickles": (b"HTTP", b"/"),
+}
+
+
+@pytest.mark.parametrize("talk", ENDLESS.values(), ids=ENDLESS)
+def test_a_head_that_never_ends_is_given_up(tmp_path, talk):
+    begin, again = talk
+    client = PartClient(SECRET, Timeouts(receive_s=0.2))
+
+    def trickle(connection: socket.socket) -> None:
+        connection.sendall(begin)
+        while True:
+            connection.sendall(again)
+            time.sleep(0.01)
+
+    evil(tmp_path, client, trickle, Unavailable, "timed out")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nA: " + b"a" * 10_000_000,
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 1_000_000,
+        b"HTTP/1.1 " + b"2" * 10_000_000,
+    ],
+    ids=["a long header", "many headers", "a long status"],
+)
+def test_a_head_that_is_too_large_is_given_up(tmp_path, client, head):
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(head)
+
+    target = store_at(tmp_path / "target")
+    tracemalloc.start()
+    with (
+        scripted_peer(
+            talk, talk
+        ) as port,  # its head was none: the connection may have been old
+        pytest.raises(Unavailable, match="cannot be asked"),
+    ):
+        client.fetch(address(port), ENDPOINT, PART, target)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize(
+    "header", ["Content-Encoding: gzip", "Content-Encoding: br", "Transfer-Encoding: chunked"]
+)
+def test_an_answer_that_has_to_be_unpacked_is_refused(tmp_path, client, header):
+    """A thousand bytes may be a gigabyte; and a chunk's length may have any length."""
+    bomb = gzip.compress(bytes(100_000_000), 9)
+
+    def talk(connection: socket.socket) -> None:
+        head = f"HTTP/1.1 200 OK\r\n{header}\r\nContent-Length: {len(bomb)}\r\n\r\n"
+        connection.sendall(head.encode() + bomb)
+
+    evil(tmp_path, client, talk, Unavailable, "which no server of ours does")
+
+
+@pytest.mark.parametrize("where", ["http://127.0.0.1:1/", "file:///etc/passwd", "//evil/", ""])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_nobody_is_sent_elsewhere(tmp_path, client, status, where):
+    def talk(connection: socket.socket) -> None:
+        head = f"HTTP/1.1 {status} Go\r\nLocation: {where}\r\nContent-Length: 0\r\n\r\n"
+        connection.sendall(head.encode())
+
+    evil(tmp_path, client, talk, Unavailable, f"refused with status {status}")
+
+
+@pytest.mark.parametrize("text", [b"[" * 200_000, b'{"a":' * 100_000], ids=["lists", "objects"])
+def test_a_manifest_as_deep_as_nobody_writes_is_refused(tmp_path, client, text):
+    whole = text + f',\n"check": "{hash_hex(text)}"\n}}\n'.encode()
+    sizes = b"".join(number.to_bytes(8, "little") for number in (0, 0, len(whole)))
+    body = sizes + whole + wire.hash_of(whole)
+    evil(tmp_path, client, answering(body), Corruption, r"part\.json can't be read")
+
+
+def test_what_is_not_a_part_is_not_read_without_end(monkeypatch):
+    """A status, or the answer to "look at your tables": it is read whole."""
+    monkeypatch.setattr(control, "ANSWER_BYTES_MAX", 1000)
+
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5_000_000)
+
+    with (
+        scripted_peer(talk) as port,
+        pytest.raises(Unavailable, match="has more than 1000 bytes"),
+    ):
+        control.reload_tables(Peer("http", "127.0.0.1", port), SECRET)
 
 
 def test_a_server_that_stops_midway_leaves_nothing(source, target, client):
