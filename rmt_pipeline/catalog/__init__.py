@@ -7,6 +7,7 @@
     <data>/metadata/<database>/<table>.permanent  a detached table's, until it is attached
     <data>/metadata/<database>/<table>.dropping   a table whose DROP has not ended
     <data>/metadata/.dropped/<uuid>.json      a table that was dropped and is to be removed later
+    <data>/metadata/<database>.replicated    where a Replicated database is (`replicated`)
     <data>/metadata/.renaming  several files that change as one (`journal`)
     <data>/data/<database>/<table>/          the table's parts (`rmt_pipeline.store`)
 

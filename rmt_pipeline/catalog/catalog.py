@@ -41,7 +41,8 @@ _SUFFIX = ".json"
 _DROPPING = ".dropping"
 _DETACHED = ".detached"
 _PERMANENT = ".permanent"
-_SUFFIX_BYTES_MAX = max(map(len, (_SUFFIX, _DROPPING, _DETACHED, _PERMANENT)))
+_SUFFIXES = (_SUFFIX, _DROPPING, _DETACHED, _PERMANENT)
+_REPLICATED = ".replicated"
 _STAGING = ".staging"  # an escaped name has no dot
 _VERSION = ".version"
 _LOCK = ".lock"
@@ -150,17 +151,25 @@ class Catalog:
             names = (unescape_file_name(e.name) for e in entries if e.is_dir())
             return sorted(name for name in names if name is not None)
 
-    def create_database(self, name: str, *, if_not_exists: bool = False) -> bool:
-        """False when it was there already and that is fine. Raises DatabaseAlreadyExists."""
-        try:
-            self._database(name).mkdir()
-        except FileExistsError:
-            if if_not_exists:
-                return False
-            raise DatabaseAlreadyExists(f"database {name!r} already exists") from None
-        except OSError as error:
-            raise unwritable(self._root, error) from error
-        self._changed(self._root)
+    def create_database(
+        self, name: str, *, if_not_exists: bool = False, replicated: bytes = b""
+    ) -> bool:
+        """False when it was there already and that is fine. `replicated` is what its file of that
+        name says; one that a process which died has left is no namesake's. Raises
+        DatabaseAlreadyExists, DiskFull.
+        """
+        directory = self._database(name)
+        with self._locked():
+            if directory.exists():
+                if if_not_exists:
+                    return False
+                raise DatabaseAlreadyExists(f"database {name!r} already exists")
+            self._save_replicated(name, replicated)
+            try:
+                directory.mkdir()
+            except OSError as error:
+                raise unwritable(self._root, error) from error
+            self._changed(self._root)
         return True
 
     def drop_database(self, name: str) -> None:
@@ -168,23 +177,51 @@ class Catalog:
         self.require_database(name)
         if name == DEFAULT_DATABASE:
             raise UserError(f"database {name} cannot be dropped: it always exists")
-        try:
-            self._database(name).rmdir()
-        except OSError as error:
-            if error.errno != errno.ENOTEMPTY:
-                raise unwritable(self._root, error) from error
-            unfinished = [
-                f"{table} (its DROP is not finished)" for table in self.dropping(name)
-            ]
-            detached = [f"{one.definition.name} ({one.words})" for one in self.detached(name)]
-            tables = ", ".join([*self.tables(name), *detached, *unfinished])
-            raise DatabaseNotEmpty(
-                f"database {name} still has tables: {tables}; drop them first, detached ones after "
-                "ATTACH TABLE"
-            ) from None
-        with suppress(OSError):  # only when no table of it ever left data behind
-            (self._data / "data" / escape_file_name(name)).rmdir()
-        self._changed(self._root)
+        with self._locked():
+            try:
+                self._database(name).rmdir()
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise unwritable(self._root, error) from error
+                unfinished = [
+                    f"{table} (its DROP is not finished)" for table in self.dropping(name)
+                ]
+                detached = [
+                    f"{one.definition.name} ({one.words})" for one in self._all_detached(name)
+                ]
+                tables = ", ".join([*self.tables(name), *detached, *unfinished])
+                raise DatabaseNotEmpty(
+                    f"database {name} still has tables: {tables}; drop them first, detached ones "
+                    "after ATTACH TABLE"
+                ) from None
+            self._save_replicated(name, b"")
+            with suppress(OSError):  # only when no table of it ever left data behind
+                (self._data / "data" / escape_file_name(name)).rmdir()
+            self._changed(self._root)
+
+    def replicated_file(self, database: str) -> Path:
+        """Beside the directory of a Replicated database, without which it means nothing. Raises
+        UserError.
+        """
+        return self._root / (_checked(database, "database", _REPLICATED) + _REPLICATED)
+
+    def save_replicated(self, database: str, content: bytes) -> None:
+        """What the file of a database that is there says from now on. Raises UnknownDatabase,
+        DiskFull.
+        """
+        with self._locked():
+            self.require_database(database)
+            self._save_replicated(database, content)
+            self._changed(self._root)
+
+    def _save_replicated(self, database: str, content: bytes) -> None:
+        """b"": there is none. For who has locked the catalog."""
+        if content:
+            self._stage(content).replace(self.replicated_file(database))
+            sync_directory(self._root)
+            return
+        with suppress(UserError):  # no such file was ever written
+            self.replicated_file(database).unlink(missing_ok=True)
 
     def require_database(self, name: str) -> None:
         """Raises UnknownDatabase with the nearest name."""
@@ -391,6 +428,7 @@ class Catalog:
             detached = [one.definition for one in self._all_detached(old)]
             for definition in [*self._definitions(old), *detached]:
                 self._keep_directory(definition)
+            self._save_replicated(new, b"")  # of who died: it is not this one's
             self._database(old).rename(self._database(new))
             self._changed(self._root)
 
@@ -781,14 +819,14 @@ def _modified_ns(directory: Path) -> int:
         return 0
 
 
-def _checked(name: str, what: str) -> str:
+def _checked(name: str, what: str, *suffixes: str) -> str:
     if not name:
         raise UserError(f"the name of a {what} is empty")
     try:
         escaped = escape_file_name(name)
     except UnicodeEncodeError:
         raise UserError(f"the name of a {what} is not Unicode text: {name!r}") from None
-    if len(escaped) > FILE_NAME_BYTES_MAX - _SUFFIX_BYTES_MAX:
+    if len(escaped) > FILE_NAME_BYTES_MAX - max(map(len, suffixes or _SUFFIXES)):
         raise UserError(f"the name of the {what} {name[:40]!r}… is too long for a file name")
     return escaped
 

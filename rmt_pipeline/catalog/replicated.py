@@ -3,18 +3,14 @@
     <data>/metadata/<database>.replicated
 
 It is written before the directory is made, and removed after that is gone: without a directory it
-means nothing.
+means nothing, and a database that gets its name later does not take it up.
 """
 
-import errno
 import json
 from dataclasses import asdict, dataclass
 
 from rmt_pipeline.catalog.catalog import Catalog
-from rmt_pipeline.catalog.files import escape_file_name, stage_file, sync_directory
-from rmt_pipeline.protocol.errors import Corruption
-
-_SUFFIX = ".replicated"
+from rmt_pipeline.protocol.errors import Corruption, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +34,12 @@ class ReplicatedDatabase:
 
 def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase | None:
     """None of one that is not Replicated, or not there. Raises Corruption."""
-    root = catalog.data / "metadata"
-    name = escape_file_name(database)
-    file = root / f"{name}{_SUFFIX}"
     try:
+        file = catalog.replicated_file(database)
         content = file.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, UserError):  # or no such file can be
         return None
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # else no such file was ever written
-            raise
-        return None
-    if not (root / name).is_dir():
+    if not file.with_suffix("").is_dir():
         return None
     try:
         raw = json.loads(content)
@@ -61,16 +51,6 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
         raise Corruption(f"{file} does not say where the database is: {error!r}") from error
 
 
-def save_replicated(catalog: Catalog, database: str, definition: ReplicatedDatabase) -> None:
-    """Durably. Raises DiskFull."""
-    root = catalog.data / "metadata"
-    name = f"{escape_file_name(database)}{_SUFFIX}"
-    staged = stage_file(root / f".{name}", (json.dumps(asdict(definition)) + "\n").encode())
-    staged.replace(root / name)
-    sync_directory(root)
-
-
-def forget_replicated(catalog: Catalog, database: str) -> None:
-    (catalog.data / "metadata" / f"{escape_file_name(database)}{_SUFFIX}").unlink(
-        missing_ok=True
-    )
+def encode_replicated(definition: ReplicatedDatabase) -> bytes:
+    """`replicated_database` reads it back."""
+    return (json.dumps(asdict(definition)) + "\n").encode()

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from rmt_pipeline.catalog.replicated import (
     ReplicatedDatabase,
-    forget_replicated,
+    encode_replicated,
     replicated_database,
-    save_replicated,
 )
 from rmt_pipeline.cluster.database import (
     NO_TASK,
@@ -95,8 +94,8 @@ def create_replicated(
             return Done()
     paths = DatabasePaths(definition.path)
     register(server.keeper(), paths, name, replica=definition.name, server=server.server.name)
-    save_replicated(server.catalog, name, definition)
-    created = server.catalog.create_database(name, if_not_exists=True)
+    made = encode_replicated(definition)
+    created = server.catalog.create_database(name, if_not_exists=True, replicated=made)
     if not created and not statement.if_not_exists:
         raise DatabaseAlreadyExists(f"database {name!r} already exists")
     return _wait_active(session, paths, definition.name)
@@ -106,6 +105,7 @@ def _expanded(
     session: SessionContext, name: str, engine: ReplicatedEngine
 ) -> ReplicatedDatabase:
     """Raises UserError for a macro that is not there, and for what is no path or name."""
+    session.server.catalog.replicated_file(name)  # raises for a name that it can't have
     macros = session.server.server.macros_for(database=name)
     path = expand(engine.path, macros).rstrip("/")
     shard, replica = expand(engine.shard, macros), expand(engine.replica, macros)
@@ -155,7 +155,8 @@ def drop_replicated(
     DROP. The last replica takes the database with it. Raises Conflict.
     """
     server, name = session.server, statement.name
-    save_replicated(server.catalog, name, replace(database, is_dropping=True))
+    begun = replace(database, is_dropping=True)
+    server.catalog.save_replicated(name, encode_replicated(begun))
     keeper, paths = server.keeper(), DatabasePaths(database.path)
     for _ in range(DROP_ROUNDS_MAX):
         tables = [*server.catalog.tables(name), *server.catalog.dropping(name)]
@@ -167,7 +168,6 @@ def drop_replicated(
     else:
         raise Conflict(f"tables are made in database {name} while it is dropped; try again")
     server.catalog.drop_database(name)
-    forget_replicated(server.catalog, name)
     return Done()
 
 

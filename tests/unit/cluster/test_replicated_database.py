@@ -6,7 +6,11 @@ import shutil
 
 import pytest
 
-from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.catalog.replicated import (
+    ReplicatedDatabase,
+    encode_replicated,
+    replicated_database,
+)
 from rmt_pipeline.cluster.queue import clean_queue, put_in
 from rmt_pipeline.protocol.errors import (
     NotImplementedStatement,
@@ -359,6 +363,34 @@ def test_a_replica_of_another_server_is_not_taken(site):
     started(site, "r1")
     with pytest.raises(ReplicaAlreadyExists, match="server r1's"):
         site.say(DATABASE.replace("{replica}", "r1"), "r2")
+
+
+@pytest.mark.parametrize("is_dropping", [False, True])
+@pytest.mark.parametrize("way", ["CREATE", "RENAME"])
+def test_what_a_death_left_of_a_database_is_not_taken_up_by_a_namesake(site, is_dropping, way):
+    """CREATE DATABASE dies before the directory is made, or DROP DATABASE after it is gone."""
+    site.start("r1")
+    catalog = site.nodes["r1"].catalog
+    left = ReplicatedDatabase("/databases/d", "1", "r1", "Replicated(…)", is_dropping)
+    catalog.replicated_file("d").write_bytes(encode_replicated(left))
+    if way == "CREATE":
+        site.say("CREATE DATABASE d")
+    else:
+        site.say("CREATE DATABASE e")
+        site.say("RENAME DATABASE e TO d")
+    assert replicated_database(catalog, "d") is None
+    site.say(TABLE)
+    site.say("DROP TABLE d.t SYNC")
+    site.say("DROP DATABASE d SYNC")
+    assert not catalog.replicated_file("d").exists()
+
+
+def test_a_name_that_is_too_long_for_a_replicated_database_is_refused_before_anything(site):
+    site.start("r1")
+    name = "x" * 245
+    with pytest.raises(UserError, match=f"the name of the database '{name[:40]}'… is too long"):
+        site.say(DATABASE.replace("DATABASE d", f"DATABASE {name}"))
+    assert site.below("/databases") == []
 
 
 def test_it_is_made_again_without_harm(site):
