@@ -418,10 +418,12 @@ class ServerContext:
         from rmt_pipeline.replica.life.detach import forget_note  # noqa: PLC0415  start-up
         from rmt_pipeline.zookeeper.paths import ReplicaPaths  # noqa: PLC0415  start-up
 
-        for one in self.catalog.dropped():  # first: nobody takes the replica for given up
-            if (one.definition.database, one.definition.name) == (database, name):
-                forget_note(self.keeper(), ReplicaPaths(one.definition.engine.root))
-        self.catalog.take_back(database, name, uuid)
+        self._finish_drop(database, name)
+        last = self.catalog.to_take_back(database, name, uuid)
+        # First the note, so that nobody takes the replica for given up. Who dies now, or is
+        # refused after all, leaves a dropped table: its server notes it again.
+        forget_note(self.keeper(), ReplicaPaths(last.definition.engine.root))
+        self.catalog.take_back(database, name, last.definition.uuid)
 
     def rename_tables(self, *moves: tuple[FullName, FullName]) -> None:
         """RENAME TABLE: each (database, name) and its new one, in turn, all or none. Replicas and

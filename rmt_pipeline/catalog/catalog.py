@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rmt_pipeline.catalog import journal
 from rmt_pipeline.catalog.definition import decode_definition, encode_definition
 from rmt_pipeline.catalog.files import (
     escape_file_name,
+    read_file,
     stage_file,
     sync_directory,
     unescape_file_name,
@@ -97,6 +98,11 @@ class DroppedTable:
 
     drop: UnfinishedDrop
     dropped_s: int
+    number: int
+    """Of two that were dropped one after the other the last one has the greater, whatever the clock
+    said."""
+    drop_id: str
+    """Of this drop alone: a table may be taken back, and dropped again."""
     is_removing: bool
     file: Path
 
@@ -137,8 +143,8 @@ class Catalog:
         maker died before it wrote the token.
         """
         try:
-            token = (self._root / _VERSION).read_text()
-        except FileNotFoundError:
+            token = (self._root / _VERSION).read_bytes().hex()
+        except OSError:  # none yet; or the disk does not give it: the times are there
             token = ""
         directories = (self._database(name) for name in self.databases())
         return CatalogVersion(token, tuple(map(_modified_ns, directories)))
@@ -189,7 +195,8 @@ class Catalog:
                 detached = [
                     f"{one.definition.name} ({one.words})" for one in self._all_detached(name)
                 ]
-                tables = ", ".join([*self.tables(name), *detached, *unfinished])
+                damaged = self._damaged(name)
+                tables = ", ".join([*self.tables(name), *detached, *unfinished, *damaged])
                 raise DatabaseNotEmpty(
                     f"database {name} still has tables: {tables}; drop them first, detached ones "
                     "after ATTACH TABLE"
@@ -236,7 +243,7 @@ class Catalog:
         return self._names(database, _SUFFIX)
 
     def has(self, database: str, name: str) -> bool:
-        return self._file(database, name).is_file()
+        return self._file(database, name).exists()
 
     def definition(self, database: str, name: str) -> TableDefinition:
         """Raises UnknownDatabase, UnknownTable (with the nearest name), or Corruption."""
@@ -253,9 +260,42 @@ class Catalog:
             return self._table_names()
 
     def definitions(self) -> list[TableDefinition]:
-        """Every table of every database, sorted by database and name. Raises Corruption."""
+        """Every table of every database, sorted by database and name; but for those that `damaged`
+        has: one file is no reason to do nothing for all others.
+        """
         with self._locked(shared=True):
             return self._definitions()
+
+    def damaged(self, *databases: str) -> list[str]:
+        """What is wrong with each file that can't be read, with its name and what to do about it.
+        Without databases, of all, and of the dropped tables.
+        """
+        with self._locked(shared=True):
+            return self._damaged(*databases)
+
+    def damaged_aside(self) -> list[str]:
+        """As `damaged`, of what is no table at present: detached, dropped, being dropped."""
+        with self._locked(shared=True):
+            return self._damaged(suffixes=_SUFFIXES[1:])
+
+    def _damaged(self, *databases: str, suffixes: Sequence[str] = _SUFFIXES) -> list[str]:
+        found: list[str] = []
+        for database in databases or self.databases():
+            for suffix in suffixes:
+                names: list[str] = []
+                with suppress(UnknownDatabase):  # dropped since it was listed
+                    names = self._names(database, suffix)
+                for name in names:
+                    file = self._file(database, name).with_suffix(suffix)
+                    found += _problems_of(file, database, name)
+        for file in self._dropped_files() if not databases else ():
+            found += _problems_of(file)
+        return found
+
+    def require_readable(self, database: str) -> None:
+        """Raises Corruption: it is not known what one of the files of its tables is of."""
+        for problem in self.damaged(database):
+            raise Corruption(problem)
 
     def current(self, definition: TableDefinition) -> TableDefinition | None:
         """What the table is now, whatever it is called by now; None when it was dropped. One that
@@ -274,6 +314,7 @@ class Catalog:
         self.require_database(definition.database)
         with self._locked():
             self.require_free(definition.database, definition.name)
+            self._require_ended(definition.database, definition.name)
             self._require_not_dropped(definition)
             if self._is_taken(self.table_directory(definition)):
                 own = f"{_home(definition)}~{definition.uuid or self._ids.new_id()}"
@@ -359,11 +400,15 @@ class Catalog:
             for database in self.databases():
                 for name in self._names(database, _DETACHED):
                     file = self._file(database, name)
+                    if file.exists():  # somebody put a copy there: neither is lost
+                        continue
                     file.with_suffix(_DETACHED).replace(file)
                     self._changed(file.parent)
 
     def detached(self, *databases: str) -> list[DetachedTable]:
-        """Of these databases, none: of all; sorted by database and name. Raises Corruption."""
+        """Of these databases, none: of all; sorted by database and name, but for what `damaged`
+        has.
+        """
         with self._locked(shared=True):
             return self._all_detached(*databases)
 
@@ -372,7 +417,9 @@ class Catalog:
         for database in databases or self.databases():
             with suppress(UnknownDatabase):  # dropped since it was listed
                 names = {*self._names(database, _DETACHED), *self._names(database, _PERMANENT)}
-                found += [self._detached(database, name) for name in sorted(names)]
+                for name in sorted(names):
+                    with suppress(Corruption):
+                        found.append(self._detached(database, name))
         return [one for one in found if one is not None]
 
     def _detached(self, database: str, name: str) -> DetachedTable | None:
@@ -401,6 +448,7 @@ class Catalog:
                     raise TableAlreadyExists(f"table {'.'.join(new)} already exists by then")
                 if new not in now:
                     self.require_free(*new)
+                    self._require_ended(*new)
                 now[old], now[new] = None, source
             moved = {new: old for new, old in now.items() if old is not None and old != new}
             self._move(moved, [name for name, table in now.items() if table is None])
@@ -425,6 +473,8 @@ class Catalog:
                 )
             if self._database(new).exists():
                 raise DatabaseAlreadyExists(f"database {new!r} already exists")
+            for problem in self._damaged(old):  # where its parts are is not known
+                raise Corruption(problem)
             detached = [one.definition for one in self._all_detached(old)]
             for definition in [*self._definitions(old), *detached]:
                 self._keep_directory(definition)
@@ -467,12 +517,16 @@ class Catalog:
         known = [one.definition for one in self.dropped()]
         for database in self.databases():
             for name in self.dropping(database):
-                with suppress(FileNotFoundError):
-                    file = self._file(database, name).with_suffix(_DROPPING)
-                    known.append(_decode_drop(file.read_bytes(), str(file)).definition)
+                file = self._file(database, name).with_suffix(_DROPPING)
+                with suppress(FileNotFoundError, Corruption):
+                    known.append(_read_drop(file).definition)
         if directory.exists():
             known += [*self._definitions(), *(one.definition for one in self._all_detached())]
-        return any(self.table_directory(one) == directory for one in known)
+        if any(self.table_directory(one) == directory for one in known):
+            return True
+        for problem in self._damaged() if directory.exists() else ():
+            raise Corruption(f"whose {directory} is cannot be said: {problem}")
+        return False
 
     # Dropping a table for later: it is put away, and its name is free at once
 
@@ -486,48 +540,55 @@ class Catalog:
             file = self._file(definition.database, definition.name)
             self._forget_void_drop(file)
             self._keep_directory(definition)
-            content = {"dropped_s": int(now_s), **json.loads(_encode_drop(drop))}
+            content = {
+                "dropped_s": int(now_s),
+                "number": 1 + max((one.number for one in self.dropped()), default=0),
+                "id": self._ids.new_id(),
+                **json.loads(_encode_drop(drop)),
+            }
             staged = self._stage(json.dumps(content, indent=1, ensure_ascii=False).encode())
             self._replace({self._dropped_file(definition.uuid): staged}, [file])
 
-    def take_back(self, database: str, name: str, uuid: str = "") -> TableDefinition:
-        """UNDROP: of several dropped tables of one name the last one. Raises UnknownTable,
-        UnknownDatabase, TableAlreadyExists.
+    def to_take_back(self, database: str, name: str, uuid: str = "") -> DroppedTable:
+        """What UNDROP is for: of several dropped tables of one name the last one. Raises
+        UnknownTable, UnknownDatabase, TableAlreadyExists.
         """
+        self.require_database(database)
+        self.require_free(database, name)
+        named = [
+            one
+            for one in self.dropped()
+            if _names_of(one.definition) == (database, name)
+            and uuid in ("", one.definition.uuid)
+        ]
+        found = [one for one in named if not one.is_removing]
+        if not found:
+            words = "is being removed already" if named else "is not among those dropped"
+            raise UnknownTable(f"table {database}.{name} {words}: see system.dropped_tables")
+        return found[-1]
+
+    def take_back(self, database: str, name: str, uuid: str = "") -> TableDefinition:
+        """UNDROP. Raises what `to_take_back` does; Conflict."""
         with self._locked():
-            self.require_database(database)
-            self.require_free(database, name)
-            named = [
-                one
-                for one in self.dropped()
-                if _names_of(one.definition) == (database, name)
-                and uuid in ("", one.definition.uuid)
-            ]
-            found = [one for one in named if not one.is_removing]
-            if not found:
-                words = "is being removed already" if named else "is not among those dropped"
-                raise UnknownTable(
-                    f"table {database}.{name} {words}: see system.dropped_tables"
-                )
-            last = max(found, key=lambda one: one.dropped_s)
+            last = self.to_take_back(database, name, uuid)
+            self._require_ended(database, name)
             staged = self._stage(encode_definition(last.definition))
             self._replace({self._file(database, name): staged}, [last.file])
         return last.definition
 
     def dropped(self) -> list[DroppedTable]:
-        """Those that are not removed yet, the first ones first. Raises Corruption."""
+        """Those that are not removed yet, the first ones first; but for what `damaged` has."""
         found = []
-        for file in (self._root / _DROPPED).iterdir():
-            if file.suffix in (_SUFFIX, _REMOVING):
-                with suppress(FileNotFoundError):  # removed since it was listed
-                    content = file.read_bytes()
-                    drop, is_removing = (
-                        _decode_drop(content, str(file)),
-                        file.suffix == _REMOVING,
-                    )
-                    dropped_s = int(json.loads(content).get("dropped_s", 0))
-                    found.append(DroppedTable(drop, dropped_s, is_removing, file))
-        return sorted(found, key=lambda one: (one.dropped_s, one.definition.uuid))
+        for file in self._dropped_files():
+            with suppress(
+                FileNotFoundError, Corruption
+            ):  # removed since it was listed, or damaged
+                found.append(_read_dropped(file))
+        return sorted(found, key=lambda one: (one.number, one.dropped_s, one.definition.uuid))
+
+    def _dropped_files(self) -> list[Path]:
+        files = (self._root / _DROPPED).iterdir()
+        return sorted(file for file in files if file.suffix in (_SUFFIX, _REMOVING))
 
     @contextmanager
     def begin_removal(self, dropped: DroppedTable) -> Iterator[UnfinishedDrop | None]:
@@ -536,7 +597,11 @@ class Catalog:
         """
         with _held(dropped.file, dropped.definition.full_name) as opened:
             with self._locked():
-                is_there = opened is not None and _is_at(opened, dropped.file)
+                is_there = (
+                    opened is not None
+                    and _is_at(opened, dropped.file)
+                    and _read_dropped(dropped.file) == dropped  # else it was dropped again
+                )
                 if is_there:
                     dropped.file.replace(dropped.file.with_suffix(_REMOVING))
                     self._changed(dropped.file.parent)
@@ -593,7 +658,7 @@ class Catalog:
         while another process is at it.
         """
         with self._drop_file(database, name) as file:
-            yield None if file is None else _decode_drop(file.read_bytes(), str(file))
+            yield None if file is None else _read_drop(file)
 
     def end_drop(self, definition: TableDefinition) -> None:
         """Nothing is left of the table: its name is free. For whoever has the drop."""
@@ -604,7 +669,7 @@ class Catalog:
     def is_dropping(self, database: str, name: str) -> bool:
         """Whether a DROP of that table has begun and not ended."""
         file = self._file(database, name)
-        return file.with_suffix(_DROPPING).is_file() and not file.is_file()
+        return file.with_suffix(_DROPPING).exists() and not file.exists()
 
     def dropping(self, database: str) -> list[str]:
         """The tables whose DROP has begun and not ended, sorted. Raises UnknownDatabase."""
@@ -613,6 +678,13 @@ class Catalog:
             for name in self._names(database, _DROPPING)
             if not self.has(database, name)  # else it died before it had dropped anything
         ]
+
+    def _require_ended(self, database: str, name: str) -> None:
+        """Raises Conflict: while a table has the name, nobody would go on with its DROP."""
+        if self.is_dropping(database, name):
+            raise Conflict(
+                f"the DROP of table {database}.{name} has not ended; try again in a moment"
+            )
 
     @contextmanager
     def _drop_file(self, database: str, name: str) -> Iterator[Path | None]:
@@ -656,7 +728,7 @@ class Catalog:
     def _definitions(self, *databases: str) -> list[TableDefinition]:
         found = []
         for name in self._table_names(*databases):
-            with suppress(UnknownDatabase, UnknownTable):
+            with suppress(UnknownDatabase, UnknownTable, Corruption):
                 found.append(self.definition(*name))
         return found
 
@@ -755,8 +827,11 @@ def _renamed(definition: TableDefinition, database: str, name: str) -> TableDefi
 
 
 def _read(file: Path, database: str, name: str) -> TableDefinition:
-    """The file's place says what the table is called: its database may have been renamed."""
-    written = decode_definition(file.read_bytes(), str(file))
+    """The file's place says what the table is called: its database may have been renamed. Raises
+    FileNotFoundError, Corruption.
+    """
+    with _remedied(_TABLE_STAYS):
+        written = decode_definition(read_file(file), str(file))
     if (written.database, written.name) == (database, name):
         return written
     return _renamed(written, database, name)
@@ -769,19 +844,77 @@ def _read_if_there(file: Path, database: str, name: str) -> TableDefinition | No
         return None
 
 
+def _problems_of(file: Path, database: str = "", name: str = "") -> list[str]:
+    """At most one."""
+    try:
+        if file.suffix == _DROPPING:
+            _read_drop(file)
+        elif not name:
+            _read_dropped(file)
+        else:
+            _read(file, database, name)
+    except FileNotFoundError:  # it is gone since it was listed
+        return []
+    except Corruption as error:
+        return [str(error)]
+    return []
+
+
+@contextmanager
+def _remedied(remedy: str) -> Iterator[None]:
+    """What is said of a file that can't be read says what to do about it."""
+    try:
+        yield
+    except Corruption as error:
+        raise Corruption(f"{error}. {remedy}") from error
+
+
+_COPY = (
+    "It is left as it is, and so are the table's parts and its replica. Put a copy of it back"
+)
+_TABLE_STAYS = (
+    f"{_COPY}; without one, move the file out of the server's metadata/: then ATTACH TABLE, with "
+    "the table's columns and its Replicated engine, takes its replica up again"
+)
+_DROP_STAYS = (
+    f"{_COPY}, and the drop goes on; without one, move the file out of the server's metadata/, and "
+    "remove by hand what the drop has left: the parts in data/, and with SYSTEM DROP REPLICA the "
+    "replica"
+)
+
+
 def _encode_drop(drop: UnfinishedDrop) -> bytes:
     definition = json.loads(encode_definition(drop.definition))
     content = {"replica_czxid": drop.replica_czxid, "definition": definition}
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _decode_drop(content: bytes, place: str) -> UnfinishedDrop:
+def _read_drop(file: Path) -> UnfinishedDrop:
+    """Raises FileNotFoundError, Corruption."""
+    with _remedied(_DROP_STAYS):
+        return _decode_drop(read_file(file), file)[0]
+
+
+def _read_dropped(file: Path) -> DroppedTable:
+    """Raises FileNotFoundError, Corruption."""
+    with _remedied(_DROP_STAYS):
+        drop, raw = _decode_drop(read_file(file), file)
+        try:
+            dropped_s, number = (int(raw.get(key, 0)) for key in ("dropped_s", "number"))
+        except (ValueError, TypeError) as error:
+            raise Corruption(f"{file} does not say when it was dropped: {error}") from error
+    is_removing = file.suffix == _REMOVING
+    return DroppedTable(drop, dropped_s, number, str(raw.get("id", "")), is_removing, file)
+
+
+def _decode_drop(content: bytes, file: Path) -> tuple[UnfinishedDrop, dict[str, Any]]:
     try:
         raw = json.loads(content)
         definition = json.dumps(raw["definition"]).encode()
-        return UnfinishedDrop(decode_definition(definition, place), int(raw["replica_czxid"]))
-    except (ValueError, TypeError, KeyError) as error:
-        raise Corruption(f"{place} does not say what is being dropped: {error!r}") from error
+        czxid = int(raw["replica_czxid"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Corruption(f"{file} does not say what is being dropped: {error!r}") from error
+    return UnfinishedDrop(decode_definition(definition, str(file)), czxid), raw
 
 
 @contextmanager

@@ -36,7 +36,10 @@ def directory_owner(data: Path) -> Owner | None:
         raw = json.loads(content)
         return Owner(*(str(raw[key]) for key in ("server", "cluster", "id")))
     except (ValueError, TypeError, KeyError) as error:
-        raise Corruption(f"{file} does not say whose directory it is: {error!r}") from error
+        raise Corruption(
+            f"{file} does not say whose directory it is: {error!r}. Put a copy of it back; or, if "
+            "you know whose it is, remove the file: that server's start writes it anew"
+        ) from error
 
 
 def require_owner(data: Path, server: str) -> Owner | None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import unquote
 
-from rmt_pipeline.protocol.errors import BadConfiguration, DiskFull
+from rmt_pipeline.protocol.errors import BadConfiguration, Corruption, DiskFull
 
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_]")
 
@@ -20,6 +20,16 @@ def unescape_file_name(text: str) -> str | None:
     """The inverse of `escape_file_name`; None for a file name that it never makes."""
     name = unquote(text, errors="replace")
     return name if escape_file_name(name) == text else None
+
+
+def read_file(path: Path) -> bytes:
+    """Raises FileNotFoundError; Corruption when there is one that the disk does not give."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Corruption(f"{path} cannot be read: {error.strerror}") from error
 
 
 def stage_file(path: Path, content: bytes) -> Path:

@@ -14,6 +14,12 @@ from pathlib import Path
 from rmt_pipeline.catalog.files import stage_file, sync_directory
 from rmt_pipeline.protocol.errors import Corruption
 
+_REMEDY = (
+    "Nothing is served from this directory until it is known: a table may be half renamed or half "
+    "dropped, and so stand in two files. Put a copy of the journal back; or look which files of "
+    "metadata/ have one uuid, keep one of each, and remove the journal"
+)
+
 
 def decide(
     journal: Path, staged: Path, replaced: Mapping[Path, Path], gone: Iterable[Path]
@@ -42,8 +48,12 @@ def complete(journal: Path) -> bool:
         gone = [root / file for file in content["gone"]]
     except FileNotFoundError:
         return False
-    except (ValueError, TypeError, KeyError) as error:
-        raise Corruption(f"{journal} does not say what is being renamed: {error!r}") from error
+    except OSError as error:
+        raise Corruption(f"{journal} cannot be read: {error.strerror}. {_REMEDY}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Corruption(
+            f"{journal} does not say what is being renamed: {error!r}. {_REMEDY}"
+        ) from error
     for new, file in replaced:
         if new.exists():  # else it was done before
             new.replace(file)

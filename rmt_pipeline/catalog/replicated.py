@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.files import read_file
 from rmt_pipeline.protocol.errors import Corruption, UserError
 
 
@@ -36,7 +37,7 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
     """None of one that is not Replicated, or not there. Raises Corruption."""
     try:
         file = catalog.replicated_file(database)
-        content = file.read_bytes()
+        content = read_file(file)
     except (FileNotFoundError, UserError):  # or no such file can be
         return None
     if not file.with_suffix("").is_dir():
@@ -47,8 +48,12 @@ def replicated_database(catalog: Catalog, database: str) -> ReplicatedDatabase |
             str(raw[key]) for key in ("path", "shard", "replica", "typed")
         )
         return ReplicatedDatabase(path, shard, replica, typed, bool(raw["is_dropping"]))
-    except (ValueError, TypeError, KeyError) as error:
-        raise Corruption(f"{file} does not say where the database is: {error!r}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Corruption(
+            f"{file} does not say where the database is: {error!r}. Its tables are served, what "
+            "is said to it waits. Put a copy of the file back: another server's, with "
+            "the shard and the replica of this one in it"
+        ) from error
 
 
 def encode_replicated(definition: ReplicatedDatabase) -> bytes:

@@ -54,12 +54,15 @@ def run_status(config: Config, only: str | None) -> int:
 
 
 def _print_tables(config: Config, server: ServerConfig, health: Health) -> bool:
-    """Whether ZooKeeper could be asked about all of them."""
+    """Whether all of them could be read, and ZooKeeper asked about them."""
     asked = True
     with closing(ServerContext.open(config, server.name, purpose="status")) as context:
         tables, detached = context.tables(), context.catalog.detached()
-        if not tables and not detached:
+        damaged = context.catalog.damaged()
+        if not tables and not detached and not damaged:
             print("  no tables")
+        for problem in damaged:
+            print(f"  {problem}")
         for one in detached:
             for line in _detached_lines(one):
                 print(f"  {line}")
@@ -71,7 +74,7 @@ def _print_tables(config: Config, server: ServerConfig, health: Health) -> bool:
                 asked, lines = False, _lines_without_zookeeper(table, error)
             for line in lines:
                 print(f"  {line}")
-    return asked
+    return asked and not damaged
 
 
 def run_reload(config: Config, name: str) -> int:

@@ -61,7 +61,8 @@ class TableStatus:
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
     """`session` is empty while there is none. `healthy`: every table may be read and written. The
-    disk is that of the data directory.
+    disk is that of the data directory. `damaged`: files of the catalog that can't be read, with
+    what to do about each; the table of such a one is not served.
     """
 
     server: str
@@ -69,6 +70,7 @@ class ServerStatus:
     tables: tuple[TableStatus, ...]
     disk_free_bytes: int = 0
     disk_total_bytes: int = 0
+    damaged: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -80,6 +82,8 @@ class ServerStatus:
             return "no session"
         if any(table.readonly for table in self.tables):
             return "read-only"
+        if self.damaged:
+            return "damaged files"
         return "broken parts" if any(table.broken for table in self.tables) else "ok"
 
     def as_json(self) -> dict[str, object]:
@@ -97,6 +101,7 @@ def server_status(server: str, keeper: Keeper | None, tables: Tables) -> ServerS
         tuple(_status(table, size) for table, size in zip(served, sizes, strict=True)),
         disk.free,
         disk.total,
+        tables.damaged,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
-from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.catalog import Catalog, DroppedTable
 from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (
@@ -143,10 +143,18 @@ class Tables:
     """When (monotonic) to tell which tables are detached; None: when the catalog changes."""
     _removals_due_s: float | None = field(default=None, init=False)
     """When (monotonic) the next dropped table is to be removed; None: when the catalog changes."""
+    _removals: dict[DroppedTable, float] = field(default_factory=dict, init=False)
+    """When (monotonic) each dropped table is to be removed: the clock may be set meanwhile."""
+    _damaged: tuple[str, ...] = field(default=(), init=False)
 
     @property
     def all(self) -> Mapping[ServedName, ServedTable]:
         return MappingProxyType(self._tables)
+
+    @property
+    def damaged(self) -> tuple[str, ...]:
+        """What is wrong with each file of the catalog that can't be read."""
+        return self._damaged
 
     def store_of(self, endpoint: str) -> PartStore | None:
         """The parts of the replica at this ZooKeeper path; read-only tables give theirs too. Raises
@@ -177,10 +185,16 @@ class Tables:
         """Take up new tables, let go of dropped ones, notice altered ones."""
         wanted: dict[ServedName, ServedTable] = {}
         by_uuid = {table.definition.uuid: table for table in self._tables.values()}
+        damaged = []
         for name in self.catalog.names():
-            found = self._read(name, by_uuid)
+            try:
+                found = self._read(name, by_uuid)
+            except Corruption as error:
+                damaged.append(str(error))
+                found = self._tables.get(name)  # what is served goes on
             if found is not None:
                 wanted[name] = found
+        self._say_damaged([*damaged, *self.catalog.damaged_aside()])
         still = {id(table) for table in wanted.values()}
         for table in self._tables.values():
             if id(table) not in still:
@@ -191,6 +205,13 @@ class Tables:
         self._drops_due_s = self._detached_due_s = self._removals_due_s = now_s
         for table in wanted.values():
             table.watching = False  # a table dropped and made again has lost its `is_active`
+
+    def _say_damaged(self, problems: list[str]) -> None:
+        """Once each."""
+        for problem in problems:
+            if problem not in self._damaged:
+                log.warning("a file of the catalog cannot be read", reason=problem)
+        self._damaged = tuple(problems)
 
     def look(self, keeper: Keeper) -> None:
         """Activate what is due, and what lost its `is_active`. Never raises RmtError."""
@@ -240,24 +261,35 @@ class Tables:
         return again_s
 
     def _remove_dropped(self, keeper: Keeper) -> float | None:
-        """Those whose time is over. When the next one's is; None when there is none."""
+        """Those whose time is over. When the next one's is; None when there is none.
+
+        What is left of its time is asked of the clock once, when this process first sees the drop:
+        a clock that is set takes nothing away, nor does one that was set back hold it up.
+        """
+        now_s, dues_s = self.clock.monotonic_s(), self._removals
+        self._removals = {}
         waits: list[float] = []
         for one in self.catalog.dropped():
-            name = one.definition.full_name
             left_s = one.dropped_s + self.drop_delay_s - self.clock.now_s()
-            if left_s > 0 and not one.is_removing:
-                waits.append(min(left_s, RETRY_LATER_S))  # the clock may be set
+            due_s = dues_s.get(one, now_s + min(left_s, self.drop_delay_s))
+            self._removals[one] = due_s
+            if now_s < due_s and not one.is_removing:
+                waits.append(due_s - now_s)
                 continue
             try:
                 if remove_dropped(self.catalog, keeper, one, self._store):
-                    log.info("dropped table removed", table=name)
+                    log.info("dropped table removed", table=one.definition.full_name)
             except (RmtError, OSError) as error:
+                name = one.definition.full_name
                 log.warning("dropped table not removed", table=name, reason=str(error))
                 waits.append(RETRY_LATER_S)
         return self.clock.monotonic_s() + min(waits) if waits else None
 
     def _note_detached(self, keeper: Keeper) -> float | None:
-        """Tell other servers which replicas are detached. When to try again; None when all know."""
+        """Tell other servers which replicas are detached. When to look again: the note of a dropped
+        one goes when somebody begins to take it back; None when all know, and there is none.
+        """
+        again_s = None
         try:
             for one in self.catalog.detached():
                 note_detached(keeper, ReplicaPaths(one.definition.engine.root), one.words)
@@ -265,10 +297,11 @@ class Tables:
                 if not dropped.drop.replica_czxid:
                     continue  # it has no replica, or another table has it
                 note_detached(keeper, ReplicaPaths(dropped.definition.engine.root), DROPPED)
+                again_s = self.clock.monotonic_s() + RETRY_LATER_S
         except RmtError as error:
             log.debug("detached tables were not told of", error=str(error))
             return self.clock.monotonic_s() + RETRY_LATER_S
-        return None
+        return again_s
 
     def _store(self, definition: TableDefinition) -> PartStore:
         disk = LocalDisk(self.catalog.table_directory(definition))
@@ -281,16 +314,12 @@ class Tables:
             return None
 
     def _read(self, name: ServedName, by_uuid: Mapping[str, ServedTable]) -> ServedTable | None:
+        """Raises Corruption."""
         known = self._tables.get(name)
         try:
             definition = self.catalog.definition(*name)
         except (UnknownDatabase, UnknownTable):
             return None
-        except Corruption as error:
-            log.warning(
-                "table definition cannot be read", table=".".join(name), error=str(error)
-            )
-            return known
         if definition.uuid:
             known = by_uuid.get(definition.uuid, known)  # it may have been renamed
         if known is not None and _is_same(known.definition, definition):

@@ -21,7 +21,7 @@ from rmt_pipeline.cluster.queue import clean_queue
 from rmt_pipeline.cluster.worker import Carrier, TaskWorker
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, Unavailable, UserError
+from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable, UserError
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import EventWaker, Signal
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
@@ -228,7 +228,12 @@ class TaskLoops:
         """Of databases that are there: the others' loops end. Only for one thread."""
         wanted: dict[tuple[str, ReplicatedDatabase], None] = {}
         for name in self._catalog.databases():
-            found = replicated_database(self._catalog, name)
+            try:
+                found = replicated_database(self._catalog, name)
+            except Corruption as error:
+                log.warning("statements for a database wait", database=name, reason=str(error))
+                wanted.update((key, None) for key in self._databases if key[0] == name)
+                continue
             if found is not None and not found.is_dropping:
                 wanted[name, found] = None
         for key in [key for key in self._databases if key not in wanted]:

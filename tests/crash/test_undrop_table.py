@@ -4,7 +4,7 @@ over, and nothing of it is left after that, wherever who does it dies.
 
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.life.detach import DROPPED, note_detached
-from rmt_pipeline.replica.life.drop import drop_dead_replica
+from rmt_pipeline.replica.life.drop import drop_dead_replica, remove_dropped
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.server.tables import Active, Tables
 from rmt_pipeline.sql.run.session import Session
@@ -28,6 +28,7 @@ from rmt_pipeline.zookeeper.keeper import Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from rmt_pipeline.zookeeper.snapshot import replica_states
 from tests.support.hosts import TABLE, Died, Pausing, World, dying, looked, served
+from tests.support.local_replicas import StillClock
 from tests.support.local_session import rows
 from tests.support.serving import insert
 
@@ -407,3 +408,148 @@ def test_a_removal_that_is_gone_on_with_leaves_its_namesakes_parts_alone(
 
 def _dies(*_: object) -> None:
     raise Died
+
+
+def put_away_twice(world: World, seconds: float = 0) -> list[str]:
+    """Two tables t, one after the other; their uuids. Both are dropped, the second one later."""
+    context, uuids = world.context(), []
+    [(tables, keeper)] = served(world, "r1")
+    for path in ("/tables/one", "/tables/two"):
+        context.create_table(replace(TABLE, engine=replace(TABLE.engine, zookeeper_path=path)))
+        uuids.append(context.catalog.definition(*T).uuid)
+        looked(tables, keeper)
+        context.drop_table(*T, sync=False)
+        world.clock.passed_s += seconds
+        looked(tables, keeper)
+    return uuids
+
+
+def notes(world: World) -> list[str]:
+    return sorted(path for path in world.zookeeper.nodes if path.endswith("/r1/detached"))
+
+
+def test_who_refuses_to_take_a_table_back_leaves_it_dropped_for_all(tmp_path):
+    world = World(tmp_path)
+    uuids = put_away_twice(world)
+    both = [f"/tables/{one}/replicas/r1/detached" for one in ("one", "two")]
+    assert notes(world) == both
+    context = world.context()
+    with pytest.raises(UnknownTable, match="is not among those dropped"):
+        context.undrop_table(*T, "nosuch")
+    assert notes(world) == both
+    context.create_table(TABLE)
+    with pytest.raises(TableAlreadyExists):
+        context.undrop_table(*T)
+    assert notes(world) == both
+    context.rename_tables((T, ("default", "u")))
+    context.undrop_table(*T, uuids[0])
+    assert notes(world) == both[1:], "the one that is still dropped has its note"
+
+
+def test_a_note_that_is_gone_while_the_table_is_dropped_comes_back(tmp_path, monkeypatch):
+    """UNDROP dies, or is refused, after it has taken the note away."""
+    world = with_table(tmp_path)
+    [(tables, keeper)] = served(world, "r1")
+    world.context().drop_table(*T, sync=False)
+    looked(tables, keeper)
+    context = world.context()
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "take_back", _refuses)
+        with pytest.raises(UnknownTable, match="was faster"):
+            context.undrop_table(*T)
+    assert notes(world) == []
+    passes(world, 11, tables, keeper)
+    assert notes(world) == [f"{ROOT}/detached"]
+
+
+def _refuses(*_: object) -> None:
+    raise UnknownTable("another process was faster")
+
+
+def test_a_drop_of_a_namesake_that_was_cut_off_ends_before_the_table_comes_back(
+    tmp_path, monkeypatch
+):
+    for at in range(1, EFFECTS_MAX):
+        world = with_table(tmp_path / str(at))
+        context = world.context()
+        context.drop_table(*T, sync=False)
+        elsewhere = replace(TABLE, engine=replace(TABLE.engine, zookeeper_path="/tables/new"))
+        context.create_table(elsewhere)
+        ended = False
+        with dying(monkeypatch, at, after=True) as mortal:
+            world.context(keeper=mortal(world.zookeeper.connect())).drop_table(*T)
+            ended = True
+        world.expire_all()
+        context = world.context()
+        if context.catalog.has(*T):
+            context.drop_table(*T)
+        context.undrop_table(*T)
+        [(tables, _)] = served(world, "r1")
+        assert [type(one.state) for one in tables.all.values()] == [Active], at
+        assert len(context.table("t").parts()) == 1, at
+        left = [path for path in world.zookeeper.nodes if path.startswith("/tables/new")]
+        assert left == [], at
+        assert not list(Path(world.config.server("r1").data).rglob("*.dropping")), at
+        if ended:
+            assert at > 20
+            return
+    pytest.fail("it has more effects than this")
+
+
+@pytest.mark.parametrize("seconds", [0, -3600])
+def test_of_two_that_were_dropped_in_one_second_or_before_it_the_last_one_comes_back(
+    tmp_path, seconds
+):
+    """The clock stands still, or is set back in between."""
+    for number in range(5):  # uuids have no order
+        world = World(tmp_path / str(number))
+        uuids = put_away_twice(world, seconds)
+        world.context().undrop_table(*T)
+        assert world.context().catalog.definition(*T).uuid == uuids[1]
+
+
+def test_who_removes_a_table_does_not_remove_what_is_dropped_anew(tmp_path):
+    """It was looked at, then taken back, and dropped again when the clock says the same."""
+    world = with_table(tmp_path)
+    context = world.context()
+    context.drop_table(*T, sync=False)
+    [known] = context.catalog.dropped()
+    context.undrop_table(*T)
+    context.drop_table(*T, sync=False)
+    assert not remove_dropped(context.catalog, context.keeper(), known, context.store)
+    context.undrop_table(*T)
+    assert len(context.table("t").parts()) == 1
+
+
+@dataclass
+class SetClock(StillClock):
+    """Which somebody sets."""
+
+    jump_s: float = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.jump_s
+
+
+@pytest.mark.parametrize("jump_s", [86_400, -86_400])
+def test_a_clock_that_is_set_takes_nothing_from_the_time_to_take_a_table_back(tmp_path, jump_s):
+    world = with_table(tmp_path)
+    world.clock = clock = SetClock(world.clock.passed_s)
+    [(tables, keeper)] = served(world, "r1")
+    world.context().drop_table(*T, sync=False)
+    looked(tables, keeper)
+    clock.jump_s = jump_s
+    passes(world, DELAY_S - 1, tables, keeper)
+    assert len(world.context().catalog.dropped()) == 1
+    passes(world, 12, tables, keeper)
+    assert world.context().catalog.dropped() == []
+
+
+def test_a_clock_that_was_set_back_before_the_start_holds_a_removal_up_no_longer(tmp_path):
+    world = with_table(tmp_path)
+    world.clock = clock = SetClock(world.clock.passed_s)
+    world.context().drop_table(*T, sync=False)
+    clock.jump_s = -86_400
+    [(tables, keeper)] = served(world, "r1")
+    passes(world, DELAY_S + 12, tables, keeper)
+    assert world.context().catalog.dropped() == []

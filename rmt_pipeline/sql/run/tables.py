@@ -360,6 +360,8 @@ def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
         raise UserError("database system cannot be dropped")
     if statement.if_exists and statement.name not in catalog.databases():
         return Done()
+    catalog.require_database(statement.name)
+    catalog.require_readable(statement.name)
     detached = catalog.detached(statement.name)
     if detached:  # before anything is dropped
         names = ", ".join(f"{one.definition.name} ({one.words})" for one in detached)
