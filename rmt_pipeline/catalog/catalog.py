@@ -9,13 +9,30 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Any
 
 from rmt_pipeline.catalog import journal
-from rmt_pipeline.catalog.definition import decode_definition, encode_definition
+from rmt_pipeline.catalog.definition import encode_definition
+from rmt_pipeline.catalog.entries import (
+    DROPPING_SUFFIX,
+    REMOVING_SUFFIX,
+    DetachedTable,
+    DroppedTable,
+    UnfinishedDrop,
+    encode_drop,
+    full_name_of,
+    home_directory,
+    problems_of,
+    read_drop,
+    read_dropped,
+    read_table,
+    renamed_table,
+)
 from rmt_pipeline.catalog.files import (
+    checked_file_name,
     escape_file_name,
-    read_file,
+    held_file,
+    is_at,
+    modified_ns,
     stage_file,
     sync_directory,
     unescape_file_name,
@@ -37,19 +54,16 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.system import IdSource, RandomIds
 
 DEFAULT_DATABASE = "default"
-FILE_NAME_BYTES_MAX = 255  # of every Linux file system
 _SUFFIX = ".json"
-_DROPPING = ".dropping"
 _DETACHED = ".detached"
 _PERMANENT = ".permanent"
-_SUFFIXES = (_SUFFIX, _DROPPING, _DETACHED, _PERMANENT)
+_SUFFIXES = (_SUFFIX, DROPPING_SUFFIX, _DETACHED, _PERMANENT)
 _REPLICATED = ".replicated"
 _STAGING = ".staging"  # an escaped name has no dot
 _VERSION = ".version"
 _LOCK = ".lock"
 _JOURNAL = ".renaming"
 _DROPPED = ".dropped"
-_REMOVING = ".removing"
 
 FullName = tuple[str, str]
 """Database and table."""
@@ -61,54 +75,6 @@ class CatalogVersion:
 
     token: str
     modified_ns: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnfinishedDrop:
-    """A table that is no table any more, of which something may be left in ZooKeeper and on disk.
-
-    `replica_czxid` is the transaction that made its replica in ZooKeeper, 0 when there was none: a
-    replica of the same name that was made in another one is somebody else's.
-    """
-
-    definition: TableDefinition
-    replica_czxid: int
-
-
-@dataclass(frozen=True, slots=True)
-class DetachedTable:
-    """A table that the server does not serve, because it was told so: its parts and its replica in
-    ZooKeeper stay where they are. Unless `permanently`, the server's next start brings it back.
-    """
-
-    definition: TableDefinition
-    permanently: bool
-    file: Path
-
-    @property
-    def words(self) -> str:
-        return "detached permanently" if self.permanently else "detached"
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedTable:
-    """A table that was dropped at `dropped_s`, whose parts and replica are still there: UNDROP
-    TABLE brings it back, unless `is_removing`.
-    """
-
-    drop: UnfinishedDrop
-    dropped_s: int
-    number: int
-    """Of two that were dropped one after the other the last one has the greater, whatever the clock
-    said."""
-    drop_id: str
-    """Of this drop alone: a table may be taken back, and dropped again."""
-    is_removing: bool
-    file: Path
-
-    @property
-    def definition(self) -> TableDefinition:
-        return self.drop.definition
 
 
 class Catalog:
@@ -133,7 +99,7 @@ class Catalog:
 
     def table_directory(self, definition: TableDefinition) -> Path:
         """Where the parts of this table are; nobody else's."""
-        return self._data / "data" / (definition.directory or _home(definition))
+        return self._data / "data" / (definition.directory or home_directory(definition))
 
     def version(self) -> CatalogVersion:
         """Take it before reading: a change after it then shows as another version.
@@ -147,7 +113,7 @@ class Catalog:
         except OSError:  # none yet; or the disk does not give it: the times are there
             token = ""
         directories = (self._database(name) for name in self.databases())
-        return CatalogVersion(token, tuple(map(_modified_ns, directories)))
+        return CatalogVersion(token, tuple(map(modified_ns, directories)))
 
     # Databases
 
@@ -210,7 +176,7 @@ class Catalog:
         """Beside the directory of a Replicated database, without which it means nothing. Raises
         UserError.
         """
-        return self._root / (_checked(database, "database", _REPLICATED) + _REPLICATED)
+        return self._root / checked_file_name(database, "database", _REPLICATED)
 
     def save_replicated(self, database: str, content: bytes) -> None:
         """What the file of a database that is there says from now on. Raises UnknownDatabase,
@@ -249,7 +215,7 @@ class Catalog:
         """Raises UnknownDatabase, UnknownTable (with the nearest name), or Corruption."""
         file = self._file(database, name)
         try:
-            return _read(file, database, name)
+            return read_table(file, database, name)
         except FileNotFoundError:
             self.require_database(database)
             raise self._unknown_table(database, name) from None
@@ -287,9 +253,9 @@ class Catalog:
                     names = self._names(database, suffix)
                 for name in names:
                     file = self._file(database, name).with_suffix(suffix)
-                    found += _problems_of(file, database, name)
+                    found += problems_of(file, database, name)
         for file in self._dropped_files() if not databases else ():
-            found += _problems_of(file)
+            found += problems_of(file)
         return found
 
     def require_readable(self, database: str) -> None:
@@ -317,7 +283,7 @@ class Catalog:
             self._require_ended(definition.database, definition.name)
             self._require_not_dropped(definition)
             if self._is_taken(self.table_directory(definition)):
-                own = f"{_home(definition)}~{definition.uuid or self._ids.new_id()}"
+                own = f"{home_directory(definition)}~{definition.uuid or self._ids.new_id()}"
                 definition = replace(definition, directory=own)
             staged = self._stage(encode_definition(definition))
             try:
@@ -426,7 +392,7 @@ class Catalog:
         for suffix in (_PERMANENT, _DETACHED):
             file = self._file(database, name).with_suffix(suffix)
             with suppress(FileNotFoundError):  # or attached since it was listed
-                definition = _read(file, database, name)
+                definition = read_table(file, database, name)
                 return DetachedTable(definition, suffix == _PERMANENT, file)
         return None
 
@@ -489,7 +455,7 @@ class Catalog:
         replaced: dict[Path, Path] = {}
         try:
             for new, old in moved.items():
-                renamed = _renamed(self.definition(*old), *new)
+                renamed = renamed_table(self.definition(*old), *new)
                 self._keep_directory(renamed)
                 self._forget_void_drop(self._file(*old))
                 replaced[self._file(*new)] = self._stage(encode_definition(renamed))
@@ -517,9 +483,9 @@ class Catalog:
         known = [one.definition for one in self.dropped()]
         for database in self.databases():
             for name in self.dropping(database):
-                file = self._file(database, name).with_suffix(_DROPPING)
+                file = self._file(database, name).with_suffix(DROPPING_SUFFIX)
                 with suppress(FileNotFoundError, Corruption):
-                    known.append(_read_drop(file).definition)
+                    known.append(read_drop(file).definition)
         if directory.exists():
             known += [*self._definitions(), *(one.definition for one in self._all_detached())]
         if any(self.table_directory(one) == directory for one in known):
@@ -536,7 +502,9 @@ class Catalog:
         """
         with self._locked():
             definition = self._require_same(definition)
-            drop = UnfinishedDrop(_renamed(definition, *_names_of(definition)), replica_czxid)
+            drop = UnfinishedDrop(
+                renamed_table(definition, *full_name_of(definition)), replica_czxid
+            )
             file = self._file(definition.database, definition.name)
             self._forget_void_drop(file)
             self._keep_directory(definition)
@@ -544,7 +512,7 @@ class Catalog:
                 "dropped_s": int(now_s),
                 "number": 1 + max((one.number for one in self.dropped()), default=0),
                 "id": self._ids.new_id(),
-                **json.loads(_encode_drop(drop)),
+                **json.loads(encode_drop(drop)),
             }
             staged = self._stage(json.dumps(content, indent=1, ensure_ascii=False).encode())
             self._replace({self._dropped_file(definition.uuid): staged}, [file])
@@ -558,7 +526,7 @@ class Catalog:
         named = [
             one
             for one in self.dropped()
-            if _names_of(one.definition) == (database, name)
+            if full_name_of(one.definition) == (database, name)
             and uuid in ("", one.definition.uuid)
         ]
         found = [one for one in named if not one.is_removing]
@@ -583,33 +551,33 @@ class Catalog:
             with suppress(
                 FileNotFoundError, Corruption
             ):  # removed since it was listed, or damaged
-                found.append(_read_dropped(file))
+                found.append(read_dropped(file))
         return sorted(found, key=lambda one: (one.number, one.dropped_s, one.definition.uuid))
 
     def _dropped_files(self) -> list[Path]:
         files = (self._root / _DROPPED).iterdir()
-        return sorted(file for file in files if file.suffix in (_SUFFIX, _REMOVING))
+        return sorted(file for file in files if file.suffix in (_SUFFIX, REMOVING_SUFFIX))
 
     @contextmanager
     def begin_removal(self, dropped: DroppedTable) -> Iterator[UnfinishedDrop | None]:
         """From here on it can't be taken back, and nobody else removes it; None when it was taken
         back, or is gone. Raises Conflict while another process is at it.
         """
-        with _held(dropped.file, dropped.definition.full_name) as opened:
+        with held_file(dropped.file, dropped.definition.full_name) as opened:
             with self._locked():
                 is_there = (
                     opened is not None
-                    and _is_at(opened, dropped.file)
-                    and _read_dropped(dropped.file) == dropped  # else it was dropped again
+                    and is_at(opened, dropped.file)
+                    and read_dropped(dropped.file) == dropped  # else it was dropped again
                 )
                 if is_there:
-                    dropped.file.replace(dropped.file.with_suffix(_REMOVING))
+                    dropped.file.replace(dropped.file.with_suffix(REMOVING_SUFFIX))
                     self._changed(dropped.file.parent)
             yield dropped.drop if is_there else None
 
     def end_removal(self, definition: TableDefinition) -> None:
         """Nothing is left of it. For who has begun its removal."""
-        file = self._dropped_file(definition.uuid).with_suffix(_REMOVING)
+        file = self._dropped_file(definition.uuid).with_suffix(REMOVING_SUFFIX)
         file.unlink(missing_ok=True)
         self._changed(file.parent)
 
@@ -636,7 +604,7 @@ class Catalog:
         """
         file = self._file(definition.database, definition.name)
         drop = UnfinishedDrop(definition, replica_czxid)
-        staged = self._stage(_encode_drop(drop))
+        staged = self._stage(encode_drop(drop))
         with staged.open("rb") as locked:
             fcntl.flock(locked, fcntl.LOCK_EX)
             with self._locked():  # nobody who alters it now writes it anew
@@ -646,7 +614,7 @@ class Catalog:
                     staged.unlink()
                     raise
                 # Both are there for a moment. Whoever dies now has dropped nothing.
-                staged.replace(file.with_suffix(_DROPPING))
+                staged.replace(file.with_suffix(DROPPING_SUFFIX))
                 sync_directory(file.parent)
                 file.unlink()
                 self._changed(file.parent)
@@ -658,24 +626,24 @@ class Catalog:
         while another process is at it.
         """
         with self._drop_file(database, name) as file:
-            yield None if file is None else _read_drop(file)
+            yield None if file is None else read_drop(file)
 
     def end_drop(self, definition: TableDefinition) -> None:
         """Nothing is left of the table: its name is free. For whoever has the drop."""
-        file = self._file(definition.database, definition.name).with_suffix(_DROPPING)
+        file = self._file(definition.database, definition.name).with_suffix(DROPPING_SUFFIX)
         file.unlink(missing_ok=True)
         self._changed(file.parent)
 
     def is_dropping(self, database: str, name: str) -> bool:
         """Whether a DROP of that table has begun and not ended."""
         file = self._file(database, name)
-        return file.with_suffix(_DROPPING).exists() and not file.exists()
+        return file.with_suffix(DROPPING_SUFFIX).exists() and not file.exists()
 
     def dropping(self, database: str) -> list[str]:
         """The tables whose DROP has begun and not ended, sorted. Raises UnknownDatabase."""
         return [
             name
-            for name in self._names(database, _DROPPING)
+            for name in self._names(database, DROPPING_SUFFIX)
             if not self.has(database, name)  # else it died before it had dropped anything
         ]
 
@@ -689,13 +657,13 @@ class Catalog:
     @contextmanager
     def _drop_file(self, database: str, name: str) -> Iterator[Path | None]:
         """Locked; the lock ends with the process."""
-        file = self._file(database, name).with_suffix(_DROPPING)
+        file = self._file(database, name).with_suffix(DROPPING_SUFFIX)
         if not self.is_dropping(database, name):
             yield None
             return
-        with _held(file, f"{database}.{name}") as opened:
+        with held_file(file, f"{database}.{name}") as opened:
             # Who had the lock before us may have finished; the name may be another table's by now.
-            is_there = opened is not None and _is_at(opened, file)
+            is_there = opened is not None and is_at(opened, file)
             yield file if is_there and self.is_dropping(database, name) else None
 
     # Files
@@ -759,10 +727,12 @@ class Catalog:
         """Of who died before it had dropped anything: it is not to be gone on with when the table
         has another name. For who has locked the catalog.
         """
-        file.with_suffix(_DROPPING).unlink(missing_ok=True)
+        file.with_suffix(DROPPING_SUFFIX).unlink(missing_ok=True)
 
     def _database(self, name: str) -> Path:
-        return self._root / _checked(name, "database")
+        return self._root / checked_file_name(name, "database", *_SUFFIXES).removesuffix(
+            _SUFFIX
+        )
 
     def _names(self, database: str, suffix: str) -> list[str]:
         """Of the tables of which there is a file with this suffix, sorted."""
@@ -777,7 +747,7 @@ class Catalog:
         return sorted(name for name in names if name is not None)
 
     def _file(self, database: str, name: str) -> Path:
-        return self._database(database) / (_checked(name, "table") + _SUFFIX)
+        return self._database(database) / checked_file_name(name, "table", *_SUFFIXES)
 
     def _require_same(self, definition: TableDefinition) -> TableDefinition:
         """What the table is now. Raises UnknownTable."""
@@ -798,7 +768,7 @@ class Catalog:
                 "with it, and so does DROP TABLE or CREATE TABLE of the same name"
             )
         hint = _near(name, self.tables(database))
-        if any(_names_of(one.definition) == (database, name) for one in self.dropped()):
+        if any(full_name_of(one.definition) == (database, name) for one in self.dropped()):
             hint = ": it was dropped, and UNDROP TABLE takes it up again"
         return UnknownTable(f"table {database}.{name} does not exist{hint}")
 
@@ -810,158 +780,11 @@ class Catalog:
         self._stage(self._ids.new_id().encode()).replace(self._root / _VERSION)
 
 
-def _home(definition: TableDefinition) -> str:
-    """The directory that goes by the table's name."""
-    return "/".join(map(escape_file_name, (definition.database, definition.name)))
-
-
-def _names_of(definition: TableDefinition) -> FullName:
-    return definition.database, definition.name
-
-
-def _renamed(definition: TableDefinition, database: str, name: str) -> TableDefinition:
-    """Its parts stay where they are."""
-    directory = definition.directory or _home(definition)
-    renamed = replace(definition, database=database, name=name, directory="")
-    return renamed if directory == _home(renamed) else replace(renamed, directory=directory)
-
-
-def _read(file: Path, database: str, name: str) -> TableDefinition:
-    """The file's place says what the table is called: its database may have been renamed. Raises
-    FileNotFoundError, Corruption.
-    """
-    with _remedied(_TABLE_STAYS):
-        written = decode_definition(read_file(file), str(file))
-    if (written.database, written.name) == (database, name):
-        return written
-    return _renamed(written, database, name)
-
-
 def _read_if_there(file: Path, database: str, name: str) -> TableDefinition | None:
     try:
-        return _read(file, database, name)
+        return read_table(file, database, name)
     except FileNotFoundError:
         return None
-
-
-def _problems_of(file: Path, database: str = "", name: str = "") -> list[str]:
-    """At most one."""
-    try:
-        if file.suffix == _DROPPING:
-            _read_drop(file)
-        elif not name:
-            _read_dropped(file)
-        else:
-            _read(file, database, name)
-    except FileNotFoundError:  # it is gone since it was listed
-        return []
-    except Corruption as error:
-        return [str(error)]
-    return []
-
-
-@contextmanager
-def _remedied(remedy: str) -> Iterator[None]:
-    """What is said of a file that can't be read says what to do about it."""
-    try:
-        yield
-    except Corruption as error:
-        raise Corruption(f"{error}. {remedy}") from error
-
-
-_COPY = (
-    "It is left as it is, and so are the table's parts and its replica. Put a copy of it back"
-)
-_TABLE_STAYS = (
-    f"{_COPY}; without one, move the file out of the server's metadata/: then ATTACH TABLE, with "
-    "the table's columns and its Replicated engine, takes its replica up again"
-)
-_DROP_STAYS = (
-    f"{_COPY}, and the drop goes on; without one, move the file out of the server's metadata/, and "
-    "remove by hand what the drop has left: the parts in data/, and with SYSTEM DROP REPLICA the "
-    "replica"
-)
-
-
-def _encode_drop(drop: UnfinishedDrop) -> bytes:
-    definition = json.loads(encode_definition(drop.definition))
-    content = {"replica_czxid": drop.replica_czxid, "definition": definition}
-    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _read_drop(file: Path) -> UnfinishedDrop:
-    """Raises FileNotFoundError, Corruption."""
-    with _remedied(_DROP_STAYS):
-        return _decode_drop(read_file(file), file)[0]
-
-
-def _read_dropped(file: Path) -> DroppedTable:
-    """Raises FileNotFoundError, Corruption."""
-    with _remedied(_DROP_STAYS):
-        drop, raw = _decode_drop(read_file(file), file)
-        try:
-            dropped_s, number = (int(raw.get(key, 0)) for key in ("dropped_s", "number"))
-        except (ValueError, TypeError) as error:
-            raise Corruption(f"{file} does not say when it was dropped: {error}") from error
-    is_removing = file.suffix == _REMOVING
-    return DroppedTable(drop, dropped_s, number, str(raw.get("id", "")), is_removing, file)
-
-
-def _decode_drop(content: bytes, file: Path) -> tuple[UnfinishedDrop, dict[str, Any]]:
-    try:
-        raw = json.loads(content)
-        definition = json.dumps(raw["definition"]).encode()
-        czxid = int(raw["replica_czxid"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Corruption(f"{file} does not say what is being dropped: {error!r}") from error
-    return UnfinishedDrop(decode_definition(definition, str(file)), czxid), raw
-
-
-@contextmanager
-def _held(file: Path, full_name: str) -> Iterator[IO[bytes] | None]:
-    """The file of a drop, locked as long as the process lives; None when it is not there. Raises
-    Conflict.
-    """
-    try:
-        opened = file.open("rb")
-    except FileNotFoundError:
-        yield None
-        return
-    with opened:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"table {full_name} is being dropped by another process; try again in a moment"
-            ) from None
-        yield opened
-
-
-def _is_at(opened: IO[bytes], file: Path) -> bool:
-    """Whether the file that was opened is still the one of that name."""
-    try:
-        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _modified_ns(directory: Path) -> int:
-    try:
-        return directory.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
-
-
-def _checked(name: str, what: str, *suffixes: str) -> str:
-    if not name:
-        raise UserError(f"the name of a {what} is empty")
-    try:
-        escaped = escape_file_name(name)
-    except UnicodeEncodeError:
-        raise UserError(f"the name of a {what} is not Unicode text: {name!r}") from None
-    if len(escaped) > FILE_NAME_BYTES_MAX - max(map(len, suffixes or _SUFFIXES)):
-        raise UserError(f"the name of the {what} {name[:40]!r}… is too long for a file name")
-    return escaped
 
 
 def _near(name: str, known: list[str]) -> str:

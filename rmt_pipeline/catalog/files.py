@@ -1,19 +1,45 @@
 """Files that are there whole or not at all, and names that are safe as file names."""
 
 import errno
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote
 
-from rmt_pipeline.protocol.errors import BadConfiguration, Corruption, DiskFull
+from rmt_pipeline.protocol.errors import (
+    BadConfiguration,
+    Conflict,
+    Corruption,
+    DiskFull,
+    UserError,
+)
 
+FILE_NAME_BYTES_MAX = 255  # of every Linux file system
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_]")
 
 
 def escape_file_name(name: str) -> str:
     """`name` as one directory name: every byte but letters, digits and _ becomes %XX."""
     return _UNSAFE.sub(lambda byte: b"%%%02X" % byte[0][0], name.encode()).decode("ascii")
+
+
+def checked_file_name(name: str, what: str, *suffixes: str) -> str:
+    """The file name of the `what` of that name, with the first suffix. Raises UserError when it
+    can't have one with each of them.
+    """
+    if not name:
+        raise UserError(f"the name of a {what} is empty")
+    try:
+        escaped = escape_file_name(name)
+    except UnicodeEncodeError:
+        raise UserError(f"the name of a {what} is not Unicode text: {name!r}") from None
+    if len(escaped) > FILE_NAME_BYTES_MAX - max(map(len, suffixes)):
+        raise UserError(f"the name of the {what} {name[:40]!r}… is too long for a file name")
+    return escaped + suffixes[0]
 
 
 def unescape_file_name(text: str) -> str | None:
@@ -57,3 +83,38 @@ def unwritable(path: Path, error: OSError) -> DiskFull | BadConfiguration:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no space left to write {path}")
     return BadConfiguration(f"{path} cannot be written: {error.strerror}")
+
+
+@contextmanager
+def held_file(file: Path, full_name: str) -> Iterator[IO[bytes] | None]:
+    """The file of a drop, locked as long as the process lives; None when it is not there. Raises
+    Conflict.
+    """
+    try:
+        opened = file.open("rb")
+    except FileNotFoundError:
+        yield None
+        return
+    with opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"table {full_name} is being dropped by another process; try again in a moment"
+            ) from None
+        yield opened
+
+
+def is_at(opened: IO[bytes], file: Path) -> bool:
+    """Whether the file that was opened is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def modified_ns(directory: Path) -> int:
+    try:
+        return directory.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-from rmt_pipeline.catalog.catalog import DetachedTable
+from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
-from rmt_pipeline.catalog.catalog import Catalog, DroppedTable
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.entries import DroppedTable
 from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.errors import (

@@ -15,7 +15,8 @@ session after its end, a late delete of a dead process never meets a replica tha
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rmt_pipeline.catalog.catalog import Catalog, DroppedTable, UnfinishedDrop
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.entries import DroppedTable, UnfinishedDrop
 from rmt_pipeline.protocol.errors import Conflict, ReplicaIsActive, UserError
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.store.part_store import PartStore

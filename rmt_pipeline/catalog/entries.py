@@ -1,0 +1,167 @@
+"""What the files of the catalog say, each of one table: a definition, or a drop that goes on or is
+to come. One that can't be read is told of with what to do about it.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rmt_pipeline.catalog.definition import decode_definition, encode_definition
+from rmt_pipeline.catalog.files import escape_file_name, read_file
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.table import TableDefinition
+
+DROPPING_SUFFIX = ".dropping"
+REMOVING_SUFFIX = ".removing"
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedDrop:
+    """A table that is no table any more, of which something may be left in ZooKeeper and on disk.
+
+    `replica_czxid` is the transaction that made its replica in ZooKeeper, 0 when there was none: a
+    replica of the same name that was made in another one is somebody else's.
+    """
+
+    definition: TableDefinition
+    replica_czxid: int
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedTable:
+    """A table that the server does not serve, because it was told so: its parts and its replica in
+    ZooKeeper stay where they are. Unless `permanently`, the server's next start brings it back.
+    """
+
+    definition: TableDefinition
+    permanently: bool
+    file: Path
+
+    @property
+    def words(self) -> str:
+        return "detached permanently" if self.permanently else "detached"
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedTable:
+    """A table that was dropped at `dropped_s`, whose parts and replica are still there: UNDROP
+    TABLE brings it back, unless `is_removing`.
+    """
+
+    drop: UnfinishedDrop
+    dropped_s: int
+    number: int
+    """Of two that were dropped one after the other the last one has the greater, whatever the clock
+    said."""
+    drop_id: str
+    """Of this drop alone: a table may be taken back, and dropped again."""
+    is_removing: bool
+    file: Path
+
+    @property
+    def definition(self) -> TableDefinition:
+        return self.drop.definition
+
+
+def home_directory(definition: TableDefinition) -> str:
+    """The directory that goes by the table's name."""
+    return "/".join(map(escape_file_name, (definition.database, definition.name)))
+
+
+def full_name_of(definition: TableDefinition) -> tuple[str, str]:
+    return definition.database, definition.name
+
+
+def renamed_table(definition: TableDefinition, database: str, name: str) -> TableDefinition:
+    """Its parts stay where they are."""
+    directory = definition.directory or home_directory(definition)
+    renamed = replace(definition, database=database, name=name, directory="")
+    is_home = directory == home_directory(renamed)
+    return renamed if is_home else replace(renamed, directory=directory)
+
+
+def read_table(file: Path, database: str, name: str) -> TableDefinition:
+    """The file's place says what the table is called: its database may have been renamed. Raises
+    FileNotFoundError, Corruption.
+    """
+    with _remedied(_TABLE_STAYS):
+        written = decode_definition(read_file(file), str(file))
+    if (written.database, written.name) == (database, name):
+        return written
+    return renamed_table(written, database, name)
+
+
+def problems_of(file: Path, database: str = "", name: str = "") -> list[str]:
+    """At most one."""
+    try:
+        if file.suffix == DROPPING_SUFFIX:
+            read_drop(file)
+        elif not name:
+            read_dropped(file)
+        else:
+            read_table(file, database, name)
+    except FileNotFoundError:  # it is gone since it was listed
+        return []
+    except Corruption as error:
+        return [str(error)]
+    return []
+
+
+@contextmanager
+def _remedied(remedy: str) -> Iterator[None]:
+    """What is said of a file that can't be read says what to do about it."""
+    try:
+        yield
+    except Corruption as error:
+        raise Corruption(f"{error}. {remedy}") from error
+
+
+_COPY = (
+    "It is left as it is, and so are the table's parts and its replica. Put a copy of it back"
+)
+_TABLE_STAYS = (
+    f"{_COPY}; without one, move the file out of the server's metadata/: then ATTACH TABLE, with "
+    "the table's columns and its Replicated engine, takes its replica up again"
+)
+_DROP_STAYS = (
+    f"{_COPY}, and the drop goes on; without one, move the file out of the server's metadata/, and "
+    "remove by hand what the drop has left: the parts in data/, and with SYSTEM DROP REPLICA the "
+    "replica"
+)
+
+
+def encode_drop(drop: UnfinishedDrop) -> bytes:
+    definition = json.loads(encode_definition(drop.definition))
+    content = {"replica_czxid": drop.replica_czxid, "definition": definition}
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def read_drop(file: Path) -> UnfinishedDrop:
+    """Raises FileNotFoundError, Corruption."""
+    with _remedied(_DROP_STAYS):
+        return _decode_drop(read_file(file), file)[0]
+
+
+def read_dropped(file: Path) -> DroppedTable:
+    """Raises FileNotFoundError, Corruption."""
+    with _remedied(_DROP_STAYS):
+        drop, raw = _decode_drop(read_file(file), file)
+        try:
+            dropped_s, number = (int(raw.get(key, 0)) for key in ("dropped_s", "number"))
+        except (ValueError, TypeError) as error:
+            raise Corruption(f"{file} does not say when it was dropped: {error}") from error
+    is_removing = file.suffix == REMOVING_SUFFIX
+    return DroppedTable(drop, dropped_s, number, str(raw.get("id", "")), is_removing, file)
+
+
+def _decode_drop(content: bytes, file: Path) -> tuple[UnfinishedDrop, dict[str, Any]]:
+    try:
+        raw = json.loads(content)
+        definition = json.dumps(raw["definition"]).encode()
+        czxid = int(raw["replica_czxid"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Corruption(f"{file} does not say what is being dropped: {error!r}") from error
+    return UnfinishedDrop(decode_definition(definition, str(file)), czxid), raw
