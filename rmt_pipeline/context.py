@@ -6,7 +6,7 @@ start-up time: a statement without a table waits for none of them.
 
 import socket
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -196,6 +196,7 @@ class ServerContext:
             reader=lambda: self.replica(definition, READ_PATIENCE_S),
             current=lambda: self.current(definition),
             frozen=self.frozen_parts(definition),
+            peers=lambda: closing(self.peers(definition)),
             clock=self.clock,
             ids=self.ids,
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from rmt_pipeline.exchange.peers import Peers
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings, query_settings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -21,6 +22,7 @@ from rmt_pipeline.system import EventWaker
 
 if TYPE_CHECKING:
     from rmt_pipeline.replica.partitions.attach import Attached
+    from rmt_pipeline.replica.partitions.from_path import FetchedInto
     from rmt_pipeline.replica.partitions.from_table import Between, Taken
     from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
     from rmt_pipeline.replica.partitions.undo import Undone, UndoPlan
@@ -53,6 +55,10 @@ class Partitions(ABC):
         """What a reader reads of the partition (None: of all), whole; it stays while this is open.
         Raises as `Table.snapshot`.
         """
+
+    @abstractmethod
+    def _new_peers(self) -> AbstractContextManager[Peers]:
+        """To fetch parts with, from any replica of any table."""
 
     def _living(self) -> Replica:
         return self.replica
@@ -269,6 +275,28 @@ class Partitions(ABC):
         what that was. Nothing happens when there is no such snapshot. Raises as `freeze`.
         """
         return self.frozen_parts.unfreeze(name, partition)
+
+    def fetch_partition(
+        self,
+        path: str,
+        partition: str = "",
+        *,
+        part: PartName | None = None,
+        settings: Mapping[str, Any] | QuerySettings | None = None,
+    ) -> "FetchedInto":
+        """FETCH PARTITION (an id), or PART, FROM a path: parts of the table at that path in
+        ZooKeeper come from its replicas into `detached/` here, from where `attach` takes them
+        (spec §9.8). All of one moment, or none; said again after it was cut off it goes on.
+
+        Raises CannotFetch naming the difference of the tables, UnknownTable, BadZooKeeperPath,
+        DetachedPartitionExists, DetachedPartExists, NoSuchPartition, NoReplicaHasPart,
+        NoActiveReplicas, TooManyRetries, FetchIsRunning, DiskFull.
+        """
+        from rmt_pipeline.replica.partitions.from_path import FromPath  # noqa: PLC0415
+
+        query = query_settings(settings)
+        meant = part.partition if part is not None else partition
+        return FromPath(self._living, self._new_peers, path, meant, query, part).fetch()
 
     def drop_detached(
         self, partition: str | None = None, *, name: str | None = None

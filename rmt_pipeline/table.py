@@ -11,11 +11,12 @@ What a call needs beyond this is imported when it is made, for start-up time.
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from rmt_pipeline.exchange.peers import Peers
 from rmt_pipeline.partitions import Partitions
 from rmt_pipeline.protocol.errors import (
     Corruption,
@@ -117,6 +118,7 @@ class Table(Partitions):
         reader: Callable[[], Replica] | None = None,
         current: Callable[[], TableDefinition] | None = None,
         frozen: FrozenParts,
+        peers: Callable[[], AbstractContextManager[Peers]],
         clock: Clock,
         ids: IdSource,
         new_waker: Callable[[], Waker] = EventWaker,
@@ -129,6 +131,7 @@ class Table(Partitions):
         self._current = current
         self.store = store
         self.frozen_parts = frozen
+        self._peers = peers
         self._replica = replica
         self._reader = reader or replica
         self._clock = clock
@@ -409,6 +412,9 @@ class Table(Partitions):
         query = query_settings(settings)
         with ExitStack() as pinned:
             yield self._whole_snapshot(pinned, query)
+
+    def _new_peers(self) -> AbstractContextManager[Peers]:
+        return self._peers()
 
     @contextmanager
     def _pinned(

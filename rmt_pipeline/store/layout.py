@@ -10,6 +10,7 @@ delete_tmp_<part name>/               being removed
 moved_tmp_<part name>_<attempt>/      without a lock: looked at, then removed or put back
 was_dropped_<range>/                  empty: what has a name inside and is not promised may go
 detached/<reason>_<part name>[_tryN]  set aside, never removed automatically (spec §9.12)
+fetching/<partition>                  locked while a FETCH brings parts of it to detached/
 active_seen                           the active parts, as the server listed them last
 log_seen                              entries that the log had when it was last looked at
 events, errors, postponed             what the host's processes have counted, for people
@@ -37,6 +38,7 @@ ERRORS = "errors"
 POSTPONED = "postponed"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
+FETCHING = "fetching"
 
 StageKind = Literal["insert", "merge", "mutate", "fetch", "attach", "replace"]
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)
@@ -52,6 +54,7 @@ DetachReason = Literal[
     "merge-not-byte-identical",
     "mutate-not-byte-identical",
     "rows-do-not-add-up",
+    "tmp-fetch",
     "attaching",
     "deleting",
     "inactive",

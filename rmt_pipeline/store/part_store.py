@@ -653,6 +653,20 @@ class PartStore:
         self._sync_names(layout.DETACHED)
         return target
 
+    def set_aside_safely(
+        self, staged: StagedPart, part: PartName, reason: layout.DetachReason
+    ) -> str:
+        """As `detach_staged`, of what somebody is to attach: it survives a crash of the host."""
+        self._make_safe([staged])
+        return self.detach_staged(staged, part, reason)
+
+    def sync_file(self, path: str) -> None:
+        """A file two levels below the table's directory, its name and that of its directory."""
+        if self._durable:
+            self._disk.fsync(path)
+            self._disk.fsync_directory(path.rpartition("/")[0])
+            self._sync_names()
+
     def sweep(self, keep: Collection[str], older_than_s: float, now_s: float) -> list[str]:
         """Remove staging directories that nobody needs any more; their names (spec §10.6).
         Stays: what is in `keep` (what running work stages) or has changed in the last

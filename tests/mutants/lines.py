@@ -7,6 +7,7 @@ PROTOCOL = "rmt_pipeline/protocol"
 REPLICA = "rmt_pipeline/replica"
 UNDO = "tests/unit/replica/partitions/test_undo.py"
 DROPS = "tests/unit/replica/partitions/test_drop.py"
+FETCHES = "tests/unit/replica/partitions/test_from_path.py"
 FREEZES = "tests/unit/replica/partitions/test_freeze.py"
 FROZEN = "tests/unit/store/test_frozen.py"
 SWAPS = "tests/unit/replica/partitions/test_from_table.py"
@@ -1092,6 +1093,44 @@ MUTANTS: tuple[LineMutant, ...] = (
         'store.detach_copy(part, "", once=True)',
         'store.detach_copy(part, "")',
         f"{DROPS}::test_a_detached_partition_is_kept_by_every_replica_that_had_it",
+    ),
+    LineMutant(
+        "fetch partition: parts have names that are attached as they come",
+        "rmt_pipeline/store/fetching.py",
+        'store.set_aside_safely(again, part, "tmp-fetch")',
+        'store.set_aside_safely(again, part, "")',
+        f"{FETCHES}::test_who_dies_before_all_is_here_goes_on_with_what_has_come",
+    ),
+    LineMutant(
+        "fetch partition: what died half named stays half named",
+        f"{REPLICA}/partitions/attach.py",
+        "    finish_fetches(store)\n",
+        "    pass\n",
+        f"{FETCHES}::test_who_dies_while_parts_get_their_names_has_fetched",
+    ),
+    LineMutant(
+        "fetch partition: what is listed no more is attached",
+        f"{REPLICA}/partitions/from_path.py",
+        "            if part not in listed.parts or differs:\n",
+        "            if differs:\n",
+        f"{FETCHES}::test_a_drop_of_one_part_meanwhile_takes_it_out_of_what_is_fetched",
+    ),
+    LineMutant(
+        "fetch partition: parts of other columns come",
+        f"{REPLICA}/partitions/from_path.py",
+        "        if not is_current(there,",
+        "        if not there and not is_current(there,",
+        f"{FETCHES}::test_a_part_as_it_was_before_an_alter_is_refused",
+    ),
+    LineMutant(
+        "detached: the name of a fetched part proves that its rows are here",
+        f"{REPLICA}/partitions/detached.py",
+        """\
+    if name.reason == "":
+        return _why_plain_kept(replica, active, name)
+""",
+        "",
+        f"{FETCHES}::test_numbers_of_another_table_prove_nothing",
     ),
     LineMutant(
         "freeze: names of files are not synced",

@@ -6,6 +6,7 @@ are the production code, unmodified.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
@@ -213,6 +214,7 @@ class Context:
             self.store,
             replica=replica,
             current=lambda: self.definition,
+            peers=lambda: nullcontext(self.tools().peers),
             frozen=Shadow(self.store.disk, clock=self.clock, ids=self._cluster.world).of_table(
                 "data/default/t"
             ),

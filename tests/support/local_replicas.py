@@ -3,7 +3,7 @@ stands still. Nothing happens but what the test says, step by step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -104,7 +104,8 @@ class DirectPeers:
         self, requests: Sequence[FetchRequest], store: PartStore
     ) -> Iterator[Fetched]:
         for request in requests:
-            theirs = self._stores[request.endpoint.rpartition("/")[2]]
+            name = request.endpoint.rpartition("/")[2]
+            theirs = self._stores.get(request.endpoint) or self._stores[name]
             try:
                 manifest = theirs.verify(request.part)
             except MissingPart as error:
@@ -192,6 +193,7 @@ class Replicas:
             meant.definition,
             meant.store,
             replica=replica,
+            peers=lambda: nullcontext(self.peers()),
             frozen=self.shadow(name).of_table("data/default/t"),
             clock=self.clock,
             ids=self._ids,
@@ -222,6 +224,14 @@ class Replicas:
             else:
                 raise AssertionError(f"{name} is never done: {done[-3:]}")
         return done
+
+    def peers(self) -> DirectPeers:
+        """Of this table's replicas, and of the other one's."""
+        stores = dict(self.stores)
+        if self._beside is not None:
+            for name, store in self._beside.stores.items():
+                stores[self._beside[name].paths.root] = store
+        return DirectPeers(stores)
 
     def executor(self, name: str, pool: Pool, *, merger: Merger | None = None) -> Executor:
         merger = merger or LocalMerger(self.clock)

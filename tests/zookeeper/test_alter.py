@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -103,6 +104,7 @@ def stale(pair: Pair) -> Table:
         server.store(definition),
         replica=lambda: server.replica(definition),
         frozen=server.frozen_parts(definition),
+        peers=lambda: closing(server.peers(definition)),
         clock=server.clock,
         ids=server.ids,
     )

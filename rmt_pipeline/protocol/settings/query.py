@@ -117,6 +117,9 @@ class QuerySettings:
     allow_nondeterministic_mutations: bool = setting(
         default=False, description="permit functions whose result differs between replicas"
     )
+    max_fetch_partition_retries_count: int = setting(
+        5, "how often FETCH PARTITION lists its source again, when parts of it are gone or late"
+    )
     alter_partition_verbose_result: bool = setting(
         default=False,
         description="ATTACH, FREEZE and UNFREEZE answer with a row for each part",

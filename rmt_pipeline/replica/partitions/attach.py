@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.parts.set import HasCovering, Intersects, PartSet
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.fetching import finish_fetches
 from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
@@ -81,6 +82,7 @@ def attach(
     Raises BadDetachedPart; UserErrors of damaged or foreign parts; what an insert raises.
     """
     store = replica.store
+    finish_fetches(store)
     chosen, inactive, skipped = _choose(store, partition, part)
     if part is not None and not chosen:
         raise BadDetachedPart(

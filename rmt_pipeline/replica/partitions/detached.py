@@ -1,8 +1,10 @@
 """What stands under `detached/`, and whether anything would be lost with it (spec §9.12)."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.layout import DetachedName
@@ -36,16 +38,36 @@ def _why_kept(replica: Replica, active: PartSet, name: DetachedName) -> WhyKept:
             why="it is being attached, or who did so died: then rename it to the part's name, and "
             "ATTACH it again; what was attached already is not attached twice",
         )
+    if name.reason == "tmp-fetch":
+        return WhyKept(
+            is_safe=True,
+            why="a FETCH that has not ended brought it: the table that it is from has it; said "
+            "again, the FETCH goes on with it",
+        )
+    if name.reason == "":
+        return _why_plain_kept(replica, active, name)
     covering = active.containing(name.part)
     if covering is not None and replica.store.has(covering):
         return WhyKept(
             is_safe=True, why=f"its blocks are in {covering}, which is here and promised"
         )
-    if name.reason == "":
-        return WhyKept(
-            is_safe=False,
-            why="a statement detached or fetched it: ATTACH brings it back, nothing else has it",
-        )
     return WhyKept(
         is_safe=False, why=f"it is {name.reason}, and no part of this replica has its blocks"
+    )
+
+
+def _why_plain_kept(replica: Replica, active: PartSet, name: DetachedName) -> WhyKept:
+    """Its name proves nothing: parts that were fetched, or copied from elsewhere, have the numbers
+    of another table. That a part here has the very same rows does.
+    """
+    store = replica.store
+    if name.part in active and store.has(name.part):
+        with suppress(Corruption):
+            if store.manifest(name.part).has_rows_of(store.detached_parts.manifest(name)):
+                return WhyKept(
+                    is_safe=True, why="the table has the same part with the same rows, promised"
+                )
+    return WhyKept(
+        is_safe=False,
+        why="a statement detached or fetched it: ATTACH brings it back, nothing else has it",
     )

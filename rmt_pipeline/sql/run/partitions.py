@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import NamedTuple, assert_never
 
 from rmt_pipeline.catalog.files import escape_file_name
+from rmt_pipeline.config import expand
 from rmt_pipeline.protocol.errors import BadValue, Corruption, UnknownTable, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -20,6 +21,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     AttachPartition,
     DropDetached,
     DropPartition,
+    FetchPartition,
     FreezePartition,
     MovePartition,
     OnePart,
@@ -30,6 +32,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     UnfreezePartition,
 )
 from rmt_pipeline.table import Table
+
+
+class SupportIsDisabled(UserError):
+    code = "SUPPORT_IS_DISABLED"
 
 
 class CommandResult(NamedTuple):
@@ -106,6 +112,8 @@ def _one(
 ) -> str | list[CommandResult]:
     """What is to be told of it, or what it did with which parts."""
     match command:
+        case FetchPartition():
+            return _fetch(session, table, command, query)
         case FreezePartition() | UnfreezePartition():
             return _snapshot(table, command, query)
         case PartitionFrom():
@@ -146,6 +154,32 @@ def _move(
     return "" if taken.parts else _nothing_in(partition, table)
 
 
+def _fetch(
+    session: SessionContext, table: Table, command: FetchPartition, query: QuerySettings
+) -> str:
+    definition = table.definition
+    macros = session.server.server.macros_for(definition.database, definition.name)
+    path = expand(command.path, macros)
+    match command.target:
+        case AllPartitions():
+            raise _only_some("FETCH is of one partition at a time")
+        case OnePart(name):
+            fetched = table.fetch_partition(path, part=part_of(name), settings=query)
+        case partition:
+            wanted = partition_id_of(partition, definition)
+            fetched = table.fetch_partition(path, wanted, settings=query)
+    if not fetched.kept:
+        return ""
+    kept = ", ".join(map(str, fetched.kept))
+    return f"an earlier FETCH, which was cut off, had brought {kept}"
+
+
+def _only_some(instead: str) -> SupportIsDisabled:
+    return SupportIsDisabled(
+        f"Only support DROP/DETACH/ATTACH PARTITION ALL currently: {instead}"
+    )
+
+
 def _nothing_in(partition: str, table: Table) -> str:
     return f"{table.definition.full_name} has no row in partition {partition}: nothing was done"
 
@@ -182,10 +216,7 @@ def _snapshot(
 ) -> list[CommandResult]:
     partition = command.partition
     if isinstance(partition, AllPartitions):
-        raise SupportIsDisabled(
-            "Only support DROP/DETACH/ATTACH PARTITION ALL currently: FREEZE and UNFREEZE without "
-            "PARTITION are of all of them"
-        )
+        raise _only_some("FREEZE and UNFREEZE without PARTITION are of all of them")
     wanted = None if partition is None else partition_id_of(partition, table.definition)
     if isinstance(command, FreezePartition):
         verb, made = "FREEZE", table.freeze(wanted, name=command.name, settings=query)
@@ -212,10 +243,6 @@ def _drop_detached(table: Table, command: DropDetached, query: QuerySettings) ->
             partition_id = partition_id_of(partition, table.definition)
             removed = table.drop_detached(partition_id)
     return f"removed {', '.join(removed)}" if removed else "nothing of it is detached here"
-
-
-class SupportIsDisabled(UserError):
-    code = "SUPPORT_IS_DISABLED"
 
 
 def _drop(table: Table, command: DropPartition, query: QuerySettings) -> str:

@@ -603,6 +603,14 @@ class UnfreezePartition:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class FetchPartition:
+    """FETCH PARTITION p, or PART, FROM 'a path in ZooKeeper'."""
+
+    target: Partition | AllPartitions | OnePart
+    path: str
+
+
 PartitionCommand = (
     DropPartition
     | AttachPartition
@@ -611,6 +619,7 @@ PartitionCommand = (
     | MovePartition
     | FreezePartition
     | UnfreezePartition
+    | FetchPartition
 )
 
 

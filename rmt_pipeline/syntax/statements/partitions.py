@@ -1,4 +1,4 @@
-"""ALTER TABLE … DROP, DETACH, ATTACH, REPLACE, MOVE PARTITION or PART, FREEZE, UNFREEZE, and
+"""ALTER TABLE … DROP, DETACH, ATTACH, REPLACE, MOVE, FETCH PARTITION or PART, FREEZE, UNFREEZE, and
 TRUNCATE (spec §9).
 """
 
@@ -13,6 +13,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     AttachPartition,
     DropDetached,
     DropPartition,
+    FetchPartition,
     FreezePartition,
     MovePartition,
     OnePart,
@@ -107,6 +108,13 @@ def _move(cursor: Cursor) -> MovePartition:
     return MovePartition(partition, table_name(cursor))
 
 
+def _fetch(cursor: Cursor) -> FetchPartition:
+    target = _target(cursor)
+    cursor.expect_words("FROM")
+    path = cursor.string("the path in ZooKeeper of the table that it is from, in single quotes")
+    return FetchPartition(target, path)
+
+
 def _one(cursor: Cursor, target: PartitionTarget) -> Partition:
     """Between two tables rows go by whole partitions, one at a time."""
     if isinstance(target, OnePart | AllPartitions):
@@ -143,6 +151,7 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], PartitionCommand]] = {
     ("ATTACH",): _attach,
     ("REPLACE",): _replace,
     ("MOVE",): _move,
+    ("FETCH",): _fetch,
     ("FREEZE",): _freeze,
     ("UNFREEZE",): _unfreeze,
 }

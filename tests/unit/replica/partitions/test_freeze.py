@@ -9,6 +9,8 @@ import pytest
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.hashes.checksums import hash_hex
@@ -173,8 +175,10 @@ def test_writing_to_the_table_leaves_what_was_frozen_as_it_was(replicas):
     place = place_of(replicas, "n")
     before = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
     table.mutate("DELETE WHERE n = 1", settings=NOW)
-    replicas.clock.passed_s += 10
+    load_mutations(replicas["r1"])
+    assign_mutations(replicas["r1"])
     work(replicas)
+    assert rows(replicas) == [(1, 0), (2, 7)]
     merge(replicas)
     clean_up(replicas)
     assert {path: path.read_bytes() for path in place.rglob("*") if path.is_file()} == before

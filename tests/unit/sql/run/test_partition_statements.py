@@ -2,7 +2,9 @@
 
 import pytest
 
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
+from tests.support.local_replicas import DirectPeers
 from tests.support.local_session import create, rows
 from tests.support.local_work import working
 
@@ -267,3 +269,42 @@ def test_a_snapshot_that_can_not_be_is_refused(session, statement, code, tmp_pat
         session.execute(statement)
     assert found.value.code == code
     assert not (tmp_path / "r1" / "shadow").exists()
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("FETCH PARTITION ALL FROM '/t/t'", "SUPPORT_IS_DISABLED"),
+        ("FETCH PARTITION 7 FROM '/t/t'", "PARTITION_DOESNT_EXIST"),
+        ("FETCH PARTITION 1 FROM 't'", "ILLEGAL_TYPE_OF_ARGUMENT"),
+        ("FETCH PARTITION 1 FROM ''", "ILLEGAL_TYPE_OF_ARGUMENT"),
+        ("FETCH PARTITION 1 FROM '/{nosuch}/t'", "BAD_ARGUMENTS"),
+        ("FETCH PART '1_9_9_0' FROM '/t/t'", "NO_REPLICA_HAS_PART"),
+        ("FETCH PART '../x' FROM '/t/t'", "CANNOT_PARSE_TEXT"),
+    ],
+)
+def test_what_can_not_be_fetched_is_refused(session, statement, code, tmp_path):
+    table(session, "p UInt8, n UInt8", "p", "(1, 1), (2, 2)")
+    with pytest.raises(RmtError) as found:
+        session.execute(f"ALTER TABLE t {statement}")
+    assert found.value.code == code
+    assert rows(session, "SELECT name FROM system.detached_parts") == []
+
+
+class ClosedPeers(DirectPeers):
+    def close(self) -> None: ...
+
+
+def test_a_partition_is_fetched_from_the_replicas_of_another_table(session, monkeypatch):
+    server = session.context.server
+    engine = ENGINE.replace("{name}", "s")
+    s = create(session, f"CREATE TABLE s (p UInt8, n UInt8) {engine} PARTITION BY p ORDER BY n")
+    session.execute("INSERT INTO s VALUES (1, 8), (2, 9)")
+    table(session, "p UInt8, n UInt8", "p", "(2, 2)")
+    peers = ClosedPeers({"/t/s/replicas/r1": server.store(s)})
+    monkeypatch.setattr(ServerContext, "peers", lambda *_: peers)
+    assert session.execute("ALTER TABLE t FETCH PARTITION 1 FROM '/t/s'").note == ""
+    query = "SELECT name, reason, is_safe_to_delete FROM system.detached_parts"
+    assert rows(session, query) == [("1_0_0_0", "", 0)]
+    session.execute("ALTER TABLE t ATTACH PARTITION 1")
+    assert rows(session, "SELECT p, n FROM t ORDER BY n") == [(2, 2), (1, 8)]

@@ -12,6 +12,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     AttachPartition,
     DropDetached,
     DropPartition,
+    FetchPartition,
     FreezePartition,
     MovePartition,
     OnePart,
@@ -49,6 +50,8 @@ def value(text):
         ("MOVE PARTITION ID 'x' TO TABLE s", [MovePartition(PartitionId("x"), S)]),
         ("DROP DETACHED PARTITION ID 'x'", [DropDetached(PartitionId("x"))]),
         ("DROP DETACHED PART 'broken_a_0_0_0'", [DropDetached(OnePart("broken_a_0_0_0"))]),
+        ("FETCH PARTITION 1 FROM '/p'", [FetchPartition(value("1"), "/p")]),
+        ("FETCH PART 'a_0_0_0' FROM '/p'", [FetchPartition(OnePart("a_0_0_0"), "/p")]),
         ("FREEZE", [FreezePartition(None)]),
         ("FREEZE PARTITION 1", [FreezePartition(value("1"))]),
         ("FREEZE PARTITION ALL", [FreezePartition(AllPartitions())]),
@@ -101,6 +104,8 @@ def test_truncate(text, statement):
         "REPLACE PARTITION ALL FROM s",
         "ATTACH PART 'a_0_0_0' FROM s",
         "MOVE PARTITION 1 TO s",
+        "FETCH PARTITION 1",
+        "FETCH PART '1_0_0_0' FROM s",
     ],
 )
 def test_what_is_no_command_on_partitions(text):
