@@ -310,6 +310,17 @@ def show_queue(context: click.Context, table: str | None, server: str | None) ->
     return run_queue(config, one_server(config, server), table)
 
 
+@app.command()
+@click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
+@server_option()
+@click.pass_context
+def detached(context: click.Context, table: str | None, server: str | None) -> int:
+    """What stands aside in detached/: why, rows, bytes, age, and whether it may be deleted."""
+    from rmt_pipeline.cli.detached import run_detached  # noqa: PLC0415
+
+    return run_detached(config_of(context), server, table)
+
+
 @app.group(no_args_is_help=True)
 def explain() -> None:
     """Answers to: why is that so?"""

@@ -43,14 +43,22 @@ class DetachedParts:
         except Corruption as error:
             raise Corruption(f"{layout.DETACHED}/{name}: {error}") from error
 
-    def path(self, name: DetachedName) -> str:
+    def path(self, directory: str) -> str:
         """On the disk."""
-        return self._path(str(name))
+        return self._path(directory)
 
-    def size_bytes(self, name: DetachedName) -> int:
+    def directories(self) -> list[str]:
+        """All there are, also those whose names nobody here has given."""
+        return self._disk.list(self._path())
+
+    def modified_s(self, directory: str) -> float | None:
+        """When something in it came or went last; None when it is gone."""
+        return self._disk.modified_s(self._path(directory))
+
+    def size_bytes(self, directory: str) -> int:
         """Of all files that are there, whole or broken."""
-        files = self._disk.list(self._path(str(name)))
-        return sum(self._disk.size(self._path(str(name), file)) or 0 for file in files)
+        files = self._disk.list(self._path(directory))
+        return sum(self._disk.size(self._path(directory, file)) or 0 for file in files)
 
     def verify(self, name: DetachedName) -> Manifest:
         """Every byte is read. Raises MissingPart, Corruption naming what is wrong."""

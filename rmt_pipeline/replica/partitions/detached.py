@@ -19,6 +19,50 @@ class WhyKept:
     why: str
 
 
+_FOREIGN = WhyKept(
+    is_safe=False,
+    why="no part can have had that name: somebody put it there, and nothing here needs it",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedDirectory:
+    """What is known of one directory; None for what can't be told."""
+
+    directory: str
+    """Its name."""
+    name: DetachedName | None
+    """None for one that no part could have had: somebody put it there."""
+    rows: int | None
+    size_bytes: int
+    modified_s: float
+    is_safe: bool
+    why: str
+
+
+def detached_directories(replica: Replica) -> list[DetachedDirectory]:
+    """All that stands under `detached/`, sorted by name."""
+    detached = replica.store.detached_parts
+    names = detached.names()
+    kept = {str(name): (name, why) for name, why in (why_kept(replica, names) if names else ())}
+    found = []
+    for directory in detached.directories():
+        name, why = kept.get(directory, (None, _FOREIGN))
+        rows = None
+        if name is not None:
+            with suppress(Corruption):
+                rows = detached.manifest(name).rows
+        modified_s = detached.modified_s(directory)
+        if modified_s is not None:  # else somebody has removed or attached it meanwhile
+            size_bytes = detached.size_bytes(directory)
+            found.append(
+                DetachedDirectory(
+                    directory, name, rows, size_bytes, modified_s, why.is_safe, why.why
+                )
+            )
+    return found
+
+
 def why_kept(
     replica: Replica, names: Sequence[DetachedName]
 ) -> list[tuple[DetachedName, WhyKept]]:

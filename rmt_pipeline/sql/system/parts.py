@@ -8,7 +8,7 @@ from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.partitions.detached import why_kept
+from rmt_pipeline.replica.partitions.detached import detached_directories
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.store.manifest import Manifest
@@ -105,15 +105,17 @@ def part_log(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 DETACHED_PARTS: Columns = (
     ("database", "String"),
     ("table", "String"),
-    ("partition_id", "String"),
+    ("partition_id", "Nullable(String)"),
     ("name", "String"),
     ("bytes_on_disk", "UInt64"),
+    ("modification_time", "DateTime"),
     ("path", "String"),
-    ("reason", "String"),
-    ("min_block_number", "Int64"),
-    ("max_block_number", "Int64"),
-    ("level", "UInt32"),
+    ("reason", "Nullable(String)"),
+    ("min_block_number", "Nullable(Int64)"),
+    ("max_block_number", "Nullable(Int64)"),
+    ("level", "Nullable(UInt32)"),
     # What the original does not know.
+    ("rows", "Nullable(UInt64)"),
     ("is_safe_to_delete", "UInt8"),
     ("why", "String"),
 )
@@ -205,25 +207,29 @@ def _bounds(
 
 
 def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """What stands in each table's `detached/` on this server's disk. Not there: what has no name
-    that a part could have had.
+    """What stands in each table's `detached/` on this server's disk; NULL in what a name does not
+    tell that no part could have had.
     """
     for definition in scope.server.catalog.definitions():
         table = scope.server.table_of(definition)
-        store, names = table.store, table.store.detached_parts.names()
-        for name, kept in why_kept(table.replica, names) if names else ():
-            part = name.part
+        store = table.store
+        if not store.detached_parts.directories():
+            continue  # ZooKeeper need not be asked
+        for one in detached_directories(table.replica):
+            part = None if one.name is None else one.name.part
             yield (
                 definition.database,
                 definition.name,
-                part.partition,
-                str(name),
-                store.detached_parts.size_bytes(name),
-                store.disk.local_path(store.detached_parts.path(name)),
-                name.reason,
-                part.block_min,
-                part.block_max,
-                part.level,
-                int(kept.is_safe),
-                kept.why,
+                None if part is None else part.partition,
+                one.directory,
+                one.size_bytes,
+                datetime.fromtimestamp(int(one.modified_s), UTC),
+                store.disk.local_path(store.detached_parts.path(one.directory)),
+                None if one.name is None else one.name.reason,
+                None if part is None else part.block_min,
+                None if part is None else part.block_max,
+                None if part is None else part.level,
+                one.rows,
+                int(one.is_safe),
+                one.why,
             )

@@ -1,0 +1,90 @@
+"""`rmt detached` and system.detached_parts: the same facts."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from rmt_pipeline.cli import watch
+from rmt_pipeline.cli.detached import run_detached
+from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.protocol.parts.name import PartName
+from tests.support.local_session import local_session, rows, session_with_numbers
+
+PART = PartName("all", 0, 0, 0)
+
+
+@pytest.fixture
+def session(tmp_path, monkeypatch):
+    """A table of two parts; of one there is a copy aside, of the other a broken one, and somebody
+    has put a directory beside them.
+    """
+    with session_with_numbers(tmp_path) as opened:
+        server = opened.context.server
+        opened.execute("INSERT INTO t VALUES (1), (2)")
+        opened.execute("INSERT INTO t VALUES (3)")
+        store = server.table("t").store
+        store.detach_copy(PART, "")
+        store.detach_copy(PART, "clone")
+        store.disk.make_directory("detached/mine")
+        store.disk.make_directory("detached/broken_all_7_7_0")
+        store.disk.write("detached/mine/notes", [b"12345"])
+        monkeypatch.setattr(watch.ServerContext, "open", lambda *_, **__: nullcontext(server))
+        yield opened
+
+
+FACTS = {
+    "all_0_0_0": ("", "all", 2, 1),
+    "broken_all_7_7_0": ("broken", "all", None, 0),
+    "clone_all_0_0_0": ("clone", "all", 2, 1),
+    "mine": (None, None, None, 0),
+}
+
+
+def test_the_table_has_a_row_for_each_directory(session):
+    query = (
+        "SELECT name, reason, partition_id, rows, is_safe_to_delete FROM system.detached_parts"
+    )
+    assert {name: tuple(facts) for name, *facts in rows(session, query)} == FACTS
+    query = "SELECT name, bytes_on_disk FROM system.detached_parts WHERE rows IS NULL"
+    assert dict(rows(session, query)) == {"mine": 5, "broken_all_7_7_0": 0}
+    query = "SELECT count() FROM system.detached_parts WHERE modification_time > now() - 60"
+    assert rows(session, query) == [(4,)]
+
+
+def test_each_directory_is_told_with_its_reason_and_what_to_do(session, capsys):
+    assert run_detached(session.context.server.config, "r1", None) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "default.t on r1: 4 detached"
+    assert [line.strip().partition(":")[0] for line in lines] == sorted(FACTS)
+    plain, broken, clone, mine = lines
+    assert "no reason, part all_0_0_0, 2 rows, " in plain
+    assert "safe to delete: the table has the same part with the same rows" in plain
+    assert (
+        "broken, part all_7_7_0, rows unknown, 0 bytes, 0 s old: keep it: it is broken"
+        in broken
+    )
+    assert "safe to delete: its blocks are in all_0_0_0" in clone
+    assert "mine: another's, rows unknown, 5 bytes, 0 s old: keep it: no part can have" in mine
+
+
+def test_what_is_old_says_so(session, capsys):
+    context = session.context.server
+    now_s = context.clock.now_s()
+
+    class Later:
+        def now_s(self):
+            return now_s + 3 * 86_400
+
+    context.clock = Later()
+    run_detached(context.config, "r1", "t")
+    assert capsys.readouterr().out.count("3 days old") == 4
+
+
+def test_a_table_without_anything_aside_is_told_when_it_is_named(tmp_path, monkeypatch, capsys):
+    with local_session(tmp_path) as opened:
+        server = opened.context.server
+        monkeypatch.setattr(watch.ServerContext, "open", lambda *_, **__: nullcontext(server))
+        run_detached(server.config, "r1", None)
+        assert capsys.readouterr().out == ""
+        with pytest.raises(UnknownTable, match=r"no table default\.nosuch on r1"):
+            run_detached(server.config, "r1", "nosuch")
