@@ -5,15 +5,17 @@ for a flush of parts, with a table in it, and one for each table partition that 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 from typing import Protocol
 
 import dagster as dg
 
 from rmt_pipeline.dagster import names
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.report import Origin, Origins
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.run.context import account
 from rmt_pipeline.store.manifest import Manifest
@@ -25,6 +27,8 @@ PARTS_PER_EVENT_MAX = 1000
 """An event is one row in Dagster's storage; a thousand parts are about 150 kB of it."""
 
 SOURCES_SHOWN_MAX = 3
+ORIGINS_SHOWN_MAX = 5
+"""Of a part: ids of inserts, and of their runs."""
 
 MUTATED_EVENTS_MAX = 20
 """Of a flush: one for each mutated part; the flush's own event has a table of all parts."""
@@ -44,6 +48,10 @@ _SCHEMA = dg.TableSchema(
         dg.TableColumn("seconds", "float", description="Time of the work itself"),
         dg.TableColumn("sources", "string", description="The parts it was made of"),
         dg.TableColumn("source_replica", "string", description="Who first had it"),
+        dg.TableColumn(
+            "insert_ids", "string", description="The inserts that it has rows of, oldest first"
+        ),
+        dg.TableColumn("run_ids", "string", description="The runs that made these inserts"),
         dg.TableColumn("error", "string"),
     ]
 )
@@ -65,6 +73,7 @@ class Recorder:
     context: EventLog
     table: Table
     server: str
+    origins: Origins = field(default_factory=Origins)
 
     @property
     def name(self) -> str:
@@ -78,14 +87,26 @@ class Recorder:
         made = [part for part in done if not part.error]
         failed = [part for part in done if part.error]
         key = names.parts_key(self.name, self.server)
+        origins = self._origins_of(made)
         for some in _split(made):
-            self.context.log_event(dg.AssetMaterialization(key, metadata=parts_metadata(some)))
+            metadata = parts_metadata(some, origins)
+            self.context.log_event(dg.AssetMaterialization(key, metadata=metadata))
         for some in _split(failed):
             self.context.log_event(dg.AssetObservation(key, metadata=failures_metadata(some)))
         for event in mutated_parts(self.table, self.server, made):
             self.context.log_event(event)
         if made:
             self._partitions({part.part.partition for part in made})
+
+    def _origins_of(self, made: Sequence[PartDone]) -> Mapping[PartName, Sequence[Origin]]:
+        """The work is done: without an answer its event says less."""
+        with_rows = [part.part for part in made if not part.part.is_drop_range]
+        if not with_rows:
+            return {}
+        try:
+            return self.origins.of(self.table.replica, with_rows)
+        except RmtError:
+            return {}
 
     def command(self, command: str, rows: Mapping[str, int]) -> None:
         """What was done to whole partitions, an event of each. `rows`: how many more it has, or
@@ -136,8 +157,11 @@ class Recorder:
             self.context.instance.delete_dynamic_partition(of_table, partition)
 
 
-def parts_table(done: Sequence[PartDone]) -> dg.TableMetadataValue:
-    """One row for each."""
+def parts_table(
+    done: Sequence[PartDone],
+    origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
+) -> dg.TableMetadataValue:
+    """One row for each. `origins`: the inserts that it has rows of, as far as they are known."""
     records = [
         dg.TableRecord(
             {
@@ -152,6 +176,8 @@ def parts_table(done: Sequence[PartDone]) -> dg.TableMetadataValue:
                 "seconds": round(part.seconds, 3),
                 "sources": _sources(part.sources),
                 "source_replica": part.source_replica,
+                "insert_ids": _some([one.insert_id for one in origins.get(part.part, ())]),
+                "run_ids": _some([one.run_id for one in origins.get(part.part, ())]),
                 "error": part.error,
             }
         )
@@ -160,7 +186,17 @@ def parts_table(done: Sequence[PartDone]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, schema=_SCHEMA)
 
 
-def parts_metadata(made: Sequence[PartDone]) -> EventMetadata:
+def _some(ids: Iterable[str]) -> str:
+    """The first of them, each once, and how many more there are."""
+    different = list(dict.fromkeys(filter(None, ids)))
+    more = len(different) - ORIGINS_SHOWN_MAX
+    return " ".join(different[:ORIGINS_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def parts_metadata(
+    made: Sequence[PartDone],
+    origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
+) -> EventMetadata:
     """Numbers become plots over time in the UI; the table lists every part."""
     counts: dict[str, int] = {}
     for part in made:
@@ -169,7 +205,7 @@ def parts_metadata(made: Sequence[PartDone]) -> EventMetadata:
     metadata: EventMetadata = {
         "dagster/row_count": sum(part.rows for part in made),
         "bytes": sum(part.size_bytes for part in made),
-        "parts": parts_table(made),
+        "parts": parts_table(made, origins),
         **{f"parts {kind}": count for kind, count in sorted(counts.items())},
     }
     merges = [part for part in made if part.kind == "MERGE_PARTS"]

@@ -8,8 +8,9 @@ import pytest
 from rmt_pipeline.dagster import ledger, workers
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange
+from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.work.step import PartDone
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, by_tens
 
 
 def part(number: int, *, kind: str = "FETCH", rows: int = 10, lag_s: float = 0.02) -> PartDone:
@@ -126,3 +127,50 @@ def test_a_worker_s_run_ends_with_what_is_worth_merging(tmp_path: Path, is_there
     assert (found is not None) is is_there
     if found is not None:
         assert [record.data["parts"] for record in found.records] == ["all_0_0_0 all_1_1_0"]
+
+
+class Events:
+    """What a run writes down."""
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self.instance = instance
+        self.events: list[dg.AssetMaterialization | dg.AssetObservation] = []
+
+    def log_event(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None:
+        self.events.append(event)
+
+
+def test_a_merged_part_tells_the_inserts_and_runs_of_its_sources(tmp_path: Path) -> None:
+    """At most so many of them, and how many more there are."""
+    with Replicas(tmp_path, ["r1"]) as replicas, dg.DagsterInstance.ephemeral() as instance:
+        table = replicas.table("r1")
+        made = [table.insert([{"n": n}], run_id=f"run-{n % 2}") for n in range(7)]
+        optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+        done = replicas.work_off()
+        events = Events(instance)
+        ledger.Recorder(events, table, "r1").parts(done)
+        metadata = events.events[0].metadata
+        [row] = [one for one in metadata["parts"].records if one.data["part"] == "all_0_6_1"]
+        shown = " ".join(one.insert_id for one in made[:5])
+        assert row.data["insert_ids"] == f"{shown} and 2 more"
+        assert row.data["run_ids"] == "run-0 run-1"
+
+
+def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Path) -> None:
+    """Whoever dropped it: here nobody of Dagster's. It is back with its first row."""
+    with Replicas(tmp_path, ["r1"], define=by_tens) as replicas:
+        table, events = replicas.table("r1"), Events(dg.DagsterInstance.ephemeral())
+        recorder = ledger.Recorder(events, table, "r1")
+        replicas.insert("r1", 1)
+        replicas.insert("r1", 11)
+        recorder.parts(ledger.inserted(table, [PartName("0", 0, 0, 0), PartName("1", 0, 0, 0)]))
+        assert sorted(events.instance.get_dynamic_partitions("t_partition")) == ["0", "1"]
+        table.drop_partitions(["1"], settings={"alter_sync": 0})
+        recorder.parts(replicas.work_off())
+        assert events.instance.get_dynamic_partitions("t_partition") == ["0"]
+        last = events.events[-1]
+        assert (last.partition, last.metadata["dagster/row_count"].value) == ("1", 0)
+        again = replicas.insert("r1", 12)
+        recorder.parts(ledger.inserted(table, [again]))
+        assert sorted(events.instance.get_dynamic_partitions("t_partition")) == ["0", "1"]
+        events.instance.dispose()

@@ -1,8 +1,11 @@
 """What became of inserts, by their records: for who got no answer, and for people."""
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
@@ -88,3 +91,76 @@ def _report(
     }
     awaiting = (part for part in waiting if any(span.touches(part) for span in spans))
     return InsertReport(insert_id, record, lines, tuple(sorted(parts)), tuple(awaiting))
+
+
+class Origin(NamedTuple):
+    """An insert that a part has rows of, and the run that made it, "" outside of Dagster."""
+
+    insert_id: str
+    run_id: str
+
+
+class _OwnBlocks(NamedTuple):
+    first: int
+    last: int
+    origin: Origin
+
+
+class Origins:
+    """Which inserts parts have rows of, however often these were merged: as far back as inserts are
+    remembered, and their records say which blocks are theirs alone. Each record is read once.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tuple[str, _OwnBlocks]]] = {}
+
+    def of(self, replica: Replica, parts: Iterable[PartName]) -> dict[PartName, list[Origin]]:
+        """In the order of their blocks. Raises Unavailable."""
+        by_partition = self._by_partition(replica)
+        return {part: _within(by_partition.get(part.partition, []), part) for part in parts}
+
+    def _by_partition(self, replica: Replica) -> dict[str, list[_OwnBlocks]]:
+        """No two have a block in common, so that first and last ones ascend alike."""
+        keeper, table = replica.keeper, replica.table
+        ids = keeper.children(table.inserts)
+        self._known = {one: self._known[one] for one in ids if one in self._known}
+        by_partition: dict[str, list[_OwnBlocks]] = defaultdict(list)
+        for lines in [*self._known.values(), *self._read(replica, ids)]:
+            for partition, blocks in lines:
+                by_partition[partition].append(blocks)
+        for found in by_partition.values():
+            found.sort()
+        return by_partition
+
+    def _read(self, replica: Replica, ids: Sequence[str]) -> list[list[tuple[str, _OwnBlocks]]]:
+        """Those that are not known. One that is in part is read again the next time."""
+        new = [one for one in ids if one not in self._known]
+        if not new:
+            return []
+        keeper, table = replica.keeper, replica.table
+        found = []
+        for insert_id, read in zip(
+            new, keeper.get_many([table.insert(one) for one in new]), strict=True
+        ):
+            if read is None:
+                continue  # forgotten meanwhile
+            record = InsertRecord.decode(read[0])
+            paths = [table.insert_batch(insert_id, number) for number in range(record.batches)]
+            batches = keeper.get_many(paths) if paths else []
+            more = [InsertBatch.decode(one[0]).partitions for one in batches if one is not None]
+            origin = Origin(insert_id, record.run_id)
+            lines = [
+                (line.partition, _OwnBlocks(line.own_first, line.own_last, origin))
+                for line in (*record.partitions, *(line for one in more for line in one))
+                if line.own_first >= 0
+            ]
+            found.append(lines)
+            if record.is_whole and len(more) == record.batches:
+                self._known[insert_id] = lines
+        return found
+
+
+def _within(blocks: Sequence[_OwnBlocks], part: PartName) -> list[Origin]:
+    low = bisect_left(blocks, part.block_min, key=lambda one: one.last)
+    high = bisect_right(blocks, part.block_max, key=lambda one: one.first)
+    return list(dict.fromkeys(one.origin for one in blocks[low:high]))

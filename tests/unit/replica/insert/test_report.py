@@ -7,7 +7,8 @@ import pytest
 
 from rmt_pipeline.cli.inserts import insert_lines, insert_words
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.insert.report import InsertState
+from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.report import InsertState, Origin, Origins
 from rmt_pipeline.replica.insert.result import QuorumNotReached
 from tests.support.local_replicas import Replicas
 from tests.support.local_session import create, local_session, rows
@@ -78,3 +79,54 @@ def test_system_inserts_shows_them(tmp_path: Path) -> None:
         )
         query = "SELECT state, rows, rows_in, partition_ids, parts FROM system.inserts"
         assert rows(session, query) == [("done", 2, 2, ["all"], ["all_0_0_0"])]
+
+
+def merge_all(replicas: Replicas) -> PartName:
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    replicas.work_off()
+    [part] = replicas.table("r1").parts()
+    return part.name
+
+
+def test_a_part_tells_its_inserts_however_often_it_was_merged(replicas: Replicas) -> None:
+    origins, table = Origins(), replicas.table("r1")
+    made = [table.insert([{"n": n}], run_id=f"run {n}") for n in range(3)]
+    expected = [Origin(one.insert_id, f"run {n}") for n, one in enumerate(made)]
+    first = merge_all(replicas)
+    assert origins.of(replicas["r1"], [first, ONE]) == {first: expected, ONE: expected[:1]}
+    last = table.insert([{"n": 3}])
+    second = merge_all(replicas)
+    found = origins.of(replicas["r2"], [second, first])
+    assert found == {second: [*expected, Origin(last.insert_id, "")], first: expected}
+
+
+def test_rows_that_another_insert_had_are_told_of_that_one(replicas: Replicas) -> None:
+    by_row = {"max_insert_block_size": 1, "min_insert_block_size_rows": 1}
+    table = replicas.table("r1")
+    first = table.insert([{"n": 1}], settings=by_row)
+    table.insert([{"n": 2}], settings={"insert_deduplicate": False})
+    both = table.insert([{"n": 1}, {"n": 3}], settings=by_row)
+    found = Origins().of(replicas["r1"], [PartName("all", n, n, 0) for n in range(3)])
+    assert [[one.insert_id for one in origins] for origins in found.values()] == [
+        [first.insert_id],
+        [],
+        [both.insert_id],
+    ]
+
+
+def test_each_record_is_read_once_and_forgotten_with_the_insert(replicas: Replicas) -> None:
+    origins, table, replica = Origins(), replicas.table("r1"), replicas["r1"]
+    result = table.insert([{"n": 1}], run_id="a run")
+    keeper, asked = replica.keeper, list[str]()
+    get_many = keeper.get_many
+
+    def counting(paths):  # type: ignore[no-untyped-def]
+        asked.extend(paths)
+        return get_many(paths)
+
+    keeper.get_many = counting  # type: ignore[method-assign]
+    for _ in range(3):
+        assert origins.of(replica, [ONE]) == {ONE: [Origin(result.insert_id, "a run")]}
+    assert asked == [replica.table.insert(result.insert_id)]
+    table.truncate(settings={"alter_sync": 0})
+    assert origins.of(replica, [ONE]) == {ONE: []}
