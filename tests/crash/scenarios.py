@@ -241,7 +241,7 @@ def fall_behind(run: Run) -> None:
 
 
 def come_back(run: Run) -> None:
-    run.world.now_s = max(run.world.now_s, run.cluster.sites["r2"].down_until_s)
+    run.world.now_s = max(run.world.now_s, run.cluster.sites["r2"].host.down_until_s)
 
 
 def one_insert(run: Run) -> None:

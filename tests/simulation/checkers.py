@@ -17,11 +17,11 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.pull_log import LogTrimmed
 from rmt_pipeline.replica.work.execute import POOLS
 from rmt_pipeline.store.part_store import PartStore
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
 from tests.simulation.ledger import ClientInsert, Ledger, inserted_as
-from tests.support.cluster import SETTINGS, TABLE, Cluster, Site
+from tests.support.cluster import SETTINGS, Cluster, Site
 from tests.support.fake_keeper import Node
-from tests.support.sim_rows import MASK_128, hash_of_row, rows_on
+from tests.support.sim_rows import MASK_128, hash_of_row
 
 LOG_ENTRIES_KEPT_MAX = 6  # all replicas are active: min_replicated_logs_to_keep and a few
 MUTATIONS_KEPT_MAX = int(SETTINGS["finished_mutations_to_keep"])
@@ -42,6 +42,10 @@ class Finished:
         """Rows that are in the table together, or not."""
         parts = [insert.own_rows(partition) for partition in insert.rows]
         return parts if self.is_cut else [[row for rows in parts for row in rows]]
+
+    @property
+    def table(self) -> TablePaths:
+        return self.cluster.table
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -65,13 +69,13 @@ class Finished:
         """All that is there of each row, by what it was when it was inserted."""
         found: dict[str, list[str]] = defaultdict(list)
         for part in self.active(site):
-            for text in rows_on(site.host.disk, part):
+            for text in site.rows(part):
                 found[inserted_as(text)].append(text)
         return found
 
 
 def paths_of(site: Site) -> ReplicaPaths:
-    return TABLE.replica(site.replica)
+    return site.paths
 
 
 def what_is_missing(cluster: Cluster) -> str | None:
@@ -86,7 +90,7 @@ def what_is_left(cluster: Cluster, ledger: Ledger) -> str | None:
     """Why the calm may not end yet; None when nothing is left to do."""
     if ledger.clients:
         return f"{ledger.clients} clients wait for answers"
-    if TABLE.log not in cluster.world.zookeeper.nodes:
+    if cluster.table.log not in cluster.world.zookeeper.nodes:
         return "there is no table"
     for site in cluster.sites.values():
         left = None if site.is_out else _what_a_replica_has_left(cluster, site)
@@ -103,7 +107,7 @@ def _what_a_replica_has_left(cluster: Cluster, site: Site) -> str | None:
         return (
             f"{site.replica} is not active: its server has yet to notice that its session ended"
         )
-    log, pointer, queue = nodes[TABLE.log], nodes[paths.log_pointer], nodes[paths.queue]
+    log, pointer, queue = nodes[cluster.table.log], nodes[paths.log_pointer], nodes[paths.queue]
     if queue.children:
         first = nodes[paths.queue_entry(min(queue.children))].data
         return f"{site.replica} has {len(queue.children)} entries left, the first is {first!r}"
@@ -111,7 +115,7 @@ def _what_a_replica_has_left(cluster: Cluster, site: Site) -> str | None:
         return f"{site.replica} is being cleaned"
     if nodes[paths.executing].children:
         return f"{site.replica} has claims left"
-    newest = max(nodes[TABLE.mutations].children, default="")
+    newest = max(nodes[cluster.table.mutations].children, default="")
     if nodes[paths.mutation_pointer].data.decode() < newest:
         return f"{site.replica} has not finished mutation {newest}"
     if log.children and int(pointer.data or b"0") <= sequence_number(max(log.children)):
@@ -124,7 +128,7 @@ def _who_still_runs(cluster: Cluster) -> str | None:
     living = {session.session_id for process in processes for session in process.sessions}
     if not living.issuperset(cluster.world.zookeeper.sessions):
         return "sessions of the dead have not expired"
-    passing = [process for process in processes if process.name not in LASTING]
+    passing = [one for one in processes if one.name.rpartition(" ")[2] not in LASTING]
     return f"{passing[0]} still runs" if passing else None
 
 
@@ -147,7 +151,7 @@ def replicas_hold_the_same_rows(finished: Finished) -> None:
     mine = finished.texts(first)
     for other in others:
         for part in finished.active(first):
-            here, there = (rows_on(site.host.disk, part) for site in (first, other))
+            here, there = (site.rows(part) for site in (first, other))
             assert here == there or part not in finished.active(other), (
                 f"{part} is {here} on {first.replica}, {there} on {other.replica}"
             )
@@ -199,14 +203,14 @@ def no_other_rows_are_there(finished: Finished) -> None:
 
 def mutations_are_finished(finished: Finished) -> None:
     """By every replica, and in the names of all parts (spec §7.6)."""
-    newest = max(finished.children(TABLE.mutations), default="")
+    newest = max(finished.children(finished.table.mutations), default="")
     for site in finished.sites:
         pointer = finished.nodes[paths_of(site).mutation_pointer].data.decode()
         assert pointer >= newest, (
             f"{site.replica} has finished {pointer or 'none'}, not {newest}"
         )
         for part in finished.active(site):
-            for name in finished.children(TABLE.mutations):
+            for name in finished.children(finished.table.mutations):
                 version = finished.ledger.mutations[name].version_in(part.partition) or 0
                 is_right = part.data_version >= version or part.block_min > version
                 assert is_right, f"{site.replica}: {part} lacks {name} with version {version}"
@@ -233,9 +237,9 @@ def acknowledged_rows_did_not_fail(finished: Finished) -> None:
 
 def nobody_waits_for_a_quorum(finished: Finished) -> None:
     """Every replica is there, and has what there is: whoever waited was answered, or failed."""
-    waiting = finished.children(TABLE.quorum_parallel)
+    waiting = finished.children(finished.table.quorum_parallel)
     assert waiting == [], f"{waiting} wait for their quorum"
-    status = finished.nodes.get(TABLE.quorum_status)
+    status = finished.nodes.get(finished.table.quorum_status)
     assert status is None, f"{status.data!r} waits for its quorum"
 
 
@@ -264,7 +268,7 @@ def rows_are_conserved(finished: Finished) -> None:
     for site in finished.sites:
         store = outside_store(site)
         for part in finished.active(site):
-            rows = rows_on(site.host.disk, part)
+            rows = site.rows(part)
             expected = sum(map(hash_of_row, rows)) & MASK_128
             assert store.manifest(part).row_hash == expected, f"{part} on {site.replica}"
 
@@ -328,8 +332,8 @@ def locks_are_gone(finished: Finished) -> None:
     """No block number is in flight: nothing holds merges back for ever. No claim, no lock of a drop
     and nothing else hangs on a session, but that replicas are active; each is, once.
     """
-    for partition in finished.children(TABLE.block_numbers):
-        locks = finished.children(TABLE.partition(partition))
+    for partition in finished.children(finished.table.block_numbers):
+        locks = finished.children(finished.table.partition(partition))
         assert locks == [], f"partition {partition} has {locks}"
     active = {paths_of(site).is_active for site in finished.sites}
     held = {path for path, node in finished.nodes.items() if node.owner}
@@ -344,7 +348,7 @@ def inserts_are_recorded(finished: Finished) -> None:
         if all(map(finished.ledger.was_dropped, insert.all_rows())):
             continue
         for answer in insert.answers:
-            node = finished.nodes.get(TABLE.insert(answer.insert_id))
+            node = finished.nodes.get(finished.table.insert(answer.insert_id))
             assert node is not None, f"{insert} has no record {answer.insert_id}"
             record = InsertRecord.decode(node.data)
             assert record.rows == len(insert.all_rows()), f"{insert}: {record}"
@@ -355,8 +359,8 @@ def ids_are_those_of_what_is_there(finished: Finished) -> None:
     """I7. What was dropped can be inserted again, and nothing else until its id is old."""
     ledger, nodes = finished.ledger, finished.nodes
     named = {
-        name: PartName.parse(nodes[TABLE.block(name)].data.decode())
-        for name in finished.children(TABLE.blocks)
+        name: PartName.parse(nodes[finished.table.block(name)].data.decode())
+        for name in finished.children(finished.table.blocks)
     }
     for name, block in named.items():
         drop = ledger.dropped_by.get(block)
@@ -370,7 +374,7 @@ def ids_are_those_of_what_is_there(finished: Finished) -> None:
 
 def structures_agree(finished: Finished) -> None:
     """P34. Every replica has applied every ALTER, on disk and in ZooKeeper."""
-    shared = finished.nodes[TABLE.metadata], finished.nodes[TABLE.columns]
+    shared = finished.nodes[finished.table.metadata], finished.nodes[finished.table.columns]
     for site in finished.sites:
         paths, definition = paths_of(site), site.definition
         assert definition is not None
@@ -420,11 +424,11 @@ def nothing_is_left_behind(finished: Finished) -> None:
         assert finished.children(paths_of(site).attempts) == [], (
             f"{site.replica} keeps attempts"
         )
-    log = finished.children(TABLE.log)
+    log = finished.children(finished.table.log)
     assert len(log) <= LOG_ENTRIES_KEPT_MAX, f"{len(log)} log entries are kept"
-    kept = finished.children(TABLE.mutations)
+    kept = finished.children(finished.table.mutations)
     assert len(kept) <= MUTATIONS_KEPT_MAX, f"mutations {kept} are kept"
-    records = finished.children(TABLE.inserts)
+    records = finished.children(finished.table.inserts)
     assert len(records) <= len(finished.ledger.inserts), f"{len(records)} records of inserts"
 
 

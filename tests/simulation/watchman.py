@@ -31,9 +31,8 @@ from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from tests.simulation.checkers import outside_store, paths_of, show
 from tests.simulation.ledger import Ledger, inserted_as, is_inside
-from tests.support.cluster import TABLE, Cluster, Site
+from tests.support.cluster import Cluster, Site
 from tests.support.fake_keeper import Node
-from tests.support.sim_rows import rows_on
 
 
 @dataclass(slots=True)
@@ -47,12 +46,13 @@ class Watchman:
     def __post_init__(self) -> None:
         self.cluster.world.zookeeper.on_commit(self._committed)
         for site in self.cluster.sites.values():
-            site.host.disk.on_leave = self._disk_watch(site)
+            site.host.disk.on_leave.append(self._disk_watch(site))
 
     def _disk_watch(self, site: Site) -> Callable[[str], None]:
         def leaving(path: str) -> None:
-            part = PartName.try_parse(path)
-            if part is not None:
+            directory, _, name = path.rpartition("/")
+            part = PartName.try_parse(name)
+            if part is not None and directory == site.root:
                 with self._telling_the_world():
                     self.nothing_promised_leaves_the_disk(site, part)
 
@@ -82,9 +82,11 @@ class Watchman:
         with self._telling_the_world():
             self._look(before)
 
-    def _look(self, before: dict[str, Node | None]) -> None:
+    def _look(self, changed: dict[str, Node | None]) -> None:
+        root = f"{self.cluster.table.root}/"
+        before = {path: old for path, old in changed.items() if path.startswith(root)}
         nodes = self.cluster.world.zookeeper.nodes
-        log = f"{TABLE.log}/"
+        log = f"{self.cluster.table.log}/"
         logged = [path for path in before if path.startswith(log) and path in nodes]
         for path in logged:
             if before[path] is None:
@@ -96,14 +98,14 @@ class Watchman:
             if old is not None or node is None or path.startswith(log):
                 continue
             parent, _, name = path.rpartition("/")
-            if parent == TABLE.quorum_failed_parts:
+            if parent == self.cluster.table.quorum_failed_parts:
                 self.failed_parts_are_nowhere(PartName.parse(name))
-            if parent == TABLE.mutations:
+            if parent == self.cluster.table.mutations:
                 self.ledger.mutations[name] = MutationEntry.decode(node.data)
             if parent.endswith("/parts"):
                 self._promised(parent.split("/")[-2], PartName.parse(name))
             elif parent.endswith("/executing"):
-                paths = TABLE.replica(parent.split("/")[-2])
+                paths = self.cluster.table.replica(parent.split("/")[-2])
                 self.claims_never_overlap(paths, name)
                 self.waits_are_for_what_is_there(paths)
 
@@ -134,7 +136,7 @@ class Watchman:
         assert store.has(part), f"{site.replica} announces {part}, which is not on its disk"
         manifest = store.verify(part)
         for name in ("", "part.json", *(file.name for file in manifest.files)):
-            path = f"{part}/{name}".rstrip("/")
+            path = f"{site.path(part)}/{name}".rstrip("/")
             assert site.host.disk.is_safe(path), (
                 f"{site.replica} announces {part}, but {path} would not survive a loss of power"
             )
@@ -147,7 +149,7 @@ class Watchman:
         if self.ledger.has_strange_mutations:
             return
         found: dict[str, list[str]] = {}
-        for text in rows_on(site.host.disk, part):
+        for text in site.rows(part):
             found.setdefault(inserted_as(text), []).append(text)
         for row in self.ledger.blocks:
             allowed = self.ledger.forms_in(row, part)
@@ -181,7 +183,7 @@ class Watchman:
         """What a replica notes as finished is in every part that it has or will have, for each
         block in the log with a smaller number.
         """
-        nodes, paths = self.cluster.world.zookeeper.nodes, TABLE.replica(replica)
+        nodes, paths = self.cluster.world.zookeeper.nodes, self.cluster.table.replica(replica)
         if paths.parts not in nodes or nodes[paths.is_lost].data == b"1":
             return
         beyond = nodes.get(paths.finished_mutations)
@@ -192,7 +194,7 @@ class Watchman:
         for node in nodes[paths.queue].children:
             for part in virtual_parts(decode(nodes[paths.queue_entry(node)].data)):
                 there.add(part)
-        for mutation in nodes[TABLE.mutations].children:
+        for mutation in nodes[self.cluster.table.mutations].children:
             if mutation not in finished or mutation in self.ledger.killed:
                 continue
             entry = self.ledger.mutations[mutation]
@@ -272,7 +274,7 @@ class Watchman:
             self.merges_read_all_that_they_cover(path, entry)
         if isinstance(entry, GetPart):
             site = self.cluster.sites[entry.source_replica]
-            rows = rows_on(site.host.disk, entry.part)
+            rows = site.rows(entry.part)
             self.each_row_is_logged_once(path, entry.part, rows)
             for row in rows:
                 self.ledger.taken_by[row] = entry.source_replica
@@ -281,8 +283,8 @@ class Watchman:
     def _replaced(self, path: str, entry: ReplaceRange) -> None:
         """What comes without an id of its block is known by none."""
         dropped = drop_range_of(entry)
-        disk = self.cluster.sites[entry.source_replica].host.disk
-        rows = {row: part for part in entry.new_parts for row in rows_on(disk, part)}
+        site = self.cluster.sites[entry.source_replica]
+        rows = {row: part for part in entry.new_parts for row in site.rows(part)}
         if dropped is not None:
             if entry.keeps_ids:
                 self.rows_that_stay_are_there(path, dropped, rows.keys())
@@ -291,7 +293,7 @@ class Watchman:
                 self.ledger.swaps.append((dropped, tuple(rows)))
             self.ledger.drop(dropped)
         for part in entry.new_parts:
-            self.each_row_is_logged_once(path, part, rows_on(disk, part))
+            self.each_row_is_logged_once(path, part, site.rows(part))
         for row, part in rows.items():
             self.ledger.taken_by[row] = entry.source_replica
             self.ledger.blocks.setdefault(row, []).append(part)

@@ -33,17 +33,18 @@ from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.execute import POOLS, Pool, Tools
 from rmt_pipeline.replica.work.worker import Flush, work
+from rmt_pipeline.store import layout
 from rmt_pipeline.store.frozen import Shadow
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.table import Table
-from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from tests.support.fake_disk import BadSector
 from tests.support.fake_peers import FakePeers
 from tests.support.schedule import Kind
 from tests.support.sim_disk import SimDisk
 from tests.support.sim_keeper import SimKeeper
 from tests.support.sim_mutator import SimMutator
-from tests.support.sim_rows import COLUMNS, SimMerger
+from tests.support.sim_rows import COLUMNS, SimMerger, rows_on
 from tests.support.world import Host, Process, Sleep, World
 
 TABLE = TablePaths("/tables/t")
@@ -61,12 +62,12 @@ SETTINGS = {
 }
 
 
-def definition_of(replica: str) -> TableDefinition:
+def definition_of(replica: str, table: TablePaths = TABLE) -> TableDefinition:
     return TableDefinition(
         database="default",
-        name="t",
+        name=table.root.rpartition("/")[2],
         columns=COLUMNS,
-        engine=Engine("MergeTree", TABLE.root, replica),
+        engine=Engine("MergeTree", table.root, replica),
         order_by=("row",),
         partition_by=("partition",),
         settings=tuple(sorted(SETTINGS.items())),
@@ -126,12 +127,13 @@ class Site:
 
     host: Host
     replica: str
+    table: TablePaths = TABLE
+    root: str = ""
+    """The table's directory on the host's disk."""
     form: Form = "runs"
     is_created: bool = False
     is_out: bool = True
     """It takes no part: not created yet, or dropped."""
-    down_until_s: float = 0.0
-    """The machine is switched off."""
     server: Process | None = None
     context: "Context | None" = None
     """The server's own, which holds `is_active`."""
@@ -143,22 +145,46 @@ class Site:
     definition: TableDefinition | None = None
     """What the catalog on its disk says; None before the table is made."""
 
+    @property
+    def paths(self) -> ReplicaPaths:
+        return self.table.replica(self.replica)
+
+    def path(self, part: object) -> str:
+        """Of a part's directory on the host's disk."""
+        return layout.join(self.root, str(part))
+
+    def rows(self, part: object) -> list[str]:
+        """Looking at the disk from outside."""
+        return rows_on(self.host.disk, self.path(part))
+
 
 class Context:
     """What `ServerContext` is to a process: a session that is renewed, and the replica on it."""
 
-    def __init__(self, cluster: "Cluster", site: Site, process: Process) -> None:
+    def __init__(
+        self,
+        cluster: "Cluster",
+        site: Site,
+        process: Process,
+        session: Callable[[], SimKeeper] | None = None,
+    ) -> None:
+        """`session`: of another context of the process, for another table."""
         self.process = process
         self.site = site
         self.clock = SimClock(process)
-        self.store = PartStore(SimDisk(process), ids=cluster.world)
+        self.store = PartStore(SimDisk(process), site.root, ids=cluster.world)
+        self._session = session
         self._cluster = cluster
         self._keeper: SimKeeper | None = None
         self._replica: Replica | None = None
 
     @property
     def definition(self) -> TableDefinition:
-        return self.site.definition or definition_of(self.site.replica)
+        return self.site.definition or definition_of(self.site.replica, self.site.table)
+
+    def beside(self, other: "Cluster") -> "Context":
+        """The other table of the same server, in the same session."""
+        return Context(other, other.sites[self.site.replica], self.process, self.keeper)
 
     def update_definition(
         self, change: Callable[[TableDefinition], TableDefinition]
@@ -173,6 +199,8 @@ class Context:
         return world.effect(self.process, Kind.DISK, "save", "the definition", save)
 
     def keeper(self) -> SimKeeper:
+        if self._session is not None:
+            return self._session()
         if self._keeper is None or self._keeper.is_retired:
             self._keeper = SimKeeper(self.process)
             self._replica = None
@@ -239,12 +267,21 @@ class Cluster:
     world: World
     workers: int = 1
     """Of each pool, on each host."""
+    table: TablePaths = TABLE
+    root: str = ""
+    """Where its parts are on the disks of the hosts; also before the names of its processes."""
     sites: dict[str, Site] = field(init=False)
     incarnations: int = 0
 
     def __post_init__(self) -> None:
         self.sites = {
-            f"r{number}": Site(host, f"r{number}", outside=PartStore(host.disk, ids=self.world))
+            f"r{number}": Site(
+                host,
+                f"r{number}",
+                self.table,
+                self.root,
+                outside=PartStore(host.disk, self.root, ids=self.world),
+            )
             for number, host in enumerate(self.world.hosts.values(), start=1)
         }
 
@@ -270,7 +307,7 @@ class Cluster:
 
     def spawn(self, site: Site, name: str, run: Callable[[Context], None]) -> Process:
         """One process with one task. An RmtError ends it, as it would end a command."""
-        process = self.world.start_process(site.host, name)
+        process = self.world.start_process(site.host, f"{self.root} {name}".lstrip())
 
         def body() -> None:
             context = Context(self, site, process)
@@ -287,16 +324,16 @@ class Cluster:
 
     def switch_off(self, site: Site, *, for_s: float) -> None:
         """Every process of the host ends, and none begins before that time is over."""
-        site.down_until_s = self.world.now_s + for_s
+        site.host.down_until_s = self.world.now_s + for_s
         for process in list(site.host.processes):
             self.world.end_process(process, kill_others=True)
 
     def is_down(self, site: Site) -> bool:
-        return site.down_until_s > self.world.now_s
+        return site.host.down_until_s > self.world.now_s
 
     def serving(self, endpoint: str) -> PartStore | None:
         for site in self.sites.values():
-            if TABLE.replica(site.replica).root == endpoint:
+            if site.paths.root == endpoint:
                 return site.outside if self._can_answer(site) else None
         return None
 
@@ -304,7 +341,7 @@ class Cluster:
         """A server that finds a part broken while it sends it has it checked."""
         for site in self.sites.values():
             server, context = site.server, site.context
-            if TABLE.replica(site.replica).root != endpoint or server is None or not context:
+            if site.paths.root != endpoint or server is None or not context:
                 continue
             if server.is_alive and site.is_serving:
                 server.spawn(lambda context=context: self._check(context, part))
@@ -331,7 +368,7 @@ class Cluster:
         process = self.spawn(site, name, run)
 
         def again() -> None:
-            soonest_s = max(self.world.now_s, site.down_until_s)
+            soonest_s = max(self.world.now_s, site.host.down_until_s)
             self.world.at(
                 soonest_s + self.world.rng.uniform(0.0, RESTART_S),
                 lambda: self._keep_running(site, name, run),
@@ -351,7 +388,7 @@ class Cluster:
         self.incarnations += 1
         incarnation = str(self.incarnations)
         while not site.is_created:
-            creator = f"default.t|{site.replica}".encode()
+            creator = f"{context.definition.full_name}|{site.replica}".encode()
             try:
                 definition = self._wanted(site)
                 site.definition = create_replica(context.keeper(), definition, creator)
@@ -370,7 +407,9 @@ class Cluster:
                     replica,
                     identity=site.replica,
                     incarnation=incarnation,
-                    address=ReplicaAddress(site.host.name, 9009, 9000, "default", "t"),
+                    address=ReplicaAddress(
+                        site.host.name, 9009, 9000, "default", replica.definition.name
+                    ),
                 )
                 keeper = replica.session  # not the next one, when this is over
                 assert isinstance(keeper, SimKeeper)
@@ -388,8 +427,9 @@ class Cluster:
 
     def _wanted(self, site: Site) -> TableDefinition:
         """What CREATE TABLE says there: the columns that the table has, if there is one."""
-        definition = replace(definition_of(site.replica), uuid=self.world.new_id())
-        columns = self.world.zookeeper.nodes.get(TABLE.columns)
+        named = definition_of(site.replica, self.table)
+        definition = replace(named, uuid=self.world.new_id())
+        columns = self.world.zookeeper.nodes.get(self.table.columns)
         if columns is None:
             return definition
         return definition.with_columns(parse_columns(columns.data.decode()))
@@ -424,7 +464,7 @@ class Cluster:
         return MappingProxyType({**pools, "upkeep": self._tidy})
 
     def _work(self, context: Context, pool: Pool) -> None:
-        together = context.process.name not in POOLS
+        together = context.process.name.removeprefix(f"{self.root} ") not in POOLS
         work(
             context.replica,
             context.tools(),

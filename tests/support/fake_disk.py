@@ -114,7 +114,7 @@ class FakeDisk:
 
     now_s: Callable[[], float]
     full: bool = False
-    on_leave: Callable[[str], None] = field(default=lambda path: None)
+    on_leave: list[Callable[[str], None]] = field(default_factory=list)
     """Told each path that is about to be renamed or removed."""
     _root: _Directory = field(init=False)
     _journal: list[_Change] = field(init=False, default_factory=list)
@@ -190,7 +190,7 @@ class FakeDisk:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such directory", source)
         new_directory, new = self._parent(target)
-        self.on_leave(source)
+        self._leaves(source)
         del old_directory.names[old]
         new_directory.names[new] = node
         old_directory.modified_s = new_directory.modified_s = self.now_s()
@@ -224,7 +224,7 @@ class FakeDisk:
         except FileNotFoundError:
             return
         if name in directory.names:
-            self.on_leave(path)
+            self._leaves(path)
             node = directory.names.pop(name)
             directory.modified_s = self.now_s()
             self._journal.append(_Drop(directory, name, node))
@@ -388,6 +388,10 @@ class FakeDisk:
         if not isinstance(directory, _Directory):
             raise FileNotFoundError(errno.ENOENT, "no such directory", above)
         return directory, name
+
+    def _leaves(self, path: str) -> None:
+        for told in self.on_leave:
+            told(path)
 
     def _require_space(self, path: str) -> None:
         if self.full:

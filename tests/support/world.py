@@ -62,6 +62,8 @@ class Host:
     skew: list[float]
     """One number, in seconds: how far its clock is ahead."""
     processes: list["Process"] = field(default_factory=list)
+    down_until_s: float = 0.0
+    """The machine is switched off."""
 
 
 @dataclass(slots=True, eq=False)
