@@ -23,10 +23,12 @@ from tests.simulation import (
     test_scenarios_merges,
     test_scenarios_threads,
 )
+from tests.simulation.between import Tables
 from tests.simulation.watchman import Watchman
 from tests.support.schedule import Fault, Strike, Swarm
 
 SEEDS_MAX = 150
+LOOKING = (Watchman, Tables)
 TESTS = {
     **vars(test_scenarios),
     **vars(test_scenarios_claims),
@@ -34,7 +36,7 @@ TESTS = {
     **vars(test_scenarios_merges),
     **vars(test_scenarios_threads),
 }
-CHECKS = ("checkers.py", "watchman.py")
+CHECKS = ("checkers.py", "watchman.py", "between.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,9 @@ def planted(mutant: Mutant, *, without_check: str = "") -> Iterator[None]:
     """The production code with this bug, the tests perhaps without one check."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
-        if hasattr(Watchman, without_check):
-            patch.setattr(Watchman, without_check, lambda *_: None)
+        looking = next((one for one in LOOKING if hasattr(one, without_check)), None)
+        if looking is not None:
+            patch.setattr(looking, without_check, lambda *_: None)
         elif without_check:
             kept = [one for one in simulation.CHECKERS if one.__name__ != without_check]
             patch.setattr(simulation, "CHECKERS", tuple(kept))

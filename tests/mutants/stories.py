@@ -3,8 +3,10 @@ world comes to rest, and all checks look. A change of what random worlds do chan
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor
@@ -350,6 +352,39 @@ def a_mutation(scene: Scene) -> None:
     scene.let(lambda: bool(scene.children(TABLE.mutations)))
 
 
+def a_partition_is_moved(scene: Scene) -> None:
+    """To another table."""
+    tables = scene.another_table()
+    inserts(scene, 0)
+    scene.do("r1", tables.statement("move", "a"))
+
+
+def an_insert_comes_before_its_partition_has_moved(scene: Scene) -> None:
+    """The parts that move are staged by then."""
+    tables = scene.another_table()
+    inserts(scene, 0)
+    held = scene.hold("r1", tables.statement("move", "a"), locks)
+    inserts(scene, 1)
+    scene.release(held)
+
+
+def a_partition_comes_from_a_replica_that_is_behind(scene: Scene) -> None:
+    """It waits in vain, for nobody works here."""
+    tables = scene.another_table()
+    inserts(scene, 0)
+    inserts(scene, 1, at="r2")
+    with suppress(Unavailable):
+        scene.do("r1", tables.statement("replace", "a"))
+
+
+def a_partition_is_attached_twice(scene: Scene) -> None:
+    """To another table. The source is the same as it was."""
+    tables = scene.another_table()
+    inserts(scene, 0)
+    for _ in range(2):
+        scene.do("r1", tables.statement("attach", "a"))
+
+
 def an_alter(scene: Scene) -> None:
     inserts(scene, 0)
     scene.cluster.spawn(scene.cluster.sites["r1"], "alter", alter(add_column("x")))
@@ -387,6 +422,10 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         a_merge_that_comes_out_otherwise,
         a_part_that_nobody_knows,
         a_mutation,
+        a_partition_is_moved,
+        an_insert_comes_before_its_partition_has_moved,
+        a_partition_comes_from_a_replica_that_is_behind,
+        a_partition_is_attached_twice,
         an_alter,
         a_drop,
     )

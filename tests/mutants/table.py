@@ -11,6 +11,7 @@ from rmt_pipeline.replica.partitions import swap
 from rmt_pipeline.replica.upkeep import clean_up
 from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
+from tests.mutants import plants_between as between
 from tests.mutants import plants_drop as drops
 from tests.mutants import plants_upkeep as upkeep
 from tests.mutants.plants import Plant
@@ -365,6 +366,37 @@ MUTANTS: tuple[Mutant, ...] = (
         upkeep.found_and_left_alone,
         story="a_part_that_nobody_knows",
         only_by="on_disk_is_promised",
+    ),
+    # from one table to another
+    Mutant(
+        "move: it stays where it was as well",
+        between.wanted_otherwise(between.stays_where_it_was),
+        story="a_partition_is_moved",
+        first_by="what_was_said_is_true",
+    ),
+    Mutant(
+        "move: what came into the source since is lost",
+        between.takes_whatever_is_there,
+        story="an_insert_comes_before_its_partition_has_moved",
+        first_by="what_leaves_arrives",
+    ),
+    Mutant(
+        "from a table: nobody is behind",
+        between.nobody_is_behind,
+        story="a_partition_comes_from_a_replica_that_is_behind",
+        first_by="what_was_there_before_comes",
+    ),
+    Mutant(
+        "from a table: the same part comes again",
+        between.no_ids,
+        story="a_partition_is_attached_twice",
+        first_by="what_is_attached_comes_once",
+    ),
+    Mutant(
+        "from a table: other rows come",
+        between.a_stranger_comes_too,
+        story="a_partition_is_attached_twice",
+        first_by="what_comes_was_there",
     ),
     # mutations
     Mutant("mutate: done once more", upkeep.mutated_again),

@@ -3,6 +3,7 @@ and what the log says of rows and mutations, from which follows what must be the
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
@@ -90,6 +91,10 @@ class Ledger:
     blocks: dict[str, list[PartName]] = field(default_factory=dict)
     """Row to the parts in which it came into the log: more than one when those before were dropped.
     """
+    came_as: dict[tuple[str, PartName], str] = field(default_factory=dict)
+    """By row and the part in which it came from another table: what mutations had made of it."""
+    arrived: set[str] = field(default_factory=set)
+    """Rows that came from another table, which may be there more than once."""
     drops: list[PartName] = field(default_factory=list)
     """Ranges and parts that were dropped, in the order of the log."""
     dropped_by: dict[PartName, PartName] = field(default_factory=dict)
@@ -158,32 +163,41 @@ class Ledger:
     def all_blocks(self) -> set[PartName]:
         return {block for blocks in self.blocks.values() for block in blocks}
 
-    def forms_now(self, row: str) -> set[str | None]:
-        """What may be left at the end of a row that was logged."""
-        last = self.blocks[row][-1]
-        return {None} if last in self.dropped_by else self.forms_of(row, last)
+    def forms_now(self, row: str) -> list[set[str | None]]:
+        """What may be left at the end of a row that was logged, for each time it is there."""
+        there = [block for block in self.blocks[row] if block not in self.dropped_by]
+        return [self.forms_of(row, block) for block in there]
 
-    def forms_in(self, row: str, part: PartName) -> set[str | None]:
-        """What a part may have of a row; empty when none of its blocks is the row's. What was
-        dropped is in the parts that were dropped with it, on replicas that do not know that yet.
+    def forms_in(self, row: str, part: PartName) -> list[set[str | None]] | None:
+        """What a part may have of a row, for each time it came; None when none of its blocks is the
+        row's. What was dropped is in the parts that were dropped with it, on replicas that do not
+        know that yet.
         """
         inside = [block for block in self.blocks.get(row, ()) if is_inside(block, part)]
         if not inside:
-            return set()
+            return None
         there = [
             block
             for block in inside
             if block not in self.lost
             and (block not in self.dropped_by or self.dropped_by[block].contains(part))
         ]
-        return self.forms_of(row, there[-1], part.data_version) if there else {None}
+        if row not in self.arrived:
+            there = there[-1:]
+        return [self.forms_of(row, block, part.data_version) for block in there]
+
+    def forms_ever(self, row: str, block: PartName) -> set[str | None]:
+        """All that has ever been of a row that was logged in this block, or will be."""
+        versions = {entry.version_in(block.partition) or 0 for entry in self.mutations.values()}
+        found: set[str | None] = set()
+        return found.union(*(self.forms_of(row, block, up_to) for up_to in (0, *versions)))
 
     def forms_of(self, row: str, block: PartName, up_to: float = math.inf) -> set[str | None]:
         """What may have become of a row that was logged in this block, None for deleted: every
         mutation with a greater number than its block, in order, has changed it, and no other one
         has. `up_to`: in a part with this data version.
         """
-        forms: set[str | None] = {row}
+        forms: set[str | None] = {self.came_as.get((row, block), row)}
         for mutation_id in sorted(self.mutations):
             entry = self.mutations[mutation_id]
             version = entry.version_in(block.partition)
@@ -207,6 +221,19 @@ def is_inside(block: PartName, part: PartName) -> bool:
         block.partition == part.partition
         and part.block_min <= block.block_min
         and block.block_max <= part.block_max
+    )
+
+
+def fits(found: Sequence[str], forms: Sequence[set[str | None]]) -> bool:
+    """Whether these are the forms of a row, one of each set; None: it may be missing."""
+    if not forms:
+        return not found
+    first, others = forms[0], forms[1:]
+    if None in first and fits(found, others):
+        return True
+    return any(
+        text in first and fits([*found[:at], *found[at + 1 :]], others)
+        for at, text in enumerate(found)
     )
 
 

@@ -21,11 +21,13 @@ from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty
 from rmt_pipeline.replica.work import worker
 from rmt_pipeline.zookeeper import snapshot
-from rmt_pipeline.zookeeper.paths import ReplicaPaths
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.snapshot import KnownQueue
+from tests.simulation.between import Tables
 from tests.simulation.checkers import (
     CHECKERS,
     Finished,
+    nobody_saw_corruption,
     nothing_is_left_behind,
     on_disk_is_promised,
     what_is_left,
@@ -42,6 +44,7 @@ from tests.support.world import World
 STORM_STEPS = 600
 CALM_STEPS_MAX = 20_000
 NEVER_S = 1e9
+SECOND = TablePaths("/tables/u")
 LATER_S = 5000.0  # old enough to be judged, even if a clock was an hour ahead
 CALM_BEFORE = 0.75  # of the worlds have all replicas up before the storm
 RESTARTS = 0.4  # of the worlds are started anew when the calm begins
@@ -65,6 +68,15 @@ class Run:
     commit_bytes_max: int = COMMIT_BYTES_MAX
     restarts: bool = True
     """When the calm begins everybody starts anew; otherwise it has to come by itself."""
+    tables: Tables | None = None
+    """Both, when there are two."""
+
+    @property
+    def books(self) -> list[tuple[Cluster, Ledger]]:
+        """Of each table."""
+        first = [(self.cluster, self.ledger)]
+        both = self.tables
+        return first if both is None else [*first, (both.target, both.bought)]
 
     @property
     def finished(self) -> Finished:
@@ -82,13 +94,26 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
         site.form = schedule.rng.choice(FORMS)
     restarts = True
     Watchman(cluster, ledger)
+    tables = with_another_table(cluster, ledger) if size.between else None
     if is_busy:
         cluster.boot(*list(cluster.sites)[: size.hosts - size.newcomers])
+        if tables is not None:
+            tables.target.boot(*list(cluster.sites)[: size.hosts - size.newcomers])
         world.work_s = schedule.rng.choice(((0.0,), (0.0, 0.0, 0.03, 0.5)))
         world.oddity = schedule.rng.choice((0.0, 0.0, 0.2))
         restarts = schedule.rng.random() < RESTARTS
-        Workload(cluster, ledger, size).begin()
-    return Run(world, cluster, ledger, size.commit_bytes_max, restarts)
+        Workload(cluster, ledger, size, tables).begin()
+    return Run(world, cluster, ledger, size.commit_bytes_max, restarts, tables)
+
+
+def with_another_table(cluster: Cluster, ledger: Ledger) -> Tables:
+    """On the same hosts and disks, with workers and books of its own."""
+    other = Cluster(cluster.world, cluster.workers, SECOND, SECOND.root.rpartition("/")[2])
+    for name, site in other.sites.items():
+        site.form = cluster.sites[name].form
+    books = Ledger()
+    Watchman(other, books)
+    return Tables(cluster, other, ledger, books)
 
 
 def settle(run: Run) -> None:
@@ -106,8 +131,12 @@ def settle(run: Run) -> None:
 
 
 def until_nothing_is_left(run: Run) -> None:
-    if not run.world.run(CALM_STEPS_MAX, lambda: what_is_left(run.cluster, run.ledger) is None):
-        raise NotSettled(f"after a long calm {what_is_left(run.cluster, run.ledger)}")
+    def left() -> str | None:
+        words = (what_is_left(cluster, ledger) for cluster, ledger in run.books)
+        return next(filter(None, words), None)
+
+    if not run.world.run(CALM_STEPS_MAX, lambda: left() is None):
+        raise NotSettled(f"after a long calm {left()}")
 
 
 def tidy_up(run: Run) -> None:
@@ -116,12 +145,14 @@ def tidy_up(run: Run) -> None:
     """
     for rounds_left in reversed(range(TIDY_ROUNDS_MAX)):
         run.world.now_s += LATER_S
-        for site in run.finished.sites:
-            run.cluster.spawn(site, "clean up", clean_up)
+        for cluster, ledger in run.books:
+            for site in Finished(cluster, ledger).sites:
+                cluster.spawn(site, "clean up", clean_up)
         until_nothing_is_left(run)
         try:
-            nothing_is_left_behind(run.finished)
-            on_disk_is_promised(run.finished)
+            for cluster, ledger in run.books:
+                nothing_is_left_behind(Finished(cluster, ledger))
+                on_disk_is_promised(Finished(cluster, ledger))
         except AssertionError:
             if rounds_left == 0:
                 raise
@@ -130,9 +161,13 @@ def tidy_up(run: Run) -> None:
 
 
 def check(run: Run, checkers: Iterable[Callable[[Finished], None]]) -> None:
-    finished = run.finished
     for checker in checkers:
-        checker(finished)
+        checker(run.finished)
+    if run.tables is not None:
+        second = Finished(run.tables.target, run.tables.bought)
+        for checker in checkers:
+            if checker is not nobody_saw_corruption:  # of either: looked at above
+                checker(second)
 
 
 def storm_and_calm(run: Run) -> None:

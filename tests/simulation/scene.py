@@ -15,8 +15,9 @@ from rmt_pipeline.replica.work.execute import Executor, Pool
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
+from tests.simulation.between import Tables
 from tests.simulation.checkers import what_is_missing
-from tests.simulation.run import build, forgetful, live_on
+from tests.simulation.run import build, forgetful, live_on, with_another_table
 from tests.simulation.workload import Size
 from tests.support.cluster import TABLE, Context, SimWaker
 from tests.support.fake_keeper import Node
@@ -146,10 +147,20 @@ class Scene:
 
     def live_on(self) -> None:
         """Everybody comes to work, the world comes to rest, and every check looks."""
-        self.cluster.workers = 1
-        for site in self.cluster.sites.values():
-            self.cluster.boot_workers(site)
+        for cluster, _ in self.run.books:
+            cluster.workers = 1
+            for site in cluster.sites.values():
+                cluster.boot_workers(site)
         live_on(self.run)
+
+    def another_table(self) -> Tables:
+        """On all hosts."""
+        self.run.tables = tables = with_another_table(self.cluster, self.run.ledger)
+        for site in tables.target.sites.values():
+            site.form = "runs"
+        tables.target.boot(*tables.target.sites)
+        assert self.world.run(STEPS_MAX, lambda: what_is_missing(tables.target) is None)
+        return tables
 
     # --- looking ---
 

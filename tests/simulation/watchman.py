@@ -30,7 +30,7 @@ from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
 from tests.simulation.checkers import outside_store, paths_of, show
-from tests.simulation.ledger import Ledger, inserted_as, is_inside
+from tests.simulation.ledger import Ledger, fits, inserted_as, is_inside
 from tests.support.cluster import Cluster, Site
 from tests.support.fake_keeper import Node
 
@@ -153,10 +153,10 @@ class Watchman:
             found.setdefault(inserted_as(text), []).append(text)
         for row in self.ledger.blocks:
             allowed = self.ledger.forms_in(row, part)
-            if not allowed:
+            if allowed is None:
                 continue
             there = found.get(row, [])
-            right = len(there) < 2 and (there[0] if there else None) in allowed
+            right = fits(there, allowed)
             assert right, f"{site.replica} announces {part}, in which {row} is {there}"
 
     def merges_read_all_that_they_cover(self, path: str, entry: MergeParts) -> None:
@@ -284,7 +284,8 @@ class Watchman:
         """What comes without an id of its block is known by none."""
         dropped = drop_range_of(entry)
         site = self.cluster.sites[entry.source_replica]
-        rows = {row: part for part in entry.new_parts for row in site.rows(part)}
+        texts = [(text, part) for part in entry.new_parts for text in site.rows(part)]
+        rows = {inserted_as(text): part for text, part in texts}
         if dropped is not None:
             if entry.keeps_ids:
                 self.rows_that_stay_are_there(path, dropped, rows.keys())
@@ -292,10 +293,15 @@ class Watchman:
             else:
                 self.ledger.swaps.append((dropped, tuple(rows)))
             self.ledger.drop(dropped)
+        if entry.from_table:
+            self.ledger.arrived.update(rows)
         for part in entry.new_parts:
-            self.each_row_is_logged_once(path, part, site.rows(part))
-        for row, part in rows.items():
+            new = [row for row in map(inserted_as, site.rows(part)) if not entry.from_table]
+            self.each_row_is_logged_once(path, part, new)
+        for text, part in texts:
+            row = inserted_as(text)
             self.ledger.taken_by[row] = entry.source_replica
+            self.ledger.came_as[row, part] = text
             self.ledger.blocks.setdefault(row, []).append(part)
             self.ledger.forgotten.add(part)
 

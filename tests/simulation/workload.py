@@ -24,7 +24,8 @@ from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.table import ActivePart
 from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation.altering import add_column, alter, drop_column
-from tests.simulation.dropping import drawn
+from tests.simulation.between import FORMS, WAITS, Tables
+from tests.simulation.dropping import drawn, drop
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
 from tests.simulation.replacing import put, put_beside
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
@@ -64,6 +65,8 @@ class Size:
     """How often rows of partitions are replaced, or others come beside them."""
     commit_bytes_max: int = COMMIT_BYTES_MAX
     """Of an insert's multi: one with more partitions goes in with several."""
+    between: int = 0
+    """How often rows of partitions go to a second table, which there is then."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -87,6 +90,7 @@ class Size:
             quorums=apart.choice((False, False, True)),
             swaps=apart.choice((0, 0, 3)),
             commit_bytes_max=apart.choice((COMMIT_BYTES_MAX, 1, 4000)),
+            between=apart.choice((0, 0, 0, 0, 0, 0, 0, 4)),
         )
 
 
@@ -96,12 +100,15 @@ _AT_ONCE = {"broken_parts_wait_ms": 0}
 class Workload:
     """Fills a world with clients. Their own machine never fails: it is where truth is kept."""
 
-    def __init__(self, cluster: Cluster, ledger: Ledger, size: Size) -> None:
+    def __init__(
+        self, cluster: Cluster, ledger: Ledger, size: Size, tables: Tables | None = None
+    ) -> None:
         self._cluster = cluster
         self._world: World = cluster.world
         self._rng = cluster.world.rng
         self._ledger = ledger
         self._size = size
+        self._tables = tables
         self._desk = Host("clients", cluster.world.hosts["h1"].disk, [0.0])
         self._world.everybody.append(self._desk)
 
@@ -120,6 +127,8 @@ class Workload:
             self._spawn("drops", self._drop_some)
         if self._size.swaps:
             self._spawn("swaps", self._swap_some)
+        if self._tables is not None:
+            self._spawn("between", lambda: self._send_some(self._tables))
         if self._size.losses:
             self._spawn("checker", lambda: self._again_and_again("check", check_parts))
         if self._size.outages + self._size.losses:
@@ -401,6 +410,24 @@ class Workload:
             action = put_beside(self._ledger, rows, taken)
         return self._cluster.spawn(at, "swap", action)
 
+    def _send_some(self, tables: Tables) -> None:
+        """From any server, one statement at a time or several at once; now and then the second
+        table loses what it has.
+        """
+        for _ in range(self._size.between):
+            self._world.sleep_s(self._rng.uniform(0.0, 1.0))
+            if self._world.is_calm:
+                return
+            site = self._somewhere()
+            partition = self._rng.choice("abc"[: self._size.partitions])
+            form, query = self._rng.choice(FORMS), self._rng.choice(WAITS)
+            process = self._cluster.spawn(site, form, tables.statement(form, partition, query))
+            while self._rng.random() < 0.9 and process.is_alive and not self._world.is_calm:
+                self._world.sleep_s(0.1)
+            if self._rng.random() < 0.2:
+                other = tables.target.sites[site.replica]
+                tables.target.spawn(other, "drop", drop(partition))
+
     def _until_some_part_has_it(self) -> None:
         """The worst moment for a kill: some parts are mutated already and some are not."""
         nodes = self._world.zookeeper.nodes
@@ -515,6 +542,8 @@ class Workload:
     def _join(self, site: Site) -> None:
         self._world.sleep_s(self._rng.uniform(0.2, 2.0))
         self._cluster.boot(site.replica)
+        if self._tables is not None:
+            self._tables.target.boot(site.replica)
 
     def _set_clocks(self) -> None:
         for _ in range(self._rng.choice((0, 0, 3))):
