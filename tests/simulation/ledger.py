@@ -166,7 +166,7 @@ class Ledger:
     def forms_now(self, row: str) -> list[set[str | None]]:
         """What may be left at the end of a row that was logged, for each time it is there."""
         there = [block for block in self.blocks[row] if block not in self.dropped_by]
-        return [self.forms_of(row, block) for block in there]
+        return [self.forms_of(row, block) for block in self._copies(row, there)]
 
     def forms_in(self, row: str, part: PartName) -> list[set[str | None]] | None:
         """What a part may have of a row, for each time it came; None when none of its blocks is the
@@ -182,9 +182,12 @@ class Ledger:
             if block not in self.lost
             and (block not in self.dropped_by or self.dropped_by[block].contains(part))
         ]
-        if row not in self.arrived:
-            there = there[-1:]
-        return [self.forms_of(row, block, part.data_version) for block in there]
+        copies = self._copies(row, there)
+        return [self.forms_of(row, block, part.data_version) for block in copies]
+
+    def _copies(self, row: str, blocks: list[PartName]) -> list[PartName]:
+        """Only what came from another table may be there more than once."""
+        return blocks if row in self.arrived else blocks[-1:]
 
     def forms_ever(self, row: str, block: PartName) -> set[str | None]:
         """All that has ever been of a row that was logged in this block, or will be."""
