@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from rmt_pipeline.cli.watch import opened_servers, tables_of
 from rmt_pipeline.config import Config
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
-from rmt_pipeline.replica.insert.report import InsertReport, InsertState
+from rmt_pipeline.replica.insert.report import InsertReport, InsertState, again_words
 from rmt_pipeline.table import Table
 
 SHOWN_MAX = 20
@@ -59,7 +59,7 @@ def insert_words(report: InsertReport) -> str:
     by = f"{record.rows} rows on {record.replica}{run} at {when}"
     words = f"{report.insert_id}: {report.state}, {by}"
     if report.state is InsertState.IN_PART:
-        words += f"; {record.rows_in} rows are in, insert the same rows again for the others"
+        words += f"; {record.rows_there} rows are in, {again_words(record)} for the others"
     if report.awaiting:
         words += f"; waits for its quorum: {', '.join(map(str, report.awaiting[:NAMED_MAX]))}"
     named = ", ".join(map(str, report.parts[:NAMED_MAX]))

@@ -5,7 +5,7 @@ that carry them out assert what a decision relied on; the docstrings say what th
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.mutations import FinishedMutations
 from rmt_pipeline.protocol.parts.name import PartName
@@ -161,6 +161,30 @@ def outdated_ids(
         kept,
         f"among the newest {window}, and not {window_seconds} s older than the newest",
     )
+
+
+def outdated_records(
+    written_ms: Mapping[str, int],
+    ids_ms: Mapping[str, int],
+    *,
+    window: int,
+    window_seconds: int,
+) -> IdRetention:
+    """Which records of inserts to forget: those outside either window, once no id of a block is as
+    old as they are. `written_ms`: when each was written last; `ids_ms`: when each id was created.
+
+    An insert's ids are created with its record. Were they there without it, a retry that is cut
+    otherwise would find some of its blocks by what is left of another cut, and insert the others.
+    So this many records are kept at least, and more when they came without ids of their own.
+    """
+    outdated = outdated_ids(written_ms, window=window, window_seconds=window_seconds)
+    ids = outdated_ids(ids_ms, window=window, window_seconds=window_seconds)
+    oldest_ms = min((ids_ms[one] for one in ids_ms.keys() - set(ids.remove)), default=None)
+    remove = tuple(
+        one for one in outdated.remove if oldest_ms is None or written_ms[one] < oldest_ms
+    )
+    kept = len(written_ms) - len(remove)
+    return replace(outdated, remove=remove, kept=kept)
 
 
 @dataclass(frozen=True, slots=True)

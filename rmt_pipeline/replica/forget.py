@@ -6,15 +6,17 @@ have. So it can be told at any time, and as often as one likes, what belongs to 
 what was inserted before, beside, or again after it: exactly the former is forgotten.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
+from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Delete, Op, Refused, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData, Stat
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 
@@ -22,17 +24,17 @@ def what_to_forget(
     replica: Replica,
     dropped: Collection[PartName],
     *,
-    overlapping: bool = False,
+    are_lost: bool = False,
     but: str = "",
 ) -> list[list[Op]]:
     """The operations, those that belong together in one list; nothing when all is forgotten. Of the
     record of the insert `but` none.
 
-    Whoever asks has seen to it that no number inside of the ranges is in flight any more. With
-    `overlapping`, an insert has lost what it has in a partition also when only some of it was in
-    these blocks: the ids of its other blocks keep those from coming twice.
+    Whoever asks has seen to it that no number inside of the ranges is in flight any more. Blocks
+    that `are_lost` are missing from then on in what is left of their inserts. An id that somebody
+    has relied on since it was read is not forgotten: the multi is refused.
     """
-    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping, but)]
+    return [*_ids(replica, dropped), *_records(replica, dropped, are_lost=are_lost, but=but)]
 
 
 def take_out(
@@ -45,25 +47,42 @@ def take_out(
     """These lines of the record, which was read in this version, are forgotten; the whole record
     when none is left, also of an insert that is in part: who goes on with it is refused.
     """
-    batches = _batches(replica, insert_id, record)
-    left = replace(record, partitions=_but(record.partitions, lines))
-    less = [InsertBatch(_but(batch.partitions, lines)) for batch in batches]
-    if left.partitions or any(one.partitions for one in less):
-        change = _Change(record, batches, left, less)
-        return change.ops(replica.table, insert_id, version)
+    rows = InsertRows(record, _batches(replica, insert_id, record))
+    left = rows.without_lines(lines)
+    if left.lines:
+        return _change(replica.table, insert_id, rows, left, version)
     return transactions.remove_insert(replica.table, insert_id, record.batches, version)
-
-
-def _but(
-    partitions: Collection[PartitionRows], lines: Collection[PartitionRows]
-) -> tuple[PartitionRows, ...]:
-    return tuple(one for one in partitions if one not in lines)
 
 
 def forget(replica: Replica, dropped: Collection[PartName]) -> None:
     """All of it, however much it is; it may be repeated. Raises what is no answer."""
+    _all_of_it(replica, lambda: what_to_forget(replica, dropped))
+
+
+def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
+    """Ids and records of rows that are in parts of other names from now on: what is dropped or lost
+    of these is known then. As `what_to_forget`.
+    """
+    found: list[list[Op]] = []
+    for path, read in _ids_in(replica, {part.partition for part in moved.to}):
+        part = PartName.try_parse(read[0].decode(errors="replace"))
+        if part is not None and (now := moved.part(part)) != part:
+            found.append([SetData(path, str(now).encode(), read[1].version)])
+    for insert_id, (rows, version) in _read_records(replica).items() if moved.to else ():
+        if not insert_id.startswith(REPLACEMENT):  # it goes when its partitions change
+            ops = _change(replica.table, insert_id, rows, rows.renumbered(moved), version)
+            found += [ops] * bool(ops)
+    return found
+
+
+def renumber(replica: Replica, moved: Moved) -> None:
+    """As `forget`."""
+    _all_of_it(replica, lambda: what_to_renumber(replica, moved))
+
+
+def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
     for _ in range(limits.FORGET_ROUNDS_MAX):
-        todo = what_to_forget(replica, dropped)
+        todo = look()
         if not todo:
             return
         refused = False
@@ -78,18 +97,27 @@ def forget(replica: Replica, dropped: Collection[PartName]) -> None:
 
 
 def _ids(replica: Replica, dropped: Collection[PartName]) -> list[list[Op]]:
-    prefixes = tuple(f"{one.partition}_" for one in dropped)
+    return [
+        [Delete(path, read[1].version)]
+        for path, read in _ids_in(replica, {one.partition for one in dropped})
+        if _is_of(read[0].decode(errors="replace"), dropped)
+    ]
+
+
+def _ids_in(
+    replica: Replica, partitions: Collection[str]
+) -> Iterator[tuple[str, tuple[bytes, Stat]]]:
+    """The nodes of ids of blocks of these partitions, as they were read."""
+    prefixes = tuple(f"{one}_" for one in partitions)
     table = replica.table
     paths = [
         table.block(name)
         for name in replica.keeper.children(table.blocks)
         if name.startswith(prefixes)
     ]
-    return [
-        [Delete(path)]
-        for path, read in zip(paths, replica.keeper.get_many(paths), strict=True)
-        if read is not None and _is_of(read[0].decode(errors="replace"), dropped)
-    ]
+    for path, read in zip(paths, replica.keeper.get_many(paths), strict=True):
+        if read is not None:
+            yield path, read
 
 
 def _is_of(text: str, dropped: Collection[PartName]) -> bool:
@@ -104,61 +132,69 @@ def _is_of(text: str, dropped: Collection[PartName]) -> bool:
 
 
 def _records(
-    replica: Replica, dropped: Collection[PartName], overlapping: bool, but: str
+    replica: Replica, dropped: Collection[PartName], *, are_lost: bool, but: str
 ) -> list[list[Op]]:
-    keeper, table = replica.keeper, replica.table
-    ids = [one for one in keeper.children(table.inserts) if one != but]
     found: list[list[Op]] = []
-    for insert_id, read in zip(
-        ids, keeper.get_many([table.insert(one) for one in ids]), strict=True
-    ):
-        if read is not None:
-            record = InsertRecord.decode(read[0])
-            batches = _batches(replica, insert_id, record) if record.batches else []
-            left = record.without(dropped, overlapping=overlapping)
-            less = [batch.without(dropped, overlapping=overlapping) for batch in batches]
-            if (left, less) != (record, batches):
-                change = _Change(record, batches, left, less)
-                found.append(change.ops(table, insert_id, read[1].version))
+    for insert_id, (rows, version) in _read_records(replica, but).items():
+        left = rows
+        if are_lost:
+            for part in dropped:
+                left = left.after_loss(part, insert_id)
+        else:
+            left = rows.after_drop(dropped)
+        ops = _change(replica.table, insert_id, rows, left, version)
+        found += [ops] * bool(ops)
     return found
 
 
-def _batches(replica: Replica, insert_id: str, record: InsertRecord) -> list[InsertBatch]:
-    """One that is missing was removed with its record meanwhile: then this change is refused."""
+def _read_records(replica: Replica, but: str = "") -> dict[str, tuple[InsertRows, int]]:
+    """With their versions; all `but` one. A batch that is missing was removed with its record
+    meanwhile: then a change of it is refused.
+    """
+    keeper, table = replica.keeper, replica.table
+    ids = [one for one in keeper.children(table.inserts) if one != but]
+    reads = keeper.get_many([table.insert(one) for one in ids])
+    found: dict[str, tuple[InsertRows, int]] = {}
+    for insert_id, read in zip(ids, reads, strict=True):
+        if read is not None:
+            record = InsertRecord.decode(read[0])
+            batches = _batches(replica, insert_id, record) if record.batches else ()
+            found[insert_id] = InsertRows(record, batches), read[1].version
+    return found
+
+
+def _batches(replica: Replica, insert_id: str, record: InsertRecord) -> tuple[InsertBatch, ...]:
     numbers = range(record.batches)
     paths = [replica.table.insert_batch(insert_id, number) for number in numbers]
     reads = replica.keeper.get_many(paths)
-    return [InsertBatch(()) if read is None else InsertBatch.decode(read[0]) for read in reads]
+    return tuple(
+        InsertBatch(()) if read is None else InsertBatch.decode(read[0]) for read in reads
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A record and its batches, and what is left of them after a drop."""
-
-    record: InsertRecord
-    batches: list[InsertBatch]
-    left: InsertRecord
-    less: list[InsertBatch]
-
-    def ops(self, table: TablePaths, insert_id: str, version: int) -> list[Op]:
-        """Nothing of a whole insert is left: no record of it either. One that is in part stays, for
-        whoever is at it goes on from there.
-        """
-        record, left, less = self.record, self.left, self.less
-        if record.is_whole and not left.partitions and not any(one.partitions for one in less):
-            return transactions.remove_insert(table, insert_id, record.batches, version)
-        if not record.is_whole:
-            gone = _rows(record, *self.batches) - _rows(left, *less)
-            left = replace(left, rows_in=max(0, record.rows_in - gone))
-        return [
-            SetData(table.insert(insert_id), left.encode(), version),
-            *(
-                SetData(table.insert_batch(insert_id, number), now.encode())
-                for number, (batch, now) in enumerate(zip(self.batches, less, strict=True))
-                if batch != now
-            ),
-        ]
-
-
-def _rows(*records: InsertRecord | InsertBatch) -> int:
-    return sum(row.rows for one in records for row in one.partitions)
+def _change(
+    table: TablePaths, insert_id: str, before: InsertRows, left: InsertRows, version: int
+) -> list[Op]:
+    """One that has rows missing has its lines in batches: by these clean-up finds what is in part
+    without reading all records.
+    """
+    if left == before:
+        return []
+    if left.is_nothing:
+        return transactions.remove_insert(table, insert_id, before.record.batches, version)
+    created: list[Op] = []
+    if left.record.missing and not left.batches and not insert_id.startswith(REPLACEMENT):
+        batch = InsertBatch(left.record.partitions)
+        left = InsertRows(replace(left.record, partitions=(), batches=1))
+        created = [Create(table.insert_batch(insert_id, 0), batch.encode())]
+    return [
+        SetData(table.insert(insert_id), left.record.encode(), version),
+        *created,
+        *(
+            SetData(table.insert_batch(insert_id, number), now.encode())
+            for number, (batch, now) in enumerate(
+                zip(before.batches, left.batches, strict=True)
+            )
+            if batch != now
+        ),
+    ]

@@ -215,7 +215,7 @@ def _fail(replica: Replica, part: PartName) -> list[Op] | None:
         *quorums.changed(lambda entry: None if entry.part == part else entry),
         Create(table.quorum_failed(part)),
         *(Check(path, version) for path, version in zip(guards, versions, strict=True)),
-        *(op for some in what_to_forget(replica, [part], overlapping=True) for op in some),
+        *(op for some in what_to_forget(replica, [part], are_lost=True) for op in some),
     ]
 
 

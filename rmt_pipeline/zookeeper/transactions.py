@@ -127,6 +127,15 @@ class BlockCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockThere:
+    """A block that is not inserted again: its id, and what part that named when it was read."""
+
+    block_id: str
+    part: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordChange:
     """What a commit writes of its insert: the record, whose version was `version` (None: there was
     none), and with `batch` the node of this commit, as (number, text).
@@ -146,6 +155,7 @@ def commit_insert(
     *,
     is_lost_version: int,
     quorum_status: bytes | None = None,
+    there: Sequence[BlockThere] = (),
 ) -> Tagged:
     """Everything of one commit at once: for each part that it is in the log, that its number is no
     longer in flight, that the same block is refused from now on, that we have it, and that it waits
@@ -155,8 +165,19 @@ def commit_insert(
     Deleting the locks also fences: once they are gone, a copy of this multi that is still under way
     can't land (spec §2.6, §16.2 I4). So does the version of the record: of two tries that go on
     from one place only one does.
+
+    Ids that are `there` get another version: whoever has read them before, to forget them with
+    their parts, is refused, and finds the record of this insert when he looks again.
     """
     steps = _may_insert(replica, is_lost_version)
+    steps += [
+        (
+            [SetData(table.block(one.block_id), one.part.encode(), one.version)],
+            Purpose.BLOCK_THERE,
+            None,
+        )
+        for one in there
+    ]
     if change is not None:
         steps += _change_record(table, change)
     for index, block in enumerate(blocks):

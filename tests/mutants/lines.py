@@ -1,5 +1,6 @@
 """Planted bugs of one line each, for the tests of one narrow lane."""
 
+from tests.mutants.lines_inserts import INSERT_MUTANTS
 from tests.mutants.lines_quorum import QUORUM_MUTANTS
 from tests.mutants.planting import LineMutant
 
@@ -57,6 +58,7 @@ APPLIED = """\
 """
 
 MUTANTS: tuple[LineMutant, ...] = (
+    *INSERT_MUTANTS,
     *QUORUM_MUTANTS,
     LineMutant(
         "parts: one without a greater level contains",
@@ -725,7 +727,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "insert: other rows of a token are its retry",
         "rmt_pipeline/replica/insert/insert.py",
-        "        if not known.record.is_whole and known.record.row_hash != self.record.row_hash:\n",
+        "        if not known.record.is_whole and is_other:\n",
         "        if known.record.row_hash == '' and not known.record.is_whole:\n",
         INSERTS,
     ),
@@ -1034,15 +1036,15 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "drop: records of inserts stay",
         f"{REPLICA}/forget.py",
-        "    return [*_ids(replica, dropped), *_records(replica, dropped, overlapping, but)]",
-        "    return [*_ids(replica, dropped)]",
+        "*_records(replica, dropped, are_lost=are_lost, but=but)]",
+        "]",
         f"{DROPS}::test_what_was_dropped_can_be_inserted_again_and_nothing_else",
     ),
     LineMutant(
         "drop: a record goes with any block of it",
-        f"{PROTOCOL}/nodes/records.py",
-        "return dropped.block_min <= self.first and self.last <= dropped.block_max",
-        "return dropped.block_min <= self.last and self.first <= dropped.block_max",
+        f"{PROTOCOL}/inserts/rows.py",
+        "if all(_is_in(line, dropped) for line in lines)",
+        "if any(_is_in(line, dropped) for line in lines)",
         f"{DROPS}::test_a_part_of_an_insert_in_several_blocks_is_dropped_and_does_not_come_twice",
     ),
     LineMutant(
@@ -1055,8 +1057,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "undo: all blocks from the first to the last are its own",
         f"{REPLICA}/insert/blocks.py",
-        "own = (numbers[0], numbers[-1]) if numbers else (NO_BLOCK, NO_BLOCK)",
-        "own = held",
+        "own: int = NO_BLOCK",
+        "own: int = 0",
         f"{UNDO}::test_rows_that_another_insert_had_are_that_one_s",
     ),
     LineMutant(
@@ -1068,9 +1070,9 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "drop: blocks that others had are not in the record",
-        f"{REPLICA}/insert/insert.py",
-        "group.elsewhere += [there.block_min, there.block_max]",
-        "group.elsewhere += []",
+        f"{REPLICA}/insert/blocks.py",
+        "        for block, there in self.there:\n",
+        "        for block, there in self.there[:0]:\n",
         f"{DROPS}::test_a_block_whose_rows_a_later_drop_leaves_is_known_still",
     ),
     LineMutant(

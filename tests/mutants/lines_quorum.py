@@ -40,7 +40,7 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "quorum: an insert of several blocks keeps out the one that failed",
         FATE,
-        "what_to_forget(replica, [part], overlapping=True)",
+        "what_to_forget(replica, [part], are_lost=True)",
         "what_to_forget(replica, [part])",
         f"{TESTS}::test_of_several_blocks_those_that_failed_can_be_inserted_again",
     ),

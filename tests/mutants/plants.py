@@ -204,8 +204,7 @@ def partitions_of_batches_unknown(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(replica: Any, insert_id: str) -> Any:
         known = right(replica, insert_id)
-        own = known and frozenset(known.record.partition_ids())
-        return known and replace(known, partitions=own)
+        return known and replace(known, lines=known.record.partitions)
 
     patch.setattr(insert, "read_record", wrong)
 

@@ -168,8 +168,8 @@ def inserts_in_part_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     right = clean_up._inserts
 
     def wrong(replica: Any) -> Any:
-        whole, in_part = right(replica)
-        return whole | dict.fromkeys([name for name, _ in in_part], 0), in_part
+        whole, in_part, version = right(replica)
+        return whole | dict.fromkeys([name for name, _ in in_part], 0), (), version
 
     patch.setattr(clean_up, "_inserts", wrong)
     patch.setattr(InsertRecord, "is_whole", property(lambda self: True))

@@ -16,11 +16,14 @@ from rmt_pipeline.protocol.nodes.formats import (
 )
 from rmt_pipeline.protocol.nodes.metadata import Metadata, metadata_mismatch, parse_metadata
 from rmt_pipeline.protocol.nodes.records import (
+    AS_STORED,
+    NO_BLOCK,
     UNKNOWN_BLOCK,
     Attempts,
     Claim,
     InsertBatch,
     InsertRecord,
+    MissingRows,
     PartitionRows,
 )
 from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
@@ -59,17 +62,26 @@ mutations = st.builds(
 )
 claims = st.builds(Claim, texts, st.lists(part_names(), max_size=4).map(tuple))
 attempts = st.builds(Attempts, counts, texts, times, texts)
-blocks = st.just((UNKNOWN_BLOCK, UNKNOWN_BLOCK)) | st.tuples(counts, counts).map(
-    lambda pair: (min(pair), max(pair))
+unknown = (UNKNOWN_BLOCK, UNKNOWN_BLOCK)
+blocks = st.just((*unknown, *unknown)) | st.lists(counts, min_size=4, max_size=4).map(
+    lambda four: (min(four), max(four), sorted(four)[1], sorted(four)[2])
 )
-partition_rows = st.dictionaries(
-    partitions, st.tuples(numbers, hex_hashes, blocks), max_size=4
-).map(
-    lambda found: tuple(
-        sorted(
-            PartitionRows(name, rows, text, *held) for name, (rows, text, held) in found.items()
-        )
-    )
+own_blocks = st.tuples(blocks, st.sampled_from((None, NO_BLOCK, UNKNOWN_BLOCK))).map(
+    lambda one: one[0] if one[1] is None or one[0][0] < 0 else (*one[0][:2], one[1], one[1])
+)
+partition_lines = st.builds(
+    lambda name, rows, text, held, more: PartitionRows(
+        name, rows, text, *held, rows + more if more else AS_STORED
+    ),
+    partitions,
+    numbers,
+    hex_hashes,
+    own_blocks,
+    st.integers(0, 3),
+)
+partition_rows = st.lists(partition_lines, max_size=4).map(lambda found: tuple(sorted(found)))
+missing_rows = st.dictionaries(partitions, counts, max_size=3).map(
+    lambda found: tuple(MissingRows(*one) for one in sorted(found.items()))
 )
 insert_batches = st.builds(InsertBatch, partition_rows)
 
@@ -87,6 +99,7 @@ def inserts(draw: st.DrawFn) -> InsertRecord:
         draw(st.just("") | hex_hashes),
         draw(st.integers(0, rows)),
         draw(counts),
+        draw(missing_rows),
     )
 
 

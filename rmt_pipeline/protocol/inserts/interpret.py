@@ -20,6 +20,7 @@ class Purpose(StrEnum):
     LOG_ENTRY = "the part is in the log"
     UNLOCK = "the block number is no longer in flight"
     BLOCK_ID = "the same block is refused from now on"
+    BLOCK_THERE = "the same block, which is not inserted again, is there still"
     PART = "this replica has the part"
     INSERT_RECORD = "the same insert is answered from now on"
     INSERT_GOES_ON = "nobody has gone on with the same insert meanwhile"
@@ -32,6 +33,13 @@ class DuplicateBlock:
     """Block `block` is in the table already. Roll back; allocate again without it."""
 
     block: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockGone:
+    """A block that was in the table already was dropped or lost since, or is in another part now.
+    Roll back; look again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ AllocationOutcome = (
 )
 CommitOutcome = (
     DuplicateBlock
+    | BlockGone
     | DuplicateInsert
     | InsertMoved
     | Cancelled
@@ -170,6 +179,8 @@ def interpret_commit(
             return InsertMoved()
         case "node exists", Purpose.QUORUM, _:
             return QuorumBusy()
+        case (("no node" | "bad version"), Purpose.BLOCK_THERE, _):
+            return BlockGone()
         case "no node", Purpose.UNLOCK, int(index):
             return Cancelled(index)
         case (

@@ -4,8 +4,8 @@ Lines that a person can read, under a format number. See docs/protocol.md for wh
 """
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -21,10 +21,11 @@ from rmt_pipeline.protocol.text import (
 )
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
-INSERT_FORMAT = (
-    4  # 1 had no sums of the rows as given, 2 no block numbers, 3 not those that are its own
-)
-BATCH_FORMAT = 3  # 1 had no block numbers, 2 not those that are its own
+INSERT_FORMAT = 5
+"""1 had no sums of the rows as given, 2 no block numbers, 3 not those that are the insert's own, 4
+one line for all its blocks in a partition.
+"""
+BATCH_FORMAT = 4  # 1 had no block numbers, 2 not those that are its own, 3 no single blocks
 
 _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -165,17 +166,19 @@ UNKNOWN_BLOCK = -1
 NO_BLOCK = -2
 
 
+AS_STORED = -1
+
+
 class PartitionRows(NamedTuple):
-    """What an insert put into one partition: how many rows, the sum of their hashes as 32 lower-hex
-    digits, and the first and the last number of the blocks that they are in.
+    """What a block of an insert put into its partition: how many rows, the sum of their hashes as
+    32 lower-hex digits, and the first and the last number of the blocks that they are in.
 
-    The numbers say whether a DROP took these rows, or others that were inserted before or since.
-    They are `UNKNOWN_BLOCK` in records of older formats, and where no block has rows.
-
-    Rows that were in the table before, for they are another insert's too, are in that one's blocks:
-    then others' blocks may be between the first and the last. Every block from `own_first` to
-    `own_last` is this insert's and nobody else's; `NO_BLOCK` when it has none, `UNKNOWN_BLOCK` in
-    records of older formats.
+    In older formats a line is of all the blocks that the insert has in the partition, and the
+    numbers may be `UNKNOWN_BLOCK`, as they are where no block has rows. Every block from
+    `own_first` to `own_last` is this insert's and nobody else's; `NO_BLOCK` when the rows were in
+    the table before, for they are another insert's too; `UNKNOWN_BLOCK` when it is not known, as in
+    older formats. `given` is how many rows the block was made of, where these are more than it
+    stores.
     """
 
     partition: str
@@ -185,10 +188,20 @@ class PartitionRows(NamedTuple):
     last: int = UNKNOWN_BLOCK
     own_first: int = UNKNOWN_BLOCK
     own_last: int = UNKNOWN_BLOCK
+    given: int = AS_STORED
+
+    @property
+    def rows_given(self) -> int:
+        return self.rows if self.given == AS_STORED else self.given
+
+    @property
+    def content(self) -> tuple[int, str, int]:
+        """Equal for blocks of equal rows, wherever they are."""
+        return self.rows, self.row_hash, self.rows_given
 
     def is_in(self, dropped: PartName) -> bool:
-        """Whether all of it was in these blocks: what is left of it in others must not come twice.
-        Of what is not known it is believed of a whole partition only.
+        """Whether all of it was in these blocks. Of what is not known it is believed of a whole
+        partition only.
         """
         if self.partition != dropped.partition:
             return False
@@ -206,6 +219,15 @@ class PartitionRows(NamedTuple):
         )
 
 
+class MissingRows(NamedTuple):
+    """So many rows (0: nobody knows) that an insert had put into the partition are lost: the quorum
+    of their blocks failed, or no replica had these any more. The others are in.
+    """
+
+    partition: str
+    rows: int
+
+
 @dataclass(frozen=True, slots=True)
 class InsertRecord:
     """`T/inserts/<insert id>`: one logical insert, which a retry finds and is answered by, or goes
@@ -217,7 +239,8 @@ class InsertRecord:
     partitions of each in a node of its own below this one (`InsertBatch`), numbered up to
     `batches`; the others have them here, in order of the ids.
 
-    A DROP takes its partitions out, so that a retry then brings back just those.
+    A DROP takes its partitions out, so that a retry then brings back just those. What else is lost
+    of a partition is `missing`: a retry brings it back if it has the blocks that are in.
     """
 
     created_s: int
@@ -229,23 +252,29 @@ class InsertRecord:
     row_hash: str
     rows_in: int
     batches: int = 0
+    missing: tuple[MissingRows, ...] = ()
 
     def __post_init__(self) -> None:
         _require_in_order(self.partitions)
         assert 0 <= self.rows_in <= self.rows
         assert not self.row_hash or _HASH.fullmatch(self.row_hash), self.row_hash
+        assert list(self.missing) == sorted(self.missing)
+        assert all(one.rows >= 0 for one in self.missing)
 
     @property
     def is_whole(self) -> bool:
-        """All of it was committed; else it waits for whoever says it again."""
-        return self.rows_in == self.rows
+        """All of it was committed, and nothing of it lost; else it waits for whoever says it
+        again.
+        """
+        return self.rows_in == self.rows and not self.missing
+
+    @property
+    def rows_there(self) -> int:
+        """At most so many are in the table, but for what was dropped."""
+        return max(0, self.rows_in - sum(one.rows for one in self.missing))
 
     def partition_ids(self) -> tuple[str, ...]:
-        return tuple(one.partition for one in self.partitions)
-
-    def without(self, dropped: Collection[PartName], *, overlapping: bool = False) -> Self:
-        """What is left after a DROP of these blocks; `overlapping`: what had none of them."""
-        return replace(self, partitions=_without(self.partitions, dropped, overlapping))
+        return tuple(dict.fromkeys(one.partition for one in self.partitions))
 
     def encode(self) -> bytes:
         return (
@@ -258,6 +287,7 @@ class InsertRecord:
             f"row hash: {self.row_hash}\n"
             f"rows in: {self.rows_in}\n"
             f"batches: {self.batches}\n"
+            f"{listed('missing: ', [_missing_line(one) for one in self.missing])}"
             f"{_partition_lines(self.partitions)}"
         ).encode()
 
@@ -277,9 +307,20 @@ class InsertRecord:
         row_hash = reader.field_as("row hash: ", _parse_hash)
         rows_in = reader.number("rows in: ", high=rows)
         batches = reader.number("batches: ", high=COUNT_MAX)
-        partitions = _read_partitions(reader)
+        missing = () if version < 5 else reader.listed("missing: ", _parse_missing)
+        if list(missing) != sorted(missing):
+            raise reader.corruption("the partitions with missing rows are not in order")
         return cls(
-            created_s, replica, run_id, partitions, blocks, rows, row_hash, rows_in, batches
+            created_s=created_s,
+            replica=replica,
+            run_id=run_id,
+            partitions=_read_partitions(reader),
+            blocks=blocks,
+            rows=rows,
+            row_hash=row_hash,
+            rows_in=rows_in,
+            batches=batches,
+            missing=missing,
         )
 
 
@@ -291,13 +332,6 @@ class InsertBatch:
 
     def __post_init__(self) -> None:
         _require_in_order(self.partitions)
-
-    def partition_ids(self) -> tuple[str, ...]:
-        return tuple(one.partition for one in self.partitions)
-
-    def without(self, dropped: Collection[PartName], *, overlapping: bool = False) -> Self:
-        """As the record's."""
-        return replace(self, partitions=_without(self.partitions, dropped, overlapping))
 
     def encode(self) -> bytes:
         lines = _partition_lines(self.partitions)
@@ -319,6 +353,8 @@ def partition_line(partition: PartitionRows) -> str:
             fields += ["-", "-"]
         elif partition.own_first != UNKNOWN_BLOCK:
             fields += [str(partition.own_first), str(partition.own_last)]
+    if partition.given != AS_STORED:
+        fields.append(f"of {partition.given}")
     return "\t".join(fields) + "\n"
 
 
@@ -341,6 +377,7 @@ def _require_in_order(partitions: Sequence[PartitionRows]) -> None:
         assert _HASH.fullmatch(one.row_hash), f"{one.row_hash!r} is not 32 lower-hex digits"
         assert UNKNOWN_BLOCK <= one.first <= one.last
         assert (one.first == UNKNOWN_BLOCK) == (one.last == UNKNOWN_BLOCK)
+        assert one.given == AS_STORED or one.given > one.rows
         _require_own(one)
 
 
@@ -352,25 +389,20 @@ def _require_own(one: PartitionRows) -> None:
     assert one.first != UNKNOWN_BLOCK or one.own_first == UNKNOWN_BLOCK
 
 
-def _without(
-    partitions: tuple[PartitionRows, ...], dropped: Collection[PartName], overlapping: bool
-) -> tuple[PartitionRows, ...]:
-    return tuple(
-        row
-        for row in partitions
-        if not any(map(row.touches if overlapping else row.is_in, dropped))
-    )
-
-
 def _parse_partition(line: str) -> PartitionRows:
     fields = line.split("\t")
+    given = fields.pop() if fields[-1].startswith("of ") else ""
     if len(fields) not in (3, 5, 7) or not fields[0] or _HASH.fullmatch(fields[2]) is None:
         raise Corruption(f"{line!r} is not a partition, its rows, its row hash and its blocks")
     held = _blocks(line, fields[3:5])
     own = (NO_BLOCK, NO_BLOCK) if fields[5:] == ["-", "-"] else _blocks(line, fields[5:])
     if own[0] >= 0 and not held[0] <= own[0] <= own[1] <= held[1]:
         raise Corruption(f"{line!r}: blocks of its own are not among its blocks")
-    return PartitionRows(fields[0], parse_decimal(fields[1]), fields[2], *held, *own)
+    rows = parse_decimal(fields[1])
+    rows_given = parse_decimal(given.removeprefix("of ")) if given else AS_STORED
+    if given and rows_given <= rows:
+        raise Corruption(f"{line!r}: {rows} rows can't be made of {rows_given}")
+    return PartitionRows(fields[0], rows, fields[2], *held, *own, rows_given)
 
 
 def _blocks(line: str, fields: Sequence[str]) -> tuple[int, int]:
@@ -381,6 +413,17 @@ def _blocks(line: str, fields: Sequence[str]) -> tuple[int, int]:
     if first > last:
         raise Corruption(f"{line!r}: the blocks {first} to {last} are none")
     return first, last
+
+
+def _missing_line(missing: MissingRows) -> str:
+    return f"{missing.partition}\t{missing.rows}"
+
+
+def _parse_missing(line: str) -> MissingRows:
+    partition, _, rows = line.partition("\t")
+    if not partition:
+        raise Corruption(f"{line!r} is not a partition and how many rows of it are missing")
+    return MissingRows(partition, parse_decimal(rows))
 
 
 def _parse_hash(text: str) -> str:

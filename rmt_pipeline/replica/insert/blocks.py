@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.inserts.ids import token_block_id
+from rmt_pipeline.protocol.inserts.rows import blocks_there
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import AttachPart, GetPart, LogEntry
-from rmt_pipeline.protocol.nodes.records import NO_BLOCK, PartitionRows, partition_line
+from rmt_pipeline.protocol.nodes.records import (
+    AS_STORED,
+    NO_BLOCK,
+    UNKNOWN_BLOCK,
+    PartitionRows,
+    partition_line,
+)
 from rmt_pipeline.protocol.parts.name import BLOCK_NUMBER_MAX, PartName
 from rmt_pipeline.replica.insert.quorum import QuorumWait
 from rmt_pipeline.replica.insert.result import InsertIdentity, block_id_of
@@ -17,50 +25,102 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.paths import sequence_number
-from rmt_pipeline.zookeeper.transactions import BlockCommit
+from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere
+
+_LINE_BYTES = 128  # of a block that is in already, in the record
 
 
 @dataclass(slots=True)
 class StagedBlock:
     staged: StagedPart
     block_id: str
+    ordinal: int = 0
+    """Among all blocks of the insert."""
     checksum: str = ""
     """Of a detached part that is attached: others may have it too (spec §9.5)."""
+
+    @property
+    def rows(self) -> int:
+        return self.staged.manifest.rows
+
+    def line(self, first: int, last: int, own: int = NO_BLOCK) -> PartitionRows:
+        """In the record of the insert, when it is in these blocks, and in its `own` one."""
+        rows, given = self.rows, self.staged.source.rows
+        row_hash = f"{self.staged.manifest.row_hash:032x}"
+        partition = self.staged.manifest.partition_id
+        of = AS_STORED if given == rows else given
+        if first == UNKNOWN_BLOCK:
+            own = UNKNOWN_BLOCK
+        return PartitionRows(partition, rows, row_hash, first, last, own, own, of)
 
 
 @dataclass(slots=True)
 class PartitionBlocks:
     """The blocks of one partition that are still to be committed; one multi commits them all.
 
-    `rows` are stored, `row_hash` is the sum of their hashes; `given` is how many rows came in,
-    before optimize_on_insert merged them.
+    `given` is how many rows came in, before optimize_on_insert merged them. What is not inserted
+    again is kept until the commit, for it may be gone by then: blocks that other inserts have
+    brought, by their ids (`there`), and with `is_completed` those that an earlier try of this one
+    has brought, of which others are missing (`ours`).
     """
 
     partition: str
     blocks: list[StagedBlock] = field(default_factory=list)
-    rows: int = 0
-    row_hash: int = 0
     given: int = 0
-    elsewhere: list[int] = field(default_factory=list)
-    """First and last numbers of the parts that had blocks of it already."""
+    there: list[tuple[StagedBlock, BlockThere]] = field(default_factory=list)
+    ours: list[StagedBlock] = field(default_factory=list)
+    is_completed: bool = False
 
-    def add(self, part: StagedPart) -> None:
-        self.rows += part.manifest.rows
-        self.row_hash = (self.row_hash + part.manifest.row_hash) % 2**128
-        self.given += part.source.rows
+    def lines(self, numbers: Sequence[int]) -> list[PartitionRows]:
+        """What the commit brings of the insert; `numbers` are those of its blocks."""
+        lines = [
+            block.line(number, number, number)
+            for block, number in zip(self.blocks, numbers, strict=True)
+        ]
+        for block, there in self.there:
+            part = PartName.try_parse(there.part)
+            known = (UNKNOWN_BLOCK,) * 2 if part is None else (part.block_min, part.block_max)
+            lines.append(block.line(*known))
+        return lines or [PartitionRows(self.partition, 0, f"{0:032x}")]
 
-    def line(self, numbers: Sequence[int]) -> PartitionRows:
-        """`numbers` are those of its blocks, one after the other: of one multi."""
-        row_hash = f"{self.row_hash:032x}"
-        known = [*numbers, *self.elsewhere]
-        if not known:
-            return PartitionRows(self.partition, self.rows, row_hash)
-        held = min(known), max(known)
-        own = (numbers[0], numbers[-1]) if numbers else (NO_BLOCK, NO_BLOCK)
-        return PartitionRows(self.partition, self.rows, row_hash, *held, *own)
+    def all_blocks(self) -> list[StagedBlock]:
+        """In their order."""
+        found = [*self.blocks, *(block for block, _ in self.there), *self.ours]
+        return sorted(found, key=lambda block: block.ordinal)
+
+    def look_again(self) -> None:
+        """Nothing of it is known to be in."""
+        self.blocks = self.all_blocks()
+        self.there, self.ours, self.is_completed = [], [], False
+
+    def look_for_ids(self) -> None:
+        """What other inserts had brought is not known to be in any more."""
+        self.blocks += [block for block, _ in self.there]
+        self.blocks.sort(key=lambda block: block.ordinal)
+        self.there = []
+
+    def leave_out(self, lines: Sequence[PartitionRows], token: str, version: int) -> bool:
+        """The blocks that are in, of an insert of which others are missing; `version` is that of
+        its record. False: which these are can't be told.
+
+        Ids by token count blocks: those of blocks that are in may be what these had, were they in
+        another order. No other commit of this insert goes on from this version.
+        """
+        self.look_again()
+        contents = [block.line(0, 0).content for block in self.blocks]
+        found = blocks_there(lines, contents)
+        if found is None:
+            return False
+        self.is_completed = True
+        self.ours = [block for at, block in enumerate(self.blocks) if at in found]
+        self.blocks = [block for at, block in enumerate(self.blocks) if at not in found]
+        for block in self.blocks if token else ():
+            again = f"{version}:{token}"
+            block.block_id = token_block_id(self.partition, again, block.ordinal)
+        return True
 
     def discard(self, store: PartStore) -> None:
-        for block in self.blocks:
+        for block in self.all_blocks():
             store.discard(block.staged)
 
 
@@ -75,18 +135,21 @@ def blocks_together(
 
 def group_bytes(replica: Replica, group: PartitionBlocks, waits: QuorumWait | None) -> int:
     blocks = sum(_block_bytes(replica, block, waits) for block in group.blocks)
-    return len(partition_line(group.line([BLOCK_NUMBER_MAX, BLOCK_NUMBER_MAX]))) + blocks
+    return blocks + len(group.there) * (limits.OP_BYTES_OVERHEAD + _LINE_BYTES)
 
 
 def _block_bytes(replica: Replica, block: StagedBlock, waits: QuorumWait | None) -> int:
-    """How many bytes of a packet the block takes, in the larger one of the two multis. Its wait for
-    a quorum counts as a node of its own, which is more than its share of a common one.
+    """How many bytes of a packet the block takes, in the larger one of the two multis, with its
+    line in the record. Its wait for a quorum counts as a node of its own, which is more than its
+    share of a common one.
     """
     lock = replica.table.lock(block.staged.manifest.partition_id, BLOCK_NUMBER_MAX)
     commit = commit_of(replica, block, lock, 0, waits)
     if waits is not None and (entry := waits.entry(commit.part, replica.name)):
         commit = replace(commit, quorum=entry.encode())
-    return transactions.insert_bytes(replica.table, replica.paths, commit, replica.new_holder())
+    line = len(partition_line(block.line(*(BLOCK_NUMBER_MAX,) * 3)))
+    holder = replica.new_holder()
+    return line + transactions.insert_bytes(replica.table, replica.paths, commit, holder)
 
 
 def commit_of(

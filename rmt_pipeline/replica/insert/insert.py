@@ -11,7 +11,7 @@ commit without answer is settled by a write that excludes it, never by a read al
 §16.2 I3, I4).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol import limits
@@ -40,6 +40,7 @@ from rmt_pipeline.replica.insert.result import (
     InsertCancelled,
     InsertIdentity,
     InsertResult,
+    OtherBlocks,
     OtherRows,
     Outcome,
     block_id_of,
@@ -52,7 +53,9 @@ from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Check, Keeper, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
-from rmt_pipeline.zookeeper.transactions import BlockCommit, Tagged
+from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
+
+_BLOCKS_NAMED_MAX = 20  # of those that are there, in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +117,19 @@ class Insertion:
         for part in staged:
             partition = part.manifest.partition_id
             group = groups.setdefault(partition, PartitionBlocks(partition))
-            group.add(part)
+            group.given += part.source.rows
             if not part.manifest.rows:
                 replica.store.discard(part)
                 continue
             block_id = block_id_of(part, identity, ordinal)
+            block = StagedBlock(part, block_id, ordinal)
             ordinal += 1
             if block_id and block_id in seen:
                 twice.append((partition, "this insert", part.manifest.rows))
                 replica.store.discard(part)
                 continue
             seen.add(block_id)
-            group.blocks.append(StagedBlock(part, block_id))
+            group.blocks.append(block)
         if not any(group.blocks for group in groups.values()):
             groups = {}
         record = InsertRecord(
@@ -149,12 +153,12 @@ class Insertion:
         as inserts have one: what they are known by are their ids.
         """
         groups: dict[str, PartitionBlocks] = {}
-        for part, block_id in parts:
+        for ordinal, (part, block_id) in enumerate(parts):
             partition = part.manifest.partition_id
             group = groups.setdefault(partition, PartitionBlocks(partition))
-            group.add(part)
+            group.given += part.source.rows
             checksum = part.manifest.header().hash_of_all_files.hex().upper()
-            group.blocks.append(StagedBlock(part, block_id, checksum))
+            group.blocks.append(StagedBlock(part, block_id, ordinal, checksum))
         rows = sum(part.manifest.rows for part, _ in parts)
         now_s = int(replica.clock.now_s())
         nothing = InsertRecord(now_s, replica.name, "", (), 0, rows, "", 0)
@@ -180,15 +184,22 @@ class Insertion:
         if self._known is None or self._known.record.is_whole:
             return ""
         record = self._known.record
+        missing = ", ".join(one.partition for one in record.missing)
+        cut = (
+            f"cut into the same blocks, for some of partition {missing} are in"
+            if missing
+            else "cut in any way"
+        )
         return (
-            f"{record.rows_in} of {record.rows} rows, those of {len(self._known.partitions)} "
+            f"{record.rows_there} of {record.rows} rows, those of {len(self._known.partitions)} "
             "partitions, are in. Insert the same rows again (with the same token, if it had one), "
-            "on any replica and cut in any way: only what is missing is inserted then"
+            f"on any replica and {cut}: only what is missing is inserted then"
         )
 
     def run(self, replica: Replica) -> InsertResult:
         """Raises OutcomeUnknown, ReplicaRetired, Unavailable (call again), InsertCancelled;
-        OtherRows when another insert of this name is in part, and had other rows.
+        OtherRows when another insert of this name is in part, and had other rows, or these were cut
+        otherwise and that can't be told.
 
         However it ends, no lock stays while the session lives, but those of a commit that is
         pending: `let_go` sees to these when there will be no other call.
@@ -268,6 +279,7 @@ class Insertion:
             None if step is None else step.change,
             is_lost_version=lost_version,
             quorum_status=self._status(replica, commits),
+            there=[there for group in batch for _, there in group.there],
         )
         sent = _Committing(commits, tuple(batch), step, replica.keeper)
         if blocks:  # without locks nothing could tell whether it landed, but the record itself
@@ -277,7 +289,7 @@ class Insertion:
         except Refused as refused:
             self._withdraw(replica)
             give_back(replica.keeper, [Stray(lock) for lock in locks])
-            self._explain_commit(replica, tagged, refused)
+            self._explain_commit(replica, batch, tagged, refused)
         except ReplicaDropped:
             self._committing = None  # nothing was written; what has the parts' names now is
             raise  # perhaps of a new table, and so are the locks
@@ -301,14 +313,18 @@ class Insertion:
     ) -> InsertProgress:
         """`locks` are those of all blocks, in order."""
         numbers = map(sequence_number, locks)
-        lines = [group.line([next(numbers) for _ in group.blocks]) for group in batch]
+        lines = [
+            line
+            for group in batch
+            for line in group.lines([next(numbers) for _ in group.blocks])
+        ]
         return progress(
             self.record,
             self._known,
             self.identity.insert_id,
             lines,
             blocks=len(locks),
-            rows=sum(group.given for group in batch),
+            rows=sum(group.given for group in batch if not group.is_completed),
             is_last=len(batch) == len(self._todo),
         )
 
@@ -363,7 +379,13 @@ class Insertion:
             case meaning.TableGone() | meaning.Unexpected() | meaning.FindOut():
                 raise refused
 
-    def _explain_commit(self, replica: Replica, tagged: Tagged, refused: Refused) -> None:
+    def _explain_commit(
+        self,
+        replica: Replica,
+        batch: Sequence[PartitionBlocks],
+        tagged: Tagged,
+        refused: Refused,
+    ) -> None:
         """Return when another round can succeed; raise what the caller must know otherwise."""
         purpose, index = tagged.culprit(refused)
         match meaning.interpret_commit(refused.kind.value, purpose, index):
@@ -371,6 +393,8 @@ class Insertion:
                 self._learn(replica)
             case meaning.DuplicateBlock():
                 return  # committed by others between our two multis; the next round sees it
+            case meaning.BlockGone():
+                self._look_for_ids(batch)
             case meaning.NotActive():
                 raise _read_only(replica) from refused
             case meaning.Cancelled():
@@ -436,6 +460,7 @@ class Insertion:
             self.waits.began(self._committing.parts)
         for group in self._committing.groups:
             del self._todo[group.partition]
+            self._left_out(replica, group)
         if self._committing.progress is not None:
             self._known = self._committing.progress.known
         self._committing = None
@@ -511,8 +536,10 @@ class Insertion:
         insert_id = self.identity.insert_id
         known = read_record(replica, insert_id)
         if known is None:
+            for group in self._todo.values():
+                group.look_again()
             before, self._known = self._known, None
-            if before is not None and not before.record.is_whole:
+            if before is not None and before.record.rows_in < before.record.rows:
                 raise InsertCancelled(
                     f"the record of insert {insert_id} into {replica} was removed by somebody "
                     f"while it was under way: {before.record.rows_in} of {before.record.rows} rows "
@@ -520,25 +547,83 @@ class Insertion:
                     "would be there twice: insert only the partitions that are missing"
                 )
             return
-        if not known.record.is_whole and known.record.row_hash != self.record.row_hash:
+        is_other = known.record.row_hash != self.record.row_hash
+        if not known.record.is_whole and is_other:
             raise OtherRows(
-                f"insert {insert_id} into {replica} is in part, {known.record.rows_in} of its "
+                f"insert {insert_id} into {replica} is in part, {known.record.rows_there} of its "
                 f"{known.record.rows} rows, and the {self.record.rows} rows that are inserted now "
                 "under its name are not those (or columns were altered since): nothing was "
                 "inserted. Insert the rows that it had; or others, under another token"
             )
-        self._known = known
+        if self.waits is not None and self._known is not None:
+            open_lines = (one for one in self._known.lines if one.partition in self._todo)
+            self.waits.found_no_more(map(Span.of_rows, open_lines))
         if self.waits is not None:
             self.waits.found(map(Span.of_rows, known.lines))
+        self._known = known
         self._answer = known.record if known.record.is_whole else None
-        there = [name for name in self._todo if name in known.partitions]
-        if known.record.row_hash != self.record.row_hash:
-            there = [*self._todo]  # what had this name is in: other rows under it are a retry
-        for name in there:
-            group = self._todo.pop(name)
-            rows = sum(block.staged.manifest.rows for block in group.blocks)
-            self._duplicates.append((name, f"insert {insert_id}", rows))
-            group.discard(replica.store)
+        incomplete = {one.partition for one in known.record.missing}
+        for name, group in [*self._todo.items()]:
+            if name in incomplete:
+                self._complete(replica, group, known)
+            elif name in known.partitions or is_other:
+                # What had this name is in: other rows under it are a retry.
+                self._is_there(replica, self._todo.pop(name))
+            else:
+                group.look_again()
+
+    def _complete(self, replica: Replica, group: PartitionBlocks, known: Known) -> None:
+        """Some blocks of the partition are in. Raises OtherBlocks."""
+        partition, record = group.partition, known.record
+        lines = [line for line in known.lines if line.partition == partition]
+        lines.sort(key=lambda line: line.first)
+        if group.leave_out(lines, self.identity.token, known.version):
+            return
+        there = ", ".join(
+            f"{line.rows_given} rows as {partition}_{line.first}_{line.last}"
+            for line in lines[:_BLOCKS_NAMED_MAX]
+        )
+        more = len(lines) - _BLOCKS_NAMED_MAX
+        [missing] = [one.rows for one in record.missing if one.partition == partition]
+        raise OtherBlocks(
+            f"insert {self.identity.insert_id} into {replica} had rows in partition {partition} of "
+            f"which {missing or 'some'} are lost: their quorum failed, or no replica had them any "
+            f"more. Others are there: {there}{f' and {more} more blocks' * (more > 0)}. The "
+            f"{group.given} rows of it that are inserted now are cut into other blocks, and which "
+            "of them these are can't be told: nothing was inserted by this commit. Insert the same "
+            "rows again, cut as before (in the same order, with the same max_insert_block_size): "
+            "just what is missing is inserted then. Or drop the partition and insert again, cut in "
+            "any way; or replace it: INSERT OVERWRITE"
+        )
+
+    def _is_there(self, replica: Replica, group: PartitionBlocks) -> None:
+        """All of it, in the insert that has the record."""
+        self._duplicates.append(
+            (
+                group.partition,
+                f"insert {self.identity.insert_id}",
+                sum(block.rows for block in group.all_blocks()),
+            )
+        )
+        group.discard(replica.store)
+
+    def _left_out(self, replica: Replica, group: PartitionBlocks) -> None:
+        """What of it was there already, now that the others are committed."""
+        ours = f"insert {self.identity.insert_id}"
+        self._duplicates += [
+            *((group.partition, there.part, block.rows) for block, there in group.there),
+            *((group.partition, ours, block.rows) for block in group.ours),
+        ]
+        group.blocks = []
+        group.discard(replica.store)
+
+    def _look_for_ids(self, groups: Iterable[PartitionBlocks]) -> None:
+        """What other inserts had brought is perhaps not in any more."""
+        for group in groups:
+            parts = [PartName.try_parse(there.part) for _, there in group.there]
+            if self.waits is not None:
+                self.waits.found_no_more(map(Span.of_part, filter(None, parts)))
+            group.look_for_ids()
 
     def _take_out_duplicates(self, replica: Replica, blocks: Sequence[StagedBlock]) -> None:
         """Blocks whose id is taken by a committed part: leave them out, remember by which."""
@@ -549,16 +634,13 @@ class Insertion:
         for block, read in zip(with_id, reads, strict=True):
             if read is None:
                 continue
-            manifest = block.staged.manifest
-            self._duplicates.append((manifest.partition_id, read[0].decode(), manifest.rows))
-            group = self._todo[manifest.partition_id]
+            group = self._todo[block.staged.manifest.partition_id]
             group.blocks.remove(block)
-            there = PartName.try_parse(read[0].decode())
-            if there is not None:
-                group.elsewhere += [there.block_min, there.block_max]
-                if self.waits is not None:
-                    self.waits.found([Span.of_part(there)])
-            replica.store.discard(block.staged)
+            there = BlockThere(block.block_id, read[0].decode(), read[1].version)
+            group.there.append((block, there))
+            part = PartName.try_parse(there.part)
+            if part is not None and self.waits is not None:
+                self.waits.found([Span.of_part(part)])
 
     def _result(self) -> InsertResult:
         rows = sum(rows for _, rows in self._parts)

@@ -110,6 +110,10 @@ class QuorumWait:
         """Rows of the insert were there already. In old records it does not stand where."""
         self._earlier |= {span for span in spans if span.first != UNKNOWN_BLOCK}
 
+    def found_no_more(self, spans: Iterable[Span]) -> None:
+        """They were lost or dropped since; what was in them is looked for anew."""
+        self._earlier -= set(spans)
+
     def wait(self, replica: Replica, insert_id: str) -> None:
         """Until all of it is on enough replicas. Raises as `wait_for_quorum`."""
         if not self.is_waiting:
@@ -281,13 +285,14 @@ def _not_reached(replica: Replica, awaited: Awaited, insert_id: str) -> QuorumNo
 
 
 def _remedy(insert_id: str) -> str:
-    """Blocks that stayed beside failed ones are known by their ids, and another cut has others."""
+    """Which blocks stayed beside failed ones only a retry can tell that has them, too."""
     if not insert_id:
         return (
             "Deduplication is switched off for this insert or table: inserted again, what is there "
             "would be there twice. Insert only the rows that are missing"
         )
     return (
-        "Insert the same data again (with the same token, if it had one, and cut into the same "
-        "blocks): just what is missing is inserted then"
+        "Insert the same data again (with the same token, if it had one; and if a partition had "
+        "several blocks, cut into the same ones, else that is refused): just what is missing is "
+        "inserted then"
     )

@@ -15,6 +15,9 @@ partitions at a time, and each commit writes in the same multi what is in then:
    seen, which B has changed since, and is refused. Of two who go on from one place, one does.
 
 While an insert is in part its record is not forgotten, however old it grows.
+
+It is in part, too, when some of it was lost (`protocol.inserts.rows`): the quorum of one of several
+blocks failed, or no replica has one any more.
 """
 
 from collections.abc import Sequence
@@ -78,15 +81,18 @@ def progress(
     rows: int,
     is_last: bool,
 ) -> InsertProgress:
-    """These partitions are committed now, `rows` of the rows that were given. With the last of them
-    the insert is whole, whatever was dropped since the first.
+    """What these partitions lacked is committed now, `rows` of the rows that were given, without
+    those of partitions of which some was in. With the last of them the insert is whole, whatever
+    was dropped since the first.
 
     `first` is the record of an insert of which nothing is in: it has no partitions yet. When all
     of it is committed at once they stand in the record itself.
     """
     before = first if known is None else known.record
+    completed = {line.partition for line in partitions}
     record = replace(
         before,
+        missing=tuple(one for one in before.missing if one.partition not in completed),
         blocks=before.blocks + blocks,
         rows_in=before.rows if is_last else min(before.rows_in + rows, before.rows),
     )

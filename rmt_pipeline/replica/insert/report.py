@@ -20,7 +20,9 @@ class InsertState(StrEnum):
     DONE = "done"
     """All of its rows are in the table, or were dropped since."""
     IN_PART = "in part"
-    """Of an insert that takes several commits some are in; the same insert again goes on."""
+    """Of an insert that takes several commits some are in, or some of its blocks are lost; the same
+    insert again goes on.
+    """
     AWAITS_QUORUM = "awaits quorum"
     """Its rows are in, and fewer replicas have them than it asked for."""
 
@@ -42,6 +44,11 @@ class InsertReport:
         if not self.record.is_whole:
             return InsertState.IN_PART
         return InsertState.AWAITS_QUORUM if self.awaiting else InsertState.DONE
+
+
+def again_words(record: InsertRecord) -> str:
+    """What is to be done about an insert that is in part."""
+    return f"insert the same rows again{', cut into the same blocks' * bool(record.missing)}"
 
 
 def insert_reports(replica: Replica, wanted: Sequence[str] | None = None) -> list[InsertReport]:

@@ -30,6 +30,12 @@ class OtherRows(UserError):
     """A token names an insert that is in part, and the rows are not those of that insert."""
 
 
+class OtherBlocks(OtherRows):
+    """Some blocks that the insert had in a partition are lost, others are in, and the same rows are
+    cut otherwise now. The error says what is there.
+    """
+
+
 class InsertInPart(OutcomeUnknown):
     """An insert that is too large for one commit ended before it was whole. What of it is in is
     known: the same insert again goes on from there.

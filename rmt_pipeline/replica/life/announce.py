@@ -319,17 +319,16 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
 
 
 def _record_of(replica: Replica, parts: Mapping[PartName, Manifest]) -> InsertRecord:
-    lines: dict[str, PartitionRows] = {}
-    for part, manifest in sorted(parts.items()):
-        line = lines.get(part.partition)
-        rows, row_hash, first = manifest.rows, manifest.row_hash, part.block_min
-        if line is not None:
-            rows += line.rows
-            row_hash = (row_hash + int(line.row_hash, 16)) % 2**128
-            first = line.first
-        lines[part.partition] = PartitionRows(
-            part.partition, rows, f"{row_hash:032x}", first, part.block_max
+    lines = [
+        PartitionRows(
+            part.partition,
+            manifest.rows,
+            f"{manifest.row_hash:032x}",
+            part.block_min,
+            part.block_max,
         )
+        for part, manifest in parts.items()
+    ]
     nothing = InsertRecord(
         created_s=min(manifest.created_s for manifest in parts.values()),
         replica=replica.name,
@@ -340,7 +339,7 @@ def _record_of(replica: Replica, parts: Mapping[PartName, Manifest]) -> InsertRe
         row_hash="",
         rows_in=0,
     )
-    return _whole(nothing, lines.values(), len(parts))
+    return _whole(nothing, lines)
 
 
 def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
@@ -349,18 +348,18 @@ def _with_lines_of(known: InsertRecord, found: InsertRecord) -> InsertRecord:
     """
     if known.row_hash or known.batches or not known.is_whole:
         return known
-    there = {one.partition for one in known.partitions}
-    more = [one for one in found.partitions if one.partition not in there]
-    if not more:
-        return known
-    return _whole(known, (*known.partitions, *more), known.blocks + len(more))
+    there = {(one.partition, one.first, one.last) for one in known.partitions}
+    more = [
+        one for one in found.partitions if (one.partition, one.first, one.last) not in there
+    ]
+    return _whole(known, (*known.partitions, *more)) if more else known
 
 
-def _whole(before: InsertRecord, lines: Iterable[PartitionRows], blocks: int) -> InsertRecord:
+def _whole(before: InsertRecord, lines: Iterable[PartitionRows]) -> InsertRecord:
     """An insert of which some is in was committed; so it is whole, as far as parts can tell."""
     lines = tuple(sorted(lines))
     rows = sum(one.rows for one in lines)
-    return replace(before, partitions=lines, blocks=blocks, rows=rows, rows_in=rows)
+    return replace(before, partitions=lines, blocks=len(lines), rows=rows, rows_in=rows)
 
 
 def texts_of(replica: Replica) -> tuple[bytes, bytes]:

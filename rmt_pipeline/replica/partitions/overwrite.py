@@ -9,7 +9,7 @@ a condition holds (`Table.replace`, INSERT OVERWRITE).
 2. A condition: what is there was read some time ago. So it is committed only if the partitions have
    the very parts that were read, with every mutation of before applied and none under way; else
    they are read again. Rows that stay are the rows that were there, under new numbers: ids and
-   records of their inserts stay too.
+   records of their inserts stay too, and name these.
 3. The same again changes nothing. Without a token it is the same when the rows that would come are,
    as a whole, those that would go, and no mutation is on its way to these. With a token it is the
    same until what it brought is replaced or dropped: its record is written in that multi, and goes
@@ -78,6 +78,10 @@ PAUSE_S = 0.1  # before partitions that changed are read again
 
 class RowsOutside(BadValue):
     """Rows that do not belong to what is replaced. Nothing was changed."""
+
+
+class RowsLost(UserError):
+    """Some of what a replacement of this token brought is lost. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +211,22 @@ class _Overwriting:
             self.insert_id = replacement_id(token, asked.target)
 
     def is_known(self, replica: Replica) -> bool:
-        """Whether it was done under this token, and what it brought was not replaced since."""
-        return bool(self.insert_id) and read_record(replica, self.insert_id) is not None
+        """Whether it was done under this token, and what it brought was not replaced since. Raises
+        RowsLost.
+        """
+        known = read_record(replica, self.insert_id) if self.insert_id else None
+        if known is not None and known.record.missing:
+            lost = ", ".join(
+                f"{one.rows or 'some'} rows in partition {one.partition}"
+                for one in known.record.missing
+            )
+            raise RowsLost(
+                f"this replacement was done under its token, and of what it brought {lost} are "
+                f"lost: no replica of {replica} has them any more. Others are there, and what was "
+                "inserted beside them since would go if it were done again; nothing was changed. "
+                "Under another token it is done again"
+            )
+        return known is not None
 
     def discard(self) -> None:
         """What was staged and is not in the table; of the rest nothing has its staged name."""
@@ -453,7 +471,7 @@ class _Overwriting:
             manifest = replica.store.manifest(part)
             told = replace(manifest, sources=(str(part),), created_s=int(replica.clock.now_s()))
             plan.made.append(clone_from(replica.store, replica.store, part, told))
-            return [Incoming(plan.made[-1])]
+            return [Incoming(plan.made[-1], str(part))]
         schema = blocks.block_shape(self.definition).schema
         kept = (
             condition.apply(table).rows.cast(schema) for table in self._tables(replica, part)
@@ -463,7 +481,7 @@ class _Overwriting:
         for block in blocks.blocks_of(kept, self.definition, whole):
             staged = self._stage(replica, block, plan.made)
             if staged is not None:
-                found.append(Incoming(staged))
+                found.append(Incoming(staged, str(part)))
         return found
 
     # --- what is known of it

@@ -36,6 +36,7 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
     UserError,
 )
+from rmt_pipeline.protocol.inserts.rows import Moved
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import (
     DropRange,
@@ -48,6 +49,7 @@ from rmt_pipeline.protocol.log.entry import (
 from rmt_pipeline.protocol.parts.name import LEVEL_MAX, MUTATION_MAX, PartName, drop_range
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.forget import what_to_renumber
 from rmt_pipeline.replica.insert.insert import ensure_partitions
 from rmt_pipeline.replica.mutations.mutations import load_mutations, release_numbers, take_locks
 from rmt_pipeline.replica.partitions.drop import (
@@ -96,8 +98,8 @@ class PartsDoNotFit(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A staged part that comes. `source`: its name in the table that it is from; `block_id`: an id
-    that must not be taken.
+    """A staged part that comes. `source`: the name, in the table that it is from, of the part that
+    it is a copy of, or has rows of; `block_id`: an id that must not be taken.
     """
 
     staged: StagedPart
@@ -361,7 +363,9 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
                 continue
             raise _too_many(sides, looked)
         for side in sides:
-            if side.ranges and not wanted.keeps_ids:
+            if side.ranges and wanted.keeps_ids:
+                ops = _with_renumbering(side, ops)
+            elif side.ranges:
                 ops = list(with_forgetting(side.replica, ops, side.ranges))
         paths = _submit(sides[0], swaps[0], ops, is_sent)
         if paths is not None:
@@ -389,6 +393,16 @@ def _ops(
     ]
     others = [side.replica for side in sides[1:]]  # whose keeper is not the one that sends it
     return [*ops, *(Check(one.creation) for one in others if one.creation)]
+
+
+def _with_renumbering(side: _Side, ops: Sequence[Op]) -> list[Op]:
+    """And the ids and records of rows that stay, if that fits; else the replica whose entry it is
+    sees to it when it carries the entry out (`work.replace`).
+    """
+    pairs = [(coming.source, part) for one in side.numbered for coming, part, _ in one.parts]
+    todo = what_to_renumber(side.replica, Moved.of(pairs))
+    together = [*ops, *(op for some in todo for op in some)]
+    return list(ops) if _is_too_large(together) else together
 
 
 def _submit(

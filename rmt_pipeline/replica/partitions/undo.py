@@ -7,9 +7,9 @@ Rows do not say which insert they are of; the numbers of their blocks do, as lon
 blocks of this insert alone. So what was merged with others' rows, or is going to be, can't be
 undone any more: nothing is done then, and it is said. Why just these rows go, once:
 
-1. The record has the numbers that were taken for this insert in one multi for each partition. They
-   follow each other, and are nobody else's. Rows that it shares with an earlier insert are that
-   one's, and stay.
+1. The record has the numbers that were taken for this insert's blocks, which are nobody else's, nor
+   is what is between those that follow each other. Rows that it shares with an earlier insert are
+   that one's, and stay.
 2. The record is read first, then the log is pulled: so all its blocks are among what the replica
    has and will have. The multi asserts the version of the log, as a merge does: nothing was made
    of these parts, and nothing is going to be, that was not looked at.
@@ -19,7 +19,7 @@ undone any more: nothing is done then, and it is said. Why just these rows go, o
    which are left: said again it goes on. Before the first of them all were looked at.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -162,7 +162,7 @@ def undo_insert(
 class _Line:
     """What the insert has in one partition: its own parts. `refusal` as the plan's."""
 
-    rows: PartitionRows
+    rows: tuple[PartitionRows, ...]
     parts: tuple[PartName, ...] = ()
     refusal: str = ""
     is_for_now: bool = False
@@ -187,7 +187,8 @@ def _look(replica: Replica, insert_id: str) -> _Looked:
             "a part is of, and DROP PART drops one"
         )
     view = merge_view(replica, sorted(known.partitions))
-    lines = sorted((_line(view, line) for line in known.lines), key=lambda one: bool(one.parts))
+    runs = [_line(view, run) for run in _runs(known.lines)]
+    lines = sorted(runs, key=lambda one: bool(one.parts))
     return _looked(replica, insert_id, known, view, tuple(lines))
 
 
@@ -219,15 +220,36 @@ def _refusal(
     return "", False
 
 
-def _line(view: MergeView, line: PartitionRows) -> _Line:
+def _runs(lines: Iterable[PartitionRows]) -> list[tuple[PartitionRows, ...]]:
+    """Those whose own blocks follow each other together: in between is nobody else's."""
+    found: list[list[PartitionRows]] = []
+    for line in sorted(lines, key=lambda one: (one.partition, one.own_first)):
+        before = found[-1][-1] if found else None
+        follows = (
+            before is not None
+            and before.partition == line.partition
+            and before.own_first >= 0
+            and before.own_last + 1 == line.own_first
+        )
+        if follows:
+            found[-1].append(line)
+        else:
+            found.append([line])
+    return [tuple(run) for run in found]
+
+
+def _line(view: MergeView, run: tuple[PartitionRows, ...]) -> _Line:
+    own_last = run[-1].own_last
+    line = run[0]._replace(last=max(one.last for one in run), own_last=own_last)
     if line.own_first == NO_BLOCK or (line.own_first == UNKNOWN_BLOCK and not line.rows):
-        return _Line(line)
+        return _Line(run)
     where = f"in partition {line.partition}"
     if line.own_first == UNKNOWN_BLOCK:
         return _Line(
-            line,
+            run,
             refusal=f"its record does not say which blocks {where} are its own alone: it is of an "
-            f"older version, or was made again from the disks. {_OTHER_WAYS}",
+            "older version, or was made again from the disks, or other rows of the parts that had "
+            f"them were replaced. {_OTHER_WAYS}",
         )
     blocks = f"{line.own_first} to {line.own_last}"
     span = PartName(line.partition, line.own_first, line.own_last, 0)
@@ -235,7 +257,7 @@ def _line(view: MergeView, line: PartitionRows) -> _Line:
     will_be = view.predicate.virtual.intersecting(span)
     if not active and not will_be:
         return _Line(
-            line,
+            run,
             refusal=f"its blocks {blocks} {where} are in no part any more: its rows were written "
             f"anew by a replacement, or removed. {_OTHER_WAYS}",
         )
@@ -243,7 +265,7 @@ def _line(view: MergeView, line: PartitionRows) -> _Line:
         if not part.is_drop_range and not _is_inside(part, line):
             now = "were merged" if part in view.active else "are going to be merged"
             return _Line(
-                line,
+                run,
                 refusal=f"its rows {where} {now} with those of other inserts into {part}, where "
                 f"nothing tells them apart. {_OTHER_WAYS}",
             )
@@ -253,8 +275,8 @@ def _line(view: MergeView, line: PartitionRows) -> _Line:
         if not reason and part not in view.active:
             reason = f"{part} is not here yet"
         if reason:
-            return _Line(line, refusal=f"{reason}. Try again", is_for_now=True)
-    return _Line(line, tuple(active))
+            return _Line(run, refusal=f"{reason}. Try again", is_for_now=True)
+    return _Line(run, tuple(active))
 
 
 def _is_inside(part: PartName, line: PartitionRows) -> bool:
@@ -318,7 +340,7 @@ def _of_lines(
         log_version=found.view.predicate.log_version,
         is_lost_version=found.view.is_lost_version,
     )
-    rows = frozenset(line.rows for line in lines)
+    rows = frozenset(row for line in lines for row in line.rows)
     ops += take_out(replica, insert_id, known.record, known.version, rows)
     if with_ids:
         for forgotten in what_to_forget(replica, some.plan.parts, but=insert_id):

@@ -11,6 +11,7 @@ from itertools import compress
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import MissingPart, UserError
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -22,8 +23,10 @@ from rmt_pipeline.protocol.retention import (
     ReplicaLogFacts,
     outdated_ids,
     outdated_parts,
+    outdated_records,
     trim_log,
 )
+from rmt_pipeline.replica.insert.report import again_words
 from rmt_pipeline.replica.mutations.mutations import clean_mutations
 from rmt_pipeline.replica.quorum import clean_quorums
 from rmt_pipeline.replica.replica import Replica
@@ -124,8 +127,8 @@ class CleanedUp:
             )
         for insert_id, record in self.inserts_in_part[:INSERTS_SHOWN_MAX]:
             words += (
-                f"; insert {insert_id}, begun on {record.replica}, is in part: {record.rows_in} of "
-                f"{record.rows} rows. Insert the same rows again"
+                f"; insert {insert_id}, begun on {record.replica}, is in part: "
+                f"{record.rows_there} of {record.rows} rows: {again_words(record)}"
             )
         if len(self.inserts_in_part) > INSERTS_SHOWN_MAX:
             words += (
@@ -167,7 +170,7 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
         log=log,
         blocks=outdated_ids(blocks, window=window, window_seconds=seconds),
         blocks_version=blocks_version,
-        inserts=outdated_ids(whole, window=window, window_seconds=seconds),
+        inserts=outdated_records(whole, blocks, window=window, window_seconds=seconds),
         inserts_version=inserts_version,
         inserts_in_part=in_part,
         attempts=_finished_attempts(replica),
@@ -182,7 +185,9 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
     lost, entries, stopped = _trim(replica, plan)
     block_ids = _remove_blocks(replica, plan)
-    insert_ids = _remove_inserts(replica, plan)
+    # An id must not be there longer than its record (`outdated_records`).
+    all_went = block_ids == len(plan.blocks.remove)
+    insert_ids = _remove_inserts(replica, plan) if all_went else 0
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
     quorums = clean_quorums(replica)
@@ -493,7 +498,9 @@ def _remove_blocks(replica: Replica, plan: CleanUpPlan) -> int:
 
 
 def _remove_inserts(replica: Replica, plan: CleanUpPlan) -> int:
-    """Each record is read again first: an insert that somebody continues keeps its record."""
+    """Each record is read again first: an insert that somebody continues keeps its record. Nobody
+    continues a replacement.
+    """
     keeper, table = replica.keeper, replica.table
     todo: list[list[Op]] = []
     for insert_id, read in zip(
@@ -502,7 +509,9 @@ def _remove_inserts(replica: Replica, plan: CleanUpPlan) -> int:
         strict=True,
     ):
         record = None if read is None else InsertRecord.decode(read[0])
-        if read is not None and record is not None and record.is_whole:
+        if read is None or record is None:
+            continue
+        if record.is_whole or insert_id.startswith(REPLACEMENT):
             version = read[1].version
             todo.append(transactions.remove_insert(table, insert_id, record.batches, version))
     return _remove_ids(replica, table.inserts, plan.inserts_version, todo)

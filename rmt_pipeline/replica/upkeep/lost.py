@@ -208,7 +208,7 @@ def _ops(replica: Replica, part: PartName, seen: _Seen) -> Sequence[Op]:
     if before is not None:
         noted = SetData(table.lost_part(part), note.encode(), before[1].version)
     parent = [] if keeper.exists(table.lost_parts) is not None else [Create(table.lost_parts)]
-    forgotten = what_to_forget(replica, [part], overlapping=True)
+    forgotten = what_to_forget(replica, [part], are_lost=True)
     return [
         *seen.guards,
         SetData(table.lost_part_count, str(int(count or b"0") + 1).encode(), stat.version),

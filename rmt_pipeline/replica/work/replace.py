@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.errors import (
     NoReplicaHasPart,
     RmtError,
 )
+from rmt_pipeline.protocol.inserts.rows import Moved
 from rmt_pipeline.protocol.log.entry import (
     DropPart,
     DropRange,
@@ -38,7 +39,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.fetch import PartSource, find_sources
-from rmt_pipeline.replica.forget import forget
+from rmt_pipeline.replica.forget import forget, renumber
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
 from rmt_pipeline.replica.publish import EntryGone, room_for, take_back
@@ -287,7 +288,11 @@ class _Work:
             if found.inside or any(map(dropped.contains, store.parts())):
                 store.drops.note(dropped)
             forget_dropped_quorums(replica, dropped)
-            if entry.source_replica == replica.name and not entry.keeps_ids:
+            if entry.source_replica == replica.name and entry.keeps_ids:
+                renumber(
+                    replica, Moved.of(zip(entry.source_parts, entry.new_parts, strict=True))
+                )
+            elif entry.source_replica == replica.name:
                 # Not at its end: there is the record of a replacement that brought no row.
                 forget(replica, [drop_range(dropped.partition, dropped.block_max)])
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]

@@ -21,6 +21,8 @@ INSERTS: Columns = (
     ("rows_in", "UInt64"),
     ("blocks", "UInt64"),
     ("partition_ids", "Array(String)"),
+    # Of these some blocks are lost and others are in.
+    ("incomplete_partition_ids", "Array(String)"),
     # The active parts here that have its rows now, perhaps among others.
     ("parts", "Array(String)"),
     ("parts_awaiting_quorum", "Array(String)"),
@@ -43,9 +45,10 @@ def _row(report: InsertReport) -> tuple[object, ...]:
         record.replica,
         record.run_id,
         record.rows,
-        record.rows_in,
+        record.rows_there,
         record.blocks,
         sorted({line.partition for line in report.lines}),
+        [one.partition for one in record.missing],
         [str(part) for part in report.parts],
         [str(part) for part in report.awaiting],
     )

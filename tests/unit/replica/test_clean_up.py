@@ -139,6 +139,7 @@ def test_many_ids_go_in_several_steps(replicas, monkeypatch):
     """Each asserts the version that the one before has left."""
     monkeypatch.setattr(limits, "CLEAN_UP_OPS_PER_MULTI_MAX", 3)
     for value in range(2, 10):
+        replicas.clock.passed_s += 1
         replicas.insert("r1", value)
     replicas.set(replicated_deduplication_window="2")
     cleaned = carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))

@@ -8,6 +8,7 @@ import pytest
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import OutcomeUnknown
 from rmt_pipeline.protocol.inserts.ids import insert_id_of_token
+from rmt_pipeline.protocol.inserts.rows import InsertRows
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord
 from rmt_pipeline.protocol.parts.name import drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -133,10 +134,11 @@ def test_a_retry_that_is_cut_otherwise_on_the_other_replica_completes_it(
 def test_the_record_of_an_insert_in_part_is_not_forgotten_and_clean_up_says_so(replicas):
     begin_and_die(replicas, token="a token")
     for n in range(20, 23):
+        replicas.clock.passed_s += 1
         replicas.table("r2").insert([{"p": 1, "n": n}])
     done = forget_what_can_be(replicas)
     assert done.insert_ids == 2, "the window counts whole ones only"
-    assert "is in part: 4 of 12 rows. Insert the same rows again" in done.words()
+    assert "is in part: 4 of 12 rows: insert the same rows again" in done.words()
     replicas.table("r2").insert(ROWS, token="a token")
     assert rows_in(replicas) == [*range(12), 20, 21, 22]
     assert "in part" not in forget_what_can_be(replicas).words()
@@ -259,12 +261,13 @@ def take_out(replicas, partition, token, where=""):
     """
     table, keeper = replicas["r1"].table, replicas["r1"].keeper
     record_path = table.insert(insert_id_of_token(token))
-    kind = InsertBatch if where else InsertRecord
-    left = (
-        kind.decode(keeper.get(record_path + where)[0])
-        .without([drop_range(partition, 99)])
-        .encode()
-    )
+    record = InsertRecord.decode(keeper.get(record_path)[0])
+    batches = [
+        InsertBatch.decode(keeper.get(table.insert_batch(insert_id_of_token(token), n))[0])
+        for n in range(record.batches)
+    ]
+    rows = InsertRows(record, tuple(batches)).after_drop([drop_range(partition, 99)])
+    left = (rows.batches[0] if where else rows.record).encode()
     bumped = SetData(record_path, keeper.get(record_path)[0])
     ids = [name for name in keeper.children(table.blocks) if name.startswith(f"{partition}_")]
     gone = [Delete(table.block(name)) for name in ids]

@@ -1,6 +1,7 @@
 """Texts of the other nodes (spec §0.4.4 to §0.4.8), and ours."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,15 +14,16 @@ from rmt_pipeline.protocol.nodes.formats import (
     ReplicaAddress,
 )
 from rmt_pipeline.protocol.nodes.records import (
+    AS_STORED,
     NO_BLOCK,
     UNKNOWN_BLOCK,
     Attempts,
     Claim,
     InsertBatch,
     InsertRecord,
+    MissingRows,
     PartitionRows,
 )
-from rmt_pipeline.protocol.parts.name import drop_range
 from tests.support.protocol import TIME_S, part, parts
 
 ADDRESS = ReplicaAddress("r1.example", 9009, 9000, "d\tb", "t'", "https")
@@ -32,11 +34,12 @@ MUTATION = MutationEntry(TIME_S, "r1", (("a", 7), ("b", 2)), "DELETE WHERE x = '
 CLAIM = Claim("r1 fetch\t7", tuple(parts("a_0_1_1 a_0_9_999999999_999999999")))
 ATTEMPTS = Attempts(3, "no route\nto r2", TIME_S, "a_0_0_0 is busy")
 PARTITIONS = (
-    PartitionRows("a", 5, "0" * 32, 3, 4, 4, 4),
+    PartitionRows("a", 5, "0" * 32, 3, 4, 4, 4, 9),
     PartitionRows("b", 7, "f" * 32),
 )
 NOTHING_NEW = PartitionRows("c", 1, "1" * 32, 3, 3, NO_BLOCK, NO_BLOCK)
 RECORD = InsertRecord(TIME_S, "r1", "run-7", PARTITIONS, 2, 13, "a" * 32, 13)
+LESS = replace(RECORD, batches=1, partitions=(), missing=(MissingRows("a", 3),))
 BEGUN = InsertRecord(TIME_S, "r1", "", (), 2, 40, "a" * 32, 13, batches=1)
 BATCH = InsertBatch((*PARTITIONS, NOTHING_NEW))
 
@@ -90,18 +93,18 @@ GOLDEN = [
     (
         RECORD,
         (
-            b"insert format version: 4\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+            b"insert format version: 5\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
             b"blocks: 2\nrows: 13\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
-            b"batches: 0\npartitions: 2\n"
-            b"a\t5\t00000000000000000000000000000000\t3\t4\t4\t4\n"
+            b"batches: 0\nmissing: 0\npartitions: 2\n"
+            b"a\t5\t00000000000000000000000000000000\t3\t4\t4\t4\tof 9\n"
             b"b\t7\tffffffffffffffffffffffffffffffff\n"
         ),
     ),
     (
         BATCH,
         (
-            b"insert batch format version: 3\npartitions: 3\n"
-            b"a\t5\t00000000000000000000000000000000\t3\t4\t4\t4\n"
+            b"insert batch format version: 4\npartitions: 3\n"
+            b"a\t5\t00000000000000000000000000000000\t3\t4\t4\t4\tof 9\n"
             b"b\t7\tffffffffffffffffffffffffffffffff\n"
             b"c\t1\t11111111111111111111111111111111\t3\t3\t-\t-\n"
         ),
@@ -109,9 +112,17 @@ GOLDEN = [
     (
         BEGUN,
         (
-            b"insert format version: 4\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
+            b"insert format version: 5\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: \n"
             b"blocks: 2\nrows: 40\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
-            b"batches: 1\npartitions: 0\n"
+            b"batches: 1\nmissing: 0\npartitions: 0\n"
+        ),
+    ),
+    (
+        LESS,
+        (
+            b"insert format version: 5\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+            b"blocks: 2\nrows: 13\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
+            b"batches: 1\nmissing: 1\na\t3\npartitions: 0\n"
         ),
     ),
 ]
@@ -156,11 +167,13 @@ def test_texts_never_change(value, text: bytes) -> None:
         (InsertRecord.decode, GOLDEN[7][1], b"b\t7", b"\t7"),
         (InsertRecord.decode, GOLDEN[7][1], b"rows in: 13", b"rows in: 14"),
         (InsertRecord.decode, GOLDEN[7][1], b"row hash: a", b"row hash: A"),
-        (InsertRecord.decode, GOLDEN[7][1], b"version: 4", b"version: 5"),
+        (InsertRecord.decode, GOLDEN[7][1], b"version: 5", b"version: 6"),
         (InsertBatch.decode, GOLDEN[8][1], b"partitions: 3", b"partitions: 4"),
+        (InsertRecord.decode, GOLDEN[7][1], b"of 9", b"of 5"),
+        (InsertRecord.decode, GOLDEN[10][1], b"a\t3", b"\t3"),
         (InsertBatch.decode, GOLDEN[8][1], b"b\t7", b"a\t4"),
-        (InsertBatch.decode, GOLDEN[8][1], b"\t4\t4\n", b"\t4\t5\n"),
-        (InsertBatch.decode, GOLDEN[8][1], b"\t4\t4\n", b"\t4\n"),
+        (InsertBatch.decode, GOLDEN[8][1], b"\t4\t4\tof", b"\t4\t5\tof"),
+        (InsertBatch.decode, GOLDEN[8][1], b"\t4\t4\tof", b"\t4\tof"),
     ],
 )
 def test_other_texts_are_corrupt(
@@ -211,28 +224,25 @@ def test_a_mutation_concerns_the_partitions_that_it_names() -> None:
     assert MUTATION.version_in("c") is None
 
 
-def test_a_drop_takes_its_partitions_out_of_an_insert() -> None:
-    """P6. A retry then brings back just those. It is as whole as it was."""
-    left = RECORD.without([drop_range("a", 5), drop_range("z", 9)])
-    assert left.partition_ids() == ("b",)
-    assert left.is_whole
-    assert InsertRecord.decode(left.encode()) == left
-    assert BATCH.without([drop_range("b", 1)]).partition_ids() == ("a", "c")
-
-
-def test_what_was_inserted_beside_or_after_what_was_dropped_stays_known() -> None:
-    """P38. Blocks 3 and 4: a range that ends before them, or has one of them, took less than that;
-    and of a record that does not say its blocks only a whole partition is believed.
-    """
-    for kept in (drop_range("a", 3), drop_range("a", 4), *parts("a_4_4_0 a_0_3_2 b_0_9_3")):
-        assert RECORD.without([kept]) == RECORD
-    assert RECORD.without(parts("a_3_4_1")).partition_ids() == ("b",)
-
-
 def test_an_insert_is_whole_when_all_its_rows_are_in() -> None:
     """P37."""
     assert RECORD.is_whole
     assert not BEGUN.is_whole
+    assert not LESS.is_whole
+    assert LESS.rows_there == 10
+
+
+def test_a_record_of_the_third_format_says_of_no_block_what_it_was_made_of() -> None:
+    """P4. Its lines are of all the blocks in a partition."""
+    text = (
+        b"insert format version: 3\ncreated: 2026-11-20 14:19:47\nreplica: r1\nrun: run-7\n"
+        b"blocks: 2\nrows: 13\nrow hash: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\nrows in: 13\n"
+        b"batches: 0\npartitions: 2\n"
+        b"a\t5\t00000000000000000000000000000000\t3\t4\nb\t7\tffffffffffffffffffffffffffffffff\n"
+    )
+    own = {"own_first": UNKNOWN_BLOCK, "own_last": UNKNOWN_BLOCK}
+    lines = (PARTITIONS[0]._replace(given=AS_STORED, **own), PARTITIONS[1])
+    assert InsertRecord.decode(text) == replace(RECORD, partitions=lines)
 
 
 def test_a_record_of_the_third_format_does_not_say_which_blocks_are_its_own() -> None:

@@ -1,0 +1,207 @@
+"""What an insert has in the table, and what is left of it when some goes.
+
+    a block of a partition is lost ──► its line goes, the partition has rows missing ──► a retry
+    that has all the blocks that are in brings back the others; one that is cut otherwise is told
+
+1. A drop takes a partition's lines when it takes all its blocks, and else none: rows that were
+   dropped on purpose do not come back by a retry of an insert of which others are in.
+2. What is lost is to come back. A retry is known to have the same rows. If every block of the
+   partition that is in is among those of the retry, by its rows, the others are what is missing,
+   and nothing else. If not, a block of it has rows that are in and rows that are not, perhaps.
+3. When nothing of a partition is left it is missing as a whole, however a retry is cut.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
+from rmt_pipeline.protocol.nodes.records import (
+    UNKNOWN_BLOCK,
+    InsertBatch,
+    InsertRecord,
+    MissingRows,
+    PartitionRows,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+
+
+@dataclass(frozen=True, slots=True)
+class InsertRows:
+    """A record, and its batches in the order of their numbers."""
+
+    record: InsertRecord
+    batches: tuple[InsertBatch, ...] = ()
+
+    @property
+    def lines(self) -> tuple[PartitionRows, ...]:
+        of_batches = [line for batch in self.batches for line in batch.partitions]
+        return (*self.record.partitions, *of_batches)
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether a retry is as good as a new insert. One that was never whole is gone on with by
+        whoever is at it.
+        """
+        return self.record.is_whole and not self.lines
+
+    def after_drop(self, dropped: Collection[PartName]) -> "InsertRows":
+        """What is left when these blocks were dropped."""
+        return self._without(
+            {
+                partition
+                for partition, lines in self._by_partition().items()
+                if all(_is_in(line, dropped) for line in lines)
+                and (lines or _is_all_dropped(partition, dropped))
+            }
+        )
+
+    def after_loss(self, lost: PartName, insert_id: str) -> "InsertRows":
+        """What is left when these blocks are lost. A replacement can't be repeated in some of its
+        partitions, so it has rows missing until nothing of it is left.
+        """
+        partition = lost.partition
+        lines = self._by_partition().get(partition, [])
+        gone = [line for line in lines if line.is_in(lost)]
+        if not any(line.touches(lost) for line in lines):
+            return self
+        is_alone = {line.partition for line in self.lines} == {partition}
+        if len(gone) == len(lines) and (is_alone or not insert_id.startswith(REPLACEMENT)):
+            return self._without({partition})
+        is_told = all(line.is_in(lost) for line in lines if line.touches(lost))
+        rows = sum(line.rows_given for line in gone) if is_told else 0
+        kept = self._keeping(lambda line: line not in gone)
+        missing = with_missing(self.record.missing, MissingRows(partition, rows))
+        return replace(kept, record=replace(kept.record, missing=missing))
+
+    def without_lines(self, lines: Collection[PartitionRows]) -> "InsertRows":
+        """What is left when these were taken out, and nothing else."""
+        record, rows_in = self.record, self.record.rows_in
+        if rows_in < record.rows:
+            rows_in -= sum(line.rows_given for line in self.lines if line in lines)
+        kept = self._keeping(lambda line: line not in lines)
+        return replace(kept, record=replace(kept.record, rows_in=max(0, rows_in)))
+
+    def renumbered(self, moved: "Moved") -> "InsertRows":
+        """Rows of these parts are in others now."""
+        return InsertRows(
+            replace(self.record, partitions=moved.lines(self.record.partitions)),
+            tuple(InsertBatch(moved.lines(batch.partitions)) for batch in self.batches),
+        )
+
+    def _by_partition(self) -> dict[str, list[PartitionRows]]:
+        found: dict[str, list[PartitionRows]] = {
+            one.partition: [] for one in self.record.missing
+        }
+        for line in self.lines:
+            found.setdefault(line.partition, []).append(line)
+        return found
+
+    def _without(self, partitions: Collection[str]) -> "InsertRows":
+        """Of an insert that was committed as a whole the rows stay counted: nobody goes on with it
+        because some were dropped.
+        """
+        if not partitions:
+            return self
+        record = self.record
+        missing = tuple(one for one in record.missing if one.partition not in partitions)
+        rows_in = record.rows_in
+        if rows_in < record.rows:
+            rows_in -= sum(
+                line.rows_given for line in self.lines if line.partition in partitions
+            )
+            rows_in -= sum(one.rows for one in record.missing if one not in missing)
+        kept = self._keeping(lambda line: line.partition not in partitions)
+        left = replace(kept.record, missing=missing, rows_in=max(0, rows_in))
+        return replace(kept, record=left)
+
+    def _keeping(self, stays: Callable[[PartitionRows], bool]) -> "InsertRows":
+        def left(lines: Iterable[PartitionRows]) -> tuple[PartitionRows, ...]:
+            return tuple(filter(stays, lines))
+
+        return InsertRows(
+            replace(self.record, partitions=left(self.record.partitions)),
+            tuple(InsertBatch(left(batch.partitions)) for batch in self.batches),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Parts whose rows are in others now: the first and the last number of these, by part."""
+
+    to: Mapping[PartName, tuple[int, int]]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, PartName]]) -> "Moved":
+        """Of names of parts ("": of none), each with one that has rows of it now."""
+        found: dict[PartName, tuple[int, int]] = {}
+        for name, part in pairs:
+            before = PartName.try_parse(name)
+            if before is not None and before != part:
+                first, last = found.get(before, (part.block_min, part.block_max))
+                found[before] = min(first, part.block_min), max(last, part.block_max)
+        return cls(found)
+
+    def part(self, part: PartName) -> PartName:
+        """What stands for a block of this name from now on."""
+        for before, (first, last) in self.to.items():
+            if before.partition == part.partition and _contains(
+                before, part.block_min, part.block_max
+            ):
+                return PartName(part.partition, first, last, 0)
+        return part
+
+    def lines(self, lines: Iterable[PartitionRows]) -> tuple[PartitionRows, ...]:
+        return tuple(sorted(map(self._line, lines)))
+
+    def _line(self, line: PartitionRows) -> PartitionRows:
+        if line.first == UNKNOWN_BLOCK:
+            return line
+        now = self.part(PartName(line.partition, line.first, line.last, 0))
+        held = now.block_min, now.block_max
+        if held == (line.first, line.last):
+            return line
+        return line._replace(
+            first=held[0], last=held[1], own_first=UNKNOWN_BLOCK, own_last=UNKNOWN_BLOCK
+        )
+
+
+def with_missing(missing: Iterable[MissingRows], more: MissingRows) -> tuple[MissingRows, ...]:
+    """So many more are lost of the partition; 0 rows are nobody knows how many."""
+    before = {one.partition: one.rows for one in missing}
+    known = before.get(more.partition)
+    before[more.partition] = 0 if known == 0 or not more.rows else more.rows + (known or 0)
+    return tuple(MissingRows(*one) for one in sorted(before.items()))
+
+
+def blocks_there(
+    lines: Sequence[PartitionRows], contents: Sequence[tuple[int, str, int]]
+) -> frozenset[int] | None:
+    """Which blocks of a retry are in, of a partition that has rows missing and these lines. None:
+    that can't be told, for it is cut otherwise.
+    """
+    if any(line.first != line.last or line.first == UNKNOWN_BLOCK for line in lines):
+        return None
+    wanted = Counter(line.content for line in lines)
+    found = set()
+    for index, content in enumerate(contents):
+        if wanted[content] > 0:
+            wanted[content] -= 1
+            found.add(index)
+    is_told = wanted.total() == 0 and len(found) < len(contents)
+    return frozenset(found) if is_told else None
+
+
+def _contains(part: PartName, first: int, last: int) -> bool:
+    return part.block_min <= first and last <= part.block_max
+
+
+def _is_in(line: PartitionRows, dropped: Collection[PartName]) -> bool:
+    return any(map(line.is_in, dropped))
+
+
+def _is_all_dropped(partition: str, dropped: Collection[PartName]) -> bool:
+    return any(
+        one.partition == partition and one.is_drop_range and one.block_min == 0
+        for one in dropped
+    )

@@ -1,0 +1,95 @@
+"""Bugs in what is known of an insert of which some was lost or moved."""
+
+from tests.mutants.planting import LineMutant
+
+REPLICA = "rmt_pipeline/replica"
+ROWS = "rmt_pipeline/protocol/inserts/rows.py"
+RULES = "tests/unit/protocol/inserts/test_rows.py"
+TESTS = "tests/unit/replica/insert/test_lost_blocks.py"
+
+INSERT_MUTANTS = (
+    LineMutant(
+        "lost blocks: what is in of a partition stands for all of it",
+        f"{REPLICA}/insert/insert.py",
+        "            if name in incomplete:\n",
+        "            if name in incomplete and False:\n",
+        f"{TESTS}::test_one_block_after_another_is_lost_and_comes_back",
+    ),
+    LineMutant(
+        "lost blocks: a record forgets that rows are missing",
+        f"{REPLICA}/insert/record.py",
+        "one for one in before.missing if one.partition not in completed",
+        "one for one in before.missing if one.partition in completed",
+        f"{TESTS}::test_one_block_after_another_is_lost_and_comes_back",
+    ),
+    LineMutant(
+        "lost blocks: those that are in are not left out",
+        f"{REPLICA}/insert/blocks.py",
+        "if at not in found]",
+        "]",
+        f"{TESTS}::test_two_who_bring_it_back_at_once_bring_it_once",
+    ),
+    LineMutant(
+        "lost blocks: the missing one has the token's id of one that is in",
+        f"{REPLICA}/insert/blocks.py",
+        "        for block in self.blocks if token else ():\n",
+        "        for block in ():\n",
+        f"{TESTS}::test_blocks_that_come_in_another_order_are_the_same",
+    ),
+    LineMutant(
+        "lost blocks: another cut is taken for the same",
+        ROWS,
+        "    is_told = wanted.total() == 0 and len(found) < len(contents)\n",
+        "    is_told = len(found) < len(contents)\n",
+        f"{RULES}::test_a_retry_with_every_block_that_is_in_brings_the_others",
+    ),
+    LineMutant(
+        "lost blocks: rows that were merged when given count as others",
+        "rmt_pipeline/protocol/nodes/records.py",
+        "        return self.rows, self.row_hash, self.rows_given\n",
+        "        return self.rows, self.row_hash, 0\n",
+        f"{RULES}::test_a_retry_with_every_block_that_is_in_brings_the_others",
+    ),
+    LineMutant(
+        "lost blocks: what is left of none is missing in part",
+        ROWS,
+        "(is_alone or not insert_id.startswith(REPLACEMENT))",
+        "is_alone",
+        f"{RULES}::test_when_nothing_of_a_partition_is_left_it_is_missing_as_a_whole",
+    ),
+    LineMutant(
+        "lost blocks: one of an old line stands for all of it",
+        ROWS,
+        "    if any(line.first != line.last or line.first == UNKNOWN_BLOCK for line in lines):\n",
+        "    if not lines:\n",
+        f"{RULES}::test_a_line_of_several_blocks_tells_nothing_of_a_part_of_them",
+    ),
+    LineMutant(
+        "lost blocks: their insert is forgotten by clean-up",
+        f"{REPLICA}/forget.py",
+        "    if left.record.missing and not left.batches and not",
+        "    if False and not left.batches and not",
+        f"{TESTS}::test_what_has_rows_missing_says_so_until_they_are_back",
+    ),
+    LineMutant(
+        "lost blocks: other inserts rely on one unseen",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "            [SetData(table.block(one.block_id), one.part.encode(), one.version)],\n",
+        "            [],\n",
+        f"{TESTS}::test_a_block_that_is_lost_while_another_insert_relies_on_it_is_inserted",
+    ),
+    LineMutant(
+        "lost blocks: who relied on one meanwhile is not seen",
+        f"{REPLICA}/forget.py",
+        "        [Delete(path, read[1].version)]\n",
+        "        [Delete(path)]\n",
+        f"{TESTS}::test_who_relies_on_a_block_while_it_is_forgotten_has_rows_missing",
+    ),
+    LineMutant(
+        "retention: ids are there longer than their record",
+        "rmt_pipeline/protocol/retention.py",
+        "if oldest_ms is None or written_ms[one] < oldest_ms",
+        "if one",
+        f"{TESTS}::test_ids_are_not_there_longer_than_the_record_that_they_belong_to",
+    ),
+)
