@@ -994,16 +994,18 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "backfill: inserts of rows that stay are forgotten",
         f"{REPLICA}/partitions/swap.py",
-        "            if side.ranges and not wanted.keeps_ids:\n",
+        "            if side.ranges and wanted.keeps_ids:\n"
+        "                ops = _with_renumbering(side, ops)\n"
+        "            elif side.ranges:\n",
         "            if side.ranges:\n",
         f"{OVERWRITES}::test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not",
     ),
     LineMutant(
         "backfill: they are forgotten by who carries it out",
         f"{REPLICA}/work/replace.py",
-        "            if entry.source_replica == replica.name and not entry.keeps_ids:\n",
-        "            if entry.source_replica == replica.name:\n",
-        f"{OVERWRITES}::test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not",
+        "            if entry.source_replica == replica.name and entry.keeps_ids:\n",
+        "            if entry.source_replica == replica.name and False:\n",
+        f"{OVERWRITES}::test_rows_that_stay_and_are_lost_are_known_to_be",
     ),
     LineMutant(
         "backfill: a token stands although its rows were replaced",

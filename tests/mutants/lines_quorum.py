@@ -75,8 +75,8 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "quorum: a block that was there is not waited for",
         f"{REPLICA}/insert/insert.py",
-        "                    self.waits.found([Span.of_part(there)])\n",
-        "                    pass\n",
+        "                self.waits.found([Span.of_part(part)])\n",
+        "                pass\n",
         f"{TESTS}::test_a_block_of_another_insert_is_waited_for",
     ),
     LineMutant(
@@ -113,13 +113,6 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         "            if part not in waiting\n",
         "            if True\n",
         f"{TESTS}::test_nor_one_that_waits_beside_others",
-    ),
-    LineMutant(
-        "insert: a block whose id is gone is a duplicate",
-        f"{REPLICA}/insert/insert.py",
-        "            if read is None:\n                continue\n            manifest",
-        '            read = read or (b"all_0_0_0", None)\n            manifest',
-        "tests/unit/replica/insert/test_ids_in_zookeeper.py",
     ),
     LineMutant(
         "clean up: half a replica stops the trimming",

@@ -11,8 +11,10 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_locks
+from rmt_pipeline.replica.partitions import swap
 from rmt_pipeline.replica.partitions.from_table import EmptySource
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.partitions.swap import PartitionChanged
@@ -313,6 +315,43 @@ def test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not(replicas):
     put(replicas, (1, 7), partition="1")
     assert insert(replicas, (1, 1)).outcome is Outcome.INSERTED
     assert on_both(replicas) == [(1, 1), (1, 7), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_rows_that_stay_and_are_dropped_can_be_inserted_again(replicas, merged):
+    """They have other numbers since. In their old part or with another insert's rows."""
+    if merged:
+        optimize_partition(replicas["r1"], "1", final=True, skip_merged=False)
+        work(replicas)
+    put(replicas, (1, 9), where="n = 9")
+    work(replicas)
+    store = replicas.stores["r1"]
+    kept = [part for part in active(replicas) if store.manifest(part).sources]
+    for part in kept:
+        replicas.table("r1").drop_part(part, settings=NOW)
+    work(replicas)
+    assert rows(replicas, "r1") == [(1, 9), (2, 3), (3, 4)]
+    for pair in ((1, 1), (1, 2)):
+        assert insert(replicas, pair).outcome is Outcome.INSERTED
+        assert insert(replicas, pair).outcome is Outcome.DUPLICATE
+    assert insert(replicas, (2, 3)).outcome is Outcome.DUPLICATE
+    assert on_both(replicas) == [(1, 1), (1, 2), (1, 9), (2, 3), (3, 4)]
+
+
+def active(replicas):
+    return [one.name for one in replicas.table("r1").parts() if one.name.partition == "1"]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_rows_that_stay_and_are_lost_are_known_to_be(replicas, monkeypatch, fits):
+    """Also when their ids did not fit beside the replacement."""
+    if not fits:
+        monkeypatch.setattr(swap, "_with_renumbering", lambda side, ops: list(ops))
+    put(replicas, (1, 9), where="n in (2, 9)")
+    work(replicas)
+    kept = min(active(replicas))
+    gone = what_to_forget(replicas["r1"], [kept], are_lost=True)
+    assert sorted(len(ops) for ops in gone) == [1, 1], "its id and its record"
 
 
 @pytest.mark.parametrize("target", [{"partition": "1"}, {}])
