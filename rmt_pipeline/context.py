@@ -306,8 +306,8 @@ class ServerContext:
             engine,
             zookeeper_path=path,
             replica=name,
-            typed_path=_with_names(engine.zookeeper_path, definition),
-            typed_replica=_with_names(engine.replica, definition),
+            typed_path=with_names(engine.zookeeper_path, definition),
+            typed_replica=with_names(engine.replica, definition),
         )
         return replace(definition, engine=engine)
 
@@ -491,5 +491,6 @@ class ServerContext:
         return f"{definition.full_name}|{self.server.name}".encode()
 
 
-def _with_names(text: str, definition: TableDefinition) -> str:
+def with_names(text: str, definition: TableDefinition) -> str:
+    """With the macros filled in that another name of the table would fill in otherwise."""
     return text.replace("{database}", definition.database).replace("{table}", definition.name)

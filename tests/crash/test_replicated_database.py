@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.cluster.queue import clean_queue
 from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.sql.run.session import Session
-from tests.support.databases import DATABASE, LATER, TABLE, Node, Site
+from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Node, Site
 from tests.support.hosts import dying
 
 EFFECTS_MAX = 300
@@ -29,6 +30,7 @@ def everywhere(
     monkeypatch,
     prepare: Callable[[Site], Callable[[Callable], None]],
     survive: Callable[[Site, str], None],
+    effects_min: int = 5,
 ) -> None:
     """`prepare` gives what is to die; `survive` is what comes after it. At each of its effects."""
     for at in range(1, EFFECTS_MAX):
@@ -44,7 +46,7 @@ def everywhere(
         site.running.clear()
         survive(site, f"died before effect {at}")
         if ended:
-            assert at > 5
+            assert at > effects_min
             return
     pytest.fail(f"{EFFECTS_MAX} effects, and it has not ended")
 
@@ -108,6 +110,103 @@ def test_a_new_server(tmp_path, monkeypatch):
         return node.look
 
     everywhere(tmp_path, monkeypatch, prepare, has_all)
+
+
+def rename_all(site: Site) -> None:
+    """In the end t has two columns and u one, as after `say_all`."""
+    site.say("EXCHANGE TABLES d.t AND d.u", "r2", **LATER)
+    site.say("RENAME TABLE d.u TO d.v", "r2", **LATER)
+    site.say("DETACH TABLE d.v PERMANENTLY", "r2", **LATER)
+    site.say("ATTACH TABLE d.v", "r2", **LATER)
+    site.say("RENAME TABLE d.v TO d.u", "r2", **LATER)
+
+
+def with_both(site: Site) -> None:
+    site.start("r1", "r2")
+    for name in ("r1", "r2"):
+        site.say(DATABASE, name)
+    site.say(TABLE)
+    site.say(WIDER.replace("d.t", "d.u"))
+
+
+def test_statements_that_rename_and_detach(tmp_path, monkeypatch):
+    def prepare(site: Site):
+        with_both(site)
+        rename_all(site)
+        site.nodes["r1"].loop = None
+        return site.nodes["r1"].look
+
+    everywhere(tmp_path, monkeypatch, prepare, has_all)
+
+
+@pytest.mark.parametrize("statements", [1, 3])
+def test_what_was_renamed_or_detached_is_found_by_comparing(tmp_path, monkeypatch, statements):
+    """The log is forgotten while r1 is away, with the first ones of the statements in it."""
+
+    def prepare(site: Site):
+        with_both(site)
+        said: list[str] = []
+        for query in (
+            "EXCHANGE TABLES d.t AND d.u",
+            "RENAME TABLE d.u TO d.v",
+            "DETACH TABLE d.v PERMANENTLY",
+        )[:statements]:
+            said.append(query)
+            site.say(query, "r2", **LATER)
+        site.running.remove(site.nodes["r1"])
+        site.look()
+        keeper, now_s = site.servers.zookeeper.connect(), site.servers.clock.now_s()
+        clean_queue(keeper, PATHS.queue, now_s=now_s, lifetime_s=10**6, tasks_max=0)
+        node = site.nodes["r1"]
+        node.loop, node.worker = None, None
+        return node.look
+
+    def survive(site: Site, where: str) -> None:
+        site.start("r1", "r2")
+        site.look()
+        site.look()
+        if statements > 1:
+            site.say("ATTACH TABLE d.v", "r2")
+            site.say("RENAME TABLE d.v TO d.u", "r1")
+        has_all(Started(site), where)
+
+    everywhere(tmp_path, monkeypatch, prepare, survive)
+
+
+@pytest.mark.parametrize(
+    ("query", "after"),
+    [
+        ("EXCHANGE TABLES d.t AND d.u", {"t": 2, "u": 1}),
+        ("RENAME TABLE d.t TO d.v", {"u": 2, "v": 1}),
+        ("DETACH TABLE d.t PERMANENTLY", {"u": 2}),
+    ],
+)
+def test_who_asks_dies(tmp_path, monkeypatch, query, after):
+    """It is said everywhere or nowhere."""
+    seen: list[bool] = []
+
+    def prepare(site: Site):
+        with_both(site)
+
+        def act(mortal: Callable) -> None:
+            with site.servers.session("r2", **LATER) as session:
+                session.context.server.use(mortal(session.context.server.keeper()))
+                session.execute(query)
+
+        return act
+
+    def survive(site: Site, where: str) -> None:
+        site.start("r1", "r2")
+        site.look()
+        site.look()
+        one, other = columns(site, "r1", "r2")
+        assert one == other, where
+        assert one in ({"t": 1, "u": 2}, after), where
+        seen.append(one == after)
+        assert site.nodes["r1"].tables("d_broken_tables") == [], where
+
+    everywhere(tmp_path, monkeypatch, prepare, survive, effects_min=0)
+    assert set(seen) == {False, True}
 
 
 def test_create_database(tmp_path, monkeypatch):

@@ -7,6 +7,8 @@ from rmt_pipeline.protocol.reader import TextReader
 from rmt_pipeline.protocol.text import escape, unescape
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
+_DETACHED_FORMAT = 2  # of the record of a table that is detached permanently
+_DETACHED_LINE = "detached: 1\n"
 _COUNT_MAX = 100_000
 _STATUS_MAX = 2**31 - 1
 
@@ -171,27 +173,32 @@ class TableRecord:
     query: str
     version: int = 0
     task: int = 0
+    is_detached: bool = False
+    """DETACH TABLE PERMANENTLY: it keeps its name, and no server serves it."""
 
     def encode(self) -> bytes:
+        """As older servers read it, unless it says what they do not know."""
         return (
-            f"version: {FORMAT}\n"
+            f"version: {_DETACHED_FORMAT if self.is_detached else FORMAT}\n"
             f"origin: {escape(self.origin)}\n"
             f"metadata version: {self.version}\n"
             f"task: {self.task}\n"
             f"query: {escape(self.query)}\n"
+            f"{_DETACHED_LINE if self.is_detached else ''}"
         ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Raises Corruption."""
         reader = TextReader(data, "table of a Replicated database")
-        reader.number("version: ", low=1, high=FORMAT)
+        number = reader.number("version: ", low=1, high=_DETACHED_FORMAT)
         origin = reader.field_as("origin: ", unescape)
         version = reader.number("metadata version: ", high=_STATUS_MAX)
         task = reader.number("task: ", high=_STATUS_MAX)
         query = reader.field_as("query: ", unescape)
+        is_detached = number == _DETACHED_FORMAT and reader.number("detached: ", high=1) == 1
         reader.end()
-        return cls(origin, query, version, task)
+        return cls(origin, query, version, task, is_detached)
 
     def is_older_than(self, other: Self) -> bool:
         """Of two of one table: whether the other one knows of more."""

@@ -24,18 +24,22 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task, TaskOutcome
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.define.show_create import create_query
-from rmt_pipeline.sql.define.table import define_table
+from rmt_pipeline.sql.run.databases import defined_by
 from rmt_pipeline.sql.run.task import StatementCarrier, TaskContext
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
+    AttachTable,
     ClusterStatement,
     CreateTable,
+    DetachTable,
     DropTable,
+    ExchangeTables,
+    RenameTables,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
-from rmt_pipeline.zookeeper.paths import DatabasePaths, sequence_number
+from rmt_pipeline.zookeeper.paths import DatabasePaths, database_table, sequence_number
 
 _FLAT = (("flatten_nested", "0"),)  # columns are as they are in the record
 
@@ -73,6 +77,12 @@ class DatabaseCarrier(StatementCarrier):
         database = self._required()
         self.context.bind(keeper, "")
         problems = []
+        try:
+            self._take_names(picture)
+        except (RmtError, OSError) as error:
+            if isinstance(error, ReplicaRetired | Unavailable):
+                raise
+            problems.append(f"database {self._database}: {error}")
         here = self.context.catalog.tables(self._database)
         for name in [*(name for name in here if name not in picture.tables), *picture.tables]:
             if self._required().is_dropping:
@@ -99,18 +109,45 @@ class DatabaseCarrier(StatementCarrier):
 
     def _steps(self, task: Task) -> list[ClusterStatement]:
         parsed = parse(task.query)
-        if isinstance(parsed, DropTable):
-            return [replace(parsed, if_exists=True)]  # the log says that the database had it
-        if isinstance(parsed, CreateTable | AlterTable):
-            return [parsed]
-        raise UserError(f"the log of a Replicated database can't have this: {task.query}")
+        match parsed:
+            case DropTable() | DetachTable():  # the log says that the database had it
+                return [replace(parsed, if_exists=True)]
+            case AttachTable():
+                return [replace(parsed, if_not_exists=True)]
+            case CreateTable() | AlterTable() | RenameTables() | ExchangeTables():
+                return [parsed]
+            case _:
+                raise UserError(
+                    f"the log of a Replicated database can't have this: {task.query}"
+                )
 
     def _run(self, task: Task, statement: ClusterStatement) -> None:
-        if isinstance(statement, CreateTable):
-            name = statement.table.name
-            self._make(name, TableRecord(task.request_id, task.query), task)
-        else:
-            self._session(task).carry_out(statement)
+        match statement:
+            case CreateTable(table=table):
+                self._make(table.name, TableRecord(task.request_id, task.query), task)
+            case AttachTable(table=table) if self._here_at_all(table.name) is None:
+                self._make_attached(table.name)
+            case _:
+                self._session(task).carry_out(statement)
+
+    def _here_at_all(self, name: str) -> TableDefinition | None:
+        """Also when it is detached."""
+        known = self.context.catalog.detached(self._database)
+        detached = (one.definition for one in known if one.definition.name == name)
+        return next(detached, None) or self._here(name)
+
+    def _make_attached(self, name: str) -> None:
+        """A table that came while it was detached, and so was not made here."""
+        paths = DatabasePaths(self._required().path)
+        [read] = self.context.keeper().get_many([paths.table(name)])
+        record = None if read is None else TableRecord.decode(read[0])
+        if (
+            record is not None and not record.is_detached
+        ):  # else a later statement has more to say
+            self._make_as(name, record)
+
+    def _make_as(self, name: str, record: TableRecord) -> None:
+        self._make(name, record, Task(record.query, (), "", record.origin, settings=_FLAT))
 
     # --- comparing ---
 
@@ -123,6 +160,30 @@ class DatabaseCarrier(StatementCarrier):
         except UnknownTable:
             return None
 
+    def _take_names(self, picture: Picture) -> None:
+        """Tables that have another name there, or are not detached there, are so here. All names
+        at once: two tables may have been exchanged.
+        """
+        server, database = self.context, self._database
+        names = {server.uuid_of(record.origin): name for name, record in picture.tables.items()}
+        for one in server.catalog.detached(database):
+            there = picture.tables.get(names.get(one.definition.uuid, ""))
+            if one.permanently and (there is None or not there.is_detached):
+                server.attach_table(database, one.definition.name)
+        moves: dict[str, str] = {}
+        for name in server.catalog.tables(database):
+            uuid = server.catalog.definition(database, name).uuid
+            if names.get(uuid, name) != name:
+                moves[name] = names[uuid]
+        for name in moves.values():
+            if name not in moves and server.catalog.has(database, name):
+                self._let_go(name)
+        between = {name: f"renamed {server.uuid_of(name)}" for name in moves}
+        server.rename_tables(
+            *(((database, name), (database, between[name])) for name in moves),
+            *(((database, between[name]), (database, new)) for name, new in moves.items()),
+        )
+
     def _match(
         self,
         keeper: LivingKeeper,
@@ -134,8 +195,14 @@ class DatabaseCarrier(StatementCarrier):
             here = self._here(name)
         except TableDetached:
             return  # somebody wants it so, here
-        if here is None or here.uuid != self.context.uuid_of(record.origin):
-            self._make(name, record, Task(record.query, (), "", record.origin, settings=_FLAT))
+        is_its = here is not None and here.uuid == self.context.uuid_of(record.origin)
+        if record.is_detached:
+            if is_its:
+                self.context.detach_table(self._database, name, permanently=True)
+            elif here is not None:
+                self._let_go(name)
+        elif here is None or not is_its:
+            self._make_as(name, record)
         elif here.metadata_version > record.version:
             self._tell_record(keeper, database, here, record.task, record.origin)
         elif here.metadata_version == record.version and create_query(here) != record.query:
@@ -150,19 +217,32 @@ class DatabaseCarrier(StatementCarrier):
         origin: str = "",
     ) -> None:
         """What the table is here; of a table of another origin nothing is told."""
-        paths = DatabasePaths(database.path)
+        paths, name = DatabasePaths(database.path), here.name
         if not origin:
-            [read] = keeper.get_many([paths.table(here.name)])
-            if read is None:
+            found = self._record_of(keeper, paths, here)
+            if found is None:
                 return
-            origin = TableRecord.decode(read[0]).origin
+            name, origin = found
         if here.uuid == self.context.uuid_of(origin):
-            told = TableRecord(origin, create_query(here), here.metadata_version, task)
-            update_record(keeper, paths, here.name, told)
+            query = create_query(replace(here, name=name))
+            told = TableRecord(origin, query, here.metadata_version, task)
+            update_record(keeper, paths, name, told)
+
+    def _record_of(
+        self, keeper: LivingKeeper, paths: DatabasePaths, here: TableDefinition
+    ) -> tuple[str, str] | None:
+        """Its name there, and its origin: a RENAME that is further on in the log has moved it."""
+        names = keeper.children(paths.metadata)
+        reads = keeper.get_many([f"{paths.metadata}/{node}" for node in names])
+        for node, read in zip(names, reads, strict=True):
+            origin = "" if read is None else TableRecord.decode(read[0]).origin
+            if origin and here.uuid == self.context.uuid_of(origin):
+                return database_table(node), origin
+        return None
 
     def _take_own(self, here: TableDefinition, record: TableRecord) -> None:
         """Settings and comment, which are each replica's own, of an ALTER that was missed."""
-        wanted = self._defined(record)
+        wanted = defined_by(record, self._database)
 
         def change(now: TableDefinition) -> TableDefinition:
             return replace(now, settings=wanted.settings, comment=wanted.comment)
@@ -193,7 +273,7 @@ class DatabaseCarrier(StatementCarrier):
         parts are fetched. Raises ReplicaAlreadyExists when another table here has it.
         """
         server = self.context
-        wanted = replace(self._defined(record), uuid=server.uuid_of(record.origin))
+        wanted = replace(defined_by(record, self._database), uuid=server.uuid_of(record.origin))
         definition = server.expanded(wanted)
         try:
             server.attach_replica(definition)
@@ -201,14 +281,6 @@ class DatabaseCarrier(StatementCarrier):
             raise Unavailable(
                 f"{definition.engine.root} is being made or dropped; it is looked at again"
             ) from error
-
-    def _defined(self, record: TableRecord) -> TableDefinition:
-        statement = parse(record.query)
-        assert isinstance(statement, CreateTable)
-        assert statement.syntax is not None
-        return define_table(
-            statement.table, statement.syntax, self._database, flatten_nested=False
-        )
 
     def _let_go(self, name: str) -> None:
         """A table that is not the database's: away with the name, and nothing else is lost."""

@@ -2,7 +2,8 @@
 which every replica carries out (docs/decisions/0022).
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.catalog.replicated import (
     ReplicatedDatabase,
@@ -19,11 +20,14 @@ from rmt_pipeline.cluster.database import (
 )
 from rmt_pipeline.cluster.queue import HostResult, put_in
 from rmt_pipeline.config import expand
+from rmt_pipeline.context import with_names
+from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     Conflict,
     DatabaseAlreadyExists,
     NotImplementedStatement,
     TableAlreadyExists,
+    TableDetached,
     Timeout,
     UnknownTable,
     UserError,
@@ -33,6 +37,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.on_cluster import AskedServers, wait_and_answer
+from rmt_pipeline.sql.run.tables import require_none_detached
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
     AttachTable,
@@ -51,8 +56,17 @@ from rmt_pipeline.syntax.statements.nodes import (
     TableName,
     UndropTable,
 )
+from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Keeper,
+    Op,
+    Refused,
+    SetData,
+)
 from rmt_pipeline.zookeeper.paths import DatabasePaths
 
 ACTIVE_WAIT_S = 10.0
@@ -155,10 +169,13 @@ def drop_replicated(
     DROP. The last replica takes the database with it. Raises Conflict.
     """
     server, name = session.server, statement.name
+    require_none_detached(server.catalog, name)
     begun = replace(database, is_dropping=True)
     server.catalog.save_replicated(name, encode_replicated(begun))
     keeper, paths = server.keeper(), DatabasePaths(database.path)
     for _ in range(DROP_ROUNDS_MAX):
+        for one in server.catalog.detached(name):  # since we looked, by the log
+            server.attach_table(name, one.definition.name)
         tables = [*server.catalog.tables(name), *server.catalog.dropping(name)]
         for table in tables:
             server.drop_table(name, table)
@@ -220,23 +237,7 @@ def replicated_of(session: SessionContext, statement: Statement) -> str:
     """The Replicated database whose replicas carry this out; "" for none. Raises
     NotImplementedStatement for what they can't.
     """
-    match statement:
-        case CreateTable(table=table) | AlterTable(table=table):
-            named: tuple[TableName, ...] = (table,)
-        case DropTable(tables=tables):
-            named = tables
-        case AttachTable(table=table, syntax=syntax) if syntax is not None:
-            named = (table,)
-        case DetachTable(table=table, permanently=True) | UndropTable(table=table):
-            named = (table,)
-        case RenameTables(moves=moves):
-            named = tuple(table for move in moves for table in move)
-        case ExchangeTables(one, other):
-            named = (one, other)
-        case RenameDatabase(old=old):
-            named = (TableName(old, ""),)
-        case _:
-            return ""
+    named = _tables_named(statement)
     databases = sorted({session.database_of(table) for table in named})
     found = [
         name
@@ -245,20 +246,59 @@ def replicated_of(session: SessionContext, statement: Statement) -> str:
     ]
     if not found:
         return ""
-    is_known = isinstance(statement, CreateTable | AlterTable | DropTable)
-    if len(named) > 1 or not is_known:
+    if isinstance(statement, AttachTable) and statement.syntax is None:
+        return "" if _is_own(session, statement.table) else found[0]
+    if len(databases) > 1 or not _is_of_replicas(statement):
         raise NotImplementedStatement(
             f"in a Replicated database ({found[0]}) this is not implemented: there are CREATE, "
-            "ALTER, and DROP TABLE of one table"
+            "ALTER, DROP, RENAME, DETACH PERMANENTLY and ATTACH of one of its tables, and EXCHANGE "
+            "of two"
         )
     return found[0]
+
+
+def _tables_named(statement: Statement) -> tuple[TableName, ...]:
+    """In what a Replicated database may have to do with; a database is a table without a name."""
+    match statement:
+        case CreateTable(table=table) | AlterTable(table=table) | AttachTable(table=table):
+            return (table,)
+        case DropTable(tables=tables):
+            return tables
+        case DetachTable(table=table, permanently=True) | UndropTable(table=table):
+            return (table,)
+        case RenameTables(moves=moves):
+            return tuple(table for move in moves for table in move)
+        case ExchangeTables(one, other):
+            return one, other
+        case RenameDatabase(old=old):
+            return (TableName(old, ""),)
+        case _:
+            return ()
+
+
+def _is_of_replicas(statement: Statement) -> bool:
+    """Whether they carry it out, as far as its form tells."""
+    match statement:
+        case DropTable(tables=several) | RenameTables(moves=several):
+            return len(several) == 1
+        case CreateTable() | AlterTable() | DetachTable() | ExchangeTables():
+            return True
+        case _:
+            return False
+
+
+def _is_own(session: SessionContext, table: TableName) -> bool:
+    """DETACH without PERMANENTLY is each server's own, and so is what takes it back."""
+    catalog, database = session.server.catalog, session.database_of(table)
+    here = {one.definition.name for one in catalog.detached(database) if not one.permanently}
+    return catalog.has(database, table.name) or table.name in here
 
 
 def ask_replicas(
     session: SessionContext, statement: Statement, text: str, database: str
 ) -> Result:
     """Put it in the database's log, and wait as for a statement ON CLUSTER. Raises UnknownTable,
-    TableAlreadyExists, StillDue, FailedOnServer; OutcomeUnknown.
+    TableAlreadyExists, StillDue, FailedOnServer, Conflict; OutcomeUnknown.
     """
     server = session.server
     found = _required(session, database)
@@ -266,39 +306,174 @@ def ask_replicas(
         raise UserError(
             f"database {database} is being dropped here: DROP DATABASE goes on with it"
         )
+    for table in _tables_named(statement):
+        server.catalog.has(database, table.name)  # raises for a name that no file can have
     paths, request_id = DatabasePaths(found.path), server.ids.new_id()
     settings = session.settings
-    match statement:
-        case CreateTable(table=table, if_not_exists=is_content):
-            server.catalog.has(database, table.name)  # raises for a name that no file can have
-            text = _create_text(session, statement, request_id)
-            settings = {**settings, "flatten_nested": "0"}
-            record = TableRecord(request_id, text)
-            change: Op = Create(paths.table(table.name), record.encode())
-        case DropTable(tables=(table,), if_exists=is_content):
-            change = Delete(paths.table(table.name))
-        case AlterTable(table=table):
-            change, is_content = Check(paths.table(table.name)), False
-        case _:
-            raise AssertionError(f"{statement} is not for replicas of a database")
+    if isinstance(statement, CreateTable):
+        text = _create_text(session, statement, request_id)
+        settings = {**settings, "flatten_nested": "0"}
     task = Task(
         text, (), found.name, request_id, session.database, tuple(sorted(settings.items()))
     )
-    try:
-        put = put_in(server.keeper(), paths.queue, task, server.clock, [change])
-    except Refused as refused:
-        if refused.path != change.path:
-            raise
-        if is_content:
+    for _ in range(limits.LOOK_ROUNDS_MAX):
+        changes = _changes(_Records(server.keeper(), paths, database), statement, task)
+        if changes is None:
             return Done()
-        if refused.kind is RefusalKind.NODE_EXISTS:
-            raise TableAlreadyExists(
-                f"table {database}.{table.name} already exists"
-            ) from refused
-        raise UnknownTable(f"table {database}.{table.name} does not exist") from refused
+        try:
+            put = put_in(server.keeper(), paths.queue, task, server.clock, changes)
+        except Refused as refused:
+            if refused.path not in {op.path for op in changes}:
+                raise
+            continue  # somebody else changed the table: what it is now decides
+        break
+    else:
+        raise Conflict(f"tables of database {database} are changed all the time; try again")
     names = {one: one for one in server.keeper().children(paths.replicas)}
     of = f"database {database}"
     return wait_and_answer(session, paths.queue, put, AskedServers(names, of, _ANSWER, _row))
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A table's record, and the version of its node."""
+
+    path: str
+    record: TableRecord
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What the database's tables are now."""
+
+    keeper: Keeper
+    paths: DatabasePaths
+    database: str
+
+    def find(self, table: TableName) -> _Known | None:
+        path = self.paths.table(table.name)
+        [read] = self.keeper.get_many([path])
+        return (
+            None if read is None else _Known(path, TableRecord.decode(read[0]), read[1].version)
+        )
+
+    def get(self, table: TableName, *, detached: bool = False) -> _Known:
+        """Raises UnknownTable; TableDetached of one that is detached permanently."""
+        known = self.find(table)
+        if known is None:
+            raise UnknownTable(f"table {self.database}.{table.name} does not exist")
+        if known.record.is_detached and not detached:
+            raise TableDetached(
+                f"table {self.database}.{table.name} is detached permanently: ATTACH TABLE takes "
+                "it up again"
+            )
+        return known
+
+    def require_free(self, table: TableName) -> None:
+        """Raises TableAlreadyExists."""
+        known = self.find(table)
+        if known is not None:
+            words = " (detached permanently)" if known.record.is_detached else ""
+            raise TableAlreadyExists(
+                f"table {self.database}.{table.name} already exists{words}"
+            )
+
+    def renamed(self, known: _Known, old: TableName, new: TableName) -> bytes:
+        return renamed_record(known.record, self.database, old.name, new.name).encode()
+
+
+def _changes(records: _Records, statement: Statement, task: Task) -> Sequence[Op] | None:
+    """What the statement makes of the database's tables; refused if they have changed since. None
+    when there is nothing to do. Raises UnknownTable, TableAlreadyExists.
+    """
+    try:
+        return _changes_of(records, statement, task)
+    except TableDetached:
+        raise
+    except UnknownTable:
+        if (
+            isinstance(statement, DropTable | RenameTables | DetachTable)
+            and statement.if_exists
+        ):
+            return None
+        raise
+    except TableAlreadyExists:
+        if isinstance(statement, CreateTable | AttachTable) and statement.if_not_exists:
+            return None
+        raise
+
+
+def _changes_of(records: _Records, statement: Statement, task: Task) -> Sequence[Op]:
+    match statement:
+        case CreateTable(table=table):
+            records.require_free(table)
+            made = TableRecord(task.request_id, task.query)
+            return [Create(records.paths.table(table.name), made.encode())]
+        case DropTable(tables=(table,)):
+            known = records.get(table)
+            return [Delete(known.path, known.version)]
+        case AlterTable(table=table):
+            known = records.get(table)
+            return [Check(known.path, known.version)]
+        case DetachTable(table=table):
+            known = records.get(table)
+            detached = replace(known.record, is_detached=True)
+            return [SetData(known.path, detached.encode(), known.version)]
+        case AttachTable(table=table):
+            known = records.get(table, detached=True)
+            if not known.record.is_detached:
+                raise TableAlreadyExists(
+                    f"table {records.database}.{table.name} is attached already"
+                )
+            attached = replace(known.record, is_detached=False)
+            return [SetData(known.path, attached.encode(), known.version)]
+        case RenameTables(moves=((old, new),)):
+            known = records.get(old)
+            records.require_free(new)
+            return [
+                Delete(known.path, known.version),
+                Create(records.paths.table(new.name), records.renamed(known, old, new)),
+            ]
+        case ExchangeTables(one, other):
+            first, second = records.get(one), records.get(other)
+            if first.path == second.path:
+                raise UserError(
+                    f"{one} and {other} are one table: there is nothing to exchange"
+                )
+            return [
+                SetData(first.path, records.renamed(second, other, one), first.version),
+                SetData(second.path, records.renamed(first, one, other), second.version),
+            ]
+        case _:
+            raise AssertionError(f"{statement} is not for replicas of a database")
+
+
+def renamed_record(record: TableRecord, database: str, old: str, new: str) -> TableRecord:
+    """The same table under its new name. Its path in ZooKeeper stays: a server that makes it later
+    is to find the others there.
+    """
+    from rmt_pipeline.sql.define.show_create import create_query  # noqa: PLC0415  start-up
+
+    definition = replace(defined_by(record, database), database=database, name=old)
+    engine = definition.engine
+    if not engine.is_private:
+        engine = replace(
+            engine,
+            typed_path=with_names(engine.zookeeper_path, definition),
+            typed_replica=with_names(engine.replica, definition),
+        )
+    return replace(record, query=create_query(replace(definition, name=new, engine=engine)))
+
+
+def defined_by(record: TableRecord, database: str) -> TableDefinition:
+    """The table that the record has."""
+    from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
+
+    statement = parse(record.query)
+    assert isinstance(statement, CreateTable)
+    assert statement.syntax is not None
+    return define_table(statement.table, statement.syntax, database, flatten_nested=False)
 
 
 def _row(result: HostResult) -> tuple[object, ...]:

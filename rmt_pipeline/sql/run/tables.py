@@ -45,6 +45,7 @@ from rmt_pipeline.syntax.statements.nodes import (
 from rmt_pipeline.system import EventWaker
 
 if TYPE_CHECKING:
+    from rmt_pipeline.catalog.catalog import Catalog
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.zookeeper.keeper import Watch
 
@@ -353,6 +354,16 @@ def create_database(session: SessionContext, statement: CreateDatabase) -> Done:
     return Done()
 
 
+def require_none_detached(catalog: "Catalog", database: str) -> None:
+    """Raises DatabaseNotEmpty."""
+    detached = catalog.detached(database)
+    if detached:
+        names = ", ".join(f"{one.definition.name} ({one.words})" for one in detached)
+        raise DatabaseNotEmpty(
+            f"database {database} has detached tables: {names}; ATTACH TABLE them first"
+        )
+
+
 def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
     """With its tables, as the original. Raises UnknownDatabase."""
     catalog = session.server.catalog
@@ -362,12 +373,7 @@ def drop_database(session: SessionContext, statement: DropDatabase) -> Done:
         return Done()
     catalog.require_database(statement.name)
     catalog.require_readable(statement.name)
-    detached = catalog.detached(statement.name)
-    if detached:  # before anything is dropped
-        names = ", ".join(f"{one.definition.name} ({one.words})" for one in detached)
-        raise DatabaseNotEmpty(
-            f"database {statement.name} has detached tables: {names}; ATTACH TABLE them first"
-        )
+    require_none_detached(catalog, statement.name)  # before anything is dropped
     for name in [*catalog.tables(statement.name), *catalog.dropping(statement.name)]:
         _drop(session, statement.name, name, sync=_is_sync(session, statement))
     catalog.drop_database(statement.name)

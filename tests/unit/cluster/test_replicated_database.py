@@ -13,10 +13,12 @@ from rmt_pipeline.catalog.replicated import (
 )
 from rmt_pipeline.cluster.queue import clean_queue, put_in
 from rmt_pipeline.protocol.errors import (
+    DatabaseNotEmpty,
     NotImplementedStatement,
     ReplicaAlreadyExists,
     ReplicaIsActive,
     TableAlreadyExists,
+    TableDetached,
     Timeout,
     UnknownTable,
     UserError,
@@ -220,14 +222,208 @@ def test_what_is_not_there_or_there_already_is_refused_before_it_is_in_the_log(s
     assert len(keeper.children(PATHS.queue.root)) == 1
 
 
+def two(site: Site) -> dict[str, str]:
+    """Tables t and u, of one column and of two; the roots of r1's replicas."""
+    site.say(TABLE)
+    site.say(TABLE.replace("d.t", "d.u").replace("n UInt64", "n UInt64, s String"))
+    return roots(site, "r1")
+
+
+def roots(site: Site, name: str) -> dict[str, str]:
+    catalog = site.nodes[name].catalog
+    return {table: catalog.definition("d", table).engine.root for table in catalog.tables("d")}
+
+
+def forgets(site: Site) -> None:
+    """The log is cleaned but for its last statement."""
+    keeper, now_s = site.servers.zookeeper.connect(), site.servers.clock.now_s()
+    clean_queue(keeper, PATHS.queue, now_s=now_s, lifetime_s=10**6, tasks_max=1)
+
+
+def test_a_table_is_renamed_on_every_server_and_stays_what_it_is(site):
+    started(site)
+    before = two(site)
+    answer = site.rows("RENAME TABLE d.t TO d.v", "r2")
+    assert sorted(row[:4] for row in answer) == [
+        ("1", "r1", "OK", ""),
+        ("1", "r2", "OK", ""),
+        ("2", "r3", "OK", ""),
+    ]
+    assert [node.tables() for node in site.running] == [["u", "v"]] * 3
+    assert roots(site, "r1") == {"u": before["u"], "v": before["t"]}
+    with pytest.raises(UnknownTable, match=r"d\.t does not exist"):
+        site.say("RENAME TABLE d.t TO d.w")
+    with pytest.raises(TableAlreadyExists, match=r"d\.u already exists"):
+        site.say("RENAME TABLE d.v TO d.u")
+    site.say("RENAME TABLE IF EXISTS d.t TO d.w")
+    site.say(TABLE)  # the name is free, and so is its path
+    assert roots(site, "r1")["t"] != before["t"]
+
+
+def test_a_path_with_the_tables_name_in_it_stays_for_who_makes_the_table_later(site):
+    started(site, "r1")
+    site.say(TABLE.replace("MergeTree", "MergeTree('/tables/{shard}/{table}', '{replica}')"))
+    site.say("RENAME TABLE d.t TO d.v")
+    site.start("r2")
+    site.say(DATABASE, "r2")
+    assert roots(site, "r2") == {"v": "/tables/1/t/replicas/r2"}
+
+
+def test_two_tables_are_exchanged_on_every_server(site):
+    started(site)
+    before = two(site)
+    site.say("EXCHANGE TABLES d.t AND d.u", "r3")
+    for node in site.running:
+        columns = [len(node.catalog.definition("d", name).columns) for name in ("t", "u")]
+        assert columns == [2, 1]
+        assert [table.reason for table in node.server.tables.all.values()] == ["", ""]
+    assert roots(site, "r1") == {"t": before["u"], "u": before["t"]}
+    with pytest.raises(UserError, match="nothing to exchange"):
+        site.say("EXCHANGE TABLES d.t AND d.t")
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_server_that_was_away_has_the_names_of_now(site, is_forgotten):
+    """u is t, v is u, and a new t: whether the log tells it, or the tables that there are."""
+    started(site)
+    before = two(site)
+    at_r2 = roots(site, "r2")
+    part(site, "r2", "t")
+    site.stop("r2")
+    for query in (
+        "EXCHANGE TABLES d.t AND d.u",
+        "RENAME TABLE d.t TO d.v",
+        "ALTER TABLE d.v MODIFY SETTING parts_to_throw_insert = 9",
+        TABLE,
+    ):
+        site.say(query, **LATER)
+    site.look()
+    if is_forgotten:
+        forgets(site)
+    site.start("r2")
+    site.look()
+    site.look()
+    assert site.nodes["r2"].tables() == ["t", "u", "v"]
+    assert site.nodes["r2"].tables("d_broken_tables") == []
+    found = roots(site, "r2")
+    assert (found["u"], found["v"]) == (at_r2["t"], at_r2["u"])
+    assert roots(site, "r1")["u"] == before["t"]
+    definition = site.nodes["r2"].catalog.definition("d", "v")
+    assert ("parts_to_throw_insert", "9") in definition.settings
+
+
+def test_what_is_altered_before_it_is_renamed_is_altered_there_too(site):
+    """r2 carries the ALTER out when the table has its other name already."""
+    started(site)
+    site.say(TABLE)
+    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    site.say("RENAME TABLE d.t TO d.v", **LATER)
+    site.look()
+    site.look()
+    for node in site.running:
+        assert ("parts_to_throw_insert", "9") in node.catalog.definition("d", "v").settings
+    keeper = site.servers.zookeeper.connect()
+    assert "parts_to_throw_insert" in TableRecord.decode(keeper.get(PATHS.table("v"))[0]).query
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_table_is_detached_and_attached_on_every_server(site, is_forgotten):
+    started(site)
+    before = two(site)
+    site.stop("r2")
+    site.say("DETACH TABLE d.t PERMANENTLY", **LATER)
+    site.look()
+    if is_forgotten:
+        site.say("ALTER TABLE d.u MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+        site.look()
+        forgets(site)
+    site.start("r2")
+    site.look()
+    for node in site.running:
+        assert node.tables() == ["u"]
+        [one] = node.catalog.detached("d")
+        assert (one.definition.name, one.permanently) == ("t", True)
+    for query in (
+        "DROP TABLE d.t",
+        "ALTER TABLE d.t ADD COLUMN s String",
+        "RENAME TABLE d.t TO d.v",
+        "EXCHANGE TABLES d.u AND d.t",
+        "DETACH TABLE d.t PERMANENTLY",
+    ):
+        with pytest.raises(TableDetached, match="ATTACH TABLE takes it up again"):
+            site.say(query)
+    with pytest.raises(TableAlreadyExists, match="detached permanently"):
+        site.say(TABLE)
+    with pytest.raises(DatabaseNotEmpty, match=r"t \(detached permanently\)"):
+        site.say("DROP DATABASE d SYNC")
+    site.say("ATTACH TABLE d.t", "r3")
+    assert [node.tables() for node in site.running] == [["t", "u"]] * 3
+    assert roots(site, "r1") == before
+    with pytest.raises(TableAlreadyExists):
+        site.say("ATTACH TABLE d.t")
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_server_that_missed_that_a_table_was_attached_again_has_it(site, is_dropped):
+    """Or dropped after that: what is detached here is then no table of anybody."""
+    started(site)
+    two(site)
+    at_r2 = roots(site, "r2")
+    site.say("DETACH TABLE d.t PERMANENTLY")
+    site.stop("r2")
+    site.say("ATTACH TABLE d.t", **LATER)
+    site.look()
+    query = "DROP TABLE d.t" if is_dropped else "RENAME TABLE d.t TO d.v"
+    site.say(query, **LATER)
+    site.look()
+    forgets(site)
+    site.start("r2")
+    site.look()
+    assert roots(site, "r2") == (
+        {"u": at_r2["u"]} if is_dropped else {"u": at_r2["u"], "v": at_r2["t"]}
+    )
+    assert site.nodes["r2"].catalog.detached("d") == []
+
+
+def test_a_new_server_makes_a_detached_table_when_it_is_attached(site):
+    started(site, "r1")
+    two(site)
+    site.say("DETACH TABLE d.t PERMANENTLY")
+    site.start("r2")
+    site.say(DATABASE, "r2")
+    assert site.nodes["r2"].tables() == ["u"]
+    site.say("ATTACH TABLE d.t", "r2")
+    assert [node.tables() for node in site.running] == [["t", "u"]] * 2
+
+
+def test_a_table_that_is_detached_on_one_server_is_its_own(site):
+    """Without PERMANENTLY: the others serve it, and the server takes it back by itself."""
+    started(site)
+    two(site)
+    site.say("DETACH TABLE d.t", "r2")
+    site.look()
+    assert [node.tables() for node in site.running] == [["t", "u"], ["u"], ["t", "u"]]
+    site.say("ATTACH TABLE d.t", "r2")
+    assert [node.tables() for node in site.running] == [["t", "u"]] * 3
+
+
+def test_a_table_of_the_database_is_truncated_by_its_own_log(site):
+    started(site)
+    two(site)
+    before = site.below(f"{PATHS.queue.root}")
+    site.say("TRUNCATE TABLE d.t")
+    assert site.below(f"{PATHS.queue.root}") == before
+
+
 @pytest.mark.parametrize(
     "query",
     [
         "DROP TABLE d.t, d.u",
-        "DETACH TABLE d.t PERMANENTLY",
         "RENAME TABLE d.t TO default.t",
         "RENAME TABLE default.t TO d.t",
         "EXCHANGE TABLES d.t AND default.t",
+        "RENAME TABLE d.t TO d.u, d.v TO d.w",
+        "ATTACH TABLE d.t (n UInt64) ENGINE = ReplicatedMergeTree('/x', 'r1') ORDER BY n",
         "UNDROP TABLE d.t",
         "RENAME DATABASE d TO e",
         "CREATE TABLE d.t ENGINE = MergeTree ORDER BY n AS SELECT 1 AS n",
