@@ -271,6 +271,24 @@ def cleanup(context: click.Context, server: str | None, dry_run: bool) -> int:
     return run_cleanup(config, one_server(config, server), dry_run=dry_run)
 
 
+@app.command("check")
+@click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
+@click.option("--partition", metavar="ID", default="", help="Of this partition alone.")
+@click.option("--part", metavar="NAME", default="", help="This part alone.")
+@server_option()
+@click.pass_context
+def check_tables(
+    context: click.Context, table: str | None, partition: str, part: str, server: str | None
+) -> int:
+    """Read every byte, as CHECK TABLE does: is it as it was written? What is broken is fetched
+    again. Exit status 1 when something is.
+    """
+    from rmt_pipeline.cli.check import run_check  # noqa: PLC0415
+
+    config = config_of(context)
+    return run_check(config, one_server(config, server), table, partition, part)
+
+
 @app.command("restore")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @server_option()

@@ -1,6 +1,6 @@
 """`rmt status` and `rmt reload`: how every table is doing, in words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
@@ -15,14 +15,19 @@ from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreach
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.replica.work.outlook import QueueStatus, queue_status
+from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.four_letters import ServerLoad, server_load
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.snapshot import active_parts, replica_states
 
 PROBE_TIMEOUT_S = 5.0
 REASONS_MAX = 5
+LOAD_OVER_S = 1.0
+COMPARED_MAX = 20_000  # parts: of more the headers are no quick look
 
 Health = dict[str, Any] | Unavailable
 """What a server says about itself, or why it doesn't."""
@@ -35,7 +40,7 @@ def run_status(config: Config, only: str | None) -> int:
     Raises UserError for an unknown server.
     """
     servers = [config.server(only)] if only else list(config.servers.values())
-    healthy = True
+    healthy, before = True, _loads(config)
     for server in servers:
         health = _health(config, server)
         print(f"server {server.name}: {_server_words(server, health)}")
@@ -50,7 +55,39 @@ def run_status(config: Config, only: str | None) -> int:
         print(f"  {server.name}: {who_may_ask(config, server)}")
     for line in _port_lines(config):
         print(f"  {line}")
+    for line in _zookeeper_lines(config, before):
+        print(line)
     return 0 if healthy else 1
+
+
+def _loads(config: Config) -> dict[str, ServerLoad | None]:
+    """By address; none are asked where everything is encrypted: they answer in the clear only."""
+    if config.zookeeper.tls:
+        return {}
+    hosts = config.zookeeper_hosts.partition("/")[0].split(",")
+    found = (host.strip().rpartition(":") for host in hosts)
+    return {
+        f"{host}:{port}": server_load(host.strip("[]"), int(port), PROBE_TIMEOUT_S)
+        for host, _, port in found
+        if port.isdigit()
+    }
+
+
+def _zookeeper_lines(config: Config, before: Mapping[str, ServerLoad | None]) -> Iterator[str]:
+    """What all of its clients ask of each ZooKeeper server, measured over a second at least."""
+    first = min((one.asked_s for one in before.values() if one is not None), default=0.0)
+    if any(before.values()):
+        clock = SystemClock()
+        clock.sleep_s(max(0.0, first + LOAD_OVER_S - clock.monotonic_s()))
+    for address, load in _loads(config).items() if before else ():
+        earlier = before.get(address)
+        if load is None or earlier is None:
+            yield f"ZooKeeper at {address}: does not say how it is (srvr)"
+            continue
+        yield (
+            f"ZooKeeper at {address}: {load.mode}, {load.requests_per_s(earlier):.0f} requests per "
+            f"second, {load.outstanding} waiting, {load.nodes} znodes"
+        )
 
 
 def _print_tables(config: Config, server: ServerConfig, health: Health) -> bool:
@@ -136,8 +173,46 @@ def _table_lines(table: Table, health: Health) -> Iterator[str]:
             yield f"  LOST on all replicas, and empty now: {named}; see system.lost_parts"
         names = active_parts(replica.keeper, replica.paths)
         yield f"  parts: {len(PartSet(names))} active, {len(names)} in all"
+        yield f"  znodes: {_znode_words(replica)}"
+        yield f"  differences: {_difference_words(replica, len(names))}"
     except RmtError as error:
         yield f"  {error}"
+
+
+def _znode_words(replica: Replica) -> str:
+    """Children of each node that grows, so that one sees which does not stop to."""
+    table, paths = replica.table, replica.paths
+    partitions = [table.partition(one) for one in replica.keeper.children(table.block_numbers)]
+    nodes = {
+        "log": table.log,
+        "blocks": table.blocks,
+        "inserts": table.inserts,
+        "mutations": table.mutations,
+        f"{replica.name}/queue": paths.queue,
+        f"{replica.name}/parts": paths.parts,
+        f"{replica.name}/attempts": paths.attempts,
+    }
+    stats = replica.keeper.exists_many([*nodes.values(), *partitions])
+    counts = [0 if stat is None else stat.children_count for stat in stats]
+    found = [f"{name} {count}" for name, count in zip(nodes, counts, strict=False)]
+    locks = f"block_numbers {len(partitions)} and {sum(counts[len(nodes) :])} in them"
+    return ", ".join([*found, locks])
+
+
+def _difference_words(replica: Replica, parts: int) -> str:
+    """Between the rows of the replicas, by the hashes in ZooKeeper."""
+    if parts > COMPARED_MAX:
+        return f"not looked for among {parts} parts; Dagster's check replicas_equal does"
+    found = compare_replicas(replica)
+    if not found.different:
+        return "none, every partition has the same rows on every replica"
+    named = ", ".join(found.different[:REASONS_MAX])
+    words = f"{len(found.different)} partitions: {named}"
+    if found.behind:
+        return (
+            f"{words}; {', '.join(found.behind)} have entries left, and may differ until then"
+        )
+    return f"{words}; no replica has anything left to do: rmt check reads what is here"
 
 
 def _stopped_lines(replica: Replica) -> Iterator[str]:
@@ -207,8 +282,22 @@ def _log_words(replica: Replica) -> str:
     keeper = replica.keeper
     pointer = int(keeper.get(replica.paths.log_pointer)[0] or b"0")
     names = keeper.children(replica.table.log)
-    behind = sum(1 for name in names if sequence_number(name) >= pointer)
-    return f"{behind} entries behind" if behind else "up to date"
+    behind = sorted(name for name in names if sequence_number(name) >= pointer)
+    words = f"{len(behind)} entries behind" if behind else "up to date"
+    late_s = _lag_s(replica, behind[0] if behind else "")
+    return f"{words}, {late_s:.0f} s" if late_s else words
+
+
+def _lag_s(replica: Replica, first: str) -> float:
+    """How old the oldest is of what others have inserted and this replica has not; `first` is the
+    first log entry that it has not copied.
+    """
+    keeper, now_s = replica.keeper, replica.clock.now_s()
+    [unprocessed] = keeper.get_many([replica.paths.min_unprocessed_insert_time])
+    since = [] if unprocessed is None else [float(unprocessed[0] or b"0")]
+    stat = keeper.exists(replica.table.log_entry(first)) if first else None
+    since += [] if stat is None else [stat.created_ms / 1000]
+    return max((now_s - one for one in since if one), default=0.0)
 
 
 def _queue_lines(found: QueueStatus, now_s: float) -> Iterator[str]:

@@ -99,7 +99,7 @@ def test_sql_without_statements_reads_them_itself(rmt, sql_calls):
     assert sql_calls == [(["r1", "r2"], "r1", {}, None, False, None)]
 
 
-ONE_SERVER = ("sql", "serve", "worker", "reload", "cleanup")
+ONE_SERVER = ("sql", "serve", "worker", "reload", "cleanup", "check")
 
 
 @pytest.mark.parametrize("command", ONE_SERVER)
