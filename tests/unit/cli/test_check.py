@@ -9,7 +9,7 @@ import pytest
 
 from rmt_pipeline.cli import check
 from rmt_pipeline.cli.status import _table_lines
-from rmt_pipeline.protocol.errors import UnknownTable, UserError
+from rmt_pipeline.protocol.errors import Unavailable, UnknownTable, UserError
 from rmt_pipeline.zookeeper.four_letters import ServerLoad, server_load
 from tests.support.local_replicas import Replicas
 from tests.support.local_session import session_with_numbers
@@ -77,13 +77,13 @@ def test_status_tells_lag_in_seconds_znodes_and_differences(tmp_path):
     with Replicas(tmp_path) as two:
         two.insert("r1", 1)
         two.clock.passed_s += 30
-        lines = "\n".join(_table_lines(two.table("r2"), None))
+        lines = "\n".join(_table_lines(two.table("r2"), Unavailable("down")))
         assert "log: 1 entries behind, 30 s" in lines
         assert "1 partitions: all; r1, r2 have entries left" in lines
         assert "znodes: log 1, blocks 1," in lines
         assert "r2/parts 0" in lines
         two.work_off()
-        lines = "\n".join(_table_lines(two.table("r2"), None))
+        lines = "\n".join(_table_lines(two.table("r2"), Unavailable("down")))
         assert "log: up to date\n" in lines
         assert "differences: none" in lines
         assert "r2/parts 1" in lines
