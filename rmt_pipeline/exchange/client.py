@@ -7,7 +7,8 @@ here: the queue tries again, maybe with another replica.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
@@ -85,14 +86,8 @@ class PartClient:
         reached, is busy or broke off), Corruption (what it sent is not a part), DiskFull, and
         Conflict when it was cancelled. Then nothing is left behind.
         """
-        if address.scheme != self.connections.scheme:  # nor is the secret said in the clear
-            raise Unavailable(
-                f"{address.host}:{address.port} speaks {address.scheme}, and we "
-                f"{self.connections.scheme}: all servers of a cluster have [tls], or none"
-            )
-        peer = Peer(address.scheme, address.host, address.port)
-        target = wire.request_target(endpoint, part)
-        answer = _Answer(self, peer, target)
+        peer = self._peer(address)
+        answer = _Answer(self, peer, wire.request_target(endpoint, part))
         try:
             answer.begin()
         except HTTPError as error:
@@ -104,6 +99,36 @@ class PartClient:
             if isinstance(error, RmtError):
                 error.args = (f"{part} from {peer}: {error}",)
             raise
+
+    def _peer(self, address: ReplicaHost) -> Peer:
+        if address.scheme != self.connections.scheme:  # nor is the secret said in the clear
+            raise Unavailable(
+                f"{address.host}:{address.port} speaks {address.scheme}, and we "
+                f"{self.connections.scheme}: all servers of a cluster have [tls], or none"
+            )
+        return Peer(address.scheme, address.host, address.port)
+
+    def fetch_small(
+        self,
+        address: ReplicaHost,
+        endpoint: str,
+        parts: Sequence[PartName],
+        store: PartStore,
+    ) -> dict[PartName, StagedPart]:
+        """Stage those of the parts that the peer sends together, in one exchange, as far as all
+        goes well. The others are to be fetched alone: then it is told what is wrong with them.
+        """
+        staged: dict[PartName, StagedPart] = {}
+        answer = _Answer(self, self._peer(address), wire.request_target(endpoint, *parts))
+        try:
+            answer.begin()
+            _receive_small(_Reader(self, answer), parts, store, staged)
+        except (RmtError, HTTPError):
+            answer.close()
+        except BaseException:
+            answer.close()
+            raise
+        return staged
 
 
 class HttpPeers:
@@ -121,21 +146,37 @@ class HttpPeers:
         if len(requests) == 1:  # the usual case on a quiet table: no thread, no hand-over
             yield [(requests[0], self._fetch(requests[0], store))]
             return
-        futures: dict[Future[StagedPart | RmtError], FetchRequest] = {
-            self._pool.submit(self._fetch, request, store): request for request in requests
-        }
+        left = {self._pool.submit(self._fetch_all, group, store) for group in _groups(requests)}
         try:
-            left = set(futures)
             while left:
                 done, left = wait(left, return_when=FIRST_COMPLETED)
-                yield [(futures[future], future.result()) for future in done]
+                found: list[Fetched] = []
+                for future in done:
+                    fetched, alone = future.result()
+                    found += fetched
+                    left |= {self._pool.submit(self._fetch_all, [one], store) for one in alone}
+                if found:
+                    yield found
         finally:  # nobody waits for the others any more
-            for future in futures:
+            for future in left:
                 future.cancel()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
         self._client.connections.close()
+
+    def _fetch_all(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> tuple[list[Fetched], list[FetchRequest]]:
+        """What became of them, and those that have to be fetched alone. Of one peer."""
+        if len(requests) == 1:
+            return [(requests[0], self._fetch(requests[0], store))], []
+        first, parts = requests[0], [one.part for one in requests]
+        staged = self._client.fetch_small(first.address, first.endpoint, parts, store)
+        fetched: list[Fetched] = [
+            (one, staged[one.part]) for one in requests if one.part in staged
+        ]
+        return fetched, [one for one in requests if one.part not in staged]
 
     def _fetch(self, request: FetchRequest, store: PartStore) -> StagedPart | RmtError:
         try:
@@ -144,10 +185,57 @@ class HttpPeers:
             return error
 
 
+def _groups(requests: Sequence[FetchRequest]) -> Iterator[list[FetchRequest]]:
+    """Those that one exchange asks for: of one replica, each part once."""
+    of_replica: dict[tuple[ReplicaHost, str], list[FetchRequest]] = {}
+    for request in requests:
+        of_replica.setdefault((request.address, request.endpoint), []).append(request)
+    for asked in of_replica.values():
+        for start in range(0, len(asked), wire.PARTS_TOGETHER_MAX):
+            yield asked[start : start + wire.PARTS_TOGETHER_MAX]
+
+
+def _receive_small(
+    reader: "_Reader",
+    parts: Sequence[PartName],
+    store: PartStore,
+    staged: dict[PartName, StagedPart],
+) -> None:
+    """Into `staged`, one after the other."""
+    reader.require_success()
+    count = reader.together
+    if count is None:  # one that sends a single part, as ever
+        staged[parts[0]] = _receive_part(reader, parts[0], store)
+        reader.end()
+        return
+    if count != len(parts):
+        raise Corruption(f"the peer answers for {count} parts; asked for were {len(parts)}")
+    for part in parts:
+        size, began = wire.read_size(reader.read), reader.received
+        if size:
+            staged[part] = _receive_part(reader, part, store)
+            if reader.received - began != size:
+                raise Corruption(f"{part} has not the {size} bytes that the peer announces")
+    reader.end()
+
+
 def _receive(
     reader: "_Reader", note: FetchNote, part: PartName, store: PartStore
 ) -> StagedPart:
     reader.require_success()
+    staged = _receive_part(reader, part, store, note)
+    try:
+        reader.end()
+    except BaseException:
+        store.discard(staged)
+        raise
+    return staged
+
+
+def _receive_part(
+    reader: "_Reader", part: PartName, store: PartStore, note: FetchNote | None = None
+) -> StagedPart:
+    """With a `note`, others see it as it arrives; small parts are there before anybody looks."""
     manifest = wire.read_head(reader.read)
     if manifest.partition_id != part.partition:
         raise Corruption(f"its manifest is of partition {manifest.partition_id}")
@@ -159,11 +247,14 @@ def _receive(
         )
     staging = store.begin("fetch", str(part))
     try:
-        with staging.noted(replace(note, total_bytes=manifest.bytes_on_disk)):
+        with ExitStack() as noted:
+            if note is not None:
+                noted.enter_context(
+                    staging.noted(replace(note, total_bytes=manifest.bytes_on_disk))
+                )
             for file in manifest.files:
                 wire.read_file_head(reader.read, file)
                 _receive_file(reader, staging, file)
-            reader.end()
         return staging.seal(manifest)
     except BaseException:
         staging.abandon()
@@ -209,6 +300,13 @@ class _Answer:
     def status(self) -> int:
         assert self._response is not None, "it was not begun"
         return self._response.status
+
+    @property
+    def together(self) -> int | None:
+        """For how many parts it is; None of one that is for one part."""
+        assert self._response is not None, "it was not begun"
+        text = self._response.headers.get(wire.TOGETHER_HEADER, "")
+        return int(text) if text.isascii() and text.isdigit() else None
 
     def begin(self) -> None:
         """Raises HTTPError when there is no answer."""
@@ -297,8 +395,12 @@ class _Reader:
     def __init__(self, client: PartClient, answer: _Answer) -> None:
         self._client = client
         self._answer = answer
-        self._received = 0
+        self.received = 0
         self._ahead = b""  # read already, and not yet asked for
+
+    @property
+    def together(self) -> int | None:
+        return self._answer.together
 
     def require_success(self) -> None:
         """Raises NoReplicaHasPart or Unavailable with the peer's own words."""
@@ -336,14 +438,14 @@ class _Reader:
         while left:
             piece = self._arrived(left)
             if not piece:
-                raise Unavailable(f"the answer broke off near byte {self._received + size}")
+                raise Unavailable(f"the answer broke off near byte {self.received + size}")
             pieces.append(piece)
             left -= len(piece)
             if left and client.clock.monotonic_s() > deadline_s:
                 raise Unavailable(
                     f"{size} bytes took longer than {client.timeouts.receive_s:g} s to arrive"
                 )
-        self._received += size
+        self.received += size
         self._slow_down(size)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -359,7 +461,7 @@ class _Reader:
         try:
             return self._answer.read1(size)
         except HTTPError as error:
-            raise Unavailable(f"broke off near byte {self._received}: {error!r}") from error
+            raise Unavailable(f"broke off near byte {self.received}: {error!r}") from error
 
     def _slow_down(self, size: int) -> None:
         bandwidth = self._client.bandwidth

@@ -8,8 +8,8 @@ slow, says nothing about the part; it may come again for the rest.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -29,7 +29,9 @@ from rmt_pipeline.store.manifest import Manifest, PartFile
 from rmt_pipeline.store.part_store import PartStore
 
 SENDS_MAX = 64  # at the same time, over all tables; one more is answered with 429
-SMALL_ANSWER_BYTES = 1 << 20  # read and verified in full before the first byte is sent
+SMALL_ANSWER_BYTES = (
+    wire.TOGETHER_PART_BYTES_MAX
+)  # read and verified in full before the first byte is sent
 
 FindStore = Callable[[str], PartStore | None]
 """The parts of the replica with this ZooKeeper path, if this server has it.
@@ -86,31 +88,32 @@ class Exchange:
         self.sends += 1
         outgoing = None
         try:
+            endpoint, parts = asked
             rest = _Rest.asked(request)
-            outgoing = await run_in_threadpool(self._prepare, *asked, rest)
+            outgoing = await run_in_threadpool(self._prepare, endpoint, parts, rest)
         except MissingPart as error:
             if error.part is not None:  # removed a moment ago; or promised, and gone
-                await run_in_threadpool(self.report, *asked, error)
+                await run_in_threadpool(self.report, endpoint, parts[0], error)
             return _refusal(404, str(error))
         except Corruption as error:
-            return _refusal(500, f"{asked[1]} is broken here and will be checked: {error}")
+            return _refusal(500, f"{parts[0]} is broken here and will be checked: {error}")
         except RmtError as error:
             return _refusal(503, str(error))
         else:
             if not isinstance(outgoing, _Stream):
-                await self.slow_down(asked[0], len(outgoing.body))
+                await self.slow_down(endpoint, len(outgoing.body))
             return outgoing
         finally:
             if not isinstance(outgoing, _Stream):  # a stream counts until it ends
                 self.sends -= 1
 
-    def _asked(self, request: Request) -> tuple[str, PartName] | Response:
-        """The replica's path and the part, or the refusal. Nothing in a request is trusted."""
+    def _asked(self, request: Request) -> tuple[str, tuple[PartName, ...]] | Response:
+        """The replica's path and the parts, or the refusal. Nothing in a request is trusted."""
         query = request.query_params
         endpoint, text = query.get("endpoint", ""), query.get("part", "")
-        part = PartName.try_parse(text)
-        if part is None:
-            return _refusal(400, f"{text!r} is not a part name")
+        parts = wire.parts_asked(text, query.get("parts", ""))
+        if parts is None:
+            return _refusal(400, f"{text!r} is not a part name, or `parts` are not its like")
         if not endpoint.startswith(wire.ENDPOINT_PREFIX):
             return _refusal(400, f"endpoint {endpoint!r} is not {wire.ENDPOINT_PREFIX}<path>")
         version = query.get("client_protocol_version", "")
@@ -118,10 +121,15 @@ class Exchange:
             return _refusal(
                 400, f"client_protocol_version {version!r} is not a positive number"
             )
-        return endpoint.removeprefix(wire.ENDPOINT_PREFIX), part
+        return endpoint.removeprefix(wire.ENDPOINT_PREFIX), parts
 
-    def _prepare(self, endpoint: str, part: PartName, rest: "_Rest") -> Response:
+    def _prepare(self, endpoint: str, parts: Sequence[PartName], rest: "_Rest") -> Response:
         """Runs in a thread. Raises MissingPart, Corruption, Unavailable."""
+        if len(parts) > 1:
+            return self._prepare_together(endpoint, parts)
+        return self._prepare_one(endpoint, parts[0], rest)
+
+    def _prepare_one(self, endpoint: str, part: PartName, rest: "_Rest") -> Response:
         store = self.find_store(endpoint)
         if store is None:
             raise MissingPart(f"no replica of this server has the ZooKeeper path {endpoint}")
@@ -142,6 +150,21 @@ class Exchange:
                 raise Corruption(str(error)) from error
             return _Stream(self, (endpoint, part), pieces, (status, headers), held.pop_all())
         raise AssertionError("an ExitStack does not swallow")
+
+    def _prepare_together(self, endpoint: str, parts: Sequence[PartName]) -> Response:
+        """What is large, missing or broken is left out: whoever asks for it alone
+        gets it, or is told. Raises Unavailable.
+        """
+        store = self.find_store(endpoint)
+        answers: list[bytes] = []
+        left = wire.TOGETHER_BYTES_MAX
+        for part in parts:
+            answer = b"" if store is None else _small_answer(store, part, left)
+            answers.append(answer)
+            left -= len(answer)
+        body = wire.encode_together(answers)
+        headers = {"content-type": "application/octet-stream"}
+        return Response(body, headers={**headers, wire.TOGETHER_HEADER: str(len(parts))})
 
     async def slow_down(self, endpoint: str, size: int) -> None:
         bandwidth = self.bandwidth_of(endpoint)
@@ -229,6 +252,16 @@ def exchange_app(
     exchange = Exchange(find_store, on_broken, on_answer, sends_max, bandwidth_of)
     app = Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
     return guarded(app, guard, lambda: on_answer(401, 0))
+
+
+def _small_answer(store: PartStore, part: PartName, most: int) -> bytes:
+    """The answer to a part alone; nothing if it has more bytes, or is not to be had."""
+    with suppress(Corruption, OSError), store.pin([part]):
+        manifest = store.manifest(part)
+        text = manifest.encode()
+        if wire.answer_bytes(text, manifest.files) <= min(most, wire.TOGETHER_PART_BYTES_MAX):
+            return b"".join(_from(0, _pieces(store, part, manifest, text, 0)))
+    return b""
 
 
 def _pieces(

@@ -16,6 +16,14 @@ never taken for a whole one. The reader trusts nothing: every size and name has 
 The same part gives the same bytes, which the answer's ETag stands for. So whoever was cut off
 asks for the rest, with `Range: bytes=<n>-` and `If-Range: <that ETag>`; the answer is 206 from
 byte n on, or all of it when the part is another one by now.
+
+Small parts are asked for together: the request has `parts=<name>,<name>…` too. The answer to that
+says so in its header `server_parts`; for each of these names, in their order, it has:
+
+    u64  bytes of the answer to that part alone; that answer
+
+No bytes: that part is not sent here, and whoever asks for it alone is told why. A server that knows
+nothing of this sends `part` alone, and no such header.
 """
 
 import hashlib
@@ -37,6 +45,10 @@ CHUNK_BYTES = 256 << 10
 MANIFEST_BYTES_MAX = 64 << 20
 NAME_BYTES_MAX = 255
 FILES_MAX = 100_000
+TOGETHER_HEADER = "server_parts"
+PARTS_TOGETHER_MAX = 64  # their names are in the request's first line
+TOGETHER_BYTES_MAX = 4 << 20  # of all that are sent together: a server has them in memory
+TOGETHER_PART_BYTES_MAX = 1 << 20
 
 _HEAD = struct.Struct("<QQQ")
 _SIZE = struct.Struct("<Q")
@@ -50,14 +62,40 @@ ReadExactly = Callable[[int], bytes]
 """Gives exactly that many bytes of the answer, or raises."""
 
 
-def request_target(endpoint: str, part: PartName) -> str:
-    """Path and query of the request for a part of the replica at ZooKeeper path `endpoint`."""
+def request_target(endpoint: str, *parts: PartName) -> str:
+    """Path and query of the request for parts of the replica at ZooKeeper path `endpoint`."""
     query = {
         "endpoint": ENDPOINT_PREFIX + endpoint,
-        "part": str(part),
+        "part": str(parts[0]),
         "client_protocol_version": PROTOCOL_VERSION,
     }
-    return "/?" + urlencode(query)
+    if len(parts) > 1:
+        query["parts"] = ",".join(map(str, parts))
+    return "/?" + urlencode(query, safe=",")
+
+
+def parts_asked(part: str, parts: str) -> tuple[PartName, ...] | None:
+    """Of a request's `part` and `parts`; None when they are none that anybody sends."""
+    names = (parts or part).split(",", PARTS_TOGETHER_MAX)
+    found = tuple(name for text in names if (name := PartName.try_parse(text)) is not None)
+    is_whole = len(found) == len(names) <= PARTS_TOGETHER_MAX
+    return found if is_whole and str(found[0]) == part else None
+
+
+def encode_together(answers: Sequence[bytes]) -> bytes:
+    """Each as its part alone would be answered, or nothing."""
+    return b"".join(piece for one in answers for piece in (_SIZE.pack(len(one)), one))
+
+
+def read_size(read: ReadExactly) -> int:
+    """Of the next part of those that are sent together. Raises Corruption beyond its bound."""
+    (size,) = _SIZE.unpack(read(_SIZE.size))
+    if size > TOGETHER_PART_BYTES_MAX:
+        raise Corruption(
+            f"the peer announces {size} bytes of a small part; at most "
+            f"{TOGETHER_PART_BYTES_MAX} are accepted"
+        )
+    return int(size)
 
 
 def etag_of(manifest_text: bytes) -> str:
