@@ -25,7 +25,7 @@ from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.work.execute import Tools
-from rmt_pipeline.replica.work.worker import work
+from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 
@@ -50,7 +50,11 @@ def fill(source: Replica, count: int, *, in_log: bool) -> None:
 
 
 def catch_up(follower: ServerContext, name: str, count: int) -> None:
-    table, clock = follower.table(name), SystemClock()
+    table, clock, done = follower.table(name), SystemClock(), [0]
+
+    def flushed(flush: Flush) -> None:
+        done[0] += sum(not one.error for one in flush.parts)
+
     peers = follower.peers(table.definition)
     try:
         work(
@@ -59,9 +63,10 @@ def catch_up(follower: ServerContext, name: str, count: int) -> None:
             "fetch",
             waker=EventWaker(),
             linger_s=None,
-            on_flush=lambda _: None,
+            on_flush=flushed,
             should_stop=lambda: (
-                len(table.replica.store.parts()) >= count
+                done[0] >= count - 1
+                and len(table.replica.store.parts()) >= count
                 and not table.replica.keeper.children(table.replica.paths.queue)
             ),
         )

@@ -6,6 +6,7 @@ breaks off goes on where it was, from the same peer, a few times. There is no ot
 here: the queue tries again, maybe with another replica.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -66,8 +67,8 @@ def _never() -> bool:
 class PartClient:
     """Fetches parts with one secret. Safe for threads; one for each process is enough.
 
-    `bandwidth` is what all fetches share; None is no limit. `is_cancelled` is asked before every
-    chunk.
+    `bandwidth` is what all fetches share; None is no limit. `is_cancelled` is asked when an answer
+    begins, before each whole chunk, and else a few times a second.
     """
 
     secret: str = field(repr=False)
@@ -119,6 +120,8 @@ class PartClient:
         goes well. The others are to be fetched alone: then it is told what is wrong with them.
         """
         staged: dict[PartName, StagedPart] = {}
+        if store.disk.free_bytes() < wire.TOGETHER_BYTES_MAX:
+            return staged
         answer = _Answer(self, self._peer(address), wire.request_target(endpoint, *parts))
         try:
             answer.begin()
@@ -235,12 +238,14 @@ def _receive(
 def _receive_part(
     reader: "_Reader", part: PartName, store: PartStore, note: FetchNote | None = None
 ) -> StagedPart:
-    """With a `note`, others see it as it arrives; small parts are there before anybody looks."""
+    """With a `note`, others see it as it arrives. Of parts that come together there is none: they
+    are here before anybody looks; and that there is room for them was seen before they were asked
+    for.
+    """
     manifest = wire.read_head(reader.read)
     if manifest.partition_id != part.partition:
         raise Corruption(f"its manifest is of partition {manifest.partition_id}")
-    free_bytes = store.disk.free_bytes()
-    if manifest.bytes_on_disk > free_bytes:
+    if note is not None and manifest.bytes_on_disk > (free_bytes := store.disk.free_bytes()):
         raise DiskFull(
             f"{manifest.bytes_on_disk} bytes are to be written and {free_bytes} are free: "
             "free some space; nothing was written"
@@ -396,6 +401,7 @@ class _Reader:
         self._client = client
         self._answer = answer
         self.received = 0
+        self._cancel_next_s = -math.inf
         self._ahead = b""  # read already, and not yet asked for
 
     @property
@@ -432,9 +438,12 @@ class _Reader:
     def _chunk(self, size: int) -> bytes:
         """`size` bytes, at most a chunk."""
         client, pieces, left = self._client, [], size
-        if client.is_cancelled():
-            raise Conflict("the fetch was cancelled")
-        deadline_s = client.clock.monotonic_s() + client.timeouts.receive_s
+        now_s = client.clock.monotonic_s()
+        if size == wire.CHUNK_BYTES or now_s >= self._cancel_next_s:
+            self._cancel_next_s = now_s + CANCEL_LOOK_S
+            if client.is_cancelled():
+                raise Conflict("the fetch was cancelled")
+        deadline_s = now_s + client.timeouts.receive_s
         while left:
             piece = self._arrived(left)
             if not piece:

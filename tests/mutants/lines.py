@@ -31,6 +31,7 @@ MUTATIONS = "tests/unit/protocol/mutations tests/property/test_mutations.py"
 FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations.py"
 NOTED = "tests/unit/replica/test_mutations.py"
 TOGETHER = "tests/unit/replica/test_publish_together.py"
+EXCHANGE = "tests/unit/exchange/test_exchange.py"
 LOOKS = "tests/unit/replica/test_looks.py"
 PULL = "tests/unit/replica/test_pull_log.py"
 IDLE = "tests/unit/replica/test_idle.py"
@@ -822,6 +823,27 @@ MUTANTS: tuple[LineMutant, ...] = (
         "    lost = lost or now_lost\n",
         "    lost = now_lost\n",
         LOOKS,
+    ),
+    LineMutant(
+        "looks: what our hands have published is finished once more",
+        f"{REPLICA}/work/execute.py",
+        " if node not in self._at_hand]\n        finish",
+        "]\n        finish",
+        LOOKS,
+    ),
+    LineMutant(
+        "exchange: a small part may have other bytes than its peer announces",
+        "rmt_pipeline/exchange/client.py",
+        "            if reader.received - began != size:\n",
+        "            if reader.received < began:\n",
+        EXCHANGE,
+    ),
+    LineMutant(
+        "exchange: what is sent together has no bound",
+        "rmt_pipeline/exchange/server.py",
+        "            left -= len(answer)\n",
+        "",
+        EXCHANGE,
     ),
     LineMutant(
         "worker: a queue that was emptied here is not listed again",

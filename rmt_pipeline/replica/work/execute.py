@@ -147,6 +147,7 @@ class Executor:
         self._pool: Pool = pool
         self._backoff = Backoff()
         self._begun: list[Batch] = []
+        self._at_hand: frozenset[str] = frozenset()
         self._left = 0
         self._postponed: Counter[str] = Counter()
         """How often each entry was left since that was noted last."""
@@ -180,6 +181,7 @@ class Executor:
         looks whenever anything is queued.
         """
         replica = self._replica
+        self._at_hand = self._under_way()
         queued = queued_entries(replica.keeper, replica.paths, replica.memory.queue, watch)
         entries = queued.values()
         if any(self._pool == "fetch" or pool_of(entry) == self._pool for entry in entries):
@@ -211,6 +213,8 @@ class Executor:
         makes the replica read-only is raised; then nothing is claimed.
         """
         replica, clock = self._replica, self._replica.clock
+        if queue is None:
+            self._at_hand = self._under_way()
         claims_watch = watch if self._left else None
         snapshot = queue_snapshot(
             replica.keeper,
@@ -227,7 +231,8 @@ class Executor:
         self._backoff.notice_kills(replica, view.entries)
         facts = queue_facts(replica, view, is_here, merging=self._pool == "merge")
         plan = plan_of_pool(view, facts, self._pool)
-        finish_entries(replica, {node: view.entries[node] for node, _ in plan.done})
+        done = [node for node, _ in plan.done if node not in self._at_hand]
+        finish_entries(replica, {node: view.entries[node] for node in done})
         now_s = clock.monotonic_s()
         ready = [
             (node, entry)
@@ -251,7 +256,7 @@ class Executor:
         open_nodes = self._open(view, plan, now_s)
         step = Step(
             done=tuple(failed),
-            finished_without_work=len(plan.done) + altered,
+            finished_without_work=len(done) + altered,
             waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
             next_retry_s=self._backoff.next_s(now_s, clock.monotonic_s()),
             left=len(open_nodes),
@@ -280,12 +285,17 @@ class Executor:
             self._postponed.clear()
             self._postponed_noted_s = now_s
 
+    def _under_way(self) -> frozenset[str]:
+        """What our hands are at. Asked before the queue is listed: what is done by then with its
+        part published left the queue with that, and is not to be finished once more.
+        """
+        return frozenset(node for batch in self._begun for node in tuple(batch.left))
+
     def _open(self, view: QueueView, plan: Plan, looked_s: float) -> set[str]:
         """Entries of this pool that nobody here carries out, and that did not just wait until they
         may be tried again. (Mutations that failed may be tried as soon as one is killed.)
         """
-        ours = {node for batch in self._begun for node in tuple(batch.left)}
-        ours |= {node for node, _ in plan.done}
+        ours = self._under_way() | {node for node, _ in plan.done}
         return {
             node
             for node, entry in view.entries.items()

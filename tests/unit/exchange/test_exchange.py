@@ -124,13 +124,13 @@ def fetched(
 @contextmanager
 def counting(client):
     """What the peer is asked for, also in vain."""
-    asked, right = [], client.connections.post
+    asked, right = [], client.connections.ask
 
-    def post(peer, target, *rest):
+    def ask(method, peer, target, secret, **named):
         asked.append(target)
-        return right(peer, target, *rest)
+        return right(method, peer, target, secret, **named)
 
-    object.__setattr__(client.connections, "post", post)
+    object.__setattr__(client.connections, "ask", ask)
     yield asked
 
 
@@ -205,9 +205,10 @@ ONE = whole_answer(manifest_of(SMALL), SMALL)
         (_together((len(ONE), flipped(ONE)), (len(ONE), ONE)), 0),
         (_together((len(ONE), ONE), (len(ONE) - 1, ONE[:-1])), 1),
         (_together((len(ONE), ONE), (len(ONE), ONE + b"more")), 2),
+        (_together((len(ONE) + 3, ONE), (len(ONE), ONE)), 1),
         (_together((len(ONE), ONE))[:-1], 0),
     ],
-    ids=["count", "huge", "flipped", "cut", "more", "broke off"],
+    ids=["count", "huge", "flipped", "cut", "more", "fewer", "broke off"],
 )
 def test_of_what_a_peer_sends_wrongly_together_the_rest_is_asked_for_alone(
     target, client, answer, arrived

@@ -13,7 +13,7 @@ from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, SetData, Stat
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Op, Refused, SetData, Stat
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, queue_snapshot
 from tests.support.local_replicas import Replicas
 
@@ -278,3 +278,33 @@ def test_who_reads_from_a_replica_that_was_dropped_is_told_so(replicas: Replicas
     delete_tree(replica.keeper, replica.paths.parts)
     with pytest.raises(ReplicaDropped):
         readable_parts(replica)
+
+
+def test_what_our_hands_publish_between_glance_and_look_is_not_finished_once_more(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed in the queue, and its part is there when the parts are read."""
+    replicas.insert("r1", 3)
+    replica = replicas["r2"]
+    replica.memory.pull_batch = 10
+    pull_log(replica)
+    executor = replicas.executor("r2", "fetch")
+    [batch] = executor.look(None).batches
+    names = executor.glance(None)
+    assert len(names) == 3
+    assert len(list(executor.carry_out(batch))) == 3
+    refused: list[Refused] = []
+    right = replica.keeper.multi
+
+    def multi(ops: Sequence[Op]) -> list[str]:
+        try:
+            return right(ops)
+        except Refused as one:
+            refused.append(one)
+            raise
+
+    monkeypatch.setattr(replica.keeper, "multi", multi)
+    look = executor.look(None, queue=names)
+    assert refused == []
+    assert not look.batches
+    assert not look.step.did_something
