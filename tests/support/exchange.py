@@ -100,6 +100,11 @@ class Sender:
         self.stop()
 
 
+def flipped(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
 def whole_answer(manifest: Manifest, files: dict[str, bytes]) -> bytes:
     """What an honest server would send as the body."""
     body = wire.encode_head(manifest.encode(), manifest.files)
