@@ -30,6 +30,10 @@ SOURCES_SHOWN_MAX = 3
 ORIGINS_SHOWN_MAX = 5
 """Of a part: ids of inserts, and of their runs."""
 
+SWEEPING = frozenset({"DROP_RANGE", "DROP_PART", "REPLACE_RANGE"})
+SWEPT_EVENTS_MAX = 20
+"""Of a flush, as of mutated parts: the flush's own event has all."""
+
 MUTATED_EVENTS_MAX = 20
 """Of a flush: one for each mutated part; the flush's own event has a table of all parts."""
 
@@ -95,6 +99,8 @@ class Recorder:
             self.context.log_event(dg.AssetObservation(key, metadata=failures_metadata(some)))
         for event in mutated_parts(self.table, self.server, made):
             self.context.log_event(event)
+        for swept in self._swept(made):
+            self.context.log_event(swept)
         if made:
             self._partitions({part.part.partition for part in made})
 
@@ -107,6 +113,28 @@ class Recorder:
             return self.origins.of(self.table.replica, with_rows)
         except RmtError:
             return {}
+
+    def _swept(self, made: Sequence[PartDone]) -> Iterator[dg.AssetObservation]:
+        """What commands on partitions and parts did here, whoever asked for them and through which
+        server: an event of each one's partition.
+        """
+        key = names.partitions_key(self.name, self.server)
+        for part in [part for part in made if part.kind in SWEEPING][:SWEPT_EVENTS_MAX]:
+            yield dg.AssetObservation(
+                key,
+                partition=part.part.partition,
+                description=f"{part.kind} {part.part}, asked for through {part.source_replica}",
+                metadata={
+                    "command": part.kind,
+                    "asked for through": part.source_replica,
+                    "seconds since": round(part.lag_s, 3),
+                    "parts that went": len(part.sources),
+                    "rows that went": part.rows_in,
+                    "bytes that went": part.bytes_in,
+                    "rows that came": part.rows,
+                    "which went": _some(map(str, part.sources)) or "none",
+                },
+            )
 
     def command(self, command: str, rows: Mapping[str, int]) -> None:
         """What was done to whole partitions, an event of each. `rows`: how many more it has, or

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from rmt_pipeline.dagster import ledger, workers
+from rmt_pipeline.dagster import ledger, names, workers
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange
 from rmt_pipeline.replica.assign.merges import optimize_partition
@@ -168,6 +168,12 @@ def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Pa
         table.drop_partitions(["1"], settings={"alter_sync": 0})
         recorder.parts(replicas.work_off())
         assert events.instance.get_dynamic_partitions("t_partition") == ["0"]
+        [command] = [one for one in events.events if isinstance(one, dg.AssetObservation)]
+        assert command.asset_key == names.partitions_key("default.t", "r1")
+        assert command.partition == "1"
+        told = {name: value.value for name, value in command.metadata.items()}
+        assert (told["command"], told["asked for through"]) == ("DROP_RANGE", "r1")
+        assert (told["rows that went"], told["which went"]) == (1, "1_0_0_0")
         last = events.events[-1]
         assert (last.partition, last.metadata["dagster/row_count"].value) == ("1", 0)
         again = replicas.insert("r1", 12)

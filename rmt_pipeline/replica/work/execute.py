@@ -498,6 +498,7 @@ class Executor:
                 rows_in=swept.rows_gone,
                 bytes_in=swept.bytes_gone,
                 sources=swept.gone,
+                source_replica=task.entry.source_replica,
                 lag_s=replica.clock.now_s() - task.entry.create_time,
                 seconds=replica.clock.monotonic_s() - started_s,
             )
