@@ -86,6 +86,30 @@ INSERT_MUTANTS = (
         f"{TESTS}::test_who_relies_on_a_block_while_it_is_forgotten_has_rows_missing",
     ),
     LineMutant(
+        "lost parts: what a replacement brought is waited for",
+        f"{REPLICA}/upkeep/lost.py",
+        "            return entry.new_parts\n",
+        "            return ()\n",
+        "tests/unit/replica/test_lost_parts.py"
+        "::test_what_a_replacement_brought_and_nobody_has_is_not_waited_for_for_ever",
+    ),
+    LineMutant(
+        "backfill: a token whose rows were there is not known",
+        f"{REPLICA}/partitions/overwrite.py",
+        "                    self._note_same(self.living(), unchanged)\n",
+        "",
+        "tests/unit/replica/partitions/test_overwrite.py"
+        "::test_a_token_whose_rows_were_there_already_is_known",
+    ),
+    LineMutant(
+        "backfill: rows that stay keep their old numbers",
+        f"{REPLICA}/forget.py",
+        "        if part is not None and (now := moved.part(part)) != part:\n",
+        "        if part is not None and (now := moved.part(part)) is None:\n",
+        "tests/unit/replica/partitions/test_overwrite.py"
+        "::test_rows_that_stay_and_are_dropped_can_be_inserted_again",
+    ),
+    LineMutant(
         "retention: ids are there longer than their record",
         "rmt_pipeline/protocol/retention.py",
         "if oldest_ms is None or written_ms[one] < oldest_ms",

@@ -35,7 +35,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import BadValue, Conflict, MissingPart, UserError
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, replacement_id
-from rmt_pipeline.protocol.nodes.records import InsertRecord, PartitionRows
+from rmt_pipeline.protocol.nodes.records import UNKNOWN_BLOCK, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -43,7 +43,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.record import read_record
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.mutations import load_mutations
-from rmt_pipeline.replica.partitions.drop import Living, others_first
+from rmt_pipeline.replica.partitions.drop import Living, others_first, partition_version
 from rmt_pipeline.replica.partitions.from_table import (
     EmptySource,
     is_behind,
@@ -70,7 +70,7 @@ from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import DeleteRows, commands_text
 from rmt_pipeline.system import Waker
 from rmt_pipeline.translate.mutation_rules import check_commands
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
+from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, Refused
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 PAUSE_S = 0.1  # before partitions that changed are read again
@@ -179,6 +179,8 @@ class _Plan:
     made: list[StagedPart] = field(default_factory=list)
     gone: dict[str, _Sum] = field(default_factory=dict)
     is_same: bool = False
+    there: dict[str, list[PartName]] = field(default_factory=dict)
+    """Where the rows are that would come, by partition, when these are the same."""
 
 
 @dataclass(slots=True)
@@ -296,8 +298,10 @@ class _Overwriting:
         deadline_s = clock.monotonic_s() + self.query.receive_timeout
         for _ in range(limits.DROP_ROUNDS_MAX):
             try:
+                unchanged = self._unchanged(self.living())
                 self.plan = self._planned()
                 if self.plan.is_same:
+                    self._note_same(self.living(), unchanged)
                     return ReplaceResult(is_duplicate=True), None
                 if not self.plan.changes:
                     return ReplaceResult(), None
@@ -352,7 +356,9 @@ class _Overwriting:
             wanted |= partitions_there(replica)
         partitions = sorted(wanted)
         if partitions and self._are_there(replica, partitions):
-            return _Plan(is_same=True)
+            active = PartSet(active_parts(replica.keeper, replica.paths))
+            there = {one: list(active.in_partition(one)) for one in partitions}
+            return _Plan(is_same=True, there=there)
         return _Plan(
             tuple(
                 Change(partition, tuple(map(Incoming, self.rows.get(partition, ()))))
@@ -411,6 +417,7 @@ class _Overwriting:
                 replica, [part for part in parts if part.partition in changed]
             ):
                 plan.is_same = True
+                plan.there = {one: by_partition[one] for one in changed}
                 return plan
             for partition in sorted(changed):
                 found = by_partition[partition]
@@ -498,8 +505,44 @@ class _Overwriting:
                     InsertRecord.decode(read[0]).partition_ids()
                 ):
                     ops.append(Delete(table.insert(insert_id), read[1].version))
+        return [*ops, *self._own_record(replica, numbers)]
+
+    def _unchanged(self, replica: Replica) -> list[Op]:
+        """Refused once something was dropped, replaced or merged since."""
         if not self.insert_id:
-            return ops
+            return []
+        _, log = replica.keeper.children_stat(replica.table.log)
+        version = partition_version(replica)
+        return [
+            Check(replica.table.log, log.version),
+            Check(replica.table.alter_partition_version, version),
+        ]
+
+    def _note_same(self, replica: Replica, unchanged: Sequence[Op]) -> None:
+        """1. The rows that a token would bring are there already. 2. Others are inserted beside
+        them. 3. The token is said again: it was answered, and takes nothing away any more. Raises
+        PartitionChanged.
+        """
+        if not self.insert_id:
+            return
+        numbers = {
+            partition: (min(p.block_min for p in parts), max(p.block_max for p in parts))
+            if parts
+            else (UNKNOWN_BLOCK, UNKNOWN_BLOCK)
+            for partition, parts in self.plan.there.items()
+        }
+        try:
+            replica.keeper.multi([*unchanged, *self._own_record(replica, numbers)])
+        except Refused as refused:
+            if self.is_known(replica):
+                return
+            raise PartitionChanged(
+                f"{replica}: partitions changed while they were read; nothing was changed"
+            ) from refused
+
+    def _own_record(self, replica: Replica, numbers: Numbers) -> list[Op]:
+        if not self.insert_id:
+            return []
         sums = {partition: self._coming(partition) for partition in numbers}
         total = _Sum()
         for one in sums.values():
@@ -517,7 +560,7 @@ class _Overwriting:
             row_hash=f"{total.row_hash:032x}",
             rows_in=total.rows,
         )
-        return [*ops, Create(table.insert(self.insert_id), record.encode())]
+        return [Create(replica.table.insert(self.insert_id), record.encode())]
 
 
 def _are_mutated(replica: Replica, parts: Iterable[PartName]) -> bool:

@@ -25,7 +25,7 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
 )
 from rmt_pipeline.protocol.log.codec import encode
-from rmt_pipeline.protocol.log.entry import GetPart, LogEntry, result_of, sources_of
+from rmt_pipeline.protocol.log.entry import GetPart, LogEntry, ReplaceRange, sources_of
 from rmt_pipeline.protocol.nodes.records import Claim, LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.claims import Holder
@@ -92,8 +92,8 @@ def _wanted_in_vain(replica: Replica) -> set[PartName]:
     asked = {
         part
         for entry in entries
-        for part in (*([result_of(entry)] * isinstance(entry, GetPart)), *sources_of(entry))
-        if part is not None and snapshot.parts.current.containing(part) is None
+        for part in _needed(entry)
+        if snapshot.parts.current.containing(part) is None
     }
     if not asked:
         return set()
@@ -111,7 +111,7 @@ def _replace(replica: Replica, part: PartName) -> bool:
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     nodes = [node for node, entry in snapshot.entries if _gets(entry, part)]
     if not nodes:
-        needing = [node for node, entry in snapshot.entries if part in sources_of(entry)]
+        needing = [node for node, entry in snapshot.entries if part in _needed(entry)]
         if needing:
             _ask_for(replica, part, seen, snapshot.is_lost_version, needing[0])
         return False  # the next call finds it; or a drop has taken who needed it
@@ -133,6 +133,19 @@ def _replace(replica: Replica, part: PartName) -> bool:
         holder.give_back([nodes[0]])
         raise
     return True
+
+
+def _needed(entry: LogEntry) -> tuple[PartName, ...]:
+    """What a replica waits for that carries the entry out. Parts of another table (REPLACE FROM)
+    each replica may have a copy of: of those nobody can say that they are lost.
+    """
+    match entry:
+        case GetPart():
+            return (entry.part,)
+        case ReplaceRange() if not entry.from_table:
+            return entry.new_parts
+        case _:
+            return sources_of(entry)
 
 
 def _gets(entry: LogEntry, part: PartName) -> bool:

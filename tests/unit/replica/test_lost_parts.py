@@ -12,12 +12,14 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.upkeep import lost
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.zookeeper.keeper import Op, SetData
+from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.local_replicas import ROOT, Replicas
 from tests.support.lost_answers import before
 
@@ -300,6 +302,37 @@ def test_a_mutation_is_finished_without_it(replicas: Replicas) -> None:
     assert report.status.mutation_id == mutation
     assert report.status.is_done
     assert load_mutations(replicas["r1"]).entries
+
+
+def test_what_a_replacement_brought_and_nobody_has_is_not_waited_for_for_ever(
+    tmp_path: Path,
+) -> None:
+    """1. r1 replaces the rows. 2. It is dropped before anybody has fetched the new ones."""
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
+        replicas.insert("r1", 1)
+        for name in ("r1", "r2", "r3"):
+            replicas.step(name, "fetch")
+        [new] = (
+            replicas.table("r1")
+            .replace([{"n": 2}], partition="all", settings={"alter_sync": "0"})
+            .parts
+        )
+        replicas.stop("r1")
+        drop_replica(replicas["r2"].session, TablePaths(ROOT), "r1")
+        for name in ("r2", "r3"):
+            replicas.step(name, "fetch")
+        assert rows(replicas, "r2") == [1]
+        assert replace_lost_parts(replicas["r2"]) == (), "first it is asked for by its name"
+        replicas.clock.sleep_s(100.0)
+        replicas.step("r2", "fetch")
+        assert replace_lost_parts(replicas["r2"]) == (new,)
+        for _ in range(2):
+            for name in ("r2", "r3"):
+                replicas.clock.sleep_s(100.0)
+                replicas.step(name, "fetch")
+        for name in ("r2", "r3"):
+            assert rows(replicas, name) == []
+            assert replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children == set()
 
 
 def test_a_note_reads_back() -> None:

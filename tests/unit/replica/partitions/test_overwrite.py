@@ -317,6 +317,19 @@ def test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not(replicas):
     assert on_both(replicas) == [(1, 1), (1, 7), (2, 3), (3, 4)]
 
 
+@pytest.mark.parametrize("target", [{"partition": "1"}, {"where": "p = 1"}, {}])
+def test_a_token_whose_rows_were_there_already_is_known(replicas, target):
+    """What others insert beside them since is not taken away by a retry."""
+    assert put(replicas, (1, 1), (1, 2), token="a", **target).is_duplicate
+    insert(replicas, (1, 50))
+    assert put(replicas, (1, 1), (1, 2), token="a", **target).is_duplicate
+    assert on_both(replicas) == [(1, 1), (1, 2), (1, 50), (2, 3), (3, 4)]
+    replicas.table("r1").drop_partitions(["1"], settings=NOW)
+    work(replicas)
+    assert not put(replicas, (1, 1), (1, 2), token="a", **target).is_duplicate
+    assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_rows_that_stay_and_are_dropped_can_be_inserted_again(replicas, merged):
     """They have other numbers since. In their old part or with another insert's rows."""
