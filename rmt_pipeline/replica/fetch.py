@@ -10,6 +10,9 @@ from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.store.layout import join
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ADDRESS_VALID_S = 1.0
@@ -26,6 +29,27 @@ class PartSource:
     replica: str
     part: PartName
     header: PartHeader | None
+
+
+def difference_from_promise(
+    store: PartStore, staged: StagedPart, promised: PartHeader
+) -> str | None:
+    """How what a peer has sent is not what ZooKeeper has for it; None when it is.
+
+    A peer may say of its rows whatever it likes. Files that are the promised ones by hash are
+    proof; others, of a writer that stores the same rows differently, are read.
+    """
+    header = staged.manifest.header()
+    difference = header.difference(promised)
+    if difference is not None or header.hash_of_all_files == promised.hash_of_all_files:
+        return difference
+    from rmt_pipeline.compute.read.proof import rows_are_those_of  # noqa: PLC0415  start-up
+
+    names = sorted(file.name for file in staged.manifest.files)
+    paths = [store.disk.local_path(join(staged.directory, name)) for name in names]
+    if rows_are_those_of(staged.manifest, paths):
+        return None
+    return "content: its rows are not those that the manifest claims"
 
 
 def find_sources(

@@ -109,6 +109,11 @@ def data_file(number: int) -> str:
     return f"data-{number:05d}.parquet"
 
 
+def data_file_number(path: str) -> int:
+    """The inverse of `data_file`, wherever the file is; a unit without rows has left a gap."""
+    return int(path.rpartition("data-")[2].removesuffix(".parquet"))
+
+
 def deleting(part: PartName | str) -> str:
     """What a part, or a staging directory, is called while it is being removed."""
     return f"{_DELETING}{part}"

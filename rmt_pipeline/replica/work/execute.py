@@ -53,7 +53,7 @@ from rmt_pipeline.replica.accounting import Accounts
 from rmt_pipeline.replica.alter.apply import alters_first, unfinished_alters
 from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
 from rmt_pipeline.replica.claims import Holder
-from rmt_pipeline.replica.fetch import PartSource, find_sources
+from rmt_pipeline.replica.fetch import PartSource, difference_from_promise, find_sources
 from rmt_pipeline.replica.finish import finish_entries, finish_failed
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here, own_copies
@@ -598,9 +598,10 @@ class Executor:
         """Raises Corruption when it is not what its sender has promised."""
         assert isinstance(task.how, PartSource)
         expected = task.how.header
-        difference = None if expected is None else staged.manifest.header().difference(expected)
+        store = self._replica.store
+        difference = expected and difference_from_promise(store, staged, expected)
         if difference is not None:
-            self._replica.store.discard(staged)
+            store.discard(staged)
             raise Corruption(
                 f"{self._replica}: {task.part} arrived from {task.how.replica} with another "
                 f"{difference} than ZooKeeper has for it"

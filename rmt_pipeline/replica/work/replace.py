@@ -38,7 +38,7 @@ from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
-from rmt_pipeline.replica.fetch import PartSource, find_sources
+from rmt_pipeline.replica.fetch import PartSource, difference_from_promise, find_sources
 from rmt_pipeline.replica.forget import forget, renumber
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
@@ -228,7 +228,7 @@ class _Work:
         if isinstance(outcome, RmtError):
             return outcome
         header = source.header
-        difference = header and outcome.manifest.header().difference(header)
+        difference = header and difference_from_promise(self.replica.store, outcome, header)
         if difference is None:
             self.staged[source.part] = outcome
             return None
