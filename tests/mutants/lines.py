@@ -32,6 +32,7 @@ FINISHED = "tests/unit/protocol/mutations tests/property/test_finished_mutations
 NOTED = "tests/unit/replica/test_mutations.py"
 TOGETHER = "tests/unit/replica/test_publish_together.py"
 EXCHANGE = "tests/unit/exchange/test_together.py"
+LYING = "tests/unit/replica/work/test_lying_peer.py"
 LOOKS = "tests/unit/replica/test_looks.py"
 PULL = "tests/unit/replica/test_pull_log.py"
 IDLE = "tests/unit/replica/test_idle.py"
@@ -581,9 +582,16 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish together: what was promised is not compared",
         "rmt_pipeline/replica/work/execute.py",
-        "        difference = None if expected is None else staged.manifest.header()",
-        "        difference = None if expected else staged.manifest.header()",
+        "        difference = expected and difference_from_promise(store, staged, expected)",
+        "        difference = None",
         TOGETHER,
+    ),
+    LineMutant(
+        "fetch: what a peer claims of other files is believed",
+        "rmt_pipeline/replica/fetch.py",
+        "    if rows_are_those_of(staged.manifest, paths):",
+        "    if paths is not None:",
+        LYING,
     ),
     LineMutant(
         "publish together: one that went takes all with it",
