@@ -135,7 +135,8 @@ def _records(
     replica: Replica, dropped: Collection[PartName], *, are_lost: bool, but: str
 ) -> list[list[Op]]:
     found: list[list[Op]] = []
-    for insert_id, (rows, version) in _read_records(replica, but).items():
+    partitions = frozenset(one.partition for one in dropped)
+    for insert_id, (rows, version) in _read_records(replica, but, partitions).items():
         left = rows
         if are_lost:
             for part in dropped:
@@ -147,16 +148,20 @@ def _records(
     return found
 
 
-def _read_records(replica: Replica, but: str = "") -> dict[str, tuple[InsertRows, int]]:
-    """With their versions; all `but` one. A batch that is missing was removed with its record
-    meanwhile: then a change of it is refused.
+def _read_records(
+    replica: Replica, but: str = "", partitions: Collection[str] | None = None
+) -> dict[str, tuple[InsertRows, int]]:
+    """With their versions; all `but` one, or those that may have rows of these `partitions`. A
+    batch that is missing was removed with its record meanwhile: then a change of it is refused.
     """
     keeper, table = replica.keeper, replica.table
     ids = [one for one in keeper.children(table.inserts) if one != but]
     reads = keeper.get_many([table.insert(one) for one in ids])
     found: dict[str, tuple[InsertRows, int]] = {}
     for insert_id, read in zip(ids, reads, strict=True):
-        if read is not None:
+        if read is not None and (
+            partitions is None or InsertRecord.may_be_of(read[0], partitions)
+        ):
             record = InsertRecord.decode(read[0])
             batches = _batches(replica, insert_id, record) if record.batches else ()
             found[insert_id] = InsertRows(record, batches), read[1].version

@@ -168,6 +168,17 @@ def unseal_json(data: bytes, place: str) -> Any:
         raise Corruption(f"{place} can't be read: {error}") from error
 
 
+def rows_and_bytes(data: bytes) -> tuple[int, int]:
+    """What the text of a manifest says of them; that it is whole is not looked at. Raises
+    Corruption.
+    """
+    try:
+        fields = json.loads(data)
+        return int(fields["rows"]), int(fields["bytes_on_disk"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Corruption(f"{layout.MANIFEST} can't be read: {error!r}") from error
+
+
 def _problem(manifest: Manifest | SimpleNamespace) -> str | None:
     """What contradicts itself in a manifest; None when nothing does."""
     names = [column.name for column in manifest.columns]

@@ -26,7 +26,7 @@ from rmt_pipeline.store.detached import DetachedParts, copy_of, set_aside
 from rmt_pipeline.store.disk import Disk, Lock
 from rmt_pipeline.store.dropped import DroppedRanges
 from rmt_pipeline.store.hashes.checksums import hash_of_chunks
-from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.manifest import Manifest, rows_and_bytes
 from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_log import PartLog
 from rmt_pipeline.store.staging import FetchNote, StagedPart, Staging
@@ -301,6 +301,19 @@ class PartStore:
             cached = self._cache.get(part)
         return None if cached is None else cached[1]
 
+    def counts(self, part: PartName) -> tuple[int, int]:
+        """Rows and bytes, to be told: of what goes nobody reads, and checks, every manifest anew.
+        Raises MissingPart, Corruption.
+        """
+        known = self.manifest_read(part)
+        if known is not None:
+            return known.rows, known.bytes_on_disk
+        with self._reading(part):
+            data = self._disk.read(self._path(str(part), layout.MANIFEST))
+        if data is None:
+            raise self._missing(part)
+        return rows_and_bytes(data)
+
     def parts(self) -> list[PartName]:
         """Every part on disk, sorted, announced or not."""
         found = (PartName.try_parse(name) for name in self._disk.list(self._root))
@@ -510,11 +523,12 @@ class PartStore:
         for start in range(0, len(todo), HELD_TOGETHER_MAX):
             some = todo[start : start + HELD_TOGETHER_MAX]
             with self._held(some) as held:
-                named = held if sure is None else sure(tuple(held))
-                going = [part for part in held if part in named and self._unname(part, held)]
+                named = frozenset(held if sure is None else sure(tuple(held)))
+                going = {part for part in held if part in named and self._unname(part, held)}
             self._sync_names()
-            for part in going:
-                self._disk.remove_tree(self._path(layout.deleting(part)))
+            self._disk.remove_trees(
+                [self._path(layout.deleting(part)) for part in sorted(going)]
+            )
             stay += [part for part in some if part not in going]
         return stay
 
@@ -545,10 +559,13 @@ class PartStore:
             if moved is not None:
                 self._disk.remove_tree(self._path(moved))
             return moved is not None or not self.is_taken(part)
-        doomed = layout.deleting(part)
-        self._disk.remove_tree(self._path(doomed))  # from a removal that died
+        name, doomed = self._path(str(part)), self._path(layout.deleting(part))
         with contextlib.suppress(FileNotFoundError):
-            self._disk.rename(self._path(str(part)), self._path(doomed))
+            try:
+                self._disk.rename(name, doomed)
+            except FileExistsError:  # from a removal that died
+                self._disk.remove_tree(doomed)
+                self._disk.rename(name, doomed)
         return True
 
     def _moved(self, part: PartName) -> str | None:

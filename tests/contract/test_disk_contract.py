@@ -99,6 +99,16 @@ def test_removing_a_tree_removes_everything_in_it(disk: Disk) -> None:
     assert disk.list("") == []
 
 
+def test_removing_many_trees_removes_each(disk: Disk) -> None:
+    names = [f"a/{number}" for number in range(20)]
+    for name in names:
+        disk.make_directory(name)
+        disk.write(f"{name}/f", [b"1"])
+    disk.remove_trees([*names[1:], "a/none"])
+    assert disk.list("a") == ["0"]
+    disk.remove_trees([])
+
+
 def test_an_exclusive_lock_excludes_every_other(disk: Disk) -> None:
     disk.make_directory("a")
     disk.write("a/f", [b"1"])

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.inserts.rows import InsertRows
 from rmt_pipeline.protocol.log.codec import decode, encode
 from rmt_pipeline.protocol.log.entry import LogEntry
 from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
@@ -27,6 +28,7 @@ from rmt_pipeline.protocol.nodes.records import (
     PartitionRows,
 )
 from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import Column
 from tests.support.strategies import (
     log_entries,
@@ -241,3 +243,19 @@ def test_an_entry_that_ends_in_the_middle_of_a_line_is_corrupt(
     except Corruption:
         return
     assert cut.endswith(b"\n")
+
+
+@given(inserts(), st.lists(part_names(), max_size=3), st.booleans())
+def test_a_record_that_loses_something_is_not_passed_over(record, dropped, are_held):
+    """By the lines of its text alone."""
+    if are_held:
+        dropped = [
+            PartName(one.partition, max(0, one.first), max(0, one.last), 9)
+            for one in record.partitions[:1]
+        ]
+    rows = InsertRows(record)
+    is_told = InsertRecord.may_be_of(record.encode(), {one.partition for one in dropped})
+    for left in (rows.after_drop(dropped), *(rows.after_loss(one, "x") for one in dropped)):
+        assert is_told or left == rows
+    others = {"no such partition", "created: 1"}
+    assert InsertRecord.may_be_of(record.encode(), others) == (record.batches > 0)

@@ -229,6 +229,10 @@ class FakeDisk:
             directory.modified_s = self.now_s()
             self._journal.append(_Drop(directory, name, node))
 
+    def remove_trees(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.remove_tree(path)
+
     def size(self, path: str) -> int | None:
         node = self._find(path)
         if isinstance(node, _File):

@@ -1,7 +1,7 @@
 """A disk whose process dies at one of its effects."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.support.fake_disk import FakeDisk
@@ -24,6 +24,11 @@ class MortalDisk:
         self._at = at
         self._when = when
         self.effects = 0
+
+    def remove_trees(self, paths: Sequence[str]) -> None:
+        """Each is an effect of its own."""
+        for path in paths:
+            self.remove_tree(path)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._disk, name)

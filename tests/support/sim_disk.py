@@ -88,6 +88,10 @@ class SimDisk:
             lambda rng: self._disk.remove_part_of(path, rng),
         )
 
+    def remove_trees(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.remove_tree(path)
+
     def size(self, path: str) -> int | None:
         return self._disk.size(path)
 

@@ -4,7 +4,7 @@ Lines that a person can read, under a format number. See docs/protocol.md for wh
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -272,6 +272,16 @@ class InsertRecord:
     def rows_there(self) -> int:
         """At most so many are in the table, but for what was dropped."""
         return max(0, self.rows_in - sum(one.rows for one in self.missing))
+
+    @staticmethod
+    def may_be_of(data: bytes, partitions: Collection[str]) -> bool:
+        """Whether a record of this text can have rows of these partitions, or rows that are missing
+        there, by its lines alone, for who looks at thousands of them; one with batches can.
+        """
+        if b"\nbatches: " in data and b"\nbatches: 0\n" not in data:
+            return True
+        lines = data.decode(errors="replace").split("\n")
+        return any(line.partition("\t")[0] in partitions for line in lines)
 
     def partition_ids(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one.partition for one in self.partitions))

@@ -120,8 +120,8 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Swept:
     rows = size_bytes = 0
     for part in found.active:
         with suppress(Corruption):  # what can't be read is dropped all the same
-            manifest = store.manifest(part)
-            rows, size_bytes = rows + manifest.rows, size_bytes + manifest.bytes_on_disk
+            counts = store.counts(part)
+            rows, size_bytes = rows + counts[0], size_bytes + counts[1]
         if drop.entry.detach:
             with suppress(MissingPart):  # it is to be fetched again: others keep a copy
                 store.detach_copy(part, "", once=True)

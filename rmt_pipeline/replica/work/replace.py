@@ -325,9 +325,8 @@ class _Work:
         rows_gone = bytes_gone = 0
         for part in gone:
             with suppress(Corruption):  # what can't be read is replaced all the same
-                manifest = self.replica.store.manifest(part)
-                rows_gone += manifest.rows
-                bytes_gone += manifest.bytes_on_disk
+                counts = self.replica.store.counts(part)
+                rows_gone, bytes_gone = rows_gone + counts[0], bytes_gone + counts[1]
         return Swept(
             gone=gone,
             rows_gone=rows_gone,

@@ -16,6 +16,7 @@ from rmt_pipeline.replica.partitions.drop import NoSuchPart, PartIsLocked
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
@@ -410,3 +411,30 @@ def test_a_merge_that_runs_inside_is_stopped_not_waited_for(replicas, statement)
     work(replicas)
     assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 7)] * (statement != "drop")
     assert replicas.stores["r1"].staged() == []
+
+
+def test_of_what_goes_no_manifest_is_read_and_checked_anew(replicas, monkeypatch):
+    """Of thousands of parts that alone would take longer than all the rest of a drop."""
+    for n in range(3):
+        insert(replicas, (1, n))
+    work(replicas)
+    for name in ("r1", "r2"):
+        for part in replicas.stores[name].parts():
+            replicas.stores[name]._forget(part)  # as another process, which has read none
+    drop(replicas, "1")
+    monkeypatch.setattr(Manifest, "decode", lambda _: pytest.fail("a manifest was decoded"))
+    [one, other] = work(replicas)
+    assert (one.rows_in, other.rows_in) == (3, 3)
+    assert one.bytes_in > 300
+    assert on_disk(replicas, "r1") == on_disk(replicas, "r2") == []
+
+
+def test_what_a_removal_that_died_has_left_is_in_nobodys_way(replicas):
+    insert(replicas, (1, 1))
+    work(replicas)
+    disk = replicas.stores["r1"].disk
+    disk.make_directory("delete_tmp_1_0_0_0")
+    disk.write("delete_tmp_1_0_0_0/left", [b"1"])
+    drop(replicas, "1")
+    work(replicas)
+    assert [name for name in disk.list("") if "1_0_0_0" in name and "was" not in name] == []
