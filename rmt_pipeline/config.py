@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from rmt_pipeline.protocol.errors import BadConfiguration, UnknownCluster, UserError
+from rmt_pipeline.protocol.text import require_path
 
 ENVIRONMENT_VARIABLE = "RMT_CONFIG"
 DEFAULT_DIRECTORY = Path("rmt-data")
@@ -175,6 +176,15 @@ def _secrets(value: object, base: Path) -> tuple[str, ...]:
     """One, or several while they are changed."""
     several = value if isinstance(value, list) and value else [value]
     return tuple(_SECRET(one, base) for one in several)
+
+
+def _in_zookeeper(value: object, base: Path) -> str:
+    text = _a_text(value, base)
+    try:
+        require_path(text, "the path")
+    except UserError as error:
+        raise ValueError(str(error)) from error
+    return text
 
 
 _SECRET = _matching(r"^[!-~]+$")  # fits an HTTP header
@@ -394,9 +404,7 @@ class ClusterConfig:
 class DistributedDdlConfig:
     """The queue of statements ON CLUSTER: where it is in ZooKeeper, and how long it remembers."""
 
-    path: str = field(
-        default="/clickhouse/task_queue/ddl", metadata=_key(_matching(r"^(/[^/]+)+$"))
-    )
+    path: str = field(default="/clickhouse/task_queue/ddl", metadata=_key(_in_zookeeper))
     task_max_lifetime: int = field(default=7 * 24 * 3600, metadata=_key(_whole(1)))
     max_tasks_in_queue: int = field(default=1000, metadata=_key(_whole(1)))
     cleanup_delay_period: int = field(default=60, metadata=_key(_whole(0)))

@@ -27,6 +27,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.text import require_node, require_path
 from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -302,6 +303,8 @@ class ServerContext:
             raise UserError(
                 f"replica name {name!r} of {definition.full_name} is empty or has a slash in it"
             )
+        require_path(path, f"the ZooKeeper path of {definition.full_name}")
+        require_node(name, f"the replica name of {definition.full_name}")
         engine = replace(
             engine,
             zookeeper_path=path,

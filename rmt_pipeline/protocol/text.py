@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.errors import Corruption, UserError
 
 TIME_MAX = 2**32 - 1
 """The original's DateTime: unsigned 32-bit seconds, which end in 2106."""
@@ -46,7 +46,32 @@ _QUOTED = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_SECOND = timedelta(seconds=1)
+_IN_NO_NODE = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 _DECIMAL = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+def require_node(name: str, what: str) -> None:
+    """Raises UserError naming it: `what` is the name of no node that ZooKeeper takes."""
+    found = _IN_NO_NODE.search(name)
+    if found is not None:
+        raise UserError(
+            f"{what} {name!r} has {found[0]!r} in it, which ZooKeeper does not take"
+        )
+    if name in ("", ".", ".."):
+        raise UserError(f"{what} {name!r} is no name of a node in ZooKeeper")
+    if "/" in name:
+        raise UserError(f"{what} {name!r} has a slash in it")
+
+
+def require_path(path: str, what: str) -> None:
+    """Raises UserError naming it: `what` is no absolute path of a node in ZooKeeper."""
+    if not path.startswith("/"):
+        raise UserError(f"{what} {path!r} is not an absolute path")
+    for name in path[1:].split("/"):
+        try:
+            require_node(name, "there")
+        except UserError as error:
+            raise UserError(f"{what} {path!r} is no path in ZooKeeper: {error}") from None
 
 
 def escape(text: str) -> str:

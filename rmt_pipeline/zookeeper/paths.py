@@ -3,7 +3,9 @@
 `T` is a table's root, shared by its replicas; `R` = `T/replicas/<name>` is one replica's.
 """
 
+import re
 from dataclasses import dataclass
+from urllib.parse import quote, unquote
 
 SEQUENCE_DIGITS = 10
 
@@ -404,7 +406,7 @@ class DatabasePaths:
 
     def table(self, name: str) -> str:
         """What the table is now."""
-        return f"{self.root}/metadata/{name.replace('%', '%25').replace('/', '%2F')}"
+        return f"{self.root}/metadata/{_database_node(name)}"
 
     @property
     def replicas(self) -> str:
@@ -423,6 +425,17 @@ class DatabasePaths:
         return f"{self.root}/replicas/{name}/log_ptr"
 
 
+_ESCAPED = re.compile("[%/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+"""What ZooKeeper takes in no name, and % itself."""
+
+
+def _database_node(table: str) -> str:
+    """`database_table` gives the name back."""
+    if table in (".", ".."):
+        return table.replace(".", "%2E")
+    return _ESCAPED.sub(lambda found: quote(found[0], safe=""), table)
+
+
 def database_table(node: str) -> str:
     """The table that a node below `metadata` is of."""
-    return node.replace("%2F", "/").replace("%25", "%")
+    return unquote(node)

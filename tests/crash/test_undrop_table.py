@@ -13,6 +13,7 @@ from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.protocol.errors import (
     Conflict,
     MetadataMismatch,
+    ReplicaDropped,
     TableAlreadyExists,
     TableDetached,
     UnknownDatabase,
@@ -20,8 +21,13 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.life.detach import DROPPED, note_detached
-from rmt_pipeline.replica.life.drop import drop_dead_replica, remove_dropped
+from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica, remove_dropped
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.upkeep.rewound import (
+    ZooKeeperIsOlder,
+    require_log_as_seen,
+    require_promises,
+)
 from rmt_pipeline.server.tables import Active, Tables
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Refused
@@ -553,3 +559,23 @@ def test_a_clock_that_was_set_back_before_the_start_holds_a_removal_up_no_longer
     [(tables, keeper)] = served(world, "r1")
     passes(world, DELAY_S + 12, tables, keeper)
     assert world.context().catalog.dropped() == []
+
+
+def test_a_replica_whose_place_another_one_has_is_told_so_and_not_to_restore(tmp_path):
+    """The other one's log is shorter than what this disk has seen: ZooKeeper is no older for it."""
+    world = with_table(tmp_path, "r2")
+    served(world, "r1", "r2")
+    context = world.context()
+    opened = context.table("t").replica
+    opened.store.marks.note_log_seen(1000)
+    keeper = world.zookeeper.connect()
+    with pytest.raises(ZooKeeperIsOlder, match="SYSTEM RESTORE REPLICA"):
+        require_promises(opened)
+    for name in ("r1", "r2"):
+        drop_replica(keeper, opened.table, name)
+    assert context.create_table(replace(TABLE, name="u"))
+    for look in (require_promises, require_log_as_seen):
+        with pytest.raises(ReplicaDropped, match="another one was created in its place"):
+            look(opened)
+    with pytest.raises(ReplicaDropped, match="another one was created in its place"):
+        context.restore(opened.definition)

@@ -9,7 +9,6 @@ from rmt_pipeline.protocol.errors import (
     Conflict,
     MetadataMismatch,
     ReplicaAlreadyExists,
-    ReplicaDropped,
     ReplicaIsActive,
 )
 from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
@@ -26,7 +25,6 @@ from rmt_pipeline.replica.life.drop import (
     drop_table_without_replicas,
     remove_leftovers,
 )
-from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.alter_transactions import alter_records
 from rmt_pipeline.zookeeper.keeper import Create, Keeper, RefusalKind, Refused
@@ -213,18 +211,6 @@ def check_structure(
         f"table {definition.full_name} differs from {where} in ZooKeeper: "
         f"it has {len(ours)} columns here, {len(theirs)} there"
     )
-
-
-def require_no_namesake(replica: Replica) -> bool:
-    """Whether it is noted which replica is there. Raises ReplicaDropped: it is another one."""
-    [names] = replica.keeper.children_many([replica.paths.creations])
-    if names is not None and replica.definition.uuid not in ("", *names):
-        raise ReplicaDropped(
-            f"{replica.paths.root} in ZooKeeper is not the replica that {replica} had there: that "
-            "one was dropped, and another one was created in its place. DROP the table here, and "
-            "create it under another replica name"
-        )
-    return names is not None
 
 
 def _uuid_of(keeper: Keeper, replica: ReplicaPaths) -> str:

@@ -46,7 +46,6 @@ from rmt_pipeline.replica.life.announce import DiskParts, announce, parts_of_dis
 from rmt_pipeline.replica.life.create import (
     at_version,
     check_structure,
-    require_no_namesake,
 )
 from rmt_pipeline.replica.life.drop import remove_leftovers
 from rmt_pipeline.replica.replica import Replica
@@ -54,6 +53,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     BeingRestored,
     ZooKeeperIsOlder,
     require_as_seen,
+    require_no_namesake,
 )
 from rmt_pipeline.zookeeper import restore_transactions, transactions
 from rmt_pipeline.zookeeper.batches import batches

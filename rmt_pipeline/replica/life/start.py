@@ -12,7 +12,7 @@ from rmt_pipeline.protocol.errors import ReplicaDropped, ReplicaIsAlreadyActive
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.replica.alter.apply import take_up
 from rmt_pipeline.replica.life.clone import Cloned, clone_if_lost, mark_lost_if_log_is_gone
-from rmt_pipeline.replica.life.create import check_structure, require_no_namesake
+from rmt_pipeline.replica.life.create import check_structure
 from rmt_pipeline.replica.life.restore import require_not_restoring
 from rmt_pipeline.replica.quorum import set_aside_failed
 from rmt_pipeline.replica.replica import Replica
@@ -21,6 +21,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     BeingRestored,
     TooManyUnexpectedParts,
     require_log_as_seen,
+    require_no_namesake,
 )
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused

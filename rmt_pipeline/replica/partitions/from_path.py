@@ -36,6 +36,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.text import require_path
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.store.fetching import Fetching, fetching
@@ -144,6 +145,10 @@ def checked_path(path: str) -> str:
             "engine_full of the table that the parts are from: '/tables/1/t'. (Another ZooKeeper, "
             "'name:/path', can't be asked)"
         )
+    try:
+        require_path("/" + "/".join(names), "the path")
+    except UserError as error:
+        raise BadZooKeeperPath(str(error)) from error
     return "/" + "/".join(names)
 
 

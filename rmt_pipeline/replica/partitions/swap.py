@@ -347,7 +347,10 @@ def _range(partition: str, delimiter: str, *, is_left: bool) -> PartName | None:
 
 
 def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Done | None:
-    """None when the numbers are not good any more. `is_sent`: whether it may be in the log."""
+    """None when the numbers are not good any more. `is_sent`: whether it may be in the log. Raises
+    Conflict: merges add parts that cover others as fast as those are forgotten.
+    """
+    forgotten = 0
     while True:
         looked = [_look(side) for side in sides]
         swaps = [_swaps(side, found, wanted) for side, found in zip(sides, looked, strict=True)]
@@ -359,9 +362,9 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
         ops = _ops(sides, looked, swaps)
         ops += wanted.also(sides[0].replica, _numbers(sides[0]))
         if _is_too_large(ops):
-            if _forget_covered(sides, looked):
-                continue
-            raise _too_many(sides, looked)
+            forgotten += 1
+            _make_smaller(sides, looked, forgotten)
+            continue
         for side in sides:
             if side.ranges and wanted.keeps_ids:
                 ops = _with_renumbering(side, ops)
@@ -644,6 +647,17 @@ def _paths(side: _Side, swaps: Sequence[Swap]) -> list[str]:
 
 def _is_too_large(ops: Sequence[Op]) -> bool:
     return sum(op_bytes(op, limits.OP_FRAME_BYTES) for op in ops) > limits.MULTI_BYTES_MAX
+
+
+def _make_smaller(sides: Sequence[_Side], looked: Sequence[_Looked], times: int) -> None:
+    """Before another look. Raises PartsDoNotFit; Conflict when it has not helped `times` times."""
+    if not _forget_covered(sides, looked):
+        raise _too_many(sides, looked)
+    if times >= limits.LOOK_ROUNDS_MAX:
+        raise Conflict(
+            f"{sides[0].replica}: parts of the partition are merged all the time, and do not fit "
+            "into one commit until those that were merged are gone; try again"
+        )
 
 
 def _forget_covered(sides: Sequence[_Side], looked: Sequence[_Looked]) -> bool:

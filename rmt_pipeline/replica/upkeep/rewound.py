@@ -6,7 +6,13 @@ that were acknowledged, and to set it aside would take them out of every answer.
 
 from collections.abc import Collection, Sequence
 
-from rmt_pipeline.protocol.errors import Corruption, TableIsReadOnly, Unavailable, UserError
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    ReplicaDropped,
+    TableIsReadOnly,
+    Unavailable,
+    UserError,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
@@ -32,9 +38,21 @@ class TableIsLost(Unavailable):
     code = "TABLE_IS_READ_ONLY"
 
 
+def require_no_namesake(replica: Replica) -> bool:
+    """Whether it is noted which replica is there. Raises ReplicaDropped: it is another one."""
+    [names] = replica.keeper.children_many([replica.paths.creations])
+    if names is not None and replica.definition.uuid not in ("", *names):
+        raise ReplicaDropped(
+            f"{replica.paths.root} in ZooKeeper is not the replica that {replica} had there: that "
+            "one was dropped, and another one was created in its place. DROP the table here, and "
+            "create it under another replica name"
+        )
+    return names is not None
+
+
 def require_promises(replica: Replica) -> None:
-    """Raises BeingRestored, TableIsLost, ZooKeeperIsOlder: what ZooKeeper promises of this replica
-    is less than what is in the table. For readers, who go on with what was known before.
+    """Raises BeingRestored, TableIsLost, ReplicaDropped, ZooKeeperIsOlder: what is promised of this
+    replica is less than what is in the table. For readers, who go on with what was known before.
     """
     table = replica.table
     restoring, replicas, log = replica.keeper.get_many(  # `exists_many` would be three requests
@@ -122,6 +140,7 @@ def require_numbers_given_out(replica: Replica, unexpected: Collection[PartName]
 def _older(
     replica: Replica, why: str, unexpected: Collection[PartName] | None = None
 ) -> ZooKeeperIsOlder:
+    require_no_namesake(replica)  # whose log is another one: no older ZooKeeper, and no RESTORE
     if unexpected is None:
         promised = map(PartName.parse, replica.keeper.children(replica.paths.parts))
         known = frozenset(promised)

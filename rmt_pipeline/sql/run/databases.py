@@ -34,6 +34,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.text import require_node, require_path
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.on_cluster import AskedServers, wait_and_answer
@@ -130,6 +131,8 @@ def _expanded(
             raise UserError(
                 f"{text!r} names no shard or replica: it is empty, or has / or | in it"
             )
+        require_node(text, "shard or replica")
+    require_path(path, f"the path of database {name}")
     typed = f"Replicated('{engine.path}', '{engine.shard}', '{engine.replica}')"
     return ReplicatedDatabase(path, shard, replica, typed)
 
@@ -212,7 +215,10 @@ def drop_replica_of_database(
 ) -> Done:
     """Raises ReplicaIsActive; UserError for this server's own, and where there is none."""
     path = statement.zookeeper_path
-    if not path:
+    require_node(statement.replica, "replica")
+    if path:
+        require_path(path, "ZKPATH")
+    else:
         database = _required(session, statement.database)
         path = database.path
         if database.name == statement.replica:

@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.text import require_node, require_path
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart
@@ -242,7 +243,9 @@ def drop_replica_of(session: SessionContext, statement: SystemDropReplica) -> Do
     it is this server's own.
     """
     server = session.server
+    require_node(statement.replica, "replica")
     if statement.zookeeper_path:
+        require_path(statement.zookeeper_path, "ZKPATH")
         paths = [statement.zookeeper_path]
     elif statement.table is not None:
         name = statement.table

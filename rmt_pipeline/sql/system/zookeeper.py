@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rmt_pipeline.protocol.errors import UnknownColumn, UserError
+from rmt_pipeline.protocol.text import require_path
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.nodes import (
@@ -92,6 +93,8 @@ def paths_wanted(query: Query, ask: Ask) -> list[str]:
                 " read",
             )
         found |= paths
+    for path in found - {"", "/"}:
+        require_path("/" + path.strip("/"), "path =")
     return sorted(found)
 
 

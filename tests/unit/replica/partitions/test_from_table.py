@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import OutcomeUnknown, Unavailable, Unfinished
+from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unavailable, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine
@@ -531,3 +531,14 @@ def test_others_give_a_part_the_columns_that_it_was_linked_with(two):
     for name in ("r1", "r2"):
         found = two.t.table(name).dataset().to_table().to_pylist()
         assert sorted((row["p"], row["m"]) for row in found) == [(1, 10), (1, 11), (2, 2)]
+
+
+def test_parts_that_are_covered_anew_all_the_time_are_not_looked_at_for_ever(two, monkeypatch):
+    """Each look finds some, and none of them goes: somebody gives up parts meanwhile."""
+    filled(two)
+    monkeypatch.setattr(swapping, "_is_too_large", lambda ops: True)
+    monkeypatch.setattr(swapping, "_forget_covered", lambda sides, looked: True)
+    with pytest.raises(Conflict, match="merged all the time"):
+        two.replace()
+    monkeypatch.undo()
+    assert rows(two.t, "r1") == [(1, 1), (2, 2)]
