@@ -178,6 +178,8 @@ class DatabaseCarrier(StatementCarrier):
         for name in moves.values():
             if name not in moves and server.catalog.has(database, name):
                 self._let_go(name)
+        if not moves:  # a rename of nothing is a change too, and who hears of it looks again
+            return
         between = {name: f"renamed {server.uuid_of(name)}" for name in moves}
         server.rename_tables(
             *(((database, name), (database, between[name])) for name in moves),

@@ -407,6 +407,15 @@ def test_a_table_that_is_detached_on_one_server_is_its_own(site):
     assert [node.tables() for node in site.running] == [["t", "u"]] * 3
 
 
+def test_a_look_that_finds_nothing_to_do_changes_nothing(site):
+    """The server hears of each change of the catalog, and looks again."""
+    started(site)
+    two(site)
+    versions = [node.catalog.version() for node in site.running]
+    site.look()
+    assert [node.catalog.version() for node in site.running] == versions
+
+
 def test_a_table_of_the_database_is_truncated_by_its_own_log(site):
     started(site)
     two(site)
