@@ -279,14 +279,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "life: a server serves the namesake of its replica",
-        f"{REPLICA}/life/create.py",
+        f"{REPLICA}/upkeep/rewound.py",
         """replica.definition.uuid not in ("", *names):\n""",
         "not names:\n",
         AGAIN,
     ),
     LineMutant(
         "life: a replica from before is dropped for good",
-        f"{REPLICA}/life/create.py",
+        f"{REPLICA}/upkeep/rewound.py",
         "    return names is not None\n",
         "    return names != []\n",
         AGAIN,
