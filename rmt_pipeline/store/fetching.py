@@ -41,26 +41,32 @@ class Fetching:
         self._store = store
         self._partition = partition
         self._note = layout.join(store.root, layout.FETCHING, partition)
+        self._whole: dict[PartName, Manifest] | None = None
 
-    def begun(self) -> dict[PartName, tuple[DetachedName, Manifest]]:
-        """What earlier tries have left that can be read; what can't is removed."""
-        found: dict[PartName, tuple[DetachedName, Manifest]] = {}
-        for name in self._kept():
-            try:
-                manifest = self._store.detached_parts.verify(name)
-            except Corruption:
-                self._store.detached_parts.remove(name)
-            else:
-                found[name.part] = name, manifest
-        return found
+    def begun(self) -> dict[PartName, Manifest]:
+        """What is kept. Of what earlier tries have left every byte is read, once; what is not whole
+        is removed. What arrives was compared with its hashes on its way.
+        """
+        if self._whole is None:
+            self._whole = {}
+            for name in self._kept():
+                try:
+                    self._whole[name.part] = self._store.detached_parts.verify(name)
+                except Corruption:
+                    self._store.detached_parts.remove(name)
+        return dict(self._whole)
 
     def keep(self, staged: StagedPart, part: PartName, manifest: Manifest) -> None:
         """A part that has arrived; `manifest` tells its story here (same files)."""
         store = self._store
         again = Staging(store.disk, store.root, staged.directory).seal(manifest)
         store.set_aside_safely(again, part, "tmp-fetch")
+        if self._whole is not None:
+            self._whole[part] = manifest
 
     def forget(self, part: PartName) -> None:
+        if self._whole is not None:
+            self._whole.pop(part, None)
         for name in self._kept():
             if name.part == part:
                 self._store.detached_parts.remove(name)

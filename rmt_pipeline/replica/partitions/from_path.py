@@ -284,7 +284,7 @@ class _Work:
     def _lacking(self, listed: _Listed) -> list[PartName]:
         """Of what is listed; what is kept and is not listed, or is another part by now, goes."""
         kept = self.held.begun()
-        for part, (_, manifest) in kept.items():
+        for part, manifest in kept.items():
             header = listed.headers.get(part)
             differs = header is not None and manifest.header().difference(header)
             if part not in listed.parts or differs:

@@ -240,6 +240,22 @@ def test_who_dies_before_all_is_here_goes_on_with_what_has_come(replicas, monkey
     assert detached(replicas) == ["1_0_0_0", "1_1_1_0"]
 
 
+def test_what_has_come_is_read_again_only_by_who_goes_on(replicas, monkeypatch):
+    verify, verified = DetachedParts.verify, []
+
+    def seen(self, name):
+        verified.append(str(name))
+        return verify(self, name)
+
+    monkeypatch.setattr(DetachedParts, "verify", seen)
+    before_part(monkeypatch, 1, die)
+    with pytest.raises(Died):
+        replicas.table("r1").fetch_partition(PATH, "1")
+    assert verified == []
+    replicas.table("r1").fetch_partition(PATH, "1")
+    assert verified == ["tmp-fetch_1_0_0_0"]
+
+
 def test_what_has_come_damaged_is_fetched_again(replicas, monkeypatch):
     asked = before_part(monkeypatch, 1, die)
     with pytest.raises(Died):
