@@ -12,6 +12,7 @@ from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition, select_and_assign
+from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.mutations.mutations import (
     UnknownMutation,
     create_mutation,
@@ -248,7 +249,7 @@ class Workload:
                 insert_quorum_timeout=QUORUM_TIMEOUT_MS,
             )
             result = context.table().commit(staged, token=insert.token, settings=settings)
-            self._require_on_enough(insert)
+            self._require_on_enough(insert, result)
             insert.answers.append(result)
             self._world.note(str(insert), "answered", result.words())
             waker.wake()
@@ -256,9 +257,10 @@ class Workload:
         process = self._cluster.spawn(site, f"insert {insert.number}.{insert.attempts}", run)
         process.on_end.append(waker.wake)
 
-    def _require_on_enough(self, insert: ClientInsert) -> None:
+    def _require_on_enough(self, insert: ClientInsert, result: InsertResult) -> None:
         """P41. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
-        a disk broke, or a replica came too late and clones another.
+        a disk broke, or a replica came too late and clones another. Since the answered parts were
+        dropped another try may have inserted the rows again: that one has its own answer.
         """
         ledger, nodes = self._ledger, self._world.zookeeper.nodes
         replicas = [TABLE.replica(site.replica) for site in self._cluster.sites.values()]
@@ -266,7 +268,8 @@ class Workload:
         if ledger.lost_parts or any(nodes[paths.is_lost].data == b"1" for paths in there):
             return
         for row in insert.all_rows():
-            last = ledger.blocks[row][-1]
+            blocks = ledger.blocks[row]
+            last = [*blocks, *(one for one in blocks if one in result.parts)][-1]
             holders = [
                 paths.name
                 for paths in there
