@@ -51,9 +51,11 @@ def fill(source: Replica, count: int, *, in_log: bool) -> None:
 
 def catch_up(follower: ServerContext, name: str, count: int) -> None:
     table, clock, done = follower.table(name), SystemClock(), [0]
+    waker = EventWaker()
 
     def flushed(flush: Flush) -> None:
         done[0] += sum(not one.error for one in flush.parts)
+        waker.wake()  # else the loop would wait for the log, and not ask whether to stop
 
     peers = follower.peers(table.definition)
     try:
@@ -61,7 +63,7 @@ def catch_up(follower: ServerContext, name: str, count: int) -> None:
             lambda: follower.replica(table.definition),
             Tools(peers, LocalMerger(clock), LocalMutator(clock)),
             "fetch",
-            waker=EventWaker(),
+            waker=waker,
             linger_s=None,
             on_flush=flushed,
             should_stop=lambda: (
