@@ -120,7 +120,8 @@ class PartClient:
         goes well. The others are to be fetched alone: then it is told what is wrong with them.
         """
         staged: dict[PartName, StagedPart] = {}
-        if store.disk.free_bytes() < wire.TOGETHER_BYTES_MAX:
+        speaks_otherwise = address.scheme != self.connections.scheme
+        if speaks_otherwise or store.disk.free_bytes() < wire.TOGETHER_BYTES_MAX:
             return staged
         answer = _Answer(self, self._peer(address), wire.request_target(endpoint, *parts))
         try:

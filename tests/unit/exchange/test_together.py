@@ -153,3 +153,17 @@ def test_of_what_a_peer_sends_wrongly_together_the_rest_is_asked_for_alone(
 def test_only_lists_of_parts_that_begin_with_the_part_are_answered(source, parts):
     found = wire.parts_asked("2013_1_4_2", parts)
     assert (found is None) is bool(parts)
+
+
+def test_a_peer_that_speaks_otherwise_costs_the_others_nothing(source, target, client):
+    """It has changed to TLS, say, and we have not yet."""
+    put(source, named(0), SMALL)
+    with Sender(source) as sender, closing(HttpPeers(client)) as peers:
+        theirs = [
+            FetchRequest(address(sender.port, "https"), ENDPOINT, named(block))
+            for block in (1, 2)
+        ]
+        ours = FetchRequest(address(sender.port), ENDPOINT, named(0))
+        found = dict(one for some in peers.fetch([*theirs, ours], target) for one in some)
+    assert isinstance(found[ours], StagedPart)
+    assert [type(found[one]) for one in theirs] == [Unavailable, Unavailable]
