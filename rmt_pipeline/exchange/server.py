@@ -153,7 +153,8 @@ class Exchange:
 
     def _prepare_together(self, endpoint: str, parts: Sequence[PartName]) -> Response:
         """What is large, missing or broken is left out: whoever asks for it alone
-        gets it, or is told. Raises Unavailable.
+        gets it, or is told. It goes chunk by chunk: where sends are limited, who had to wait for
+        all before the first byte would give up. Raises Unavailable.
         """
         store = self.find_store(endpoint)
         answers: list[bytes] = []
@@ -163,8 +164,16 @@ class Exchange:
             answers.append(answer)
             left -= len(answer)
         body = wire.encode_together(answers)
-        headers = {"content-type": "application/octet-stream"}
-        return Response(body, headers={**headers, wire.TOGETHER_HEADER: str(len(parts))})
+        headers = {
+            "content-type": "application/octet-stream",
+            "content-length": str(len(body)),
+            wire.TOGETHER_HEADER: str(len(parts)),
+        }
+        chunks = (
+            body[at : at + wire.CHUNK_BYTES] for at in range(0, len(body), wire.CHUNK_BYTES)
+        )
+        status = HTTPStatus.OK
+        return _Stream(self, (endpoint, parts[0]), chunks, (status, headers), ExitStack())
 
     async def slow_down(self, endpoint: str, size: int) -> None:
         bandwidth = self.bandwidth_of(endpoint)
@@ -192,7 +201,7 @@ class _Rest:
 
 
 class _Stream(Response):
-    """An answer that is read from disk while it is sent, one chunk in memory."""
+    """An answer that is sent chunk by chunk; that of a part alone is read from disk meanwhile."""
 
     def __init__(
         self,

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.exchange import wire
+from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.client import HttpPeers
 from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import NoReplicaHasPart, RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import SystemClock
 from tests.support.exchange import (
     ENDPOINT,
     Sender,
@@ -167,3 +169,26 @@ def test_a_peer_that_speaks_otherwise_costs_the_others_nothing(source, target, c
         found = dict(one for some in peers.fetch([*theirs, ours], target) for one in some)
     assert isinstance(found[ours], StagedPart)
     assert [type(found[one]) for one in theirs] == [Unavailable, Unavailable]
+
+
+def test_what_comes_together_waits_for_a_limit_chunk_by_chunk(source, target, client):
+    """Who waits for the first byte for as long as all may take gives up; what he was to get is
+    counted all the same, and who asks next waits for that as well.
+    """
+    half = {"data-00000.parquet": b"a" * (wire.TOGETHER_PART_BYTES_MAX // 2)}
+    parts = [named(block) for block in range(4)]
+    for part in parts:
+        put(source, part, half)
+    sent: list[int] = []
+
+    class Noting(Bandwidth):
+        def wait_s(self, size: int) -> float:
+            sent.append(size)
+            return 0.0
+
+    limit = Noting(lambda: 1, SystemClock())
+    with Sender(source, bandwidth_of=lambda _: limit) as sender:
+        found = fetched(client, target, sender.port, *parts)
+    assert all(isinstance(one, StagedPart) for one in found.values())
+    assert max(sent) == wire.CHUNK_BYTES
+    assert sum(sent) > sum(map(len, half.values())) * len(parts)
