@@ -7,6 +7,7 @@ from typing import assert_never
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
     NotImplementedStatement,
+    RmtError,
     UnknownColumn,
     UnknownTable,
     UserError,
@@ -224,11 +225,17 @@ def switch(session: SessionContext, statement: SystemSwitch) -> Done:
     if what is Background.MOVES:
         return Done()  # nothing is moved: there is one disk
     tables = session.server.tables() if name is None else [_table_named(session, name)]
+    problem: RmtError | None = None
     for table in tables:
         if statement.start:
             table.store.marks.go_on(what)
-        else:
+            continue
+        try:
             _stop(table, what)
+        except RmtError as error:  # the others are stopped all the same
+            problem = problem or error
+    if problem is not None:
+        raise problem
     return Done()
 
 

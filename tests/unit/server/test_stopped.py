@@ -8,7 +8,8 @@ from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.config import Address
 from rmt_pipeline.dagster.checks import _stopped_by_hand
 from rmt_pipeline.protocol.background import Background
-from rmt_pipeline.protocol.errors import Unavailable, UnknownTable
+from rmt_pipeline.protocol.errors import ReplicaDropped, Unavailable, UnknownTable
+from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.system import RandomIds, SystemClock
 from tests.support.local_session import create, local_session, rows
@@ -39,6 +40,15 @@ def test_one_table_or_all_that_there_are(session):
     assert stopped(session)[2] == ("v", []), "a table that comes later is not meant"
     with pytest.raises(UnknownTable):
         session.execute("SYSTEM STOP MERGES nowhere")
+
+
+def test_what_one_table_cannot_be_asked_is_stopped_for_the_others_all_the_same(session):
+    """Which of its merges are for TTL its queue would say, and that is gone."""
+    delete_tree(session.context.server.keeper(), "/tables/t")
+    with pytest.raises(ReplicaDropped):
+        session.execute("SYSTEM STOP TTL MERGES")
+    marks = [table.store.marks.stopped() for table in session.context.server.tables()]
+    assert marks == [{Background.TTL_MERGES}] * 2
 
 
 def test_status_says_it_and_the_remedy(session):
