@@ -312,7 +312,7 @@ class _Answer:
         """For how many parts it is; None of one that is for one part."""
         assert self._response is not None, "it was not begun"
         text = self._response.headers.get(wire.TOGETHER_HEADER, "")
-        return int(text) if text.isascii() and text.isdigit() else None
+        return int(text[:9]) if text.isascii() and text.isdigit() else None
 
     def begin(self) -> None:
         """Raises HTTPError when there is no answer."""

@@ -112,7 +112,7 @@ def test_a_server_that_sends_one_part_at_a_time_is_asked_for_the_others(
     assert len(asked) == 3
 
 
-def _together(*sizes_and_answers: tuple[int, bytes], count: int = 2) -> bytes:
+def _together(*sizes_and_answers: tuple[int, bytes], count: int | str = 2) -> bytes:
     body = b"".join(size.to_bytes(8, "little") + one for size, one in sizes_and_answers)
     head = f"HTTP/1.1 200 OK\r\nserver_parts: {count}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -125,6 +125,7 @@ ONE = whole_answer(manifest_of(SMALL), SMALL)
     ("answer", "arrived"),
     [
         (_together((len(ONE), ONE), (len(ONE), ONE), count=3), 0),
+        (_together((len(ONE), ONE), (len(ONE), ONE), count="2" * 5000), 0),
         (_together((1 << 40, ONE), (len(ONE), ONE)), 0),
         (_together((len(ONE), flipped(ONE)), (len(ONE), ONE)), 0),
         (_together((len(ONE), ONE), (len(ONE) - 1, ONE[:-1])), 1),
@@ -132,7 +133,7 @@ ONE = whole_answer(manifest_of(SMALL), SMALL)
         (_together((len(ONE) + 3, ONE), (len(ONE), ONE)), 1),
         (_together((len(ONE), ONE))[:-1], 0),
     ],
-    ids=["count", "huge", "flipped", "cut", "more", "fewer", "broke off"],
+    ids=["count", "long count", "huge", "flipped", "cut", "more", "fewer", "broke off"],
 )
 def test_of_what_a_peer_sends_wrongly_together_the_rest_is_asked_for_alone(
     target, client, answer, arrived
