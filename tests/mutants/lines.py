@@ -1159,11 +1159,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "detached: the name of a fetched part proves that its rows are here",
         f"{REPLICA}/partitions/detached.py",
-        """\
-    if name.reason == "":
-        return _why_plain_kept(replica, active, name)
-""",
-        "",
+        "        if name.reason in _NAME_TELLS:\n",
+        "        if name.part:\n",
         f"{FETCHES}::test_numbers_of_another_table_prove_nothing",
     ),
     LineMutant(

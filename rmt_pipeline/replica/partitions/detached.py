@@ -5,9 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.store.layout import DetachedName
+from rmt_pipeline.store.layout import DetachedName, DetachReason
 from rmt_pipeline.zookeeper.snapshot import active_parts
 
 
@@ -66,52 +67,96 @@ def detached_directories(replica: Replica) -> list[DetachedDirectory]:
 def why_kept(
     replica: Replica, names: Sequence[DetachedName]
 ) -> list[tuple[DetachedName, WhyKept]]:
-    """A directory may go when all that it can hold is in a part that this replica promises and has:
-    the blocks of its name. Of what was detached by a statement that can't be said.
+    """A directory may go when all that it can hold is in a part that this replica promises and has.
+    The blocks of its name say so of a copy of what the table had under that name, unless it was
+    lost since, and an empty part has the name; of what was never the table's, or not any more, only
+    the same rows do.
     """
     active = PartSet(active_parts(replica.keeper, replica.paths))
-    return [(name, _why_kept(replica, active, name)) for name in names]
+    [lost] = replica.keeper.children_many([replica.table.lost_parts])
+    told = _Told(replica, active, tuple(map(PartName.parse, lost or ())))
+    return [(name, told.why_kept(name)) for name in names]
 
 
-def _why_kept(replica: Replica, active: PartSet, name: DetachedName) -> WhyKept:
-    if name.reason == "deleting":
-        return WhyKept(is_safe=True, why="its removal was begun")
-    if name.reason == "attaching":
-        return WhyKept(
-            is_safe=False,
-            why="it is being attached, or who did so died: then rename it to the part's name, and "
-            "ATTACH it again; what was attached already is not attached twice",
-        )
-    if name.reason == "tmp-fetch":
-        return WhyKept(
-            is_safe=True,
-            why="a FETCH that has not ended brought it: the table that it is from has it; said "
-            "again, the FETCH goes on with it",
-        )
-    if name.reason == "":
-        return _why_plain_kept(replica, active, name)
-    covering = active.containing(name.part)
-    if covering is not None and replica.store.has(covering):
+_NAME_TELLS: tuple[DetachReason, ...] = (
+    "broken",
+    "broken-on-start",
+    "covered-by-broken",
+    "merge-not-byte-identical",
+    "mutate-not-byte-identical",
+    "rows-do-not-add-up",
+)
+"""Why copies were set aside of what the table had, or had from others, under the same name."""
+
+_MADE_WRONG: tuple[DetachReason, ...] = _NAME_TELLS[3:]
+"""That their rows are others is why they are here."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    replica: Replica
+    active: PartSet
+    lost: tuple[PartName, ...]
+
+    def why_kept(self, name: DetachedName) -> WhyKept:
+        if name.reason == "deleting":
+            return WhyKept(is_safe=True, why="its removal was begun")
+        if name.reason == "attaching":
+            return WhyKept(
+                is_safe=False,
+                why="it is being attached, or who did so died: then rename it to the part's name, "
+                "and ATTACH it again; what was attached already is not attached twice",
+            )
+        if name.reason == "tmp-fetch":
+            return WhyKept(
+                is_safe=True,
+                why="a FETCH that has not ended brought it: the table that it is from has it; said "
+                "again, the FETCH goes on with it",
+            )
+        same_rows = self._has_same_rows(name)
+        if same_rows:
+            return WhyKept(
+                is_safe=True,
+                why=f"its rows are those of {name.part}, which is here and promised",
+            )
+        if name.reason in _NAME_TELLS:
+            return self._why_copy_kept(name, same_rows)
+        if name.reason == "":
+            why = (
+                "a statement detached or fetched it: ATTACH brings it back, nothing else has it"
+            )
+        else:
+            why = f"it is {name.reason}, and nothing proves that the table has its rows"
+        return WhyKept(is_safe=False, why=why)
+
+    def _why_copy_kept(self, name: DetachedName, same_rows: bool | None) -> WhyKept:
+        lost = [
+            str(one) for one in self.lost if one.contains(name.part) or name.part.contains(one)
+        ]
+        if lost:
+            return WhyKept(
+                is_safe=False,
+                why=f"{', '.join(lost)} was lost on all replicas: this may be all that is left",
+            )
+        covering = self.active.containing(name.part)
+        if covering is None or not self.replica.store.has(covering):
+            return WhyKept(
+                is_safe=False,
+                why=f"it is {name.reason}, and no part of this replica has its blocks",
+            )
+        if same_rows is False and name.reason not in _MADE_WRONG:
+            return WhyKept(
+                is_safe=False, why=f"the table's part of its name, {covering}, has other rows"
+            )
         return WhyKept(
             is_safe=True, why=f"its blocks are in {covering}, which is here and promised"
         )
-    return WhyKept(
-        is_safe=False, why=f"it is {name.reason}, and no part of this replica has its blocks"
-    )
 
-
-def _why_plain_kept(replica: Replica, active: PartSet, name: DetachedName) -> WhyKept:
-    """Its name proves nothing: parts that were fetched, or copied from elsewhere, have the numbers
-    of another table. That a part here has the very same rows does.
-    """
-    store = replica.store
-    if name.part in active and store.has(name.part):
-        with suppress(Corruption):
-            if store.manifest(name.part).has_rows_of(store.detached_parts.manifest(name)):
-                return WhyKept(
-                    is_safe=True, why="the table has the same part with the same rows, promised"
-                )
-    return WhyKept(
-        is_safe=False,
-        why="a statement detached or fetched it: ATTACH brings it back, nothing else has it",
-    )
+    def _has_same_rows(self, name: DetachedName) -> bool | None:
+        """As the part of its name has here. None when there is none, or one can't be read."""
+        store = self.replica.store
+        if name.part in self.active and store.has(name.part):
+            with suppress(Corruption):
+                mine = store.detached_parts.manifest(name)
+                return store.manifest(name.part).has_rows_of(mine)
+        return None

@@ -58,12 +58,12 @@ def test_each_directory_is_told_with_its_reason_and_what_to_do(session, capsys):
     assert [line.strip().partition(":")[0] for line in lines] == sorted(FACTS)
     plain, broken, clone, mine = lines
     assert "no reason, part all_0_0_0, 2 rows, " in plain
-    assert "safe to delete: the table has the same part with the same rows" in plain
+    assert "safe to delete: its rows are those of all_0_0_0, which is here" in plain
     assert (
         "broken, part all_7_7_0, rows unknown, 0 bytes, 0 s old: keep it: it is broken"
         in broken
     )
-    assert "safe to delete: its blocks are in all_0_0_0" in clone
+    assert "safe to delete: its rows are those of all_0_0_0, which is here" in clone
     assert "mine: another's, rows unknown, 5 bytes, 0 s old: keep it: no part can have" in mine
 
 

@@ -14,10 +14,12 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import load_mutations
+from rmt_pipeline.replica.partitions.detached import WhyKept, why_kept
 from rmt_pipeline.replica.upkeep import lost
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
+from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.zookeeper.keeper import Op, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.local_replicas import ROOT, Replicas
@@ -211,6 +213,28 @@ def test_bytes_that_were_away_for_a_while_are_not_thrown_away(tmp_path: Path, wh
         assert rows(replicas, "r1") == rows(replicas, "r2") == []
         assert disk.detached() == [f"ignored_{LOST}"]
         assert replicas.stores["r2"].detached() == []
+        told = [kept.is_safe for _, kept in kept_of(replicas)]
+        assert told == [False], "the part of that name is empty: nothing else has the rows"
+
+
+def test_a_broken_copy_of_what_is_lost_may_not_go(tmp_path: Path) -> None:
+    """The part of its name is here and promised, and is the empty one."""
+    with Replicas(tmp_path, ["r1"]) as replicas:
+        replicas.insert("r1", 1, 2)
+        replicas.step("r1", "fetch")
+        disk = replicas.stores["r1"]
+        [file] = disk.manifest(LOST).files
+        (Path(disk.directory(LOST)) / file.name).write_bytes(b"x" * file.size)
+        check_part(replicas["r1"], LOST)
+        replicas.step("r1", "fetch")
+        assert replace_lost_parts(replicas["r1"]) == (LOST,)
+        told = {str(name): kept for name, kept in kept_of(replicas)}
+        assert not told[f"broken_{LOST}"].is_safe
+        assert "was lost on all replicas" in told[f"broken_{LOST}"].why
+
+
+def kept_of(replicas: Replicas) -> list[tuple[DetachedName, WhyKept]]:
+    return why_kept(replicas["r1"], replicas.stores["r1"].detached_parts.names())
 
 
 def test_rows_of_a_disk_that_comes_back_are_kept_beside_the_table(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore
 from rmt_pipeline.replica.life.start import start
+from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import plan_clean_up
 from rmt_pipeline.replica.upkeep.rewound import BeingRestored, ZooKeeperIsOlder
@@ -238,6 +239,9 @@ def test_who_comes_late_clones_and_keeps_what_is_equal(two):
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([1, 3])
     assert f"ignored_{alone}" in two["r2"].store.detached()
+    names = two["r2"].store.detached_parts.names()
+    told = {str(name): kept.is_safe for name, kept in why_kept(two["r2"], names)}
+    assert not told[f"ignored_{alone}"], "the part of that name has another insert's rows"
 
 
 def test_a_replica_that_works_is_not_restored(two):
