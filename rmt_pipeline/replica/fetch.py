@@ -32,12 +32,13 @@ class PartSource:
 
 
 def difference_from_promise(
-    store: PartStore, staged: StagedPart, promised: PartHeader
+    store: PartStore, part: PartName, staged: StagedPart, promised: PartHeader
 ) -> str | None:
     """How what a peer has sent is not what ZooKeeper has for it; None when it is.
 
     A peer may say of its rows whatever it likes. Files that are the promised ones by hash are
-    proof; others, of a writer that stores the same rows differently, are read.
+    proof; others, of a writer that stores the same rows differently, are read. They may have the
+    name of `part` already, from an attempt that died.
     """
     header = staged.manifest.header()
     difference = header.difference(promised)
@@ -45,8 +46,11 @@ def difference_from_promise(
         return difference
     from rmt_pipeline.compute.read.proof import rows_are_those_of  # noqa: PLC0415  start-up
 
-    names = sorted(file.name for file in staged.manifest.files)
-    paths = [store.disk.local_path(join(staged.directory, name)) for name in names]
+    staged_at = store.staged_at(staged.directory)
+    directory = store.directory(part) if staged_at is None else staged_at[1]
+    paths = [
+        join(directory, name) for name in sorted(one.name for one in staged.manifest.files)
+    ]
     if rows_are_those_of(staged.manifest, paths):
         return None
     return "content: its rows are not those that the manifest claims"

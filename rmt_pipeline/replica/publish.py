@@ -186,9 +186,10 @@ def room_for(replica: Replica, node: str, part: PartName, staged: StagedPart) ->
     were found broken. Or our session has ended without our noticing, and somebody claimed the
     entry after us and has promised the part by now.
 
-    A whole one with the same rows is as good as ours, whoever made it; it is pinned, since a
+    A whole one with the same files is as good as ours, whoever made it; it is pinned, since a
     clean-up that saw it before we claimed may be about to remove it. Another one goes only after
-    ZooKeeper has confirmed that our claim stands.
+    ZooKeeper has confirmed that our claim stands: of its rows there is only what it says itself,
+    and its files are not those that we are about to promise.
     """
     with _as_good(replica, part, staged) as as_good:
         if not as_good:
@@ -235,7 +236,7 @@ def _as_good(replica: Replica, part: PartName, staged: StagedPart) -> Iterator[b
             found = replica.store.verify(part).header()
         except Corruption:  # or there is none
             found = None
-        as_good = found is not None and found.difference(staged.manifest.header()) is None
+        as_good = found == staged.manifest.header()
         if not as_good:
             pinned.close()
         yield as_good

@@ -582,7 +582,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish together: what was promised is not compared",
         "rmt_pipeline/replica/work/execute.py",
-        "        difference = expected and difference_from_promise(store, staged, expected)",
+        "        difference = self._differs(task.how, staged)",
         "        difference = None",
         TOGETHER,
     ),

@@ -10,7 +10,7 @@ from rmt_pipeline.store.parquet import read_batches
 
 def rows_are_those_of(manifest: Manifest, paths: list[str]) -> bool:
     """Whether these files have just the rows whose hashes are in `manifest`.
-    False for what can't be read.
+    False for what can't be read, or is gone.
     """
     names = [column.name for column in manifest.columns]
     found = RowHashes(0, 0, dict.fromkeys(names, 0), 0)
@@ -22,7 +22,7 @@ def rows_are_those_of(manifest: Manifest, paths: list[str]) -> bool:
                     return False
                 found += hash_table(batch, start_position=position)
                 position += batch.num_rows
-    except Corruption:
+    except (Corruption, FileNotFoundError):
         return False
     claimed = manifest.rows, manifest.row_hash, manifest.content_hash
     return claimed == (found.rows, found.row_hash, found.content_hash)

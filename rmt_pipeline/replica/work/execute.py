@@ -507,7 +507,7 @@ class Executor:
         self, batch: Batch, sources: Sequence[PartSource], started_s: float
     ) -> Iterator[PartDone]:
         """What an attempt has fetched whose session ended, or whose process died, is not asked for
-        again.
+        again, if it is what was promised.
         """
         replica = self._replica
         tasks = {
@@ -517,6 +517,9 @@ class Executor:
         kept = replica.store.adopt(
             "fetch", {source.part: partial(_is_theirs, source) for source in sources}
         )
+        for source in sources:
+            if source.part in kept and self._differs(source, kept[source.part]):
+                replica.store.discard(kept.pop(source.part))
         yield from self._arrived_together(
             batch, [(by_part[part], staged) for part, staged in kept.items()], started_s
         )
@@ -597,17 +600,21 @@ class Executor:
     def _compared(self, task: _Task, staged: StagedPart) -> Ready:
         """Raises Corruption when it is not what its sender has promised."""
         assert isinstance(task.how, PartSource)
-        expected = task.how.header
-        store = self._replica.store
-        difference = expected and difference_from_promise(store, staged, expected)
+        difference = self._differs(task.how, staged)
         if difference is not None:
-            store.discard(staged)
+            self._replica.store.discard(staged)
             raise Corruption(
                 f"{self._replica}: {task.part} arrived from {task.how.replica} with another "
                 f"{difference} than ZooKeeper has for it"
             )
         awaited = awaited_parts(task.entry)
-        return Ready(task.node, task.part, staged, expected is not None, awaited)
+        return Ready(task.node, task.part, staged, task.how.header is not None, awaited)
+
+    def _differs(self, source: PartSource, staged: StagedPart) -> str | None:
+        if source.header is None:
+            return None
+        store = self._replica.store
+        return difference_from_promise(store, source.part, staged, source.header)
 
     def _arrived(
         self, batch: Batch, task: _Task, outcome: StagedPart | RmtError, seconds: float

@@ -228,7 +228,8 @@ class _Work:
         if isinstance(outcome, RmtError):
             return outcome
         header = source.header
-        difference = header and difference_from_promise(self.replica.store, outcome, header)
+        store = self.replica.store
+        difference = header and difference_from_promise(store, source.part, outcome, header)
         if difference is None:
             self.staged[source.part] = outcome
             return None

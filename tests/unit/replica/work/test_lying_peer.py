@@ -9,10 +9,16 @@ import pytest
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.claims import Holder
+from rmt_pipeline.replica.publish import publish
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor, Tools
 from rmt_pipeline.store import parquet
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import DirectPeers, Replicas
 
 
@@ -80,4 +86,58 @@ def test_the_same_rows_stored_otherwise_are_taken(tmp_path):
     with Replicas(tmp_path) as replicas:
         assert fetched_from_liar(replicas, bytes_of(column(1, 2, 3), "LZ4")) == ""
         assert replicas.parts("r2") == replicas.parts("r1")
+        assert replicas.table("r2").dataset().to_table()["n"].to_pylist() == [1, 2, 3]
+
+
+def left_by_the_dead(replicas: Replicas, file: bytes) -> PartName:
+    """r1 has a part; on r2's disk a directory has its name, its claims and this file: who fetched
+    it died before ZooKeeper knew.
+    """
+    part = replicas.insert("r1", 1, 2, 3)
+    replicas.step("r1", "fetch")
+    liar, store = Liar(replicas, file), replicas.stores["r2"]
+    request = FetchRequest(ReplicaAddress("r1", 9009, 9000, "default", "t"), "/r1", part)
+    [[(_, staged)]] = liar.fetch([request], store)
+    assert isinstance(staged, StagedPart)
+    store.publish(staged, part)
+    return part
+
+
+def test_what_a_dead_try_stored_otherwise_is_not_asked_for_again(tmp_path):
+    with Replicas(tmp_path) as replicas:
+        part = left_by_the_dead(replicas, bytes_of(column(1, 2, 3), "LZ4"))
+        [done] = replicas.step("r2", "fetch").done
+        assert done.error == ""
+        store = replicas.stores["r2"]
+        promised, _ = replicas["r2"].keeper.get(replicas["r2"].paths.part(part))
+        assert PartHeader.decode(promised) == store.manifest(part).header()
+        assert store.staged() == []
+
+
+def test_what_a_dead_try_had_from_a_liar_is_fetched_again(tmp_path):
+    with Replicas(tmp_path) as replicas:
+        part = left_by_the_dead(replicas, bytes_of(column(1, 2, 4)))
+        [done] = replicas.step("r2", "fetch").done
+        assert done.error == ""
+        assert replicas.stores["r2"].verify(part) == replicas.stores["r1"].verify(part)
+        assert replicas.table("r2").dataset().to_table()["n"].to_pylist() == [1, 2, 3]
+        assert replicas.stores["r2"].staged() == []
+
+
+def test_a_directory_with_the_same_claims_and_other_files_is_not_what_is_published(tmp_path):
+    """Its rows are what it says they are, or not: nobody has looked."""
+    with Replicas(tmp_path) as replicas:
+        part = left_by_the_dead(replicas, bytes_of(column(1, 2, 4)))
+        replica, store = replicas["r2"], replicas.stores["r2"]
+        pull_log(replica)
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        [(node, _)] = snapshot.entries
+        assert Holder.new(replica).take(snapshot, {node: (part,)})
+        [[(_, staged)]] = replicas.peers().fetch(
+            [FetchRequest(ReplicaAddress("r1", 9009, 9000, "default", "t"), "/r1", part)], store
+        )
+        assert isinstance(staged, StagedPart)
+        publish(replica, node, part, staged, is_theirs=True)
+        promised, _ = replica.keeper.get(replica.paths.part(part))
+        assert PartHeader.decode(promised) == store.verify(part).header()
         assert replicas.table("r2").dataset().to_table()["n"].to_pylist() == [1, 2, 3]
