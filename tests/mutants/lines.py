@@ -610,7 +610,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "publish together: what nobody promised is taken for compared",
         "rmt_pipeline/replica/work/execute.py",
-        "staged, expected is not None, awaited)",
+        "staged, task.how.header is not None, awaited)",
         "staged, True, awaited)",
         TOGETHER,
     ),
