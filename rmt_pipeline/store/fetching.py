@@ -54,6 +54,8 @@ class Fetching:
                     self._whole[name.part] = self._store.detached_parts.verify(name)
                 except Corruption:
                     self._store.detached_parts.remove(name)
+        there = {name.part for name in self._kept()}  # a DROP DETACHED takes what it likes
+        self._whole = {part: one for part, one in self._whole.items() if part in there}
         return dict(self._whole)
 
     def keep(self, staged: StagedPart, part: PartName, manifest: Manifest) -> None:
@@ -72,8 +74,14 @@ class Fetching:
                 self._store.detached_parts.remove(name)
 
     def settle(self, path: str) -> SettledFetch:
-        """All that was kept gets its own name."""
-        parts = sorted(name.part for name in self._kept())
+        """All that was kept gets its own name. Raises Conflict when some of it is gone."""
+        parts = sorted({name.part for name in self._kept()})
+        gone = ", ".join(str(part) for part in self._whole or () if part not in parts)
+        if gone:
+            raise Conflict(
+                f"{gone} was removed from {layout.DETACHED}/ while the FETCH ran (DROP DETACHED?). "
+                "What else has arrived is kept: say it again"
+            )
         text = seal_json({"path": path, "parts": [str(part) for part in parts]})
         self._store.disk.write(self._note, [text])
         self._store.sync_file(self._note)

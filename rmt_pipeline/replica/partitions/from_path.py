@@ -37,6 +37,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_path
+from rmt_pipeline.replica.fetch import difference_from_promise
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.store.fetching import Fetching, fetching
@@ -325,7 +326,7 @@ class _Work:
         replica = self.asked.living()
         manifest = outcome.manifest
         header = listed.headers.get(part)
-        difference = header and manifest.header().difference(header)
+        difference = header and difference_from_promise(replica.store, part, outcome, header)
         if difference is not None:
             self.failed.add(listed.replica.name)
             replica.store.discard(outcome)

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.alter.history import AlterRecord
-from rmt_pipeline.protocol.errors import Corruption, NoReplicaHasPart, RmtError, Unavailable
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    NoReplicaHasPart,
+    RmtError,
+    Unavailable,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefinition
@@ -17,7 +23,8 @@ from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.partitions.from_path import checked_path
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.detached import DetachedParts
-from rmt_pipeline.store.fetching import FetchIsRunning, fetching
+from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
+from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import DirectPeers, Replicas, definition_of, partitioned
 from tests.support.partitioned import insert, rows, work
@@ -401,6 +408,50 @@ def test_a_part_as_it_was_before_an_alter_is_refused(replicas, source):
     text, _ = keeper.get(table.metadata)
     keeper.multi([SetData(table.metadata, text), Create(table.alter(1), record.encode())])
     with pytest.raises(RmtError, match="has its columns as they were before an ALTER there"):
+        replicas.table("r1").fetch_partition(PATH, "1")
+    assert detached(replicas) == replicas.stores["r1"].staged() == []
+
+
+def test_what_is_dropped_from_detached_meanwhile_is_fetched_again(
+    replicas, source, monkeypatch
+):
+    """DROP DETACHED takes what has arrived: ATTACH would bring half of the partition."""
+    table = replicas.table("r1")
+    before_part(monkeypatch, 1, table.drop_detached)
+    fetched = table.fetch_partition(PATH, "1")
+    assert [str(part) for part in fetched.parts] == detached(replicas) == ["1_0_0_0", "1_1_1_0"]
+
+
+def test_what_is_dropped_from_detached_at_the_end_is_told(replicas, source, monkeypatch):
+    table, settle = replicas.table("r1"), Fetching.settle
+
+    def after_a_drop(held: Fetching, path: str) -> Any:
+        table.drop_detached(name="tmp-fetch_1_1_1_0")
+        return settle(held, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fetching, "settle", after_a_drop)
+        with pytest.raises(Conflict, match=r"1_1_1_0 was removed from detached/"):
+            table.fetch_partition(PATH, "1")
+    assert detached(replicas) == ["tmp-fetch_1_0_0_0"]
+    assert len(table.fetch_partition(PATH, "1").parts) == 2
+
+
+def test_a_peer_that_lies_about_its_rows_is_not_believed(replicas, source, monkeypatch):
+    """The claims are those that ZooKeeper has, and the files are another part's."""
+    fetch_each = DirectPeers._fetch_each
+
+    def lying(peers: Any, requests: Any, store: Any) -> Any:
+        other = source.stores["r1"].manifest(PartName("2", 0, 0, 0)).files[0]
+        for request, outcome in fetch_each(peers, requests, store):
+            lie = Staging(store.disk, store.root, outcome.directory)
+            chunks = source.stores["r1"].file_chunks(PartName("2", 0, 0, 0), other.name)
+            written = lie.write(outcome.manifest.files[0].name, chunks)
+            told = replace(outcome.manifest, files=(written,), bytes_on_disk=written.size)
+            yield request, lie.seal(told)
+
+    monkeypatch.setattr(DirectPeers, "_fetch_each", lying)
+    with pytest.raises(RmtError, match="not those that the manifest claims"):
         replicas.table("r1").fetch_partition(PATH, "1")
     assert detached(replicas) == replicas.stores["r1"].staged() == []
 
