@@ -91,8 +91,8 @@ def drop_database_replica(keeper: Keeper, database: DatabasePaths, replica: str)
     ReplicaIsActive, UserError when there is none.
     """
     active = database.queue.server_active(replica)
-    if not is_registered(keeper, database, replica):
-        [names] = keeper.children_many([database.replicas])
+    [names] = keeper.children_many([database.replicas])
+    if replica not in (names or ()):  # else '' were all of them
         known = ", ".join(names or ()) or "none"
         raise UserError(f"{database.root} has no replica {replica!r}; it has: {known}")
     if keeper.exists(active) is not None:

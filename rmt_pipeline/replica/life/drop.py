@@ -155,6 +155,8 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
     there is none, ReplicaIsActive, Conflict while somebody else is at it.
     """
     replica = table.replica(name)
+    if not name or "/" in name:  # r1/parts is a node of r1's, and '' are all of them
+        raise _no_replica(keeper, table, name)
     root, lost, dropped, awaited = keeper.exists_many(
         [replica.root, replica.is_lost, table.dropped, table.restoring_replica(name)]
     )
@@ -163,8 +165,7 @@ def drop_dead_replica(keeper: Keeper, table: TablePaths, name: str) -> bool:
         if root is None:
             return False
     if root is None and dropped is None:
-        known = ", ".join(_replicas_of(keeper, table)) or "none"
-        raise UserError(f"{table.root} has no replica {name!r}; it has: {known}")
+        raise _no_replica(keeper, table, name)
     if lost is not None:
         try:
             keeper.multi([*absent(replica.is_active), SetData(replica.is_lost, b"1")])
@@ -211,6 +212,11 @@ def drop_put_away(
                 ) from refused
             return  # it was taken back, or removed
     drop_replica(keeper, table, name, made_in=root.created_zxid)
+
+
+def _no_replica(keeper: Keeper, table: TablePaths, name: str) -> UserError:
+    known = ", ".join(_replicas_of(keeper, table)) or "none"
+    return UserError(f"{table.root} has no replica {name!r}; it has: {known}")
 
 
 def _replicas_of(keeper: Keeper, table: TablePaths) -> list[str]:

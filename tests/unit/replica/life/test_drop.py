@@ -1,8 +1,14 @@
 """A replica goes while somebody still writes below it."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from rmt_pipeline.replica.life.drop import drop_replica
+import pytest
+
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from tests.support.local_replicas import Replicas
 from tests.support.lost_answers import before
@@ -24,3 +30,34 @@ def test_what_is_written_below_a_replica_while_it_goes_goes_too(tmp_path: Path) 
         with before(keeper, last_of_it, lambda: late.multi([Create(f"{root}/late")])):
             assert not drop_replica(keeper, table, "r2")
         assert keeper.children(table.replicas) == ["r1"]
+
+
+@pytest.mark.parametrize("name", ["", "r2/parts", "r2/", "r2/queue"])
+def test_what_is_no_name_of_a_replica_drops_nothing(tmp_path: Path, name: str) -> None:
+    """Below a replica there are nodes that are not active; and a client of ZooKeeper takes away the
+    slash at the end of a path, so that an empty name means all replicas.
+    """
+    with Replicas(tmp_path) as replicas:
+        replicas.insert("r2", 1)
+        keeper, table = Slashless(replicas.zookeeper.connect()), replicas["r1"].table
+        with pytest.raises(UserError, match="it has: r1, r2"):
+            drop_dead_replica(keeper, table, name)  # type: ignore[arg-type]
+        assert keeper.children(table.replicas) == ["r1", "r2"]
+        assert keeper.children(table.replica("r2").parts) == ["all_0_0_0"]
+
+
+class Slashless:
+    """Takes paths as kazoo does."""
+
+    def __init__(self, keeper: Any) -> None:
+        self.keeper = keeper
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.keeper, name)
+
+    def exists_many(self, paths: Sequence[str]) -> Any:
+        return self.keeper.exists_many([path.replace("//", "/").rstrip("/") for path in paths])
+
+    def multi(self, ops: Sequence[Op]) -> Any:
+        changed = [replace(op, path=op.path.replace("//", "/").rstrip("/")) for op in ops]
+        return self.keeper.multi(changed)
