@@ -31,8 +31,8 @@ def what_to_forget(
     record of the insert `but` none.
 
     Whoever asks has seen to it that no number inside of the ranges is in flight any more. Blocks
-    that `are_lost` are missing from then on in what is left of their inserts. An id that somebody
-    has relied on since it was read is not forgotten: the multi is refused.
+    that `are_lost` to their inserts are missing from then on in what is left of these. An id that
+    somebody has relied on since it was read is not forgotten: the multi is refused.
     """
     return [*_ids(replica, dropped), *_records(replica, dropped, are_lost=are_lost, but=but)]
 

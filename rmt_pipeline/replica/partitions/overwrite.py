@@ -224,9 +224,10 @@ class _Overwriting:
             )
             raise RowsLost(
                 f"this replacement was done under its token, and of what it brought {lost} are "
-                f"lost: no replica of {replica} has them any more. Others are there, and what was "
-                "inserted beside them since would go if it were done again; nothing was changed. "
-                "Under another token it is done again"
+                f"lost: no replica of {replica} has them any more, or the insert that had brought "
+                "them was undone. Others are there, and what was inserted beside them since would "
+                "go if it were done again; nothing was changed. Under another token it is done "
+                "again"
             )
         return known is not None
 

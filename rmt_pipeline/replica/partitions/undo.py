@@ -343,7 +343,7 @@ def _of_lines(
     rows = frozenset(row for line in lines for row in line.rows)
     ops += take_out(replica, insert_id, known.record, known.version, rows)
     if with_ids:
-        for forgotten in what_to_forget(replica, some.plan.parts, but=insert_id):
+        for forgotten in what_to_forget(replica, some.plan.parts, are_lost=True, but=insert_id):
             ops += forgotten
     return _Some(some, entries, ops)
 

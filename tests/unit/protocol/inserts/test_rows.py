@@ -99,14 +99,15 @@ def test_nobody_knows_how_much_of_several_blocks_in_one_line_is_lost() -> None:
 
 
 def test_a_replacement_lacks_also_a_partition_of_which_nothing_is_left() -> None:
-    """It can't be done again in that alone."""
+    """It can't be done again in that alone; but when nothing of it is left."""
     left = WHOLE.after_loss(part("b_7_7_0"), "replace-")
     assert left.record.missing == (MissingRows("b", 2),)
     assert of(left) == [("a", 3), ("a", 4)]
     assert left.after_drop([drop_range("b", 9)]).record.missing == ()
-    for lost in parts("a_3_3_0 a_4_4_0"):
-        left = left.after_loss(lost, "replace-")
+    first, last = parts("a_3_3_0 a_4_4_0")
+    left = left.after_loss(first, "replace-")
     assert left.record.missing
+    assert left.after_loss(last, "replace-").is_nothing
     alone = InsertRows(replace(WHOLE.record, partitions=BLOCKS[2:]))
     assert alone.after_loss(part("b_7_7_0"), "replace-").is_nothing
 

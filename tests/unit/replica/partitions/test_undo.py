@@ -18,6 +18,7 @@ from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions.drop import PartIsLocked
+from rmt_pipeline.replica.partitions.overwrite import RowsLost
 from rmt_pipeline.replica.partitions.undo import CannotUndo, UnknownInsert
 from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.local_replicas import Replicas, partitioned
@@ -239,6 +240,41 @@ def test_an_insert_that_shared_its_rows_can_be_said_again_too(replicas):
     assert again.insert_id == both.insert_id
     work(replicas)
     assert rows(replicas, "r2") == [(1, 1), (2, 2)]
+
+
+def test_an_insert_that_shared_rows_of_a_partition_lacks_them(replicas):
+    """It has other rows there: it is not taken for whole, and brings back what went."""
+    first = insert(replicas, (1, 1), settings=BY_ROW)
+    both = insert(replicas, (1, 1), (1, 2), settings=BY_ROW)
+    undo(replicas, first)
+    work(replicas)
+    assert record_of(replicas, both).missing == (("1", 1),)
+    again = insert(replicas, (1, 1), (1, 2), settings=BY_ROW)
+    assert (again.outcome, again.rows) == (Outcome.RESUMED, 1)
+    work(replicas)
+    assert rows(replicas, "r2") == [(1, 1), (1, 2)]
+    assert insert(replicas, (1, 1), settings=BY_ROW).outcome is Outcome.DUPLICATE
+
+
+def test_a_replacement_whose_rows_were_there_and_were_undone_is_done_again(replicas):
+    """Of one of its two partitions it can't be, and that is said."""
+    inserts = [insert(replicas, (1, 1)), insert(replicas, (2, 2))]
+    work(replicas)
+
+    def replaced():
+        return replicas.table("r1").replace(
+            [{"p": 1, "n": 1}, {"p": 2, "n": 2}], token="t", settings=NOW
+        )
+
+    assert replaced().is_duplicate
+    undo(replicas, inserts[0])
+    work(replicas)
+    with pytest.raises(RowsLost, match=r"1 rows in partition 1 are lost.* was undone"):
+        replaced()
+    undo(replicas, inserts[1])
+    work(replicas)
+    assert not replaced().is_duplicate
+    assert rows(replicas) == [(1, 1), (2, 2)]
 
 
 def test_rows_that_a_replacement_wrote_anew_are_refused(replicas):
