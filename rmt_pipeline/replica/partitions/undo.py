@@ -16,7 +16,8 @@ undone any more: nothing is done then, and it is said. Why just these rows go, o
 3. The multi deletes the record in the version that was read. Of two who undo the same insert one
    finds no record; an insert that is in part, and goes on meanwhile, changes it, or is refused.
 4. An insert of more parts than a multi takes goes some partitions at a time, and its record says
-   which are left: said again it goes on. Before the first of them all were looked at.
+   which are left: said again it goes on. Before the first of them all were looked at. What it has
+   in a partition goes at once: a retry takes a partition of which some is in for whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -134,15 +135,16 @@ def undo_insert(
     """Until it is in the log; then waits as `alter_sync` says.
 
     Raises, and nothing was changed: UnknownInsert; CannotUndo, PartIsLocked (try again), both with
-    the reason; TableIsReadOnly, CannotAssignDrop. Unfinished: it is done here, and others are late.
-    OutcomeUnknown: whoever says it again finds out.
+    the reason; TableIsReadOnly, CannotAssignDrop. Of an insert that goes some partitions at a time
+    they may come after the first of these, and the reason says what went. Unfinished: it is done
+    here, and others are late. OutcomeUnknown: whoever says it again finds out.
     """
     undone: list[_Looked] = []
     logged: list[tuple[str, bytes]] = []
     for _ in range(limits.DROP_ROUNDS_MAX):
         replica = living()
         found = _look(replica, insert_id)
-        _require(replica, found.plan)
+        _require(replica, found.plan, [part for one in undone for part in one.plan.parts])
         some = _fitting(replica, found)
         paths = submit(living, replica, some.ops, some.entries, "")
         if paths is None:
@@ -167,6 +169,10 @@ class _Line:
     refusal: str = ""
     is_for_now: bool = False
 
+    @property
+    def partition(self) -> str:
+        return self.rows[0].partition
+
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
@@ -188,7 +194,8 @@ def _look(replica: Replica, insert_id: str) -> _Looked:
         )
     view = merge_view(replica, sorted(known.partitions))
     runs = [_line(view, run) for run in _runs(known.lines)]
-    lines = sorted(runs, key=lambda one: bool(one.parts))
+    with_parts = {run.partition for run in runs if run.parts}
+    lines = sorted(runs, key=lambda one: one.partition in with_parts)
     return _looked(replica, insert_id, known, view, tuple(lines))
 
 
@@ -283,12 +290,17 @@ def _is_inside(part: PartName, line: PartitionRows) -> bool:
     return line.own_first <= part.block_min and part.block_max <= line.own_last
 
 
-def _require(replica: Replica, plan: UndoPlan) -> None:
+def _require(replica: Replica, plan: UndoPlan, gone: Sequence[PartName]) -> None:
+    """`gone`: what went before it."""
     if plan.refusal:
         error = PartIsLocked if plan.is_for_now else CannotUndo
+        what = (
+            f"{few(gone)} of it were dropped before that was so, and nothing else was changed"
+            if gone
+            else "Nothing was changed"
+        )
         raise error(
-            f"{replica}: insert {plan.insert_id} can't be undone: {plan.refusal}. "
-            "Nothing was changed"
+            f"{replica}: insert {plan.insert_id} can't be undone: {plan.refusal}. {what}"
         )
 
 
@@ -297,8 +309,8 @@ def _require(replica: Replica, plan: UndoPlan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Some:
-    """As many of its lines as fit into a multi. Those without parts go first: so the last multi has
-    an entry, by which it is told whether it landed.
+    """As many of its partitions as fit into a multi. Those without parts go first: so the last
+    multi has an entry, by which it is told whether it landed.
     """
 
     looked: _Looked
@@ -312,9 +324,11 @@ def _fitting(replica: Replica, found: _Looked) -> _Some:
         some = _of_lines(replica, found, lines, with_ids=True)
         if sum(map(op_bytes, some.ops)) <= limits.MULTI_BYTES_MAX:
             return some
-        if len(lines) == 1:  # the ids go when the entries are carried out (`work.drop`)
+        partitions = list(dict.fromkeys(line.partition for line in lines))
+        if len(partitions) == 1:  # ids go when the entries are carried out (`work.drop`)
             return _of_lines(replica, found, lines, with_ids=False)
-        lines = lines[: len(lines) // 2]
+        first = frozenset(partitions[: len(partitions) // 2])
+        lines = tuple(line for line in lines if line.partition in first)
 
 
 def _of_lines(

@@ -1,5 +1,6 @@
 """An insert undone: exactly its rows, on every replica, once."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,8 @@ from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.partitions.drop import PartIsLocked
 from rmt_pipeline.replica.partitions.overwrite import RowsLost
 from rmt_pipeline.replica.partitions.undo import CannotUndo, UnknownInsert
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
@@ -356,6 +359,70 @@ def test_dying_between_two_commits_leaves_what_can_be_undone_or_inserted(replica
     undo(replicas, wrong, at="r2")
     work(replicas)
     assert rows(replicas, "r1") == []
+
+
+def test_what_went_before_it_was_refused_is_said(replicas, monkeypatch):
+    """1. Some partitions go. 2. Rows of the others are merged with those of another insert."""
+    insert(replicas, *((p, 100) for p in range(12)))
+    wrong = insert(replicas, *((p, p) for p in range(12)), token="t")
+    work(replicas)
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 6000)
+    multi, decided = replicas["r1"].keeper.multi, []
+
+    def merged_then(ops):
+        if any(map(drops, ops)):
+            decided.append(sum(map(drops, ops)))
+        if len(decided) == 2:
+            monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 60000)
+            for p in range(12):
+                optimize_partition(replicas["r2"], str(p), final=False, skip_merged=False)
+        return multi(ops)
+
+    replicas["r1"].keeper.multi = merged_then
+    with pytest.raises(CannotUndo, match=r"parts \(0_1_1_0, .* of it were dropped") as error:
+        undo(replicas, wrong)
+    replicas["r1"].keeper.multi = multi
+    assert "Nothing was changed" not in str(error.value)
+    work(replicas)
+    assert len(rows(replicas)) == 24 - decided[0]
+
+
+def test_what_it_has_in_a_partition_goes_at_once(replicas, monkeypatch):
+    """Between its blocks there is another insert's, for one was lost and is there again."""
+    wrong = insert(replicas, (1, 1), (1, 2), token="t", settings=BY_ROW)
+    work(replicas)
+    lose(replicas, "1_0_0_0")
+    insert(replicas, (1, 100))
+    insert(replicas, (1, 1), (1, 2), token="t", settings=BY_ROW)
+    work(replicas)
+    assert rows(replicas) == [(1, 1), (1, 2), (1, 100)]
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 1)
+    dies = faulty(replicas["r1"].keeper, drops, landed=True, error=KeyboardInterrupt())
+    with dies, pytest.raises(KeyboardInterrupt):
+        undo(replicas, wrong)
+    monkeypatch.undo()
+    work(replicas)
+    insert(replicas, (1, 1), (1, 2), token="t", settings=BY_ROW)
+    work(replicas)
+    assert rows(replicas) == [(1, 1), (1, 2), (1, 100)]
+
+
+def lose(replicas, name):
+    """No replica has the part any more, and it becomes an empty one."""
+    part = PartName.parse(name)
+    for replica in ("r1", "r2"):
+        shutil.rmtree(replicas.stores[replica].directory(part))
+        check_part(replicas[replica], part)
+    fetch(replicas)
+    assert replace_lost_parts(replicas["r1"]) == (part,)
+    fetch(replicas)
+
+
+def fetch(replicas):
+    """Whatever had failed is tried again."""
+    replicas.clock.sleep_s(100.0)
+    for name in ("r1", "r2"):
+        replicas.step(name, "fetch")
 
 
 def test_an_insert_that_is_in_part_is_undone(replicas, monkeypatch):
