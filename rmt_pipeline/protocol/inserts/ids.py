@@ -35,6 +35,14 @@ def token_block_id(partition_id: str, token: str, ordinal: int) -> str:
     return block_id(partition_id, _hash128(f"{ordinal}:{token}"))
 
 
+def completing_block_id(partition_id: str, token: str, ordinal: int, version: int) -> str:
+    """The id of such a block when it is inserted because some of its partition were lost; `version`
+    is that of the insert's record then. No token has it: those begin with their ordinal.
+    """
+    assert ordinal >= 0
+    return block_id(partition_id, _hash128(f"again:{version}:{ordinal}:{token}"))
+
+
 def attach_block_id(partition_id: str, name: str, checksum: str) -> str:
     """The id of a detached part that is attached: the same part, once. Two parts of equal rows are
     two, so its name counts; no hash of rows can equal it.

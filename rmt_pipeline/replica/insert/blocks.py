@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.inserts.ids import token_block_id
+from rmt_pipeline.protocol.inserts.ids import completing_block_id
 from rmt_pipeline.protocol.inserts.rows import blocks_there
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import AttachPart, GetPart, LogEntry
@@ -115,8 +115,7 @@ class PartitionBlocks:
         self.ours = [block for at, block in enumerate(self.blocks) if at in found]
         self.blocks = [block for at, block in enumerate(self.blocks) if at not in found]
         for block in self.blocks if token else ():
-            again = f"{version}:{token}"
-            block.block_id = token_block_id(self.partition, again, block.ordinal)
+            block.block_id = completing_block_id(self.partition, token, block.ordinal, version)
         return True
 
     def discard(self, store: PartStore) -> None:

@@ -173,6 +173,18 @@ def test_blocks_that_come_in_another_order_are_the_same(replicas: Replicas, toke
     assert rows(replicas, "r1") == [*range(6)]
 
 
+def test_what_comes_back_has_no_other_token_s_ids(replicas: Replicas) -> None:
+    """Whatever number that one begins with."""
+    insert(replicas, token="a token")
+    fetch(replicas)
+    lose(replicas, block(1))
+    for number in range(4):
+        others = [{"n": 100 * (number + 1) + n} for n in range(6)]
+        insert(replicas, token=f"{number}:a token", rows=others)
+    assert insert(replicas, token="a token").rows == 2
+    assert {*range(6)} <= {*rows(replicas, "r1")}
+
+
 def test_other_rows_under_the_token_are_refused_while_some_are_missing(
     replicas: Replicas,
 ) -> None:
