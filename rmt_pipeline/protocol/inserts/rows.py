@@ -66,11 +66,9 @@ class InsertRows:
         if not any(line.touches(lost) for line in lines):
             return self
         is_alone = {line.partition for line in self.lines} == {partition}
-        if len(gone) == len(lines):
-            if not insert_id.startswith(REPLACEMENT):
-                return self._without({partition})
-            if is_alone:
-                return self._without(self._by_partition().keys())
+        if len(gone) == len(lines) and (is_alone or not insert_id.startswith(REPLACEMENT)):
+            is_replacement = insert_id.startswith(REPLACEMENT)
+            return self._without(self._by_partition() if is_replacement else {partition})
         is_told = all(line.is_in(lost) for line in lines if line.touches(lost))
         rows = sum(line.rows_given for line in gone) if is_told else 0
         kept = self._keeping(lambda line: line not in gone)
