@@ -19,6 +19,8 @@ from rmt_pipeline.replica.assign.merges import (
 )
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import manifest_seen
+from rmt_pipeline.store.manifest import Manifest
 
 RANGES_SHOWN_MAX = 20
 
@@ -60,13 +62,13 @@ def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
             f"{view.queued} merges and mutations are queued, max_replicated_merges_in_queue is "
             f"{slots}"
         )
-    found = mergeable_runs(view.predicate, view.active)
+    found, now_s = mergeable_runs(view.predicate, view.active), int(replica.clock.now_s())
     ranges = [
         _explained(candidate)
         for run in found.runs
         if partition in (None, run[0].partition)
         for candidate in explain_run(
-            [mergeable(replica, part) for part in run if replica.store.has(part)],
+            [mergeable(part, manifest, now_s) for part, manifest in _seen(replica, run)],
             selector_settings(replica),
             bytes_max,
             RANGES_SHOWN_MAX,
@@ -92,6 +94,12 @@ def explain_merges(replica: Replica, partition: str | None = None) -> Explained:
     return Explained(tuple(ranges + boundaries + lost), limit)
 
 
+def _seen(replica: Replica, run: Sequence[PartName]) -> list[tuple[PartName, Manifest]]:
+    """Those that are here, each looked at once: a drop may take it meanwhile."""
+    looks = ((part, manifest_seen(replica, part)) for part in run)
+    return [(part, manifest) for part, manifest in looks if manifest is not None]
+
+
 def _coming(view: MergeView, partition: str | None) -> Iterator[PartName]:
     """What the queue is to bring, of this partition or all."""
     here = set(view.active)
@@ -109,10 +117,10 @@ def _ttl_ranges(
 ) -> list[ExplainedRange]:
     """The TTL merges that are due, in the order in which they will be assigned."""
     here = [
-        [ttl_part(replica, part) for part in run]
+        [ttl_part(part, manifest) for part, manifest in seen]
         for run in runs
         if partition in (None, run[0].partition)
-        and all(replica.store.has(part) for part in run)
+        and len(seen := _seen(replica, run)) == len(run)
     ]
     limit = ttl_limit(replica, view)
     found = [

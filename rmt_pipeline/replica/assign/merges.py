@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.background import Background, first_stopped
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MERGE_REGULAR, MergeParts, MergeType, MutatePart
 from rmt_pipeline.protocol.merges.optimize import (
@@ -31,7 +32,7 @@ from rmt_pipeline.replica.accounting import covered_now
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.check import is_here
+from rmt_pipeline.replica.upkeep.check import is_here, manifest_here, suspect
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused, Watch
@@ -214,11 +215,19 @@ def optimize_partition(
     for _ in range(limits.OPTIMIZE_ROUNDS_MAX):
         view = merge_view(replica, [partition])
         parts = view.active.in_partition(partition)
+        try:
+            manifests = [replica.store.manifest(part) for part in parts]
+        except Corruption as error:
+            is_broken = suspect(replica, error) is not None
+            outcome = Nothing(f"partition {partition}: {error}", changed=True)
+            if is_broken:
+                return outcome  # it is fetched again: who waits for the queue merges it, too
+            continue  # it was dropped, or replaced, since it was listed
         facts = OptimizeFacts(
-            sizes_bytes=[mergeable(replica, part).size_bytes for part in parts],
+            sizes_bytes=[one.bytes_on_disk for one in manifests],
             disk_free_bytes=replica.store.disk.free_bytes(),
             ttl_unfinished=something_expired(
-                [ttl_part(replica, part).ttl for part in parts],
+                [one.ttl for one in manifests],
                 ttl_rules(replica.definition),
                 int(replica.clock.now_s()),
             ),
@@ -296,7 +305,7 @@ def _runs(replica: Replica, view: MergeView, settings: SelectorSettings) -> list
     process has not read yet, and about those that are chosen. What was weighed before and has the
     same parts is not weighed again.
     """
-    store, memory = replica.store, replica.memory
+    memory = replica.memory
     runs = mergeable_runs(view.predicate, view.active).runs
     known = memory.runs.of(run[0] for run in runs)
     found: list[WeighedRun] = []
@@ -310,14 +319,24 @@ def _runs(replica: Replica, view: MergeView, settings: SelectorSettings) -> list
         ):
             found.append(weighed)
             continue
-        read = [(part, store.manifest_read(part)) for part in run]
-        if all(manifest is not None or is_here(replica, part) for part, manifest in read):
-            manifests = [manifest or store.manifest(part) for part, manifest in read]
+        manifests = _known_manifests(replica, run)
+        if manifests is not None:
             sizes = tuple(manifest.bytes_on_disk for manifest in manifests)
             created_s = tuple(manifest.created_s for manifest in manifests)
             new[run[0]] = WeighedRun.of(run, sizes, created_s, settings)
             found.append(new[run[0]])
     memory.runs.learn(new, most=2 * len(runs) + RUNS_KNOWN_MORE)
+    return found
+
+
+def _known_manifests(replica: Replica, run: Sequence[PartName]) -> list[Manifest] | None:
+    """As they were read last, or are now. None when one of them is not here (any more)."""
+    found: list[Manifest] = []
+    for part in run:
+        manifest = replica.store.manifest_read(part) or manifest_here(replica, part)
+        if manifest is None:
+            return None
+        found.append(manifest)
     return found
 
 
@@ -330,7 +349,11 @@ def choose_ttl_merge(
     """The TTL merge that is due and may be assigned now (spec §6.1 item 3, §13)."""
     if ttl_limit(replica, view) or not ttl_rules(replica.definition):
         return None
-    found = [[ttl_part(replica, part) for part in run.parts] for run in runs]
+    found: list[list[TtlPart]] = []
+    for run in runs:  # weighed before, perhaps, and gone since
+        manifests = _known_manifests(replica, run.parts)
+        if manifests is not None:
+            found.append(list(map(ttl_part, run.parts, manifests)))
     return select_ttl_merge(found, ttl_settings(replica, bytes_max))
 
 
@@ -361,12 +384,7 @@ def selector_settings(replica: Replica, *, aggressive: bool = False) -> Selector
     )
 
 
-def mergeable(replica: Replica, part: PartName) -> MergeablePart:
-    """Raises MissingPart when its bytes are not here: then its sizes are not known either."""
-    return _mergeable(part, replica.store.manifest(part), int(replica.clock.now_s()))
-
-
-def _mergeable(part: PartName, manifest: Manifest, now_s: int) -> MergeablePart:
+def mergeable(part: PartName, manifest: Manifest, now_s: int) -> MergeablePart:
     return MergeablePart(part, manifest.bytes_on_disk, max(0, now_s - manifest.created_s))
 
 
@@ -383,7 +401,5 @@ def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
     )
 
 
-def ttl_part(replica: Replica, part: PartName) -> TtlPart:
-    """Raises MissingPart when its bytes are not here, and were not when they were read last."""
-    manifest = replica.store.manifest_read(part) or replica.store.manifest(part)
+def ttl_part(part: PartName, manifest: Manifest) -> TtlPart:
     return TtlPart(part, manifest.bytes_on_disk, manifest.ttl, has_rows=manifest.rows > 0)

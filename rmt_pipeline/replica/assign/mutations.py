@@ -15,6 +15,7 @@ from rmt_pipeline.replica.assign.merges import OUTDATED, Assigned, Nothing, outd
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import manifest_here
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import Create, RefusalKind, Refused
@@ -116,7 +117,8 @@ def _sizes(replica: Replica, entry: MergeParts | MutatePart) -> dict[PartName, i
     """Of the source of a mutation, if it is here."""
     if not isinstance(entry, MutatePart) or not replica.store.has(entry.source):
         return {}
-    return {entry.source: replica.store.manifest(entry.source).bytes_on_disk}
+    manifest = manifest_here(replica, entry.source)
+    return {} if manifest is None else {entry.source: manifest.bytes_on_disk}
 
 
 def _room(replica: Replica, view: _View) -> float | Nothing:

@@ -265,15 +265,27 @@ def is_here(replica: Replica, part: PartName) -> bool:
     """Whether a promised part can be worked with. If it can't be read, it is as `check_part` says
     from now on: whoever needs it waits for the fetch, and all others go on.
     """
-    if can_read(replica, part):
-        return True
-    check_part(replica, part)
-    return False
+    return manifest_here(replica, part) is not None
 
 
-def can_read(replica: Replica, part: PartName) -> bool:
-    """Whether a part's manifest says what is in it; for who only looks, and mends nothing."""
-    return _problem(replica.store.manifest, part) is None
+def manifest_here(replica: Replica, part: PartName) -> Manifest | None:
+    """What is in a part that was promised when somebody listed it. None when that can't be read:
+    then it is as `is_here` says, or a drop has taken it since, which is no harm.
+    """
+    manifest = manifest_seen(replica, part)
+    if manifest is None:
+        check_part(replica, part)
+    return manifest
+
+
+def manifest_seen(replica: Replica, part: PartName) -> Manifest | None:
+    """What is in a part; for who only looks, and mends nothing. Who asks whether it is there, and
+    then what is in it, may find it gone.
+    """
+    try:
+        return replica.store.manifest(part)
+    except Corruption:
+        return None
 
 
 def suspect(replica: Replica, error: RmtError) -> str | None:

@@ -61,7 +61,7 @@ from rmt_pipeline.replica.publish import PartDiffers, Published, publish
 from rmt_pipeline.replica.publish_batch import Ready, publish_batch
 from rmt_pipeline.replica.quorum import awaited_parts
 from rmt_pipeline.replica.replica import Replica, lost_error
-from rmt_pipeline.replica.upkeep.check import is_here
+from rmt_pipeline.replica.upkeep.check import manifest_here, manifest_seen
 from rmt_pipeline.replica.work.drop import DropHere, drop_here
 from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge, merge_here
 from rmt_pipeline.replica.work.mutate import MutateHere, fetch_or_mutate, mutate_here
@@ -229,7 +229,7 @@ class Executor:
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
         self._backoff.keep_only(frozenset(view.entries))
         self._backoff.notice_kills(replica, view.entries)
-        facts = queue_facts(replica, view, is_here, merging=self._pool == "merge")
+        facts = queue_facts(replica, view, manifest_here, merging=self._pool == "merge")
         plan = plan_of_pool(view, facts, self._pool)
         done = [node for node, _ in plan.done if node not in self._at_hand]
         finish_entries(replica, {node: view.entries[node] for node in done})
@@ -660,8 +660,8 @@ class Executor:
         """Rows and bytes of what a part was made of; nothing of a part that was fetched."""
         if isinstance(task.how, PartSource):
             return 0, 0
-        store = self._replica.store
-        found = [store.manifest(part) for part in sources_of(task.entry) if store.has(part)]
+        looks = (manifest_seen(self._replica, part) for part in sources_of(task.entry))
+        found = [one for one in looks if one is not None]
         return sum(one.rows for one in found), sum(one.bytes_on_disk for one in found)
 
     def _failed_task(self, batch: Batch, task: _Task, error: Exception) -> PartDone:
@@ -712,7 +712,7 @@ def _is_theirs(source: PartSource, manifest: Manifest) -> bool:
 def queue_facts(
     replica: Replica,
     view: QueueView,
-    can_read: Callable[[Replica, PartName], bool],
+    look: Callable[[Replica, PartName], Manifest | None],
     *,
     merging: bool = True,
 ) -> Facts:
@@ -734,9 +734,9 @@ def queue_facts(
         ttl_merges_max=replica.settings.max_number_of_merges_with_ttl_in_pool,
         size_limits=replica.size_limits(),
         sizes={
-            source: replica.store.manifest(source).bytes_on_disk
+            source: manifest.bytes_on_disk
             for source in sources
-            if can_read(replica, source)
+            if (manifest := look(replica, source)) is not None
         },
         merges_elsewhere=merges_awaited(replica, unclaimed) if merging else {},
         unfinished_alters=unfinished_alters(replica, view.entries),

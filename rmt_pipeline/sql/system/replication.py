@@ -28,7 +28,7 @@ from rmt_pipeline.replica.alter.apply import structures_awaited
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.upkeep.check import can_read
+from rmt_pipeline.replica.upkeep.check import manifest_seen
 from rmt_pipeline.replica.work.execute import queue_facts
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
@@ -277,7 +277,7 @@ def _begun(replica: Replica, snapshot: QueueSnapshot) -> dict[str, datetime]:
 def _reasons(replica: Replica, snapshot: QueueSnapshot) -> Mapping[str, str]:
     """Why entries wait, by the same rules that a worker goes by, now."""
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
-    facts = queue_facts(replica, view, can_read)
+    facts = queue_facts(replica, view, manifest_seen)
     decisions = {
         node: view.decide(node, facts) for node in view.entries if node not in view.claims
     }

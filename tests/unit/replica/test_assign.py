@@ -1,5 +1,6 @@
 """What is decided about the table is decided on what the replica still is."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,11 +12,19 @@ from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.assign import mutations as assign_mutations
-from rmt_pipeline.replica.assign.merges import Assigned, Nothing, assign_merge, merge_view
+from rmt_pipeline.replica.assign.merges import (
+    Assigned,
+    Nothing,
+    assign_merge,
+    choose_merge,
+    merge_view,
+    optimize_partition,
+)
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import refetch
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
@@ -153,3 +162,59 @@ def test_a_part_that_is_given_up_between_two_listings_does_not_look_like_a_bug(
     outcome = assign_merge(r1, view, [FIRST, THIRD])
     assert isinstance(outcome, Nothing)
     assert outcome.changed
+
+
+def leave(replicas: Replicas) -> None:
+    """All that there is is dropped, and off the disk of r1."""
+    replicas.table("r1").truncate(settings={"alter_sync": "0"})
+    follow(replicas, "r1")
+    assert not replicas["r1"].store.parts()
+
+
+def test_what_a_statement_took_since_it_was_listed_is_not_optimized(replicas, monkeypatch):
+    """1. OPTIMIZE lists the parts. 2. A drop, or a replacement, takes them, off the disk too. 3. It
+    asks for their sizes: nothing is broken, there is nothing to merge any more.
+    """
+    replicas.insert("r1", 0)
+    replicas.insert("r1", 1)
+    once_after(assign, "merge_view", lambda: leave(replicas), monkeypatch)
+    outcome = optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    assert outcome == Nothing("partition all: the partition has no parts")
+
+
+def test_a_part_that_can_not_be_optimized_is_fetched_first(replicas):
+    """It is promised, and not here: whoever asks waits for the queue, and asks again."""
+    replicas.insert("r1", 0)
+    replicas.insert("r1", 1)
+    follow(replicas, "r2")
+    r1 = replicas["r1"]
+    shutil.rmtree(r1.store.directory(FIRST))
+    outcome = optimize_partition(r1, "all", final=True, skip_merged=False)
+    assert isinstance(outcome, Nothing)
+    assert outcome.changed, outcome
+    follow(replicas, "r1")
+    assert isinstance(optimize_partition(r1, "all", final=True, skip_merged=False), Assigned)
+
+
+def test_what_a_statement_took_since_it_was_listed_is_not_chosen(replicas, monkeypatch):
+    """As above, for the merges that a server looks for by itself: a run that was weighed before is
+    not weighed again, and TTL asks for more of its parts.
+    """
+    replicas.insert("r1", 0)
+    replicas.insert("r1", 1)
+    r1 = replicas["r1"]
+    monkeypatch.setattr(assign, "ttl_rules", lambda _: ("a rule",))
+    monkeypatch.setattr(assign, "select_ttl_merge", lambda *_: None)
+    view = merge_view(r1)
+    choose_merge(r1, view, aggressive=False)
+    leave(replicas)
+    assert isinstance(choose_merge(r1, view, aggressive=False), Nothing)
+
+
+def test_what_a_statement_took_since_it_was_seen_is_mutated_by_nobody(replicas, monkeypatch):
+    """1. The source of a mutation is there. 2. A drop takes it. 3. Its size is asked for."""
+    replicas.insert("r1", 0)
+    create_mutation(replicas["r1"], "DELETE WHERE n = 0")
+    once_after(PartStore, "has", lambda: leave(replicas), monkeypatch)
+    outcome = assign_mutations.assign_mutations(replicas["r1"])
+    assert isinstance(outcome, Nothing)
