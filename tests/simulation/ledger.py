@@ -25,8 +25,6 @@ class ClientInsert:
     """The client never asks again after a doubtful end."""
     block_rows_max: int = 0
     """Rows per block; 0: cut at random."""
-    blocks: list[tuple[str, list[str]]] = field(default_factory=list)
-    """By partition, as every try has to cut it; none: each as it likes."""
     answers: list[InsertResult] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
     """Rows that another insert has too, as a block of its own: who comes first inserts them."""

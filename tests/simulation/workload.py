@@ -12,7 +12,7 @@ from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition, select_and_assign
-from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.insert.result import InsertResult, OtherBlocks
 from rmt_pipeline.replica.mutations.mutations import (
     UnknownMutation,
     create_mutation,
@@ -226,17 +226,15 @@ class Workload:
         insert.is_over = True
 
     def _attempt(self, insert: ClientInsert, site: Site, waker: SimWaker) -> None:
-        """One process that inserts. Blocks are cut anew each time; but where a quorum may fail for
-        one of them, all tries have to be cut alike: what stayed is known by the ids of its blocks.
+        """One process that inserts. Blocks are cut anew each time: when some of an earlier cut are
+        lost, and others are in, another cut is refused, until one has what is in.
         """
         insert.attempts += 1
-        blocks = insert.blocks or [
+        blocks = [
             (partition, block)
             for partition, rows in insert.rows.items()
             for block in self._cut(rows, insert.block_rows_max)
         ]
-        if insert.quorum > 1:
-            insert.blocks = blocks
 
         def run(context: Context) -> None:
             staged: list[StagedPart] = []
@@ -248,7 +246,11 @@ class Workload:
                 insert_quorum_parallel=insert.is_parallel,
                 insert_quorum_timeout=QUORUM_TIMEOUT_MS,
             )
-            result = context.table().commit(staged, token=insert.token, settings=settings)
+            try:
+                result = context.table().commit(staged, token=insert.token, settings=settings)
+            except OtherBlocks:
+                self._require_in_part(insert)
+                raise
             self._require_on_enough(insert, result)
             insert.answers.append(result)
             self._world.note(str(insert), "answered", result.words())
@@ -256,6 +258,17 @@ class Workload:
 
         process = self._cluster.spawn(site, f"insert {insert.number}.{insert.attempts}", run)
         process.on_end.append(waker.wake)
+
+    def _require_in_part(self, insert: ClientInsert) -> None:
+        """P37. Only what has lost some of its rows, and has others, is refused for its blocks."""
+        ledger = self._ledger
+        gone = [
+            block
+            for row in insert.all_rows()
+            for block in ledger.blocks.get(row, ())
+            if block in ledger.failed | ledger.lost
+        ]
+        assert gone, f"{insert} is refused for how it is cut, and none of its blocks was lost"
 
     def _require_on_enough(self, insert: ClientInsert, result: InsertResult) -> None:
         """P41. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
