@@ -1,12 +1,12 @@
 """Back-pressure: inserts wait, then fail, when merges do not keep up (spec §2.1, design §5)."""
 
 from collections import Counter
+from contextlib import suppress
 
 from rmt_pipeline.protocol.errors import MissingPart, TooManyParts
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.replica import PartCounts, Replica
-from rmt_pipeline.replica.upkeep.check import manifest_seen
 
 COUNT_VALID_S = 1.0  # a burst of inserts counts the parts once a second
 
@@ -108,8 +108,8 @@ def _producers(replica: Replica, partition: str) -> str:
     """Who made the partition's parts, as far as their manifests say: Dagster runs and inserts."""
     runs: Counter[str] = Counter()
     for part in PartSet(replica.store.parts()).in_partition(partition):
-        manifest = manifest_seen(replica, part)
-        if manifest is not None:
+        with suppress(MissingPart):  # merged away and removed just now
+            manifest = replica.store.manifest(part)
             runs[manifest.run_id or "inserts outside of Dagster"] += 1
     if not runs:
         return ""
