@@ -18,7 +18,7 @@ SERVERS := $(filter-out $(INSIDE),$(LANES))
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format simulate mutants machine-mutants fuzz soak soak-jvm coverage bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test lint format crash simulate mutants machine-mutants fuzz soak soak-jvm coverage bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ lint: $(READY) ## ruff, mypy --strict, the import layers
 format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+crash: $(READY) ## every fault at every effect of every scenario; `make test` takes a third of them
+	RMT_CRASH_EVERY=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/crash
 
 simulate: $(READY) ## SEEDS=n seeds of the protocol's simulation, from FIRST=k on
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)

@@ -13,10 +13,14 @@ from tests.support.schedule import Fault, Kind, Strike
 
 
 class Everywhere(Strike):
-    """Strikes at each effect that the fault can hit, until one fork has failed; never here."""
+    """Strikes at each effect that the fault can hit, until one fork has failed; never here. Or
+    only at one of `every` so many, from the one with the number `first` on.
+    """
 
-    def __init__(self, how: Fault, *, owner: str) -> None:
+    def __init__(self, how: Fault, *, owner: str, every: int = 1, first: int = 0) -> None:
         super().__init__(how, owner=owner)
+        self.every = every
+        self.first = first
         self.is_fork = False
         self.survived = 0
         self.failed_at: int | None = None
@@ -25,6 +29,8 @@ class Everywhere(Strike):
         number = self.asked
         super().fault(kind, owner)
         if self.asked == number or self.is_fork or self.failed_at is not None:
+            return None
+        if number % self.every != self.first % self.every:
             return None
         child = _fork()
         if child == 0:
@@ -48,11 +54,13 @@ def _fork() -> int:
     return child
 
 
-def strike_everywhere(scenario: Scenario, how: Fault) -> Everywhere:
+def strike_everywhere(
+    scenario: Scenario, how: Fault, *, every: int = 1, first: int = 0
+) -> Everywhere:
     """What came of it: how many forks survived, and the number of the first effect where one
     did not. `must_survive` with a strike at this effect tells why.
     """
-    everywhere = Everywhere(how, owner=scenario.owner)
+    everywhere = Everywhere(how, owner=scenario.owner, every=every, first=first)
     code = 1
     try:
         with remembering():

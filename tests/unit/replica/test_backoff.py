@@ -1,5 +1,6 @@
 """When what failed is tried again."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,6 +79,9 @@ class AlwaysTooLate:
 
     def __init__(self) -> None:
         self.refused = 0
+
+    def get_many(self, paths: Sequence[str]) -> list[None]:
+        return [None for _ in paths]
 
     def multi(self, ops: Any) -> None:
         self.refused += 1
