@@ -18,7 +18,7 @@ from tests.simulation.dropping import drop
 from tests.simulation.ledger import Change, ClientInsert, Read
 from tests.simulation.replacing import put, put_beside
 from tests.simulation.run import LATER_S
-from tests.simulation.scene import Scene, commits, fetch_step, locks, publishes
+from tests.simulation.scene import Scene, commits, fetch_step, locks, merging, publishes
 from tests.simulation.workload import Size, Workload, clean_up
 from tests.support.cluster import TABLE, Context, SimWaker
 from tests.support.sim_rows import FILE, rows_on, stage_rows
@@ -396,6 +396,28 @@ def a_drop(scene: Scene) -> None:
     scene.do("r1", drop("a", "b"))
 
 
+def a_drop_of_several_blocks(scene: Scene) -> None:
+    inserts(scene, 0, 1)
+    scene.do("r1", drop("a", "b"))
+
+
+def a_drop_comes_before_a_merge_is_assigned(scene: Scene) -> None:
+    """By who has not seen the drop."""
+    inserts(scene, 0, 1)
+    scene.work("r1", "r2")
+    held = scene.hold("r1", merging, commits)
+    scene.do("r2", drop("a", "b"))
+    scene.release(held)
+
+
+def an_insert_comes_after_a_drop_has_its_numbers(scene: Scene) -> None:
+    """And is in the log before the drop is."""
+    inserts(scene, 0)
+    held = scene.hold("r1", drop("a", "b"), commits)
+    inserts(scene, 1, at="r2")
+    scene.release(held)
+
+
 STORIES: dict[str, Callable[[Scene], None]] = {
     story.__name__: story
     for story in (
@@ -428,6 +450,9 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         a_partition_is_attached_twice,
         an_alter,
         a_drop,
+        a_drop_of_several_blocks,
+        a_drop_comes_before_a_merge_is_assigned,
+        an_insert_comes_after_a_drop_has_its_numbers,
     )
 }
 

@@ -280,10 +280,25 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("drop: ids of later blocks go too", drops.all_ids_are_forgotten),
     Mutant("drop: entries inside the range stay", drops.entries_inside_stay),
-    Mutant("drop: the range ends one too late", drops.the_range_ends(1)),
-    Mutant("drop: the range ends one too early", drops.the_range_ends(-1)),
+    Mutant(
+        "drop: the range has the number after its own",
+        drops.the_range_ends(2),
+        story="an_insert_comes_after_a_drop_has_its_numbers",
+        only_by="drops_take_all_that_came_before",
+    ),
+    Mutant(
+        "drop: the range ends one too early",
+        drops.the_range_ends(-1),
+        story="a_drop_of_several_blocks",
+        only_by="drops_take_all_that_came_before",
+    ),
     Mutant("drop: a part stays promised", drops.parts_stay_promised),
-    Mutant("drop: the log does not move", drops.the_log_does_not_move),
+    Mutant(
+        "drop: the log does not move",
+        drops.the_log_does_not_move,
+        story="a_drop_comes_before_a_merge_is_assigned",
+        first_by="nothing_comes_into_what_was_dropped",
+    ),
     Mutant("drop: disk before ZooKeeper", drops.disk_first),
     Mutant(
         "swap: what was replaced is read while it is on the disk",

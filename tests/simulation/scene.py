@@ -138,12 +138,7 @@ class Scene:
                     pass
 
     def merge(self, replica: str) -> Any:
-        return self.do(
-            replica,
-            lambda context: optimize_partition(
-                context.replica(), "a", final=True, skip_merged=False
-            ),
-        )
+        return self.do(replica, merging)
 
     def live_on(self) -> None:
         """Everybody comes to work, the world comes to rest, and every check looks."""
@@ -216,6 +211,10 @@ def publishes(op: Op) -> bool:
 
 def new_partition() -> list[Op]:
     return transactions.create_partition(TABLE, TABLE.replica("r2"), "b")
+
+
+def merging(context: Context) -> Any:
+    return optimize_partition(context.replica(), "a", final=True, skip_merged=False)
 
 
 def fetch_step(context: Context) -> Step:

@@ -28,7 +28,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
 from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.view import QueueView
-from rmt_pipeline.zookeeper.paths import ReplicaPaths
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
 from tests.simulation.checkers import outside_store, paths_of, show
 from tests.simulation.ledger import Ledger, fits, inserted_as, is_inside
 from tests.support.cluster import Cluster, Site
@@ -88,9 +88,10 @@ class Watchman:
         nodes = self.cluster.world.zookeeper.nodes
         log = f"{self.cluster.table.log}/"
         logged = [path for path in before if path.startswith(log) and path in nodes]
+        gone = [path for path in before if path not in nodes]
         for path in logged:
             if before[path] is None:
-                self._logged(path, nodes[path])
+                self._logged(path, nodes[path], gone)
         for path, old in before.items():
             node = nodes.get(path)
             if path.endswith(("/mutation_pointer", "/finished_mutations")) and node:
@@ -179,6 +180,27 @@ class Watchman:
                 inside = dropped.is_drop_range and is_inside(part, dropped)
                 assert not inside, f"{path} brings {part}, and {dropped} was dropped"
 
+    def drops_take_all_that_came_before(
+        self, path: str, entry: DropRange | ReplaceRange, gone: Sequence[str]
+    ) -> None:
+        """What is in the log with a smaller number than the one that was taken for the drop, and
+        that goes with its entry: nothing of it stays, and nothing that came later goes.
+        """
+        dropped = drop_range_of(entry)
+        if dropped is None:
+            return
+        prefix = self.cluster.table.lock_prefix(dropped.partition)
+        locks = [lock for lock in gone if lock.startswith(prefix)]
+        assert locks, f"{path} drops {dropped}, and no number goes with it"
+        number = min(map(sequence_number, locks))
+        for block in self.ledger.all_blocks() - self.ledger.dropped_by.keys():
+            if block.partition == dropped.partition:
+                goes, came_before = is_inside(block, dropped), block.block_max < number
+                assert goes == came_before, (
+                    f"{path} drops {dropped} with number {number}, and {block} "
+                    + ("goes with it" if goes else "stays")
+                )
+
     def finished_mutations_are_carried_out(self, replica: str) -> None:
         """What a replica notes as finished is in every part that it has or will have, for each
         block in the log with a smaller number.
@@ -261,9 +283,12 @@ class Watchman:
         outcome = self.recorded.add(part)
         assert not isinstance(outcome, Intersects), f"{part} overlaps {outcome}"
 
-    def _logged(self, path: str, node: Node) -> None:
+    def _logged(self, path: str, node: Node, gone: Sequence[str]) -> None:
+        """`gone`: what the same transaction has deleted."""
         entry = decode(node.data)
         self.nothing_comes_into_what_was_dropped(path, entry)
+        if isinstance(entry, DropRange | ReplaceRange):
+            self.drops_take_all_that_came_before(path, entry, gone)
         if isinstance(entry, DropRange | DropPart):
             dropped = drop_range_of(entry)
             assert dropped is not None
