@@ -94,7 +94,12 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.writes_do_not_say_which_replica_they_mean,
         story="a_table_is_created_again_before_an_insert_commits",
     ),
-    Mutant("insert: ZooKeeper told before the disk", plants.zookeeper_before_disk),
+    Mutant(
+        "insert: ZooKeeper told before the disk",
+        plants.zookeeper_before_disk,
+        story="an_insert",
+        first_by="part_is_whole_before_it_is_announced",
+    ),
     Mutant(
         "insert: what earlier commits put in is not known",
         plants.partitions_of_batches_unknown,
@@ -246,7 +251,12 @@ MUTANTS: tuple[Mutant, ...] = (
         only_by="waits_are_for_what_is_there",
     ),
     # assigning
-    Mutant("assign: version of the log not checked", plants.any_version("assign", "/log")),
+    Mutant(
+        "assign: version of the log not checked",
+        plants.any_version("assign", "/log"),
+        story="a_drop_comes_before_a_merge_is_assigned",
+        first_by="nothing_comes_into_what_was_dropped",
+    ),
     Mutant(
         "predicate: locks read after the log",
         plants.log_before_locks,
@@ -292,14 +302,24 @@ MUTANTS: tuple[Mutant, ...] = (
         story="a_drop_of_several_blocks",
         only_by="drops_take_all_that_came_before",
     ),
-    Mutant("drop: a part stays promised", drops.parts_stay_promised),
+    Mutant(
+        "drop: a part stays promised",
+        drops.parts_stay_promised,
+        story="a_drop_of_several_blocks",
+        first_by="replicas_agree_on_parts",
+    ),
     Mutant(
         "drop: the log does not move",
         drops.the_log_does_not_move,
         story="a_drop_comes_before_a_merge_is_assigned",
         first_by="nothing_comes_into_what_was_dropped",
     ),
-    Mutant("drop: disk before ZooKeeper", drops.disk_first),
+    Mutant(
+        "drop: disk before ZooKeeper",
+        drops.disk_first,
+        story="a_drop",
+        first_by="nothing_promised_leaves_the_disk",
+    ),
     Mutant(
         "swap: what was replaced is read while it is on the disk",
         drops.what_was_replaced_is_read_from_the_disk,
@@ -369,7 +389,12 @@ MUTANTS: tuple[Mutant, ...] = (
         story="a_merge",
         only_by="nothing_promised_leaves_the_disk",
     ),
-    Mutant("clean up: an active part taken for old", upkeep.uncovered_parts_are_old),
+    Mutant(
+        "clean up: an active part taken for old",
+        upkeep.uncovered_parts_are_old,
+        story="an_insert",
+        first_by="each_row_is_what_the_log_makes_of_it",
+    ),
     Mutant(
         "clean up: attempts never forgotten",
         plants.instead(clean_up, "_finished_attempts", lambda replica: ()),
@@ -492,7 +517,12 @@ MUTANTS: tuple[Mutant, ...] = (
         story="an_insert",
         only_by="part_is_whole_before_it_is_announced",
     ),
-    Mutant("store: names not synced", upkeep.names_are_not_synced),
+    Mutant(
+        "store: names not synced",
+        upkeep.names_are_not_synced,
+        story="an_insert",
+        first_by="part_is_whole_before_it_is_announced",
+    ),
     Mutant(
         "store: what cannot be read is not broken",
         upkeep.what_is_unreadable_is_not_broken,
