@@ -161,16 +161,12 @@ class Tables:
             assert there or is_deleted, f"{entry} does not bring {row} of {block}"
 
     def _forget_dropped(self, entries: Sequence[LogEntry]) -> None:
-        """What was attached before a range went may be attached again."""
+        """What was attached before a range went may be attached again, even if a REPLACE brings it
+        at once: what comes in the place of others has no id (spec §9.6).
+        """
         for dropped in filter(None, map(drop_range_of, entries)):
-            brought = {
-                name
-                for entry in entries
-                if isinstance(entry, ReplaceRange)
-                for name in entry.source_parts
-            }
             self.attached = {
                 name
                 for name in self.attached
-                if name in brought or PartName.parse(name).partition != dropped.partition
+                if PartName.parse(name).partition != dropped.partition
             }

@@ -88,6 +88,8 @@ class Between:
     def replace(self) -> Taken:
         """The partition has exactly the rows that the source's has; what is inserted beside it
         comes before, and goes, or after, and stays. Raises EmptySource.
+
+        Where nothing ever was it works as ATTACH: the same parts are not attached once more.
         """
 
         def change(parts: Sequence[Incoming]) -> Wanted:
@@ -97,7 +99,9 @@ class Between:
                     f"PARTITION would drop that of {self.living()}. If that is meant: DROP "
                     "PARTITION, or SETTINGS allow_replace_partition_from_empty_source = 1"
                 )
-            return Wanted((Change(self.partition, tuple(parts)),))
+            known, named = frozenset(self._known(parts)), self._named(parts)
+            free = (replace(one, block_id="") if one.source in known else one for one in named)
+            return Wanted((Change(self.partition, tuple(free)),))
 
         return self._take(change)
 
@@ -108,15 +112,9 @@ class Between:
         already: list[PartName] = []
 
         def change(parts: Sequence[Incoming]) -> Wanted | None:
-            new = list(parts)
-            already.clear()
-            if self.query.insert_deduplicate:
-                new = [replace(one, block_id=self._id_of(one)) for one in parts]
-                table, keeper = self.living().table, self.living().keeper
-                taken = keeper.get_many([table.block(one.block_id) for one in new])
-                known = [one for one, read in zip(new, taken, strict=True) if read is not None]
-                already.extend(PartName.parse(one.source) for one in known)
-                new = [one for one in new if one not in known]
+            already[:] = map(PartName.parse, self._known(parts))
+            known = frozenset(map(str, already))
+            new = [one for one in self._named(parts) if one.source not in known]
             if not new:
                 return None
             return Wanted((Change(self.partition, tuple(new), replaces=False),))
@@ -136,6 +134,19 @@ class Between:
             )
 
         return self._take(change)
+
+    def _named(self, parts: Sequence[Incoming]) -> list[Incoming]:
+        if not self.query.insert_deduplicate:
+            return list(parts)
+        return [replace(one, block_id=self._id_of(one)) for one in parts]
+
+    def _known(self, parts: Sequence[Incoming]) -> list[str]:
+        """Those of the source whose ids are there by now."""
+        if not self.query.insert_deduplicate:
+            return []
+        table, keeper = self.living().table, self.living().keeper
+        taken = keeper.get_many([table.block(self._id_of(one)) for one in parts])
+        return [one.source for one, read in zip(parts, taken, strict=True) if read is not None]
 
     def _id_of(self, one: Incoming) -> str:
         checksum = one.staged.manifest.header().hash_of_all_files.hex()

@@ -99,7 +99,8 @@ class PartsDoNotFit(UserError):
 @dataclass(frozen=True, slots=True)
 class Incoming:
     """A staged part that comes. `source`: the name, in the table that it is from, of the part that
-    it is a copy of, or has rows of; `block_id`: an id that must not be taken.
+    it is a copy of, or has rows of; `block_id`: an id that must not be taken, and is not written
+    when the part comes in the place of others (spec §9.6).
     """
 
     staged: StagedPart
@@ -569,7 +570,12 @@ def _swaps(side: _Side, looked: _Looked, wanted: Wanted) -> list[Swap]:
             entry=encode(_entry(side, one, wanted)),
             delimiter=one.delimiter,
             arrivals=tuple(
-                Arrival(part, coming.staged.manifest.header().encode(), lock, coming.block_id)
+                Arrival(
+                    part,
+                    coming.staged.manifest.header().encode(),
+                    lock,
+                    coming.block_id if one.range is None else "",
+                )
                 for coming, part, lock in one.parts
             ),
             nodes=() if one.range is None else looked.nodes[one.range],

@@ -188,6 +188,35 @@ def test_attached_parts_come_beside_what_is_there_and_once(two):
     assert two.attach().rows == 2, "what was dropped can be attached again"
 
 
+def test_what_replaced_nothing_was_attached(two):
+    """§9.6. Where nothing ever was a REPLACE is an ATTACH: the next one does not double its rows.
+    What came in the place of others has no id, and can be attached.
+    """
+    filled(two, t=((2, 2),))
+    assert two.replace().rows == 2
+    assert two.attach().already == tuple(map(PartName.parse, ["1_0_0_0", "1_1_1_0"]))
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+    assert two.replace().rows == 2
+    assert two.attach().rows == 2
+    work(two.t)
+    for name in ("r1", "r2"):
+        assert rows(two.t, name) == [(1, 10), (1, 10), (1, 11), (1, 11), (2, 2)]
+
+
+def test_a_replacement_of_nothing_brings_all_whatever_ids_are_there(two, monkeypatch):
+    """In the order of the source; what has its id there already comes without one."""
+    filled(two, t=((2, 2),))
+    monkeypatch.setattr(from_table, "from_table_block_id", lambda _, __, name, ___: f"1_{name}")
+    keeper, table = two.t["r1"].keeper, two.t["r1"].table
+    keeper.multi([Create(table.block("1_1_0_0_0"), b"1_0_0_0")])
+    first, last = two.replace().parts
+    assert rows(two.t, "r1") == [(1, 10), (1, 11), (2, 2)]
+    stores = two.s.stores["r1"], two.t.stores["r1"]
+    assert inodes(stores[1], first) == inodes(stores[0], PartName.parse("1_0_0_0"))
+    assert keeper.get(table.block("1_1_1_1_0"))[0] == str(last).encode()
+
+
 def test_a_part_is_attached_once_by_two_at_once(two):
     filled(two)
     with before(two.t["r1"].keeper, swaps, lambda: two.attach(at="r2")):
