@@ -142,7 +142,7 @@ def _records(
             for part in dropped:
                 left = left.after_loss(part, insert_id)
         else:
-            left = rows.after_drop(dropped)
+            left = rows.after_drop(dropped, insert_id)
         ops = _change(replica.table, insert_id, rows, left, version)
         found += [ops] * bool(ops)
     return found

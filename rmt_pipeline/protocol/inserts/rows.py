@@ -45,16 +45,23 @@ class InsertRows:
         """
         return self.record.is_whole and not self.lines
 
-    def after_drop(self, dropped: Collection[PartName]) -> "InsertRows":
-        """What is left when these blocks were dropped."""
-        return self._without(
-            {
-                partition
-                for partition, lines in self._by_partition().items()
-                if all(_is_in(line, dropped) for line in lines)
-                and (lines or _is_all_dropped(partition, dropped))
-            }
+    def after_drop(self, dropped: Collection[PartName], insert_id: str) -> "InsertRows":
+        """What is left when these blocks were dropped. Nothing of a replacement that had brought
+        rows of a partition which goes: it is to be done again, and can't be in that alone.
+        """
+        found = self._by_partition()
+        gone = {
+            partition
+            for partition, lines in found.items()
+            if all(_is_in(line, dropped) for line in lines)
+            and (lines or _is_all_dropped(partition, dropped))
+        }
+        had_rows = any(
+            not found[one] or any(line.rows_given for line in found[one]) for one in gone
         )
+        if had_rows and insert_id.startswith(REPLACEMENT):
+            return self._without(found)
+        return self._without(gone)
 
     def after_loss(self, lost: PartName, insert_id: str) -> "InsertRows":
         """What is left when these blocks are lost. A replacement can't be repeated in some of its

@@ -266,7 +266,7 @@ def take_out(replicas, partition, token, where=""):
         InsertBatch.decode(keeper.get(table.insert_batch(insert_id_of_token(token), n))[0])
         for n in range(record.batches)
     ]
-    rows = InsertRows(record, tuple(batches)).after_drop([drop_range(partition, 99)])
+    rows = InsertRows(record, tuple(batches)).after_drop([drop_range(partition, 99)], "rows-")
     left = (rows.batches[0] if where else rows.record).encode()
     bumped = SetData(record_path, keeper.get(record_path)[0])
     ids = [name for name in keeper.children(table.blocks) if name.startswith(f"{partition}_")]

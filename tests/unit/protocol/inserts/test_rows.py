@@ -39,11 +39,11 @@ def of(rows: InsertRows) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("rows", [WHOLE, OLD, IN_PART])
 def test_a_drop_takes_its_partitions_out_of_an_insert(rows: InsertRows) -> None:
     """P6. A retry then brings back just those. It is as whole as it was."""
-    left = rows.after_drop([drop_range("a", 5), drop_range("z", 9)])
+    left = rows.after_drop([drop_range("a", 5), drop_range("z", 9)], "rows-")
     assert {one.partition for one in left.lines} == {"b"}
     assert left.record.is_whole == rows.record.is_whole
     assert rows.record.rows_in - left.record.rows_in == (4 if rows is IN_PART else 0)
-    left = left.after_drop([drop_range("b", 9)])
+    left = left.after_drop([drop_range("b", 9)], "rows-")
     assert left.is_nothing == rows.record.is_whole
     assert (rows is not IN_PART) or left.record.rows_in == 0
 
@@ -54,13 +54,15 @@ def test_what_was_inserted_beside_or_after_what_was_dropped_stays_known(
 ) -> None:
     """P38. A range that ends before blocks 3 and 4, or has one of them, took less than that."""
     for kept in (drop_range("a", 3), drop_range("a", 4), *parts("a_4_4_0 a_0_3_2 c_0_9_3")):
-        assert rows.after_drop([kept]) == rows
-    assert of(rows.after_drop(parts("a_3_4_1"))) == of(rows)[-1:]
-    assert of(rows.after_drop(parts("a_3_3_0 a_4_4_0"))) == of(rows)[-1:] or rows is OLD
+        assert rows.after_drop([kept], "rows-") == rows
+    assert of(rows.after_drop(parts("a_3_4_1"), "rows-")) == of(rows)[-1:]
+    assert (
+        of(rows.after_drop(parts("a_3_3_0 a_4_4_0"), "rows-")) == of(rows)[-1:] or rows is OLD
+    )
 
 
 def test_of_a_record_that_does_not_say_its_blocks_only_a_whole_partition_is_believed() -> None:
-    assert OLD.after_drop(parts("b_0_9_3")) == OLD
+    assert OLD.after_drop(parts("b_0_9_3"), "rows-") == OLD
     assert OLD.after_loss(part("b_0_9_3"), "rows-") == OLD
 
 
@@ -79,13 +81,13 @@ def test_when_nothing_of_a_partition_is_left_it_is_missing_as_a_whole(rows: Inse
     left = rows
     for lost in parts("a_3_3_0 a_4_4_0"):
         left = left.after_loss(lost, "rows-")
-    assert left == rows.after_drop([drop_range("a", 5)])
+    assert left == rows.after_drop([drop_range("a", 5)], "rows-")
     assert rows.after_loss(part("a_0_9_2"), "rows-") == left
 
 
 def test_a_drop_of_what_is_left_ends_that_rows_are_missing() -> None:
-    left = WHOLE.after_loss(part("a_3_3_0"), "rows-").after_drop([drop_range("a", 9)])
-    assert left == WHOLE.after_drop([drop_range("a", 9)])
+    left = WHOLE.after_loss(part("a_3_3_0"), "rows-").after_drop([drop_range("a", 9)], "rows-")
+    assert left == WHOLE.after_drop([drop_range("a", 9)], "rows-")
 
 
 def test_nobody_knows_how_much_of_several_blocks_in_one_line_is_lost() -> None:
@@ -103,7 +105,7 @@ def test_a_replacement_lacks_also_a_partition_of_which_nothing_is_left() -> None
     left = WHOLE.after_loss(part("b_7_7_0"), "replace-")
     assert left.record.missing == (MissingRows("b", 2),)
     assert of(left) == [("a", 3), ("a", 4)]
-    assert left.after_drop([drop_range("b", 9)]).record.missing == ()
+    assert left.after_drop([drop_range("b", 9)], "replace-").is_nothing
     first, last = parts("a_3_3_0 a_4_4_0")
     left = left.after_loss(first, "replace-")
     assert left.record.missing

@@ -161,6 +161,31 @@ def test_a_token_stands_until_what_it_brought_is_replaced(replicas, target):
     assert not put(replicas, (1, 7), token="a", **target).is_duplicate
 
 
+@pytest.mark.parametrize("goes", ["dropped", "replaced"])
+def test_a_token_of_several_partitions_goes_with_one_of_them(replicas, goes):
+    """Of a replacement that is known, all that it brought is there."""
+    both = (1, 7), (2, 7)
+    put(replicas, *both, token="a")
+    work(replicas)
+    if goes == "dropped":
+        replicas.table("r1").drop_partitions(["1"], settings=NOW)
+    else:
+        put(replicas, (1, 8), partition="1")
+    work(replicas)
+    assert not put(replicas, *both, token="a").is_duplicate
+    assert on_both(replicas) == [*both, (3, 4)]
+
+
+def test_a_token_stands_when_a_partition_is_dropped_that_it_only_emptied(replicas):
+    put(replicas, (1, 7), partition=["1", "2"], token="a")
+    work(replicas)
+    insert(replicas, (2, 2))
+    replicas.table("r1").drop_partitions(["2"], settings=NOW)
+    work(replicas)
+    assert put(replicas, (1, 7), partition=["1", "2"], token="a").is_duplicate
+    assert on_both(replicas) == [(1, 7), (3, 4)]
+
+
 def test_a_token_of_another_target_is_another_one(replicas):
     put(replicas, (1, 7), partition="1", token="backfill")
     put(replicas, (2, 7), partition="2", token="backfill")
