@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
@@ -29,6 +29,7 @@ from rmt_pipeline.store.manifest import Manifest, PartFile
 from rmt_pipeline.store.part_store import PartStore
 
 SENDS_MAX = 64  # at the same time, over all tables; one more is answered with 429
+SEND_TIMEOUT_S = 300.0  # of one piece, to a peer that does not read; then its slot is another's
 SMALL_ANSWER_BYTES = (
     wire.TOGETHER_PART_BYTES_MAX
 )  # read and verified in full before the first byte is sent
@@ -71,6 +72,7 @@ class Exchange:
     on_answer: OnAnswer = _nobody
     sends_max: int = SENDS_MAX
     bandwidth_of: BandwidthOf = _any
+    send_timeout_s: float = SEND_TIMEOUT_S
     sends: int = field(default=0, init=False)
     """Answers being sent now. Touched by the event loop's thread only."""
 
@@ -223,13 +225,15 @@ class _Stream(Response):
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             start = {"type": "http.response.start", "headers": self.raw_headers}
-            await send({**start, "status": self.status_code})
+            await self._send(send, {**start, "status": self.status_code})
             while (piece := await run_in_threadpool(self._next)) is not None:
                 if gone.done():  # uvicorn swallows what is sent to nobody
                     return
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                body = {"type": "http.response.body", "body": piece, "more_body": True}
+                await self._send(send, body)
                 await self._exchange.slow_down(self._asked[0], len(piece))
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            end = {"type": "http.response.body", "body": b"", "more_body": False}
+            await self._send(send, end)
         except Unavailable as error:
             raise Broken(str(error)) from error
         except (Corruption, MissingPart, OSError) as error:
@@ -239,6 +243,17 @@ class _Stream(Response):
             gone.cancel()
             self._held.close()
             self._exchange.sends -= 1
+
+    async def _send(self, send: Send, message: Message) -> None:
+        """Raises Broken when the peer takes nothing for too long. (A TimeoutError of the disk is
+        an OSError as others are, and is not raised here.)
+        """
+        limit_s = self._exchange.send_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await send(message)
+        except TimeoutError as error:
+            raise Broken(f"the peer has read nothing for {limit_s} s") from error
 
     def _next(self) -> bytes | None:
         """None at the end. Raises what `_pieces` raises; Unavailable when the server is stopping,
@@ -256,9 +271,12 @@ def exchange_app(
     on_answer: OnAnswer = _nobody,
     sends_max: int = SENDS_MAX,
     bandwidth_of: BandwidthOf = _any,
+    send_timeout_s: float = SEND_TIMEOUT_S,
 ) -> ASGIApp:
     """The ASGI application for `POST /` of peers whom `guard` admits."""
-    exchange = Exchange(find_store, on_broken, on_answer, sends_max, bandwidth_of)
+    exchange = Exchange(
+        find_store, on_broken, on_answer, sends_max, bandwidth_of, send_timeout_s
+    )
     app = Starlette(routes=[Route("/", exchange.answer, methods=["POST"])])
     return guarded(app, guard, lambda: on_answer(401, 0))
 
