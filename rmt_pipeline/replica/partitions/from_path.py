@@ -67,6 +67,10 @@ class DetachedPartExists(UserError):
     code = "DUPLICATE_DATA_PART"
 
 
+class BadPartition(UserError):
+    code = "INVALID_PARTITION_VALUE"
+
+
 class NoSuchPartition(UserError):
     code = "PARTITION_DOESNT_EXIST"
 
@@ -101,12 +105,17 @@ class FromPath:
     part: PartName | None = None
 
     def fetch(self) -> FetchedInto:
-        """Raises BadZooKeeperPath, UnknownTable, CannotFetch naming the difference,
+        """Raises BadZooKeeperPath, BadPartition, UnknownTable, CannotFetch naming the difference,
         DetachedPartitionExists, DetachedPartExists, NoSuchPartition, NoReplicaHasPart,
         NoActiveReplicas, FetchIsRunning, DiskFull; TooManyRetries when parts are gone, or do not
         arrive, again and again.
         """
         source = TablePaths(checked_path(self.path))
+        if PartName.try_parse(f"{self.partition}_0_0_0") is None:
+            raise BadPartition(
+                f"{self.partition!r} is not the id of a partition, as system.parts shows it in "
+                "partition_id. Nothing was fetched"
+            )
         with fetching(self.living().store, self.partition) as held:
             settled = held.finish()
             if settled is not None and self._is_meant(settled.parts, settled.path):

@@ -20,7 +20,7 @@ from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefin
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import why_kept
-from rmt_pipeline.replica.partitions.from_path import checked_path
+from rmt_pipeline.replica.partitions.from_path import BadPartition, checked_path
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
@@ -172,6 +172,13 @@ def test_what_is_not_there_is_refused(replicas, path, partition, code):
         replicas.table("r1").fetch_partition(path, partition)
     assert found.value.code == code
     assert detached(replicas) == []
+
+
+@pytest.mark.parametrize("partition", ["../x", "..", "", "a/b", "/1"])
+def test_what_is_not_the_id_of_a_partition_is_refused(replicas, partition):
+    with pytest.raises(BadPartition, match="is not the id of a partition") as told:
+        replicas.table("r1").fetch_partition(PATH, partition)
+    assert repr(partition) in str(told.value)
 
 
 def test_a_part_that_no_replica_has_is_refused(replicas):
