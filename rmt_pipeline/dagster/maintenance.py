@@ -224,20 +224,24 @@ class Doing:
             there = _few([one.full_name for one in self.server.catalog.definitions()])
             refuse_value(field, name, f"{error}. There are: {there}")
 
-    def parts(self, table: Table, partition: str, field: str = "partition") -> list[ActivePart]:
+    def parts(self, table: Table, partition: str) -> list[ActivePart]:
         """The active parts of a partition, or of all when it is empty."""
+        return self.parts_of(table, partition) if partition else table.parts()
+
+    def parts_of(
+        self, table: Table, partition: str, field: str = "partition"
+    ) -> list[ActivePart]:
+        """The active parts of one partition, which has to be named."""
         active = table.parts()
-        if not partition:
-            return active
         found = [part for part in active if part.name.partition == partition]
         if not found:
             there = _few(sorted({part.name.partition for part in active}))
-            refuse_value(
-                field,
-                partition,
-                f"{table.definition.full_name} has no rows in a partition of that id. "
-                f"There are: {there}",
+            why = (
+                f"{table.definition.full_name} has no rows in a partition of that id"
+                if partition
+                else "it is to be the id of a partition, and empty does not mean all"
             )
+            refuse_value(field, partition, f"{why}. There are: {there}")
         return found
 
     def done(self, command: str, table: Table, rows: Mapping[str, int]) -> None:
@@ -308,15 +312,14 @@ def _mutate(run: Doing, config: MutateConfig) -> _Told:
 
 def _drop_partitions(run: Doing, config: PartitionsConfig, *, detach: bool = False) -> _Told:
     table = run.table(config.table)
-    parts = [part for one in config.partitions for part in run.parts(table, one, "partitions")]
+    partitions = list(dict.fromkeys(config.partitions))
+    parts = [part for one in partitions for part in run.parts_of(table, one, "partitions")]
     what = "detached" if detach else "dropped"
     if config.dry_run:
         run.say("these would be %s on every replica: %s", what, _words(parts))
         return _would(parts)
     run.say("these are %s on every replica: %s", what, _words(parts))
-    table.drop_partitions(
-        config.partitions, detach=detach, settings={"alter_sync": config.alter_sync}
-    )
+    table.drop_partitions(partitions, detach=detach, settings={"alter_sync": config.alter_sync})
     run.done(
         "DETACH PARTITION" if detach else "DROP PARTITION", table, _by_partition(parts, -1)
     )
@@ -356,7 +359,7 @@ def _attach_partition(run: Doing, config: AttachConfig) -> _Told:
 
 def _replace_partition(run: Doing, config: FromTableConfig) -> _Told:
     table, source = run.table(config.table), run.table(config.from_table, "from_table")
-    coming = run.parts(source, config.partition)
+    coming = run.parts_of(source, config.partition)
     going = [one for one in table.parts() if one.name.partition == config.partition]
     verb = "would go" if config.dry_run else "go"
     run.say("%s %s; in their place: %s", _words(going), verb, _words(coming))
@@ -371,7 +374,7 @@ def _replace_partition(run: Doing, config: FromTableConfig) -> _Told:
 
 def _move_partition(run: Doing, config: ToTableConfig) -> _Told:
     table, to = run.table(config.table), run.table(config.to_table, "to_table")
-    parts = run.parts(table, config.partition)
+    parts = run.parts_of(table, config.partition)
     verb = "would move" if config.dry_run else "move"
     run.say("%s %s to %s", _words(parts), verb, to.definition.full_name)
     if config.dry_run:

@@ -143,7 +143,8 @@ def test_a_partition_is_dropped_when_it_is_meant(world: World) -> None:
     assert world.rows() == [(1, 1), (1, 2), (2, 3)]
     assert world.events() == []
     world.instance.add_dynamic_partitions("t_partition", ["1", "2"])
-    told = world.told("drop_partitions", table="default.t", partitions=["1"], dry_run=False)
+    twice = ["1", "1"]
+    told = world.told("drop_partitions", table="default.t", partitions=twice, dry_run=False)
     assert (told.get("dry run"), told["rows"]) == (None, 2)
     assert world.rows() == [(2, 3)]
     assert world.events() == [("1", "DROP PARTITION", -2)]
@@ -153,6 +154,20 @@ def test_a_partition_is_dropped_when_it_is_meant(world: World) -> None:
 WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("drop_partitions", {"table": "t", "partitions": ["9"]}, "partitions is '9'", "are: 1, 2"),
     ("drop_partitions", {"table": "no", "partitions": ["1"]}, "table is 'no'", "default.t"),
+    ("drop_partitions", {"table": "t", "partitions": [""]}, "partitions is ''", "are: 1, 2"),
+    ("detach_partitions", {"table": "t", "partitions": ["1", ""]}, "partitions is ''", "all"),
+    (
+        "move_partition",
+        {"table": "t", "partition": "", "to_table": "other"},
+        "partition is ''",
+        "does not mean all. There are: 1, 2",
+    ),
+    (
+        "replace_partition",
+        {"table": "t", "partition": "", "from_table": "t"},
+        "partition is ''",
+        "does not mean all",
+    ),
     ("optimize", {"table": "t", "partition": "x"}, "partition is 'x'", "There are: 1, 2"),
     (
         "optimize",
