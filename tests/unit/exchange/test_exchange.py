@@ -1,6 +1,5 @@
 """Part exchange: a part arrives whole and as it was, or not at all (spec §12)."""
 
-import asyncio
 import gzip
 import os
 import re
@@ -9,19 +8,17 @@ import threading
 import time
 import tracemalloc
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import urllib3
-from starlette.requests import Request
 
 from rmt_pipeline.exchange import control, wire
 from rmt_pipeline.exchange.bandwidth import LIMIT_VALID_S, Bandwidth
 from rmt_pipeline.exchange.client import RESUME_WAIT_S, RESUMES_MAX, PartClient
 from rmt_pipeline.exchange.connections import Peer, Timeouts
 from rmt_pipeline.exchange.guard import Guard
-from rmt_pipeline.exchange.server import Broken, Exchange, exchange_app
+from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import (
     Conflict,
     Corruption,
@@ -648,36 +645,6 @@ def test_every_byte_is_a_place_to_go_on_from(source):
             headers=headers | authorization,
         )
         assert (answer.status, answer.body) == (206, whole[first:])
-
-
-@pytest.mark.parametrize("message", ["http.response.start", "http.response.body"])
-def test_a_peer_that_does_not_read_keeps_no_slot_and_no_pin(source, message):
-    put(source, PART, LARGE)
-    exchange = Exchange(
-        lambda _: source, lambda *what: pytest.fail(str(what)), send_timeout_s=0.01
-    )
-    target = wire.request_target(ENDPOINT, PART)
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/",
-        "query_string": urlsplit(target).query.encode(),
-        "headers": [],
-    }
-
-    async def never(sent: Any = None) -> None:
-        if sent is None or sent["type"] == message:
-            await asyncio.Event().wait()
-
-    async def answered() -> None:
-        response = await exchange.answer(Request(scope))
-        assert exchange.sends == 1
-        await asyncio.wait_for(response(scope, never, never), LIMIT_S)
-
-    with pytest.raises(Broken, match="has read nothing for"):
-        asyncio.run(answered())
-    assert exchange.sends == 0
-    assert not source.is_pinned(PART)
 
 
 def test_the_rest_of_another_part_is_not_taken(source, target, soon):
