@@ -71,6 +71,9 @@ def test_the_page_of_rmt_toml_has_every_key_and_a_file_that_is_read(tmp_path: Pa
         "exchange": configuration.ExchangeConfig,
         "clusters.NAME": configuration.ClusterConfig,
         "distributed_ddl": configuration.DistributedDdlConfig,
+        "tls": configuration.TlsConfig,
+        "monitoring": configuration.MonitoringConfig,
+        "files": configuration.FilesConfig,
     }
     for section, model in models.items():
         assert written[section].keys() == keys_of(model), section
