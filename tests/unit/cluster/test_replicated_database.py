@@ -524,7 +524,7 @@ def test_a_dead_replica_is_dropped_and_a_living_one_is_not(site):
         site.say(drop)
     with pytest.raises(UserError, match="own: DROP DATABASE"):
         site.say(drop.replace("r2", "r1"))
-    with pytest.raises(UserError, match=r"no replica '1\|r2/log_ptr'"):  # a node below it
+    with pytest.raises(UserError, match="has a slash in it"):  # a node below it
         site.say(drop.replace("r2", "r2/log_ptr"))
     site.stop("r2")
     site.say("SYSTEM DROP DATABASE REPLICA 'r2' FROM SHARD '1' FROM ZKPATH '/databases/d'")
