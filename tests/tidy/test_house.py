@@ -1,6 +1,7 @@
 """The house: folders by noun, arrows that never come back, one meaning per name."""
 
 import ast
+import functools
 import re
 import tokenize
 from collections import Counter, defaultdict
@@ -64,11 +65,13 @@ SPELLED: tuple[str, ...] = ()
 """Families that are still prefixes: fewer each time."""
 
 
-def modules() -> dict[str, Path]:
+@functools.cache
+def modules() -> Mapping[str, Path]:
     return {tree.dotted(file): file for file in tree.modules(*tree.PACKAGES)}
 
 
-def arrows() -> dict[str, set[str]]:
+@functools.cache
+def arrows() -> Mapping[str, set[str]]:
     """Which module imports which, also inside functions."""
     known = modules()
     return {
@@ -86,11 +89,16 @@ def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
     return []
 
 
+@functools.cache
+def _with_folders() -> set[Path]:
+    """The folders that have others with modules in them."""
+    return {above for file in modules().values() for above in file.parent.parents}
+
+
 def room(module: str) -> str:
     """The folder of a module. One that stands beside folders is a room by itself."""
     folder = modules()[module].parent
-    beside = any(one.parent != folder and folder in one.parents for one in modules().values())
-    return module if beside else ".".join(folder.parts)
+    return module if folder in _with_folders() else ".".join(folder.parts)
 
 
 def straight() -> dict[str, set[str]]:
@@ -144,12 +152,13 @@ def test_an_import_inside_a_function_is_for_start_up_time_and_says_so() -> None:
     """Else it hides a circle, or is a habit."""
     silent = []
     for file in modules().values():
-        if STARTUP in (ast.get_docstring(tree.syntax(file)) or ""):
+        lines = sorted(set(_imports_in_functions(file)))
+        if not lines or STARTUP in (ast.get_docstring(tree.syntax(file)) or ""):
             continue
         comments = _comments(file)
         silent += [
             f"{file}:{line}"
-            for line in sorted(set(_imports_in_functions(file)))
+            for line in lines
             if STARTUP not in comments.get(line, "") + comments.get(line - 1, "")
         ]
     assert silent == []

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import textwrap
 import typing
+from collections import Counter
 from types import NoneType, UnionType
 from typing import Any
 
@@ -78,17 +79,18 @@ def test_nobody_looks_twice_at_what_another_thread_may_replace() -> None:
         for file in tree.modules("rmt_pipeline")
         for function in ast.walk(tree.syntax(file))
         if isinstance(function, ast.FunctionDef)
-        for name in replaced
-        if sum(is_look(node, name) for node in ast.walk(function)) > 1
+        for name, count in looks(function).items()
+        if count > 1 and name in replaced
     ]
     assert twice == []
 
 
-def is_look(node: ast.AST, name: str) -> bool:
-    """`….memory.<name>`, or `memory.<name>`, read."""
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == name
+def looks(inside: ast.AST) -> Counter[str]:
+    """How often each `….memory.<name>`, or `memory.<name>`, is read."""
+    return Counter(
+        node.attr
+        for node in ast.walk(inside)
+        if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Load)
         and isinstance(node.value, ast.Attribute | ast.Name)
         and (node.value.attr if isinstance(node.value, ast.Attribute) else node.value.id)
@@ -98,5 +100,4 @@ def is_look(node: ast.AST, name: str) -> bool:
 
 def test_two_looks_would_be_noticed() -> None:
     source = "def f(r):\n    if r.memory.active:\n        return r.memory.active[1]\n"
-    looks = [node for node in ast.walk(ast.parse(source)) if is_look(node, "active")]
-    assert len(looks) == 2
+    assert looks(ast.parse(source)) == {"active": 2}
