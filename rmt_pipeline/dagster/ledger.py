@@ -173,7 +173,8 @@ class Recorder:
             if part.name.partition in held:
                 held[part.name.partition].append(part.manifest)
         instance, name = self.context.instance, names.partitions_name(self.name)
-        new = [one for one in held if one not in instance.get_dynamic_partitions(name)]
+        known = set(instance.get_dynamic_partitions(name))
+        new = [one for one in held if one not in known]
         if new:
             instance.add_dynamic_partitions(name, new)
         return held
