@@ -9,7 +9,6 @@ from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.exchange.guard import who_may_ask
 from rmt_pipeline.exchange.secret import exchange_secret
 from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -142,6 +141,20 @@ def _server_words(server: ServerConfig, health: Health) -> str:
     if not health.get("session"):
         return "running, without a ZooKeeper session; it is starting over"
     return f"running at {server.advertised_address}"
+
+
+def who_may_ask(config: Config, server: ServerConfig) -> str:
+    reached = (
+        "this host alone" if server.listen_address.is_local else "whoever reaches the port"
+    )
+    if config.tls.client_certificates:
+        reached += f" with a certificate signed by {config.tls.ca}"
+    secret = "the configured secret" if config.secrets_of(server.name) else "ZooKeeper's secret"
+    looks = "a token of [monitoring], or the secret" if config.monitoring.token else "nothing"
+    return (
+        f"{server.listen} ({config.scheme}) for {reached}: parts and control show {secret}, "
+        f"/health and /metrics {looks}"
+    )
 
 
 def _port_lines(config: Config) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rmt_pipeline.config import Config, ServerConfig
+from rmt_pipeline.config import Config
 
 MONITORED = ("/health", "/metrics")
 
@@ -57,18 +57,3 @@ def guarded(app: ASGIApp, guard: Guard, on_stranger: Callable[[], None]) -> ASGI
 def _shown(scope: Scope) -> bytes:
     found: dict[bytes, bytes] = dict(scope["headers"])
     return found.get(b"authorization", b"")
-
-
-def who_may_ask(config: Config, server: ServerConfig) -> str:
-    """In words, for `rmt status`."""
-    reached = (
-        "this host alone" if server.listen_address.is_local else "whoever reaches the port"
-    )
-    if config.tls.client_certificates:
-        reached += f" with a certificate signed by {config.tls.ca}"
-    secret = "the configured secret" if config.secrets_of(server.name) else "ZooKeeper's secret"
-    looks = "a token of [monitoring], or the secret" if config.monitoring.token else "nothing"
-    return (
-        f"{server.listen} ({config.scheme}) for {reached}: parts and control show {secret}, "
-        f"{' and '.join(MONITORED)} {looks}"
-    )

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmt_pipeline.cli.status import who_may_ask
 from rmt_pipeline.config import load_config
 from rmt_pipeline.exchange.client import PartClient
-from rmt_pipeline.exchange.guard import Guard, who_may_ask
+from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.protocol.errors import BadConfiguration
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.server import listener
