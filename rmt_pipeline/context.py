@@ -153,9 +153,6 @@ class ServerContext:
         from rmt_pipeline.exchange.connections import (  # noqa: PLC0415  start-up
             Connections,
         )
-        from rmt_pipeline.exchange.secret import exchange_secret  # noqa: PLC0415  start-up
-
-        secrets = self.config.secrets_of(self.server.name)
 
         def limit() -> int:
             settings = TableSettings.of(dict(self.current(definition).settings))
@@ -163,12 +160,19 @@ class ServerContext:
 
         marks = self.store(definition).marks
         client = PartClient(
-            secrets[0] if secrets else exchange_secret(self.keeper(), self.ids),
+            self.secret(),
             bandwidth=Bandwidth(limit, self.clock),
             is_cancelled=lambda: Background.FETCHES in marks.stopped(),
             connections=Connections(self.config.tls.files),
         )
         return HttpPeers(client)
+
+    def secret(self) -> str:
+        """What this server shows the others: the configured one, else that in ZooKeeper."""
+        from rmt_pipeline.exchange.secret import exchange_secret  # noqa: PLC0415  start-up
+
+        own = self.config.secrets_of(self.server.name)
+        return own[0] if own else exchange_secret(self.keeper(), self.ids)
 
     @property
     def errors(self) -> "ErrorCounts":

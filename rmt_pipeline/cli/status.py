@@ -9,7 +9,6 @@ from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
-from rmt_pipeline.exchange.secret import exchange_secret
 from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreachable
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
@@ -120,9 +119,7 @@ def run_reload(config: Config, name: str) -> int:
     """
     peer = control.peer_of(config, config.server(name))
     with closing(ServerContext.open(config, name, purpose="reload")) as context:
-        own = config.secrets_of(name)
-        secret = own[0] if own else exchange_secret(context.keeper(), context.ids)
-        tables = control.reload_tables(peer, secret, config.tls.files)
+        tables = control.reload_tables(peer, context.secret(), config.tls.files)
     for table, reason in sorted(tables.items()):
         print(f"{table}: {f'read-only: {reason}' if reason else 'active'}")
     return 1 if any(tables.values()) else 0
