@@ -64,18 +64,11 @@ class _Key:
 class _Loop:
     """One pool of one table, until `stop`."""
 
-    def __init__(
-        self,
-        key: _Key,
-        context: ServerContext,
-        sessions: SparkSessions,
-        on_flush: Callable[[Flush], None],
-    ) -> None:
+    def __init__(self, key: _Key, context: ServerContext, sessions: SparkSessions) -> None:
         self._key = key
         self._definition = key.definition
         self._context = context
         self._sessions = sessions
-        self._on_flush = on_flush
         self._stop = threading.Event()
         self._waker = EventWaker()
         self.dropped: ReplicaDropped | None = None
@@ -109,7 +102,7 @@ class _Loop:
                     waker=self._waker,
                     linger_s=None,
                     should_stop=self._stop.is_set,
-                    on_flush=self._on_flush,
+                    on_flush=log_flush,
                 )
             except ReplicaDropped as error:
                 self.dropped, pause_s = error, DROPPED_RETRY_S
@@ -149,7 +142,7 @@ class QueueLoops:
             if key in self._loops:
                 self._loops[key].follow(key.definition)
             else:
-                self._loops[key] = _Loop(key, self._context, self._sessions, log_flush)
+                self._loops[key] = _Loop(key, self._context, self._sessions)
         self._upkeep.follow(tables)
 
     def require_something(self) -> None:

@@ -24,7 +24,7 @@ from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret, put_back
 from rmt_pipeline.exchange.server import exchange_app
-from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable
+from rmt_pipeline.protocol.errors import RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.server.app import server_app
@@ -197,7 +197,7 @@ class _Process:
         exchange = exchange_app(
             self._find_store,
             self._guard,
-            self._broken,
+            self.checks.report,
             on_answer=self._answered,
             bandwidth_of=self._bandwidth_of,
         )
@@ -246,9 +246,6 @@ class _Process:
     def _send_limit(self, endpoint: str) -> int:
         replica = self._tables.replica_of(endpoint)
         return 0 if replica is None else replica.settings.max_replicated_sends_network_bandwidth
-
-    def _broken(self, endpoint: str, part: PartName, problem: Corruption) -> None:
-        self.checks.report(endpoint, part, problem)
 
     def _found_broken(self, replica: Replica, part: PartName, problem: str) -> None:
         log.warning(
