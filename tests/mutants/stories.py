@@ -8,6 +8,7 @@ from contextlib import suppress
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
@@ -337,6 +338,15 @@ def a_merge_that_comes_out_otherwise(scene: Scene) -> None:
     scene.do("r2", otherwise)
 
 
+def the_disk_is_cleaned_up_before_an_insert_commits(scene: Scene) -> None:
+    """It has taken long, so that its parts are no longer young."""
+    inserts(scene, 0)
+    held = scene.hold("r1", making(insert(scene, 1)), commits)
+    scene.world.now_s += LATER_S
+    scene.do("r1", clean_up)
+    scene.release(held)
+
+
 def a_part_that_nobody_knows(scene: Scene) -> None:
     """Its insert had a number, and was never committed."""
     inserts(scene, 0)
@@ -350,6 +360,18 @@ def a_mutation(scene: Scene) -> None:
     workload = Workload(scene.cluster, scene.run.ledger, SIZE)
     workload.spawn_mutation(Change("000.a"), at=scene.cluster.sites["r1"])
     scene.let(lambda: bool(scene.children(TABLE.mutations)))
+
+
+def two_mutations_one_after_the_other(scene: Scene) -> None:
+    """The parts have the first one when the second one is assigned."""
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    workload = Workload(scene.cluster, scene.run.ledger, SIZE)
+    for count, suffix in enumerate(("+1", "+2"), 1):
+        workload.spawn_mutation(Change("000.", suffix), at=scene.cluster.sites["r1"])
+        scene.let(lambda count=count: len(scene.children(TABLE.mutations)) == count)  # type: ignore[misc]
+        scene.do("r1", lambda context: assign_mutations(context.replica()))
+        scene.work("r1", "r2")
 
 
 def a_partition_is_moved(scene: Scene) -> None:
@@ -442,8 +464,10 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         a_fetch_fails_once,
         a_merge,
         a_merge_that_comes_out_otherwise,
+        the_disk_is_cleaned_up_before_an_insert_commits,
         a_part_that_nobody_knows,
         a_mutation,
+        two_mutations_one_after_the_other,
         a_partition_is_moved,
         an_insert_comes_before_its_partition_has_moved,
         a_partition_comes_from_a_replica_that_is_behind,

@@ -364,7 +364,11 @@ MUTANTS: tuple[Mutant, ...] = (
         only_by="promised_is_on_disk",
     ),
     Mutant("start: the disk listed once", upkeep.listed_is_all_there_is),
-    Mutant("start: work in progress set aside", upkeep.everything_unknown_is_set_aside),
+    Mutant(
+        "start: work in progress set aside",
+        upkeep.everything_unknown_is_set_aside,
+        story="the_disk_is_cleaned_up_before_an_insert_commits",
+    ),
     Mutant(
         "clone: parts listed before the queue",
         upkeep.clone_lists_parts_first,
@@ -439,7 +443,11 @@ MUTANTS: tuple[Mutant, ...] = (
         first_by="what_comes_was_there",
     ),
     # mutations
-    Mutant("mutate: done once more", upkeep.mutated_again),
+    Mutant(
+        "mutate: done once more",
+        upkeep.mutated_again,
+        story="two_mutations_one_after_the_other",
+    ),
     Mutant(
         "mutate: numbers not held until it is there",
         upkeep.numbers_given_back_first,
