@@ -178,24 +178,26 @@ def test_what_a_peer_inserts_is_fetched_when_its_watch_fires(replicas: Replicas)
     assert seen == {500.1: ["all_1_1_0"], 900.1: ["all_1_1_0", "all_2_2_0"]}
 
 
+def queue_again(replica: Replica) -> None:
+    """The first part, as a sensor does, or a server that misses it."""
+    part = PartName.parse("all_0_0_0")
+    text = encode(GetPart(create_time=0, source_replica="r1", part=part))
+    replica.store.remove(part)
+    replica.keeper.multi(
+        [
+            Delete(replica.paths.part(part)),
+            Create(replica.paths.queue_prefix, text, sequence=True),
+        ]
+    )
+
+
 def test_what_somebody_else_queues_is_found_when_its_watch_fires(replicas: Replicas) -> None:
-    """As a sensor does, or a server that misses a part: the log says nothing new."""
+    """The log says nothing new."""
     live(replicas, "r2", "fetch", 100)
     replica, seen = replicas["r2"], []
 
-    def queue_again() -> None:
-        part = PartName.parse("all_0_0_0")
-        text = encode(GetPart(create_time=0, source_replica="r1", part=part))
-        replica.store.remove(part)
-        replica.keeper.multi(
-            [
-                Delete(replica.paths.part(part)),
-                Create(replica.paths.queue_prefix, text, sequence=True),
-            ]
-        )
-
     happens: dict[float, Callable[[], object]] = {
-        150.0: queue_again,
+        150.0: lambda: queue_again(replica),
         150.1: lambda: seen.extend(replicas.parts("r2")),
     }
     live(replicas, "r2", "fetch", 200, happens)
@@ -348,20 +350,9 @@ def test_what_others_queue_while_we_empty_the_queue_waits_for_a_moment(
     live(replicas, "r2", "fetch", 100)
     replica, seen = replicas["r2"], []
 
-    def queue_again() -> None:
-        part = PartName.parse("all_0_0_0")
-        text = encode(GetPart(create_time=0, source_replica="r1", part=part))
-        replica.store.remove(part)
-        replica.keeper.multi(
-            [
-                Delete(replica.paths.part(part)),
-                Create(replica.paths.queue_prefix, text, sequence=True),
-            ]
-        )
-
     happens: dict[float, Callable[[], object]] = {
         150.0: lambda: replicas.insert("r1", 4),
-        150.1: queue_again,
+        150.1: lambda: queue_again(replica),
         150.1 + OWN_CHANGES_S: lambda: seen.extend(replicas.parts("r2")),
     }
     live(replicas, "r2", "fetch", 200, happens)

@@ -255,14 +255,7 @@ def test_a_reader_lists_the_parts_again_only_if_some_came_or_went(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = replicas["r1"]
-    listed: list[str] = []
-    for name in ("children", "children_stat"):
-        real = getattr(replica.keeper, name)
-        monkeypatch.setattr(
-            replica.keeper,
-            name,
-            lambda path, *a, real=real: listed.append(path) or real(path, *a),
-        )
+    listed = listings(replica, monkeypatch)
     first = readable_parts(replica)
     del listed[:]
     assert readable_parts(replica) == first
