@@ -6,7 +6,7 @@ of its name, and one that the database does not have, is moved aside when it hol
 `<database>_broken_tables`; nothing with rows in it is ever dropped here but by its DROP.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
@@ -233,14 +233,21 @@ class DatabaseCarrier(StatementCarrier):
     def _record_of(
         self, keeper: LivingKeeper, paths: DatabasePaths, here: TableDefinition
     ) -> tuple[str, str] | None:
-        """Its name there, and its origin: a RENAME that is further on in the log has moved it."""
-        names = keeper.children(paths.metadata)
-        reads = keeper.get_many([f"{paths.metadata}/{node}" for node in names])
-        for node, read in zip(names, reads, strict=True):
-            origin = "" if read is None else TableRecord.decode(read[0]).origin
-            if origin and here.uuid == self.context.uuid_of(origin):
-                return database_table(node), origin
-        return None
+        """Its name there, and its origin. Only when it has not the name that it has here, because a
+        RENAME that is further on in the log has moved it, all others are looked at.
+        """
+
+        def found(names: Sequence[str]) -> tuple[str, str] | None:
+            reads = keeper.get_many([paths.table(name) for name in names])
+            for name, read in zip(names, reads, strict=True):
+                origin = "" if read is None else TableRecord.decode(read[0]).origin
+                if origin and here.uuid == self.context.uuid_of(origin):
+                    return name, origin
+            return None
+
+        return found([here.name]) or found(
+            [database_table(node) for node in keeper.children(paths.metadata)]
+        )
 
     def _take_own(self, here: TableDefinition, record: TableRecord) -> None:
         """Settings and comment, which are each replica's own, of an ALTER that was missed."""
