@@ -18,7 +18,6 @@ from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.store.tally import ErrorCount, total
 from rmt_pipeline.table import Table
-from rmt_pipeline.zookeeper.snapshot import replica_states
 
 EVENTS: Columns = (("event", "String"), ("value", "UInt64"), ("description", "String"))
 
@@ -66,9 +65,7 @@ def metrics(scope: SystemScope) -> Iterator[tuple[object, ...]]:
             running = [isinstance(one.entry, MergeParts) for one in running_merges(replica)]
             merges += sum(running)
             mutations += len(running) - sum(running)
-            readonly += (
-                replica_states(replica.keeper, replica.table).get(replica.name) != "active"
-            )
+            readonly += replica.keeper.exists(replica.paths.is_active) is None
         parts = table.store.parts()
         here = len(PartSet(parts))
         active += here
