@@ -289,9 +289,8 @@ class Partitions(ABC):
         (spec §9.8). All of one moment, or none; said again after it was cut off it goes on.
 
         Raises CannotFetch naming the difference of the tables, UnknownTable, BadZooKeeperPath,
-        BadPartition,
-        DetachedPartitionExists, DetachedPartExists, NoSuchPartition, NoReplicaHasPart,
-        NoActiveReplicas, TooManyRetries, FetchIsRunning, DiskFull.
+        BadPartition, DetachedPartitionExists, DetachedPartExists, NoSuchPartition,
+        NoReplicaHasPart, NoActiveReplicas, TooManyRetries, FetchIsRunning, DiskFull.
         """
         from rmt_pipeline.replica.partitions.from_path import FromPath  # noqa: PLC0415
 

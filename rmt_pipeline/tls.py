@@ -96,9 +96,8 @@ class Renewed:
         with self._lock:
             stamp = self._looked()
             if stamp != self._stamp:
-                self._stamp = (
-                    stamp  # two files are not written at once: it is tried at each change
-                )
+                # Before the try: two files are not written at once, it is tried at each change.
+                self._stamp = stamp
                 try:
                     self._context = self._make()
                 except BadConfiguration as error:

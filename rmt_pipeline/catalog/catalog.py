@@ -548,9 +548,7 @@ class Catalog:
         """Those that are not removed yet, the first ones first; but for what `damaged` has."""
         found = []
         for file in self._dropped_files():
-            with suppress(
-                FileNotFoundError, Corruption
-            ):  # removed since it was listed, or damaged
+            with suppress(FileNotFoundError, Corruption):  # or removed since it was listed
                 found.append(read_dropped(file))
         return sorted(found, key=lambda one: (one.number, one.dropped_s, one.definition.uuid))
 

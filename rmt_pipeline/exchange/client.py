@@ -41,9 +41,7 @@ RESUMED_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 REFUSAL_BYTES_MAX = 4096  # of a peer's error text
 RESUME_BYTES = 8 << 20  # who got fewer begins again, maybe elsewhere
 RESUMES_MAX = 5  # of one fetch
-RESUME_WAIT_S = (
-    0.25  # and twice as long each time: a server that starts again needs some seconds
-)
+RESUME_WAIT_S = 0.25  # then twice as long each time: a server's start takes some seconds
 CANCEL_LOOK_S = 0.25  # between looks whether the fetch was cancelled
 AHEAD_BYTES = 16 << 10  # read at once, where sizes, names and hashes are asked for singly
 

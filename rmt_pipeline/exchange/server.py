@@ -30,9 +30,7 @@ from rmt_pipeline.store.part_store import PartStore
 
 SENDS_MAX = 64  # at the same time, over all tables; one more is answered with 429
 SEND_TIMEOUT_S = 300.0  # of one piece, to a peer that does not read; then its slot is another's
-SMALL_ANSWER_BYTES = (
-    wire.TOGETHER_PART_BYTES_MAX
-)  # read and verified in full before the first byte is sent
+SMALL_ANSWER_BYTES = wire.TOGETHER_PART_BYTES_MAX  # verified before the first byte is sent
 
 FindStore = Callable[[str], PartStore | None]
 """The parts of the replica with this ZooKeeper path, if this server has it.

@@ -141,10 +141,8 @@ class DatabaseCarrier(StatementCarrier):
         paths = DatabasePaths(self._required().path)
         [read] = self.context.keeper().get_many([paths.table(name)])
         record = None if read is None else TableRecord.decode(read[0])
-        if (
-            record is not None and not record.is_detached
-        ):  # else a later statement has more to say
-            self._make_as(name, record)
+        if record is not None and not record.is_detached:
+            self._make_as(name, record)  # else a later statement has more to say
 
     def _make_as(self, name: str, record: TableRecord) -> None:
         self._make(name, record, Task(record.query, (), "", record.origin, settings=_FLAT))
