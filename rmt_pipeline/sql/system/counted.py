@@ -1,5 +1,5 @@
 """What is counted and measured on this host: system.events, errors, metrics, disks, and the fetches
-that run. Numbers are those that `/metrics` of the server gives to Prometheus.
+that run. What `events` has, `/metrics` of the server gives to Prometheus, for each table.
 
 There is no system.processes: a statement runs in the process that asks, whichever it is, and no
 server knows of it.
