@@ -217,9 +217,14 @@ def parts_table(
 
 def _some(ids: Iterable[str]) -> str:
     """The first of them, each once, and how many more there are."""
-    different = list(dict.fromkeys(filter(None, ids)))
-    more = len(different) - ORIGINS_SHOWN_MAX
-    return " ".join(different[:ORIGINS_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    return first_of(list(dict.fromkeys(filter(None, ids))), ORIGINS_SHOWN_MAX, between=" ")
+
+
+def first_of(found: Sequence[object], shown_max: int, *, between: str) -> str:
+    """The first of them, and how many more there are."""
+    more = len(found) - shown_max
+    shown = between.join(map(str, found[:shown_max]))
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def parts_metadata(

@@ -16,7 +16,7 @@ from pydantic import Field
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
-from rmt_pipeline.dagster.ledger import Recorder
+from rmt_pipeline.dagster.ledger import Recorder, first_of
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.life.drop import drop_dead_replica
@@ -645,8 +645,4 @@ def _words(parts: Sequence[ActivePart]) -> str:
 
 
 def _few(found: Sequence[object]) -> str:
-    """The first of them, and how many more there are."""
-    more = len(found) - NAMED_MAX
-    return (", ".join(map(str, found[:NAMED_MAX])) or "none") + (
-        f" and {more} more" if more > 0 else ""
-    )
+    return first_of(found, NAMED_MAX, between=", ") or "none"
