@@ -174,22 +174,29 @@ class DatabaseLoop(TaskLoop):
             _tell,
             is_open=False,
         )
-        pointer = log_pointer(keeper, self._paths, self._replica)
+        self._go_on(worker, log_pointer(keeper, self._paths, self._replica))
+        return worker
+
+    def _go_on(self, worker: TaskWorker, pointer: int | None) -> None:
+        """Behind this statement; when others after it were removed from the log, with what the
+        database is now.
+        """
+        keeper = worker.keeper
         if pointer is None or not log_is_whole(keeper, self._paths, pointer):
             now = picture(keeper, self._paths)
             self._compare_with().catch_up(keeper, now)  # what is wrong is said by the look
             pointer = now.last_task
             skip_to(keeper, self._paths, self._replica, pointer)
         worker.skip_to(pointer)
-        return worker
 
     def _look(self, worker: TaskWorker) -> None:
         """Raises NotCaughtUp: what is wrong with a table holds up nothing else."""
         self._signal.take()
         worker.turn()
         now = picture(worker.keeper, self._paths)
-        if now.last_task > worker.reached:
-            self._signal.fire()  # a statement came in between: it is carried out first
+        if now.last_task > worker.reached:  # one came in between, or was removed before we came
+            self._go_on(worker, worker.reached)
+            self._signal.fire()  # what is there is carried out first
             return
         problems = self._compare_with().catch_up(worker.keeper, now)
         if problems:

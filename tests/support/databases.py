@@ -13,6 +13,7 @@ DATABASE = "CREATE DATABASE d ENGINE = Replicated('/databases/d', '{shard}', '{r
 TABLE = "CREATE TABLE d.t (n UInt64) ENGINE = ReplicatedMergeTree ORDER BY n"
 LATER = {"distributed_ddl_task_timeout": "0"}
 PATHS = DatabasePaths("/databases/d")
+LOOKS_MAX = 50
 
 
 class Node:
@@ -36,9 +37,13 @@ class Node:
             self.loop = DatabaseLoop(self.servers.config, self.name, "d", database)
             self.loop._context.use(mortal(self.server.keeper))
         self.loop._signal.fire()
-        while self.loop._signal.is_fired:
+        for _ in range(LOOKS_MAX):
             self.worker = self.loop._current(self.worker)
             self.loop._look(self.worker)
+            if not self.loop._signal.is_fired:
+                break
+        else:
+            raise AssertionError(f"{self.name} looks again and again, and finds nothing")
         self.server.look()
 
     def tables(self, database: str = "d") -> list[str]:

@@ -119,6 +119,28 @@ def test_what_was_forgotten_of_the_log_is_found_by_comparing(site):
     assert (node.catalog.table_directory(moved) / "detached" / "all_0_0_0").is_dir()
 
 
+def test_what_was_forgotten_before_a_running_server_came_to_it_is_found_by_comparing(site):
+    """1. r1 is at something long. 2. The others go on, and clean the log. 3. r1 comes to its end:
+    what it has not heard of is not there any more.
+    """
+    started(site)
+    site.say(TABLE)
+    [late] = [node for node in site.running if node.name == "r1"]
+    site.running.remove(late)
+    site.say("DROP TABLE d.t", **LATER)
+    site.say(TABLE.replace("d.t", "d.u"), **LATER)
+    site.look()
+    keeper = site.servers.zookeeper.connect()
+    now_s = site.servers.clock.now_s()
+    clean_queue(keeper, PATHS.queue, now_s=now_s, lifetime_s=10**6, tasks_max=0)
+    late.look()
+    assert late.tables() == ["u"]
+    pointer, _ = keeper.get(PATHS.log_ptr("1|r1"))
+    assert pointer == b"2"
+    site.running.append(late)
+    assert len(site.rows(TABLE.replace("d.t", "d.v"), "r3")) == 3
+
+
 def test_a_new_server_makes_what_there_is(site):
     started(site, "r1", "r2")
     site.say(TABLE)
