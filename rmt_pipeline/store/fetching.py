@@ -95,9 +95,8 @@ class Fetching:
         if noted is None:
             return None
         for part in noted.parts:
-            kept = DetachedName("tmp-fetch", part)
-            if self._store.detached_parts.rename(kept, "") is None:
-                continue  # it has its name, from before
+            # One that is not there has its name, from before.
+            self._store.detached_parts.rename(DetachedName("tmp-fetch", part), "")
         self._store.disk.write(self._note, [])
         self._store.sync_file(self._note)
         return noted
