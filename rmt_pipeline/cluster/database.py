@@ -145,7 +145,9 @@ def _remove_all(keeper: Keeper, database: DatabasePaths) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Of a database at one moment: its tables, and the last statement before it."""
+    """Of a database at one moment: its tables as their records say, and the last statement of the
+    log. An ALTER is in the record only when a replica has carried it out.
+    """
 
     tables: Mapping[str, TableRecord]
     last_task: int
@@ -185,6 +187,20 @@ def log_is_whole(keeper: Keeper, database: DatabasePaths, after: int) -> bool:
     names, log = keeper.children_stat(database.queue.root)
     numbers = {sequence_number(name) for name in names if name.startswith("query-")}
     return all(number in numbers for number in range(after + 1, log.next_sequence))
+
+
+def others_at_work(keeper: Keeper, database: DatabasePaths, replica: str) -> dict[str, int]:
+    """The other replicas that are active and go through the log statement by statement, each with
+    the last one that it is done with. Who has to look at everything first is not among them.
+    """
+    others = [one for one in keeper.children(database.replicas) if one != replica]
+    actives = keeper.exists_many([database.queue.server_active(one) for one in others])
+    found = {}
+    for other, active in zip(others, actives, strict=True):
+        pointer = None if active is None else log_pointer(keeper, database, other)
+        if pointer is not None and log_is_whole(keeper, database, pointer):
+            found[other] = pointer
+    return found
 
 
 def skip_to(keeper: Keeper, database: DatabasePaths, replica: str, to: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
 from rmt_pipeline.cluster.database import (
+    Picture,
     is_registered,
     log_is_whole,
     log_pointer,
@@ -21,7 +22,13 @@ from rmt_pipeline.cluster.queue import clean_queue
 from rmt_pipeline.cluster.worker import Carrier, TaskWorker
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import Corruption, RmtError, Unavailable, UserError
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    Corruption,
+    RmtError,
+    Unavailable,
+    UserError,
+)
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import EventWaker, Signal
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
@@ -140,6 +147,10 @@ class TaskLoop:
         return self._carrier
 
 
+class AltersUnderWay(Unavailable):
+    """What the tables of a Replicated database are is not known yet."""
+
+
 class NotCaughtUp(Unavailable):
     """Tables of a Replicated database could not be made here."""
 
@@ -183,11 +194,33 @@ class DatabaseLoop(TaskLoop):
         """
         keeper = worker.keeper
         if pointer is None or not log_is_whole(keeper, self._paths, pointer):
-            now = picture(keeper, self._paths)
+            now = self._settled_picture(keeper)
             self._compare_with().catch_up(keeper, now)  # what is wrong is said by the look
             pointer = now.last_task
             skip_to(keeper, self._paths, self._replica, pointer)
         worker.skip_to(pointer)
+
+    def _settled_picture(self, keeper: LivingKeeper) -> Picture:
+        """One that has each ALTER before its end. Raises AltersUnderWay, Conflict.
+
+        1. An ALTER is in the log, and r1, which is to carry it out and then to tell the table's
+           record, is still at what comes before it.
+        2. r3, which is alone in its shard, makes the table as the record has it, and goes on behind
+           the end of the log.
+        3. r1 carries the ALTER out: in the shard of r3 nobody does.
+        """
+        before = picture(keeper, self._paths)
+        under_way = self._compare_with().alters_under_way(keeper, before, self._replica)
+        if under_way:
+            name, replica = under_way[0]
+            raise AltersUnderWay(
+                f"{name} of {self._paths.root} is an ALTER that replica {replica!r} has still to "
+                "carry out: what it makes of the table is not known before that"
+            )
+        now = picture(keeper, self._paths)  # with what was told since
+        if now.last_task != before.last_task:
+            raise Conflict(f"{self._paths.root} was changed meanwhile; it is looked at again")
+        return now
 
     def _look(self, worker: TaskWorker) -> None:
         """Raises NotCaughtUp: what is wrong with a table holds up nothing else."""

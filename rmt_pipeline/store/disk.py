@@ -303,14 +303,17 @@ class LocalDisk:
             return []
 
     def remove_tree(self, path: str) -> None:
-        # Somebody else may be removing the same tree: what is gone already is fine, and each
-        # round gets further, since nobody adds to a tree that is being removed.
+        # Somebody else may be removing the same tree: what is gone already is fine. Or a thread
+        # notes a last thing in it, as a Tally does: that goes in the next round.
         for _ in range(REMOVERS_MAX):
             try:
                 shutil.rmtree(self.local_path(path))
             except FileNotFoundError:
                 if not os.path.lexists(self.local_path(path)):
                     return
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
             else:
                 return
         raise OSError(errno.EBUSY, "others keep changing it", self.local_path(path))

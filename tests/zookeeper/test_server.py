@@ -29,6 +29,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.server.process import StopSwitch, serve_until
 from rmt_pipeline.system import RandomIds
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create, Delete
@@ -238,8 +239,10 @@ def test_a_part_found_broken_is_queued_for_a_fetch(config, keeper, root, tmp_pat
 
 
 def test_the_same_server_does_not_run_twice(config):
+    twin = StopSwitch()
+    twin.ask()  # should it start after all, it ends at once
     with Served(config), pytest.raises(ReplicaIsAlreadyActive, match="r1 runs already"):
-        Served(config).__enter__()
+        serve_until(twin, config, "r1")
 
 
 def test_a_copy_of_a_server_does_not_take_its_place(

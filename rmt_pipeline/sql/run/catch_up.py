@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
-from rmt_pipeline.cluster.database import Picture, update_record
+from rmt_pipeline.cluster.database import Picture, others_at_work, update_record
 from rmt_pipeline.cluster.worker import BegunTask
 from rmt_pipeline.protocol.errors import (
     ReplicaAlreadyExists,
@@ -97,6 +97,52 @@ class DatabaseCarrier(StatementCarrier):
             except (RmtError, OSError) as error:
                 problems.append(f"table {self._database}.{name}: {error}")
         return problems
+
+    def alters_under_way(
+        self, keeper: LivingKeeper, picture: Picture, replica: str
+    ) -> list[tuple[str, str]]:
+        """The ALTERs before the end of the picture's log that are not in it yet, because another
+        replica which is at work has still to come to them; each with the first such replica.
+        """
+        paths = DatabasePaths(self._required().path)
+        found: list[tuple[str, str]] = []
+        waiting: dict[str, int] | None = None
+        for name in sorted(keeper.children(paths.queue.root)):
+            if not name.startswith("query-") or sequence_number(name) > picture.last_task:
+                continue
+            if not self._is_to_be_told(keeper, paths, name, picture):
+                continue
+            if waiting is None:
+                waiting = others_at_work(keeper, paths, replica)
+            pending = [
+                one for one, pointer in waiting.items() if pointer < sequence_number(name)
+            ]
+            dones = keeper.exists_many(
+                [paths.queue.task(name).finished_on(one) for one in pending]
+            )
+            left = [one for one, done in zip(pending, dones, strict=True) if done is None]
+            found += [(name, one) for one in left[:1]]
+        return found
+
+    def _is_to_be_told(
+        self, keeper: LivingKeeper, paths: DatabasePaths, name: str, picture: Picture
+    ) -> bool:
+        """Whether it is an ALTER that the table's record does not know of. A table that the picture
+        does not have may have got another name since.
+        """
+        [read] = keeper.get_many([paths.queue.task(name).root])
+        if read is None:
+            return False
+        try:
+            steps = self._steps(Task.decode(read[0]))
+        except RmtError:
+            return False  # that is said when it is carried out
+        for step in steps:
+            if isinstance(step, AlterTable):
+                known = picture.tables.get(step.table.name)
+                if known is None or known.task < sequence_number(name):
+                    return True
+        return False
 
     def _required(self) -> ReplicatedDatabase:
         """Raises UserError: it was dropped here."""

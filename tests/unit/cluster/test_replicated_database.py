@@ -24,7 +24,7 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
-from rmt_pipeline.server.tasks import NotCaughtUp
+from rmt_pipeline.server.tasks import AltersUnderWay, NotCaughtUp
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site
@@ -151,6 +151,24 @@ def test_a_new_server_makes_what_there_is(site):
     assert node.tables() == ["t"]
     assert ("parts_to_throw_insert", "9") in node.catalog.definition("d", "t").settings
     assert len(site.rows(TABLE.replace("d.t", "d.u"), "r3")) == 3
+
+
+def test_a_new_server_has_what_others_have_still_to_carry_out(site):
+    """It waits for them: nobody else alters the table in its shard."""
+    started(site, "r1")
+    site.say(TABLE)
+    [late] = site.running
+    site.running.clear()
+    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    site.start("r3")
+    with pytest.raises(AltersUnderWay, match=r"query-0000000001 .* '1\|r1' has still to"):
+        site.say(DATABASE, "r3")
+    site.running.insert(0, late)
+    for _ in range(3):
+        site.look()
+    for node in site.running:
+        settings = node.catalog.definition("d", "t").settings
+        assert ("parts_to_throw_insert", "9") in settings, node.name
 
 
 def test_a_server_that_lost_its_disk_takes_its_replicas_up_again(site):

@@ -94,3 +94,21 @@ def test_what_is_no_longer_queued_is_forgotten(tmp_path):
     postponed.add({"queue-1": 3, "queue-2": 1}, {"queue-1", "queue-2"}, 10)
     postponed.add({"queue-1": 1}, {"queue-1"}, 20)
     assert postponed.read() == {"queue-1": Postponed(4, 20)}
+
+
+def test_what_is_noted_in_a_directory_that_is_being_removed_goes_with_it(tmp_path, monkeypatch):
+    disk = LocalDisk(tmp_path)
+    (tmp_path / "t").mkdir()
+    counts = EventCounts(disk, "t")
+    rmdir, late = os.rmdir, [ProfileEvent.FETCHES]
+
+    def with_a_late_count(path, **more) -> None:
+        if late:
+            counts.add({late.pop(): 1})
+        rmdir(path, **more)
+
+    monkeypatch.setattr(os, "rmdir", with_a_late_count)
+    disk.remove_tree("t")
+    assert not (tmp_path / "t").exists()
+    counts.add({ProfileEvent.FETCHES: 1})
+    assert not list(tmp_path.iterdir())
