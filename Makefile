@@ -18,7 +18,7 @@ SERVERS := $(filter-out $(INSIDE),$(LANES))
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format crash simulate mutants machine-mutants fuzz soak soak-jvm coverage bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test lint format crash simulate mutants machine-mutants fuzz soak soak-jvm quickstart coverage bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ soak: $(READY) ## MINUTES=n of real servers and a real ZooKeeper that are killed
 
 soak-jvm: $(READY) ## the same, each server with a JVM of its own: MINUTES=n of kills leave none
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --own-jvm
+
+quickstart: $(READY) ## type the page of examples/quickstart into an empty directory and environment
+	$(BIN)/python -m tests.quickstart
 
 coverage: $(READY) ## the branches of protocol/ that unit and property tests take
 	$(BIN)/coverage run --branch --source rmt_pipeline/protocol -m pytest -q tests/unit tests/property

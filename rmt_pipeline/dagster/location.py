@@ -56,11 +56,21 @@ def rmt_table(
     the CREATE TABLE.
     """
     definition = definition_of(table) if isinstance(table, str) else table
-    keys = [key for each in ingest for key in _keys(each)]
-    replicas = [replica_asset(definition, server) for server in servers]
     return dg.Definitions.merge(
-        replicated_tables(servers, {definition.full_name: keys}),
-        dg.Definitions(assets=replicas),
+        replicated_tables(servers, {}), assets_of(definition, servers, ingest)
+    )
+
+
+def assets_of(
+    table: TableDefinition,
+    servers: Sequence[str],
+    ingest: Sequence[dg.AssetKey | dg.AssetsDefinition | str] = (),
+) -> dg.Definitions:
+    """What `rmt_table` has of the table itself: its assets and checks on each server."""
+    keys = [key for each in ingest for key in _keys(each)]
+    return dg.Definitions.merge(
+        dg.Definitions(assets=[replica_asset(table, server) for server in servers]),
+        *_parts_and_checks(servers, {table.full_name: keys}),
     )
 
 
@@ -113,20 +123,25 @@ def replicated_tables(
             f"{SERVERS_VARIABLE} names no server; write e.g. {SERVERS_VARIABLE}=r1"
         )
     return dg.Definitions.merge(
-        *(_machinery(server) for server in servers),
-        *(
-            dg.Definitions(
-                assets=replica_specs(table, server, deps),
-                asset_checks=checks_of(table, server),
-            )
-            for server in servers
-            for table, deps in tables.items()
-        ),
+        *(machinery(server) for server in servers), *_parts_and_checks(servers, tables)
     )
 
 
+def _parts_and_checks(
+    servers: Sequence[str], tables: Mapping[str, Sequence[dg.AssetKey]]
+) -> list[dg.Definitions]:
+    return [
+        dg.Definitions(
+            assets=replica_specs(table, server, deps),
+            asset_checks=checks_of(table, server),
+        )
+        for server in servers
+        for table, deps in tables.items()
+    ]
+
+
 @functools.cache
-def _machinery(server: str) -> dg.Definitions:
+def machinery(server: str) -> dg.Definitions:
     """What a server has once, however many tables: the same objects each time, which Dagster takes
     for one when definitions are merged.
     """

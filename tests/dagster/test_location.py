@@ -1,11 +1,26 @@
 """`rmt_table`: one statement beside a project's own assets; the same as a component."""
 
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
 import dagster as dg
 import pytest
+import yaml
+from dagster.components.core.package_entry import (
+    DG_PLUGIN_ENTRY_POINT_GROUP,
+    discover_package_objects,
+)
+from dagster.components.testing import create_defs_folder_sandbox
 
 from rmt_pipeline import dagster as rmt
 from rmt_pipeline.protocol.errors import UserError
 
+ROOT = Path(__file__).parents[2]
+experimental = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore:Class .* is currently in (beta|preview)"
+)
 ORDERS = (
     "CREATE TABLE orders (day Date, id UInt64) ENGINE = "
     "ReplicatedMergeTree('/t/{shard}/orders', '{replica}') ORDER BY id"
@@ -62,21 +77,69 @@ def test_a_table_without_servers_is_refused() -> None:
         rmt.rmt_table(ORDERS, servers=[])
 
 
-@pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore:Class .* is currently in beta"
-)
-def test_a_component_is_the_same_in_yaml() -> None:
-    from dagster.components.testing import create_defs_folder_sandbox  # noqa: PLC0415
+def test_dg_finds_the_component_where_the_wheel_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    modules = project["entry-points"][DG_PLUGIN_ENTRY_POINT_GROUP].values()
+    found = {f"{key.namespace}.{key.name}" for key in discover_package_objects([*modules])}
+    assert "rmt_pipeline.dagster.ReplicatedTable" in found
 
+
+def yaml_of_the_page() -> dict[str, Any]:
+    page = (ROOT / "docs" / "dagster.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    found: dict[str, Any] = yaml.safe_load(block)
+    return found
+
+
+@experimental
+def test_a_component_is_the_same_in_yaml() -> None:
+    """The page's, beside a table as it is scaffolded, and an asset that inserts into it."""
     with create_defs_folder_sandbox() as sandbox:
-        path = sandbox.scaffold_component(
+        sandbox.scaffold_component(
             component_cls=rmt.ReplicatedTable,
-            defs_yaml_contents={
-                "type": "rmt_pipeline.dagster.component.ReplicatedTable",
-                "attributes": {"create": ORDERS, "servers": ["r1"], "ingest": ["orders"]},
-            },
+            defs_path="orders",
+            defs_yaml_contents=yaml_of_the_page(),
         )
-        with sandbox.load_component_and_build_defs(defs_path=path) as (component, definitions):
-            assert isinstance(component, rmt.ReplicatedTable)
-            keys = {spec.key.path[-1] for spec in definitions.resolve_all_asset_specs()}
-    assert {"r1_replica", "r1_parts", "r1_partitions"} <= keys
+        scaffolded = sandbox.scaffold_component(
+            component_cls=rmt.ReplicatedTable, defs_path="visits"
+        )
+        assert "rmt_pipeline.dagster" in (scaffolded / "defs.yaml").read_text()
+        with sandbox.build_all_defs() as definitions:
+            keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
+            jobs = [job.name for job in definitions.resolve_all_job_defs()]
+    assert keys == {
+        "orders",
+        *(
+            f"{table}/{server}_{kind}"
+            for table in ("orders", "visits")
+            for server in ("r1", "r2")
+            for kind in ("replica", "parts", "partitions")
+        ),
+    }
+    assert jobs.count("fetch_parts_r1") == 1, "both tables have one worker on a server"
+
+
+@experimental
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"create": ORDERS, "servers": []}, "servers"),
+        ({"create": ORDERS, "servers": ["r1"], "server": "r1"}, "server"),
+        ({"create": "SELECT 1", "servers": ["r1"]}, "takes a CREATE TABLE"),
+    ],
+)
+def test_what_is_wrong_in_yaml_is_said(attributes: dict[str, Any], words: str) -> None:
+    wrong = {"type": "rmt_pipeline.dagster.ReplicatedTable", "attributes": attributes}
+    with create_defs_folder_sandbox() as sandbox:
+        sandbox.scaffold_component(component_cls=rmt.ReplicatedTable, defs_yaml_contents=wrong)
+        with (
+            pytest.raises(Exception) as raised,
+            sandbox.build_all_defs(),
+        ):
+            pass
+    said: BaseException | None = raised.value
+    told = []
+    while said is not None:
+        told.append(str(said))
+        said = said.__cause__ or said.__context__
+    assert any(words in one for one in told), told

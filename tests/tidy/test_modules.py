@@ -10,6 +10,7 @@ from tests.tidy import tree
 ENTRY_POINTS = {
     "assets.definitions": "workspace.yaml names it",
     "examples.flights.definitions": "its workspace.yaml names it",
+    "examples.quickstart.shop.definitions": "its workspace.yaml names it",
     "rmt_pipeline.processes.guardian": "`processes.child` runs it as a script",
     "rmt_pipeline.table": "the public face in Python",
     "rmt_pipeline.dagster.component": "projects name it in YAML, `dg` by its entry point",

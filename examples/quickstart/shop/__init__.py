@@ -1,0 +1,1 @@
+"""A shop: what it sold, day by day."""

@@ -1,0 +1,1 @@
+"""The page of `examples/quickstart`, typed as it stands."""
