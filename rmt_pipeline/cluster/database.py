@@ -189,17 +189,28 @@ def log_is_whole(keeper: Keeper, database: DatabasePaths, after: int) -> bool:
     return all(number in numbers for number in range(after + 1, log.next_sequence))
 
 
-def others_at_work(keeper: Keeper, database: DatabasePaths, replica: str) -> dict[str, int]:
-    """The other replicas that are active and go through the log statement by statement, each with
-    the last one that it is done with. Who has to look at everything first is not among them.
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A replica that goes through the log statement by statement. `done`: the last one that it is
+    done with; `is_active`: its server runs.
+    """
+
+    name: str
+    done: int
+    is_active: bool
+
+
+def followers(keeper: Keeper, database: DatabasePaths, replica: str) -> list[Follower]:
+    """The other replicas that will come to every statement after the last one that they are done
+    with. Who has to look at everything first is not among them.
     """
     others = [one for one in keeper.children(database.replicas) if one != replica]
     actives = keeper.exists_many([database.queue.server_active(one) for one in others])
-    found = {}
+    found = []
     for other, active in zip(others, actives, strict=True):
-        pointer = None if active is None else log_pointer(keeper, database, other)
+        pointer = log_pointer(keeper, database, other)
         if pointer is not None and log_is_whole(keeper, database, pointer):
-            found[other] = pointer
+            found.append(Follower(other, pointer, active is not None))
     return found
 
 

@@ -208,6 +208,8 @@ class DatabaseLoop(TaskLoop):
         2. r3, which is alone in its shard, makes the table as the record has it, and goes on behind
            the end of the log.
         3. r1 carries the ALTER out: in the shard of r3 nobody does.
+
+        Nor does anybody when r1 is dead in step 2 and comes back in step 3.
         """
         before = picture(keeper, self._paths)
         under_way = self._compare_with().alters_under_way(keeper, before, self._replica)
@@ -215,7 +217,8 @@ class DatabaseLoop(TaskLoop):
             name, replica = under_way[0]
             raise AltersUnderWay(
                 f"{name} of {self._paths.root} is an ALTER that replica {replica!r} has still to "
-                "carry out: what it makes of the table is not known before that"
+                "carry out: what it makes of the table is not known before that. If its server "
+                "does not run, start it, or SYSTEM DROP DATABASE REPLICA when it is gone for good"
             )
         now = picture(keeper, self._paths)  # with what was told since
         if now.last_task != before.last_task:

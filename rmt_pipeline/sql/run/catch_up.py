@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
-from rmt_pipeline.cluster.database import Picture, others_at_work, update_record
+from rmt_pipeline.cluster.database import Follower, Picture, followers, update_record
 from rmt_pipeline.cluster.worker import BegunTask
 from rmt_pipeline.protocol.errors import (
     ReplicaAlreadyExists,
@@ -102,26 +102,30 @@ class DatabaseCarrier(StatementCarrier):
         self, keeper: LivingKeeper, picture: Picture, replica: str
     ) -> list[tuple[str, str]]:
         """The ALTERs before the end of the picture's log that are not in it yet, because another
-        replica which is at work has still to come to them; each with the first such replica.
+        replica has still to come to them; each with the first such replica.
+
+        Also one whose server does not run, as long as nobody else has carried the ALTER out: when
+        it comes back it will, and nobody would in the shards that have gone on without.
         """
         paths = DatabasePaths(self._required().path)
         found: list[tuple[str, str]] = []
-        waiting: dict[str, int] | None = None
+        others: list[Follower] | None = None
         for name in sorted(keeper.children(paths.queue.root)):
             if not name.startswith("query-") or sequence_number(name) > picture.last_task:
                 continue
             if not self._is_to_be_told(keeper, paths, name, picture):
                 continue
-            if waiting is None:
-                waiting = others_at_work(keeper, paths, replica)
-            pending = [
-                one for one, pointer in waiting.items() if pointer < sequence_number(name)
+            if others is None:
+                others = followers(keeper, paths, replica)
+            [finished] = keeper.children_many([paths.queue.task(name).finished])
+            left = [
+                one
+                for one in others
+                if one.done < sequence_number(name)
+                and one.name not in (finished or ())
+                and (one.is_active or not finished)
             ]
-            dones = keeper.exists_many(
-                [paths.queue.task(name).finished_on(one) for one in pending]
-            )
-            left = [one for one, done in zip(pending, dones, strict=True) if done is None]
-            found += [(name, one) for one in left[:1]]
+            found += [(name, one.name) for one in left[:1]]
         return found
 
     def _is_to_be_told(

@@ -171,6 +171,43 @@ def test_a_new_server_has_what_others_have_still_to_carry_out(site):
         assert ("parts_to_throw_insert", "9") in settings, node.name
 
 
+def test_a_new_server_has_what_one_that_is_away_has_still_to_carry_out(site):
+    """Nobody else has: it waits until that one is back, or is dropped for good."""
+    started(site, "r1")
+    site.say(TABLE)
+    [late] = site.running
+    site.running.clear()
+    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    site.running.append(late)
+    site.stop("r1")
+    site.start("r3")
+    with pytest.raises(AltersUnderWay, match=r"'1\|r1' has still to .*DROP DATABASE REPLICA"):
+        site.say(DATABASE, "r3")
+    site.start("r1")
+    for _ in range(3):
+        site.running[1].look()
+        site.running[0].look()
+    for node in site.running:
+        settings = node.catalog.definition("d", "t").settings
+        assert ("parts_to_throw_insert", "9") in settings, node.name
+
+
+def test_what_one_that_is_gone_for_good_had_still_to_carry_out_holds_up_nobody(site):
+    started(site, "r1")
+    site.say(TABLE)
+    [late] = site.running
+    site.running.clear()
+    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    site.running.append(late)
+    site.stop("r1")
+    site.start("r3")
+    with pytest.raises(AltersUnderWay):
+        site.say(DATABASE, "r3")
+    site.say("SYSTEM DROP DATABASE REPLICA '1|r1' FROM DATABASE d", "r3")
+    site.look()
+    assert site.nodes["r3"].tables() == ["t"]
+
+
 def test_a_server_that_lost_its_disk_takes_its_replicas_up_again(site):
     started(site)
     site.say(TABLE)
