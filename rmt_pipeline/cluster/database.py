@@ -10,7 +10,7 @@ So a replica that has missed statements needs none of them: it makes of its tabl
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.cluster.queue import make_node
 from rmt_pipeline.protocol import limits
@@ -231,7 +231,10 @@ def move_pointer(keeper: Keeper, database: DatabasePaths, replica: str, to: int)
 def update_record(
     keeper: Keeper, database: DatabasePaths, table: str, record: TableRecord
 ) -> None:
-    """Make it what the table is, unless somebody who knows of more was faster, or it is gone."""
+    """Make it what the table is, unless somebody who knows of more was faster, or it is gone.
+    Whether it is detached is not told by who carries an ALTER out: a later DETACH or ATTACH, which
+    is in the record from the moment when it is in the log, has said it.
+    """
     path = database.table(table)
     for _ in range(limits.LOOK_ROUNDS_MAX):
         [read] = keeper.get_many([path])
@@ -240,8 +243,9 @@ def update_record(
         known = TableRecord.decode(read[0])
         if known.origin != record.origin or not known.is_older_than(record):
             return
+        told = replace(record, is_detached=known.is_detached)
         try:
-            keeper.multi([SetData(path, record.encode(), read[1].version)])
+            keeper.multi([SetData(path, told.encode(), read[1].version)])
         except Refused:
             continue
         return

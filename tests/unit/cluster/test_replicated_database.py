@@ -440,6 +440,24 @@ def test_a_table_is_detached_and_attached_on_every_server(site, is_forgotten):
         site.say("ATTACH TABLE d.t")
 
 
+@pytest.mark.parametrize(
+    "change", ["ADD COLUMN s String", "MODIFY SETTING parts_to_throw_insert = 9"]
+)
+def test_an_alter_that_is_carried_out_after_a_detach_was_said_brings_nothing_back(site, change):
+    """1. An ALTER and a DETACH PERMANENTLY are said, one after the other. 2. A server comes to the
+    ALTER, and tells the table's record of it. 3. It and the others come to the DETACH.
+    """
+    started(site)
+    site.say(TABLE)
+    site.say(f"ALTER TABLE d.t {change}", alter_sync="0", **LATER)
+    site.say("DETACH TABLE d.t PERMANENTLY", **LATER)
+    for _ in range(3):
+        site.look()
+    assert [node.tables() for node in site.running] == [[]] * 3
+    site.say("ATTACH TABLE d.t")
+    assert [node.tables() for node in site.running] == [["t"]] * 3
+
+
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_a_server_that_missed_that_a_table_was_attached_again_has_it(site, is_dropped):
     """Or dropped after that: what is detached here is then no table of anybody."""
