@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from rmt_pipeline.exchange.peers import FetchRequest
-from rmt_pipeline.protocol.errors import NoReplicaHasPart
+from rmt_pipeline.protocol.errors import NoReplicaHasPart, RmtError
 from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -32,28 +32,36 @@ class PartSource:
 
 
 def difference_from_promise(
-    store: PartStore, part: PartName, staged: StagedPart, promised: PartHeader
+    store: PartStore, part: PartName, staged: StagedPart, promised: PartHeader | None
 ) -> str | None:
     """How what a peer has sent is not what ZooKeeper has for it; None when it is.
 
     A peer may say of its rows whatever it likes. Files that are the promised ones by hash are
-    proof; others, of a writer that stores the same rows differently, are read. They may have the
-    name of `part` already, from an attempt that died.
+    proof; others, of a writer that stores the same rows differently, are read. No hash is over the
+    bounds by which a mutation or a replacement passes a part by: they are compared with the files.
+    These may have the name of `part` already, from an attempt that died.
     """
-    header = staged.manifest.header()
-    difference = header.difference(promised)
-    if difference is not None or header.hash_of_all_files == promised.hash_of_all_files:
+    manifest = staged.manifest
+    header = manifest.header()
+    difference = header.difference(promised) if promised is not None else None
+    if difference is not None:
         return difference
-    from rmt_pipeline.compute.read.proof import rows_are_those_of  # noqa: PLC0415  start-up
+    from rmt_pipeline.compute.read.proof import (  # noqa: PLC0415  start-up
+        difference_from_bounds,
+        rows_are_those_of,
+    )
 
     staged_at = store.staged_at(staged.directory)
     directory = store.directory(part) if staged_at is None else staged_at[1]
-    paths = [
-        join(directory, name) for name in sorted(one.name for one in staged.manifest.files)
-    ]
-    if rows_are_those_of(staged.manifest, paths):
-        return None
-    return "content: its rows are not those that the manifest claims"
+    paths = [join(directory, name) for name in sorted(one.name for one in manifest.files)]
+    is_proven = promised is None or header.hash_of_all_files == promised.hash_of_all_files
+    if not is_proven and not rows_are_those_of(manifest, paths):
+        return "content: its rows are not those that the manifest claims"
+    try:
+        difference = difference_from_bounds(manifest, paths)
+    except RmtError as error:
+        return f"content: {error}"
+    return None if difference is None else f"key bound of {difference}"
 
 
 def find_sources(

@@ -589,8 +589,15 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "fetch: what a peer claims of other files is believed",
         "rmt_pipeline/replica/fetch.py",
-        "    if rows_are_those_of(staged.manifest, paths):",
-        "    if paths is not None:",
+        "    if not is_proven and not rows_are_those_of(manifest, paths):",
+        "    if not is_proven and not paths:",
+        LYING,
+    ),
+    LineMutant(
+        "fetch: bounds that hide rows are believed",
+        "rmt_pipeline/replica/fetch.py",
+        "    return None if difference is None else",
+        "    return None if difference is not None else",
         LYING,
     ),
     LineMutant(

@@ -19,6 +19,7 @@ from rmt_pipeline.compute.merge.job import (
 from rmt_pipeline.compute.merge.plan import nothing_is_left, plan_merge, shape_of, tasks_of
 from rmt_pipeline.compute.merge.result import added_up, outcome_of
 from rmt_pipeline.compute.progress import forget_progress
+from rmt_pipeline.compute.read.proof import every_row_expired
 from rmt_pipeline.compute.rows.source import BrokenSource
 from rmt_pipeline.compute.units import Unit, UnitResult
 from rmt_pipeline.protocol.errors import RmtError
@@ -84,7 +85,7 @@ def _outcomes(
     planned: dict[int, list[Unit]] = {}
     for number, job in enumerate(jobs):
         try:
-            if nothing_is_left(job):
+            if nothing_is_left(job) and every_row_expired(job):
                 yield added_up(job, shape_of(job), ())
                 continue
             planned[number] = plan_merge(job, number)

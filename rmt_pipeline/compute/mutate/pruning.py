@@ -12,10 +12,14 @@ import pyarrow as pa
 from rmt_pipeline.compute.mutate.commands import CompiledCommands
 from rmt_pipeline.compute.mutate.direct import Bounds
 from rmt_pipeline.compute.mutate.units import MutateUnit
-from rmt_pipeline.compute.rows.source import naming_the_part, open_parquet, row_group_bounds
+from rmt_pipeline.compute.rows.source import (
+    is_compared_plainly,
+    naming_the_part,
+    open_parquet,
+    row_group_bounds,
+)
 from rmt_pipeline.compute.units import Shape, UnitSource
 from rmt_pipeline.store.manifest import KeyBound
-from rmt_pipeline.syntax.types import parse_type
 
 PROBE_ROWS = 1 << 17
 """At a time: the columns of a condition are few and plain."""
@@ -85,7 +89,7 @@ def probe(unit: MutateUnit, commands: CompiledCommands) -> bool | None:
 def _stored_names(source: UnitSource, shape: Shape) -> dict[str, str]:
     """Where the source has a column, for those that can be compared and have their present type."""
     types = {column.name: column.type for column in shape.columns}
-    plain = {name for name, text in types.items() if _is_plain(text)}
+    plain = {name for name, text in types.items() if is_compared_plainly(text)}
     if source.stored is None:
         return {name: name for name in plain}
     return {
@@ -93,10 +97,3 @@ def _stored_names(source: UnitSource, shape: Shape) -> dict[str, str]:
         for one in source.stored
         if one.column in plain and one.type == types[one.column]
     }
-
-
-def _is_plain(text: str) -> bool:
-    kind = parse_type(text)
-    return kind.plain.family == "String" or (
-        kind.is_integer and pa.types.is_integer(kind.arrow)
-    )

@@ -1,9 +1,33 @@
-"""That a part has the rows that its manifest says it has: read, and hashed anew."""
+"""That a part has the rows that its manifest says it has; that none is beyond the bounds that it
+tells, and none waits longer than it says.
+"""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rmt_pipeline.compute.merge.job import MergeJob
+from rmt_pipeline.compute.merge.plan import unit_source
+from rmt_pipeline.compute.read.parts import converted_rows
+from rmt_pipeline.compute.rows.computed import compiled, ttl_rules
+from rmt_pipeline.compute.rows.source import (
+    is_compared_plainly,
+    key_value,
+    row_group_bounds,
+)
+from rmt_pipeline.compute.rows.ttl import RowTtl
 from rmt_pipeline.compute.rows.write import FILE_POSITIONS
+from rmt_pipeline.compute.stop import raise_if_stopped
+from rmt_pipeline.compute.units import UnitSource
+from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.protocol.ttl import TtlRule
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
-from rmt_pipeline.store.layout import data_file_number
+from rmt_pipeline.store.layout import data_file, data_file_number
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.parquet import read_batches
 
@@ -26,3 +50,84 @@ def rows_are_those_of(manifest: Manifest, paths: list[str]) -> bool:
         return False
     claimed = manifest.rows, manifest.row_hash, manifest.content_hash
     return claimed == (found.rows, found.row_hash, found.content_hash)
+
+
+def difference_from_bounds(manifest: Manifest, paths: Sequence[str]) -> str | None:
+    """The first column of which the files have values beyond what the manifest says, in words;
+    None when there is none. Only of columns whose bounds decide what is read.
+
+    The files' footers tell; where they do not, the column is read. Raises Corruption for a file
+    that can't be read.
+    """
+    types = {column.name: column.type for column in manifest.columns}
+    for name, *claimed in manifest.key_bounds:
+        kinds = {type(value) for value in claimed}
+        if name not in types or not is_compared_plainly(types[name]) or None in claimed:
+            continue
+        found = [end for path in paths for end in _ends(path, name)]
+        is_wrong = found and (
+            kinds != {type(value) for value in found}
+            or claimed[0] > min(found)
+            or claimed[1] < max(found)
+        )
+        if is_wrong:
+            return (
+                f"{name}: its manifest says {claimed[0]} to {claimed[1]}, its files have "
+                f"{min(found)} to {max(found)}"
+            )
+    return None
+
+
+def _ends(path: str, column: str) -> Iterator[Any]:
+    """Least and greatest values of pieces of the column in a file; none where all is NULL."""
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata = file.metadata
+            groups = range(metadata.num_row_groups)
+            found = [row_group_bounds(metadata, group, column) for group in groups]
+    except (pa.ArrowException, OSError) as error:
+        raise Corruption(f"{path} is not a readable Parquet file: {error}") from error
+    known = [one for one in found if one is not None]
+    pieces = known if len(known) == len(found) else _read_ends(path, column)
+    for end in (end for piece in pieces for end in piece):
+        yield end.decode("utf-8", "replace") if isinstance(end, bytes) else end
+
+
+def _read_ends(path: str, column: str) -> Iterator[tuple[Any, Any]]:
+    for batch in read_batches(path, columns=[column]):
+        if not batch.num_columns:
+            return
+        ends = pc.min_max(batch.column(0))
+        if ends["min"].is_valid:
+            yield key_value(ends["min"]), key_value(ends["max"])
+
+
+def every_row_expired(job: MergeJob) -> bool:
+    """Whether TTL takes all rows of the sources, as their manifests say: just the columns are read
+    that the rules need. Raises BrokenSource, BadValue, Conflict (it was asked to stop).
+    """
+    columns = stored_columns(job.definition)
+    rules = [rule for rule in ttl_rules(job.definition) if rule.removes_rows]
+    sources = [unit_source(source, job.definition) for source in job.sources]
+    needed = _columns_of(rules, columns, sources)
+    ttl = RowTtl(rules, needed, job.create_time_s)
+    for source in sources:
+        for rows in converted_rows(source, needed):
+            raise_if_stopped(f"{job.staging}/{data_file(0)}")
+            if ttl.expire(rows).num_rows:
+                return False
+    return True
+
+
+def _columns_of(
+    rules: Sequence[TtlRule], columns: Sequence[Column], sources: Sequence[UnitSource]
+) -> Sequence[Column]:
+    """All, when one that is needed is computed where a part lacks it, from whichever others."""
+    texts = [text for rule in rules for text in (rule.expression, rule.where) if text]
+    names = {name for text in texts for name in compiled(text, columns).columns_used}
+    found = [column for column in columns if column.name in names]
+    are_there = all(
+        source.stored is None or names <= {one.column for one in source.stored}
+        for source in sources
+    )
+    return found if found and are_there else columns

@@ -18,6 +18,7 @@ from rmt_pipeline.compute.units import (
 )
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.syntax.types import parse_type
 
 # A string column whose chunks take no more than this per value were written with a dictionary
 # that did not overflow. Read as one, its codes are sorted, hashed and written instead of text.
@@ -97,6 +98,16 @@ def row_group_bounds(
             return statistics.min, statistics.max
         return _stored(statistics.min_raw, kind), _stored(statistics.max_raw, kind)
     return None
+
+
+def is_compared_plainly(text: str) -> bool:
+    """Whether values of this type compare as they are stored, as integers or as text: the bounds of
+    such columns tell that no row is meant by a condition.
+    """
+    kind = parse_type(text)
+    return kind.plain.family == "String" or (
+        kind.is_integer and pa.types.is_integer(kind.arrow)
+    )
 
 
 def _stored(value: bytes | int | bool, kind: pa.DataType) -> LeadingKey:

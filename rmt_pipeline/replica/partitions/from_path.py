@@ -335,13 +335,13 @@ class _Work:
         replica = self.asked.living()
         manifest = outcome.manifest
         header = listed.headers.get(part)
-        difference = header and difference_from_promise(replica.store, part, outcome, header)
+        difference = difference_from_promise(replica.store, part, outcome, header)
         if difference is not None:
             self.failed.add(listed.replica.name)
             replica.store.discard(outcome)
             return Corruption(
-                f"{part} arrived from {listed.replica.root} with another header than ZooKeeper has "
-                f"for it: {difference}"
+                f"{part} arrived from {listed.replica.root} and is not what ZooKeeper has for it: "
+                f"{difference}"
             )
         if not is_current(there, manifest.columns, manifest.metadata_version):
             raise CannotFetch(

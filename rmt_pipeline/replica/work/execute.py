@@ -604,15 +604,13 @@ class Executor:
         if difference is not None:
             self._replica.store.discard(staged)
             raise Corruption(
-                f"{self._replica}: {task.part} arrived from {task.how.replica} with another "
-                f"{difference} than ZooKeeper has for it"
+                f"{self._replica}: {task.part} arrived from {task.how.replica} and is not what "
+                f"ZooKeeper has for it: {difference}"
             )
         awaited = awaited_parts(task.entry)
         return Ready(task.node, task.part, staged, task.how.header is not None, awaited)
 
     def _differs(self, source: PartSource, staged: StagedPart) -> str | None:
-        if source.header is None:
-            return None
         store = self._replica.store
         return difference_from_promise(store, source.part, staged, source.header)
 

@@ -227,16 +227,15 @@ class _Work:
         """What is wrong with it, if it is not what its sender has promised."""
         if isinstance(outcome, RmtError):
             return outcome
-        header = source.header
         store = self.replica.store
-        difference = header and difference_from_promise(store, source.part, outcome, header)
+        difference = difference_from_promise(store, source.part, outcome, source.header)
         if difference is None:
             self.staged[source.part] = outcome
             return None
         self.replica.store.discard(outcome)
         return Corruption(
-            f"{self.replica}: {source.part} arrived from {source.replica} with another "
-            f"{difference} than ZooKeeper has for it"
+            f"{self.replica}: {source.part} arrived from {source.replica} and is not what "
+            f"ZooKeeper has for it: {difference}"
         )
 
     def _link(self, wanted: Sequence[PartName]) -> None:

@@ -99,7 +99,7 @@ def test_one_that_is_not_what_was_promised_fails_alone(replicas: Replicas) -> No
     other, _ = source.keeper.get(source.paths.part(PartName.parse("all_8_8_0")))
     source.keeper.multi([SetData(source.paths.part(PartName.parse("all_7_7_0")), other)])
     done = fetch_all(replicas)
-    assert "than ZooKeeper has for it" in done["all_7_7_0"].error
+    assert "is not what ZooKeeper has for it" in done["all_7_7_0"].error
     assert [name for name, one in done.items() if one.error] == ["all_7_7_0"]
     assert "all_7_7_0" not in replicas.parts("r2")
 

@@ -19,6 +19,7 @@ from rmt_pipeline.compute.rows.order import row_order
 from rmt_pipeline.compute.rows.write import HashingFile
 from rmt_pipeline.protocol.errors import Corruption, DiskFull, UserError
 from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.ttl import PartTtl, TtlTimes
 from rmt_pipeline.store import parquet
 from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.hashes.rows import hash_table
@@ -392,3 +393,21 @@ def test_a_full_disk_is_said_to_be_full(tmp_path) -> None:
     with pytest.raises(DiskFull, match="data-00000"):
         pq.write_table(pa.table({"n": [1]}), pa.PythonFile(file, "w"))
     file.close()
+
+
+@pytest.mark.parametrize("expired", [True, False])
+def test_rows_that_wait_stay_when_a_manifest_says_that_all_have_expired(
+    tmp_path, merge, *, expired: bool
+) -> None:
+    """P20. A part of a peer may say so; no hash is over it."""
+    days = dt.timedelta(-2 if expired else 2)
+    row = {"id": 1, "city": "", "name": "", "f": 0.0}
+    day = dt.datetime.fromtimestamp(CREATED_S, dt.UTC).date()
+    rows = sorted_table([row | {"day": day + days}, row | {"day": day - 2 * abs(days)}], TABLE)
+    source = write_part(tmp_path, "all_0_0_0", rows)
+    claims = PartTtl((TtlTimes("day", CREATED_S - 9, CREATED_S - 1, every=True),))
+    source = dataclasses.replace(
+        source, manifest=dataclasses.replace(source.manifest, ttl=claims)
+    )
+    made = done(merge([source], dataclasses.replace(TABLE, ttl="day")))
+    assert (made.manifest.rows, made.units) == ((0, 0) if expired else (1, 1))

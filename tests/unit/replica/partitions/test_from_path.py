@@ -392,7 +392,7 @@ def test_another_part_than_was_promised_is_not_kept(replicas, source, monkeypatc
                 yield request, outcome
 
     monkeypatch.setattr(DirectPeers, "_fetch_each", swapped)
-    with pytest.raises(RmtError, match="with another header than ZooKeeper has for it"):
+    with pytest.raises(RmtError, match="is not what ZooKeeper has for it"):
         replicas.table("r1").fetch_partition(PATH, "1")
     assert detached(replicas) == []
     assert replicas.stores["r1"].staged() == []

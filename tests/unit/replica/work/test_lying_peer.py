@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from rmt_pipeline.replica.publish import publish
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.execute import Executor, Tools
 from rmt_pipeline.store import parquet
+from rmt_pipeline.store.manifest import KeyBound
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
@@ -23,11 +25,16 @@ from tests.support.local_replicas import DirectPeers, Replicas
 
 
 class Liar(DirectPeers):
-    """Sends this file for every part, and the manifest of the true one but for the file."""
+    """Sends this file for every part, and the manifest of the true one but for the file. Without a
+    file: the true one, and a manifest that has these bounds.
+    """
 
-    def __init__(self, replicas: Replicas, file: bytes) -> None:
+    def __init__(
+        self, replicas: Replicas, file: bytes | None, bounds: Sequence[KeyBound] = ()
+    ) -> None:
         super().__init__(replicas.stores)
         self._file = file
+        self._bounds = tuple(bounds)
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
@@ -35,18 +42,24 @@ class Liar(DirectPeers):
         for request in requests:
             true = self._stores["r1"].manifest(request.part)
             staging = store.begin("fetch", str(request.part))
-            written = staging.write(true.files[0].name, self._file)
-            size = len(self._file)
-            lie = replace(true, files=(written,), bytes_on_disk=size)
+            [name] = [file.name for file in true.files]
+            path = f"{self._stores['r1'].directory(request.part)}/{name}"
+            file = Path(path).read_bytes() if self._file is None else self._file
+            written = staging.write(name, file)
+            lie = replace(true, files=(written,), bytes_on_disk=len(file))
+            if self._file is None:
+                lie = replace(lie, key_bounds=self._bounds)
             yield [(request, staging.seal(lie))]
 
 
-def fetched_from_liar(replicas: Replicas, file: bytes) -> str:
+def fetched_from_liar(
+    replicas: Replicas, file: bytes | None, bounds: Sequence[KeyBound] = ()
+) -> str:
     """The error that r2 has then; "" when it takes the part."""
     replicas.insert("r1", 1, 2, 3)
     pull_log(replicas["r2"])
     clock = replicas.clock
-    tools = Tools(Liar(replicas, file), LocalMerger(clock), LocalMutator(clock))
+    tools = Tools(Liar(replicas, file, bounds), LocalMerger(clock), LocalMutator(clock))
     step = Executor(replicas["r2"], tools, "fetch").step(None)
     return "".join(done.error for done in step.done)
 
@@ -87,6 +100,31 @@ def test_the_same_rows_stored_otherwise_are_taken(tmp_path):
         assert fetched_from_liar(replicas, bytes_of(column(1, 2, 3), "LZ4")) == ""
         assert replicas.parts("r2") == replicas.parts("r1")
         assert replicas.table("r2").dataset().to_table()["n"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("bounds", [(2, 3), (1, 2), (7, 9)])
+def test_bounds_that_rows_are_beyond_are_never_believed(tmp_path, bounds: tuple[int, int]):
+    """A mutation would take the part for one without rows for it, and be done."""
+    with Replicas(tmp_path) as replicas:
+        error = fetched_from_liar(replicas, None, [KeyBound("n", *bounds)])
+        assert f"its manifest says {bounds[0]} to {bounds[1]}, its files have 1 to 3" in error
+        assert replicas.parts("r2") == []
+        assert replicas.stores["r2"].staged() == []
+        replicas.clock.sleep_s(120)
+        replicas.work_off("r2")
+        assert replicas.parts("r2") == replicas.parts("r1")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [[], [KeyBound("n", None, None)], [KeyBound("n", 0, 4)], [KeyBound("m", 8, 9)]],
+    ids=["none", "unknown", "wide", "of no column"],
+)
+def test_bounds_that_hide_no_row_are_taken(tmp_path, bounds: Sequence[KeyBound]):
+    """As other versions may write them."""
+    with Replicas(tmp_path) as replicas:
+        assert fetched_from_liar(replicas, None, bounds) == ""
+        assert replicas.parts("r2") == replicas.parts("r1")
 
 
 def left_by_the_dead(replicas: Replicas, file: bytes) -> PartName:
