@@ -41,6 +41,7 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 
 _OPS_TOGETHER = 1000
+_BLOCKS_TOGETHER = 1000  # of one insert that is known again: its record is one node
 _SKIPPED, _SKIPS_TOGETHER = 100, 20  # numbers in one request: the fastest, when it was measured
 
 
@@ -292,10 +293,8 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
     """Records of the inserts that parts of this disk are of, as far as these tell: one that is said
     again is answered as the duplicate that it is. What was merged does not say it any more.
     """
-    by_insert: dict[str, dict[PartName, Manifest]] = defaultdict(dict)
-    for part, manifest in disk.small.items():
-        if manifest.insert_id != ids.BY_ROWS:
-            by_insert[manifest.insert_id][part] = manifest
+    named = _by_token(disk)
+    by_insert = {**named, **_by_rows(disk)}
     table = replica.table
 
     def todo() -> list[Op]:
@@ -315,10 +314,40 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
         return ops
 
     _repeated(replica, guard, todo)
-    return len(by_insert)
+    return len(named)
+
+
+def _by_token(disk: DiskParts) -> dict[str, dict[PartName, Manifest]]:
+    found: dict[str, dict[PartName, Manifest]] = defaultdict(dict)
+    for part, manifest in disk.small.items():
+        if manifest.insert_id != ids.BY_ROWS:
+            found[manifest.insert_id][part] = manifest
+    return found
+
+
+def _by_rows(disk: DiskParts) -> dict[str, dict[PartName, Manifest]]:
+    """What may have been an insert without a token, by the id that the sum of its rows gives it:
+    each block, and all blocks of one second and run. Ids of blocks know the same rows only when
+    they are cut as before; these know them however they are cut.
+    """
+    alone, together = [], defaultdict[tuple[int, str], dict[PartName, Manifest]](dict)
+    for part, manifest in disk.small.items():
+        if manifest.insert_id == ids.BY_ROWS and manifest.rows:
+            alone.append({part: manifest})
+            together[manifest.created_s, manifest.run_id][part] = manifest
+    likely = [parts for parts in together.values() if len(parts) <= _BLOCKS_TOGETHER]
+    return {
+        ids.insert_id_of_rows(_row_hash(parts), sum(one.rows for one in parts.values())): parts
+        for parts in (*likely, *alone)
+    }
+
+
+def _row_hash(parts: Mapping[PartName, Manifest]) -> int:
+    return sum(manifest.row_hash for manifest in parts.values()) & ids.HASH_MAX
 
 
 def _record_of(replica: Replica, parts: Mapping[PartName, Manifest]) -> InsertRecord:
+    is_by_rows = all(manifest.insert_id == ids.BY_ROWS for manifest in parts.values())
     lines = [
         PartitionRows(
             part.partition,
@@ -336,7 +365,8 @@ def _record_of(replica: Replica, parts: Mapping[PartName, Manifest]) -> InsertRe
         partitions=(),
         blocks=0,
         rows=0,
-        row_hash="",
+        # Of an insert with a token other blocks may be in merged parts.
+        row_hash=f"{_row_hash(parts):032x}" if is_by_rows else "",
         rows_in=0,
     )
     return _whole(nothing, lines)

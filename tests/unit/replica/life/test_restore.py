@@ -129,6 +129,56 @@ def test_a_retry_by_block_is_a_duplicate_too(two):
     assert two["r1"].keeper.children(two["r1"].table.blocks) == before
 
 
+def in_blocks(disaster: Disaster, name: str, values: list[int], size: int) -> str:
+    """An insert without a token, cut into blocks of this many rows."""
+    cut = {"max_insert_block_size": size, "min_insert_block_size_rows": size}
+    rows_ = [{"n": value} for value in values]
+    return disaster.table(name).insert(rows_, settings=cut).outcome.value
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 3), (2, 1), (1, 2)])
+def test_a_retry_that_is_cut_otherwise_is_a_duplicate_too(two, before, after):
+    """P6. Other inserts of other times are beside it."""
+    values = [11, 12, 13]
+    in_blocks(two, "r1", [1, 2], 1)
+    two.clock.passed_s += 1
+    in_blocks(two, "r1", values, before)
+    two.clock.passed_s += 1
+    in_blocks(two, "r1", [3], 1)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    assert in_blocks(two, "r2", values, after) == "duplicate"
+    assert in_blocks(two, "r2", [*values, 14], 4) == "inserted"
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2, 3, *values, *values, 14])
+
+
+def test_blocks_of_several_inserts_of_one_second_are_known_one_by_one(two):
+    in_blocks(two, "r1", [1, 2], 2)
+    in_blocks(two, "r1", [3, 4], 2)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    assert in_blocks(two, "r1", [3, 4], 1) == in_blocks(two, "r2", [2, 1], 1) == "duplicate"
+    assert two.values("r1") == Counter([1, 2, 3, 4])
+
+
+def test_an_insert_that_is_known_by_its_rows_again_goes_with_them(two):
+    in_blocks(two, "r1", [1, 2, 3], 1)
+    two.wipe()
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    two.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+    two.live_on()
+    assert in_blocks(two, "r2", [1, 2, 3], 3) == "inserted"
+    two.live_on()
+    assert two.values("r1") == Counter([1, 2, 3])
+
+
 def test_reads_of_the_log_of_before_do_not_stop_the_new_one(two):
     for value in range(4):
         two.insert("r1", value)
