@@ -556,7 +556,64 @@ SELECT * FROM kept;
 DROP TABLE gone SYNC;
 UNDROP TABLE gone;
 """
+PARTITION_KEYS = """
+CREATE TABLE a (p DateTime('UTC'), q DateTime64(3, 'UTC'), k Int8) ENGINE = ReplicatedMergeTree
+    PARTITION BY (p, q) ORDER BY k;
+INSERT INTO a VALUES ('2020-01-01 10:00:00', '2020-01-01 10:00:00.123', 1),
+    ('2020-01-01 11:00:00', '2020-01-01 10:00:00.123', 2);
+ALTER TABLE a DROP PARTITION ('2020-01-01 10:00:00', '2020-01-01 10:00:00.123');
+ALTER TABLE a DROP PARTITION ('2020-01-01 11:00:00');
+SELECT k FROM a;
+CREATE TABLE b (p DateTime('UTC'), k Int8) ENGINE = ReplicatedMergeTree PARTITION BY p ORDER BY k;
+INSERT INTO b VALUES ('2020-01-01 10:00:00', 1), ('2020-01-01 11:00:00', 2);
+ALTER TABLE b DROP PARTITION '2020-01-01 10:00:00';
+ALTER TABLE b DELETE IN PARTITION '2020-01-01 11:00:00' WHERE k < 0;
+SELECT k FROM b;
+CREATE TABLE c (p Nullable(Int32), k Int8) ENGINE = ReplicatedMergeTree PARTITION BY p ORDER BY k
+    SETTINGS allow_nullable_key = 1;
+ALTER TABLE c DROP PARTITION NULL;
+CREATE TABLE d (k Int8) ENGINE = ReplicatedMergeTree ORDER BY k;
+ALTER TABLE d DROP PARTITION 1;
+CREATE TABLE e (k Int8, a Array(Int8), t Tuple(Int8, String)) ENGINE = ReplicatedMergeTree
+    PARTITION BY (a, t) ORDER BY (k, a);
+INSERT INTO e VALUES (1, [1, 2], (1, 'a')), (2, [1, 2], (1, 'a')), (3, [], (2, 'b'));
+SELECT partition_id, partition, rows FROM system.parts
+    WHERE table = 'e' AND database = 'script' AND active ORDER BY 1;
+ALTER TABLE e DROP PARTITION ([1, 2], (1, 'a'));
+SELECT k FROM e;
+"""
+DEDUPLICATED = """
+CREATE TABLE o (p UInt8, k UInt8, v UInt8) ENGINE = ReplicatedMergeTree PARTITION BY p
+    ORDER BY k % 10;
+INSERT INTO o VALUES (1, 1, 1), (1, 1, 2), (1, 2, 1), (2, 1, 1), (1, 11, 1);
+OPTIMIZE TABLE o FINAL DEDUPLICATE BY p;
+OPTIMIZE TABLE o FINAL DEDUPLICATE BY k;
+OPTIMIZE TABLE o FINAL DEDUPLICATE BY v;
+SELECT count() FROM o;
+OPTIMIZE TABLE o FINAL DEDUPLICATE BY k, p;
+SELECT p, k, v FROM o ORDER BY p, k, v;
+"""
+OTHER_TYPES = """
+CREATE TABLE e (k UInt8, e Enum8('a' = 1, 'b' = 2), n Nullable(Int8), d Date)
+    ENGINE = ReplicatedMergeTree ORDER BY k;
+ALTER TABLE e MODIFY COLUMN e Enum8('a' = 1, 'b' = 3);
+ALTER TABLE e MODIFY COLUMN e Enum8('a' = 1, 'b' = 2, 'c' = 3);
+INSERT INTO e VALUES (1, 'b', NULL, '2020-01-01');
+ALTER TABLE e ALTER COLUMN d TYPE DateTime('UTC');
+ALTER TABLE e ALTER COLUMN d TYPE String DEFAULT 'x' COMMENT 'c';
+ALTER TABLE e MODIFY COLUMN d REMOVE CODEC;
+ALTER TABLE e MODIFY COLUMN d REMOVE TTL;
+ALTER TABLE e MODIFY COLUMN n REMOVE DEFAULT;
+ALTER TABLE e MODIFY COLUMN d REMOVE MATERIALIZED;
+ALTER TABLE e MODIFY COLUMN d REMOVE DEFAULT;
+ALTER TABLE e REMOVE TTL;
+DESCRIBE e;
+SELECT * FROM e;
+"""
 SCRIPTS = {
+    "partitions by every kind of key": PARTITION_KEYS,
+    "which rows are duplicates": DEDUPLICATED,
+    "another type, and what is not there to remove": OTHER_TYPES,
     "dropped tables": DROPPED,
     "what is materialized": MATERIALIZED,
     "what has expired is taken away": EXPIRED,

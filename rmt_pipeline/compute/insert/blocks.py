@@ -340,7 +340,9 @@ def _partition_codes(keys: Sequence[pa.Array]) -> NDArray[np.int64] | None:
     """Numbers of the rows' partitions, in the order of their first rows; None for only one."""
     codes: NDArray[np.int64] | None = None
     for key in keys:
-        encoded = key.dictionary_encode()
+        nested = pa.types.is_nested(key.type)  # which have no dictionary: their texts have
+        plain = pa.array(map(repr, key.to_pylist()), pa.string()) if nested else key
+        encoded = plain.dictionary_encode()
         if len(encoded.dictionary) == 1:
             continue
         added = encoded.indices.to_numpy().astype(np.int64)

@@ -17,7 +17,7 @@ from rmt_pipeline.types.to_text import formatter
 NO_KEY = "all"
 
 # The original's numbers for kinds of values, part of what is hashed.
-_UNSIGNED, _SIGNED, _FLOAT, _UNSIGNED_128, _SIGNED_128 = 1, 2, 3, 4, 5
+_NULL, _UNSIGNED, _SIGNED, _FLOAT, _UNSIGNED_128, _SIGNED_128 = 0, 1, 2, 3, 4, 5
 _STRING, _ARRAY, _TUPLE = 16, 17, 18
 _DECIMAL = {4: 19, 8: 20, 16: 21, 32: 23}
 _UNSIGNED_256, _SIGNED_256, _MAP, _IPV4 = 24, 25, 26, 30
@@ -68,6 +68,8 @@ def partition_text(values: Sequence[Any], types: Sequence[DataType]) -> str:
 
 def _integer(value: Any, kind: DataType) -> int | None:
     """The value as the integer that the original keeps for it; None if it keeps another kind."""
+    if value is None:
+        return None
     if kind.is_enum:
         return next(number for name, number in kind.values if name == value)
     if kind.is_date:
@@ -83,6 +85,8 @@ def _integer(value: Any, kind: DataType) -> int | None:
 def _hashed(value: Any, kind: DataType) -> bytes:
     """What the original feeds to its hash for one value."""
     kind = kind.plain
+    if value is None:
+        return bytes([_NULL])
     if kind.family == "IPv4":
         return bytes([_IPV4]) + struct.pack("<I", value)
     number = _integer(value, kind)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rmt_pipeline.compute.merge.aggregate import Aggregation, aggregation_of, summing_of
 from rmt_pipeline.compute.rows.groups import Groups, first_of_equal
+from rmt_pipeline.compute.rows.keys import KeyColumns
 from rmt_pipeline.compute.rows.order import Flags, RowIndexes, ranks
 from rmt_pipeline.compute.rows.windows import Sorted, in_order
 from rmt_pipeline.compute.units import (
@@ -254,7 +255,8 @@ class Distinct:
     """
 
     def __init__(self, rules: GroupRules, shape: Shape) -> None:
-        missing = [part.text for part in shape.key if part.column not in shape.deduplicate_by]
+        used = KeyColumns([part.text for part in shape.key], shape.columns).inputs
+        missing = [name for name in used if name not in shape.deduplicate_by]
         if shape.deduplicate_by and missing:
             raise UserError(
                 f"DEDUPLICATE BY must list every column of the sorting key; {missing[0]} is missing"

@@ -170,6 +170,8 @@ class _Alter:
             case ModifyOrderBy():
                 self._order_by(command)
             case ModifyTtl():
+                if not (command.ttl or self._now.ttl):
+                    raise UserError(f"{self._now.full_name} has no TTL to remove")
                 self._now = replace(self._now, ttl=command.ttl)
                 self._is_local = False
             case ModifyComment():
@@ -192,6 +194,7 @@ class _Alter:
                 f"{self._now.full_name} has a column {column.name} already; say ADD COLUMN IF NOT"
                 " EXISTS if that is fine"
             )
+        self._refuse_unknown_inputs(column)
         self._is_local = False
         self._added.add(column.name)
         self._put([*self._now.columns, column])
@@ -266,6 +269,7 @@ class _Alter:
         self._refuse_key(command.column, "CLEAR")
         self._refuse_inputs(command.column, "cleared")
         self._refuse_not_stored(command.column, "CLEAR")
+        self._refuse_unknown_inputs(self._column(command.column))
         self._is_local = False
         self._mutation.append(replace(command, if_exists=False))
 
@@ -283,6 +287,8 @@ class _Alter:
                 f"{after.default_kind or 'stored'}: its values would have to come or to go. "
                 "ADD another column, or DROP this one first"
             )
+        if after.default != before.default:
+            self._refuse_unknown_inputs(after)
         if not command.is_comment:
             self._is_local = False
         self._put([after if one is before else one for one in self._now.columns])
@@ -461,6 +467,19 @@ class _Alter:
                 f"column {name} can't be {done}: column {column.name} is "
                 f"{column.default_kind} {column.default}. DROP or MODIFY {column.name} first"
             )
+
+    def _refuse_unknown_inputs(self, column: Column) -> None:
+        """Rows that have no value of the column would be read with its default."""
+        if not column.default or column.default_kind == "EPHEMERAL":
+            return
+        for name in self._uses(column.default, [*self._now.columns, column]):
+            used = self._now.column(name)
+            if used is not None and used.default_kind == "EPHEMERAL":
+                raise NotImplementedStatement(
+                    f"column {column.name} is {column.default_kind} {column.default}, and {name} "
+                    f"is EPHEMERAL: rows that are there have no {name}, so the column can't be "
+                    "read from them. Use another column, or create another table"
+                )
 
     def _refuse_not_stored(self, name: str, verb: str) -> None:
         column = self._column(name)

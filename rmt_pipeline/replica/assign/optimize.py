@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import CannotAssignOptimize, UserError
+from rmt_pipeline.protocol.errors import CannotAssignOptimize, UnknownColumn, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.merges import (
     Assigned,
     Nothing,
@@ -27,6 +28,12 @@ class UnknownPartition(UserError):
     code = "INVALID_PARTITION_VALUE"
 
 
+class KeyLeftOut(UserError):
+    """A column of a key is not among those that make rows equal."""
+
+    code = "THERE_IS_NO_COLUMN"
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizeRequest:
     """`partition` is an id, None for all. `deduplicate_by` () is by all columns."""
@@ -46,9 +53,11 @@ def optimize(
     """The parts that the assigned merges make. Waits as `alter_sync` says.
 
     `living` gives a Replica with a living session. Raises CannotAssignOptimize with the reason if
-    nothing was assigned and `optimize_throw_if_noop` is set; UnknownPartition; Unfinished when
-    waiting ended first.
+    nothing was assigned and `optimize_throw_if_noop` is set; UnknownPartition; UnknownColumn and
+    KeyLeftOut for what rows are to be equal in; Unfinished when waiting ended first.
     """
+    if wanted.deduplicate_by:
+        _check_columns(wanted.deduplicate_by, living().definition)
     if wanted.partition is not None:
         _require_known(living(), wanted.partition)
     if wanted.partition is None and not wanted.final:
@@ -85,6 +94,26 @@ def _require_known(replica: Replica, partition: str) -> None:
 def _all(replica: Replica) -> list[str]:
     parts = active_parts(replica.keeper, replica.paths)
     return sorted({part.partition for part in parts})
+
+
+def _check_columns(by: tuple[str, ...], definition: TableDefinition) -> None:
+    """Rows that differ in a key are no duplicates; a merge that was to find them by less could
+    never be made, and its entry would stay in every queue. Raises UnknownColumn, KeyLeftOut.
+    """
+    from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  slow
+
+    for name in by:
+        if definition.column(name) is None:
+            known = ", ".join(each.name for each in definition.columns)
+            raise UnknownColumn(f"DEDUPLICATE BY {name}: {definition.full_name} has {known}")
+    for text in (*definition.order_by, *definition.partition_by):
+        for name in compile_expression(text, definition.columns).columns_used:
+            if name not in by:
+                raise KeyLeftOut(
+                    f"DEDUPLICATE BY {', '.join(by)}: {name} is missing, and "
+                    f"{definition.full_name} has {text} in a key: all columns of its keys "
+                    "have to be named"
+                )
 
 
 def _one(

@@ -28,8 +28,9 @@ from rmt_pipeline.replica.alter.check import columns_used, keeps_rows
 from rmt_pipeline.sql.define.partition import partition_id_of
 from rmt_pipeline.sql.define.table import column_of, flattened, index_texts
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.nodes import Node
+from rmt_pipeline.syntax.nodes import Name, Node
 from rmt_pipeline.syntax.rename import with_renamed
+from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.statements.nodes import (
     AddColumnSyntax,
     AddIndexSyntax,
@@ -174,6 +175,8 @@ def _modify(syntax: ModifyColumnSyntax, now: TableDefinition) -> ModifyColumn:
     )
     others = [column for column in now.columns if column.name != given.name]
     wanted = column_of(replace(typed, codec=syntax.codec or ""), others)
+    if given.type is not None and known.is_stored:  # whether there is such a conversion at all
+        compile_node(cast_node(Name((given.name,)), parse_type(wanted.type)), (known,))
     ttl = None
     if syntax.ttl is not None:
         ttl = _column_ttl(given.name, syntax.ttl, stored_columns(now), now)

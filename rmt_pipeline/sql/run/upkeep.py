@@ -122,7 +122,7 @@ def _deduplicated(
 def optimize(session: SessionContext, statement: Optimize) -> Done:
     """Assign merges and wait for them as `alter_sync` says (spec §6.7).
 
-    Raises UnknownTable, UnknownColumn, BadValue for a partition's value.
+    Raises UnknownTable, UnknownColumn, KeyLeftOut, BadValue for a partition's value.
     """
     if statement.cleanup:
         raise NotImplementedStatement("OPTIMIZE … CLEANUP is not implemented")
@@ -130,10 +130,6 @@ def optimize(session: SessionContext, statement: Optimize) -> Done:
     table = session.server.table(name.name, session.database_of(name))
     definition = table.definition
     columns = _deduplicated(statement.deduplicate_by, definition)
-    for column in columns:
-        if definition.column(column) is None:
-            known = ", ".join(each.name for each in definition.columns)
-            raise UnknownColumn(f"DEDUPLICATE BY {column}: {definition.full_name} has {known}")
     partition = None
     if statement.partition is not None:
         partition = partition_id_of(statement.partition, definition)

@@ -100,6 +100,7 @@ def _modify_column(cursor: Cursor) -> ModifyColumnSyntax:
     column = ColumnSyntax(_column_name(cursor))
     if cursor.take_words("REMOVE"):
         return ModifyColumnSyntax(column, remove=_removable(cursor), if_exists=if_exists)
+    cursor.take_words("TYPE")  # as in ALTER COLUMN c TYPE UInt8
     if cursor.current.upper not in _NO_TYPE:
         column = _nullable(cursor, replace(column, type=read_type(cursor)))
     column = _default(cursor, column)

@@ -52,6 +52,13 @@ from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.escapes import duckdb_text
 from rmt_pipeline.types.from_text import parse_value
 
+
+class CannotConvertType(TypeProblem):
+    """Values of the one type mean something else in the other one."""
+
+    code = "CANNOT_CONVERT_TYPE"
+
+
 # From text.
 
 
@@ -351,6 +358,12 @@ UUID_HALF = 17  # characters of the second half, with its hyphen
 
 def _from_enum(value: Typed, plain: DataType) -> str:
     if plain.is_enum:
+        numbers = dict(plain.values)
+        for name, before in value.type.values:
+            if numbers.get(name, before) != before:
+                raise CannotConvertType(
+                    f"{name!r} is {before} in {value.type} and {numbers[name]} in {plain}"
+                )
         return from_text(value.sql, plain)
     number = Typed(enum_number(value), DataType("Int16"))
     return _convert(number, plain)

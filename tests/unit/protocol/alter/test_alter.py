@@ -3,8 +3,8 @@
 import pytest
 
 from rmt_pipeline.protocol.alter.definition import Altered
-from rmt_pipeline.protocol.errors import RmtError
-from rmt_pipeline.protocol.table import ColumnChange, TableDefinition
+from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError
+from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 from rmt_pipeline.syntax.mutation import parse_commands
 from tests.unit.protocol.alter.altering import TABLE, alter, engine, names
 
@@ -202,6 +202,22 @@ def test_a_column_that_ttl_uses_stays() -> None:
     table = alter("ADD COLUMN d Date, MODIFY TTL d + INTERVAL 1 DAY").definition
     with pytest.raises(RmtError, match="d"):
         alter("DROP COLUMN d", table=table)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ADD COLUMN c Int64 DEFAULT e + 1", "MODIFY COLUMN n DEFAULT e", "CLEAR COLUMN made"],
+)
+def test_what_old_rows_have_no_input_for_is_refused(text: str) -> None:
+    columns = (
+        *TABLE.columns,
+        Column("e", "Int64", "EPHEMERAL", "5"),
+        Column("made", "Int64", "DEFAULT", "e + 2"),
+    )
+    table = TABLE.with_columns(columns)
+    alter("ADD COLUMN f Int64 EPHEMERAL e + 1, MODIFY COLUMN made COMMENT 'x'", table=table)
+    with pytest.raises(NotImplementedStatement, match="rows that are there have no e"):
+        alter(text, table=table)
 
 
 def test_the_last_stored_column_stays() -> None:
