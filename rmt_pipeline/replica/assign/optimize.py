@@ -100,7 +100,7 @@ def _check_columns(by: tuple[str, ...], definition: TableDefinition) -> None:
     """Rows that differ in a key are no duplicates; a merge that was to find them by less could
     never be made, and its entry would stay in every queue. Raises UnknownColumn, KeyLeftOut.
     """
-    from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  slow
+    from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  start-up
 
     for name in by:
         if definition.column(name) is None:
