@@ -281,8 +281,17 @@ class Table(Partitions):
 
     def _insert_id(self, token: str, query: QuerySettings) -> str:
         settings = TableSettings.of(dict(self.definition.settings))
-        deduplicate = query.insert_deduplicate and settings.replicated_deduplication_window > 0
+        deduplicate = query.insert_deduplicate and self._window(settings, token) > 0
         return block_ids.insert_id_of_parts(token, deduplicate=deduplicate)
+
+    def _window(self, settings: TableSettings, token: str) -> int:
+        """How many ids such an insert is looked for among; 0: it is always a new one. A table of
+        one copy knows inserts by their rows when that is asked for, as the original's do; by a
+        token always: who names an insert means it.
+        """
+        if self.definition.engine.is_private and not token:
+            return settings.non_replicated_deduplication_window
+        return settings.replicated_deduplication_window
 
     def pipeline(self, in_flight: int = 4) -> InsertPipeline:
         """Inserts that overlap: `with table.pipeline() as inserts: inserts.insert(rows)`."""
@@ -300,7 +309,7 @@ class Table(Partitions):
         query = settings or QuerySettings()
         try:
             replica = self._replica()
-            window = replica.settings.replicated_deduplication_window
+            window = self._window(replica.settings, token)
             identity = identity_of(staged, token, query, window)
             waits = QuorumWait(Quorum.of(query), self._new_waker())
             staged = self._joined(staged, identity, query, replica, waits)

@@ -300,7 +300,7 @@ class BadTypeOfField(UserError):
 
 
 class IllegalColumn(UserError):
-    """A key is made of something that no key can be made of."""
+    """A column has a place (a key, the columns of an INSERT) that columns like it can't have."""
 
     code = "ILLEGAL_COLUMN"
 

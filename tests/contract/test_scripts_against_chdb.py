@@ -390,6 +390,38 @@ OPTIMIZE TABLE a FINAL;
 SELECT count() FROM system.parts WHERE table = 'a' AND database = 'script' AND active;
 SELECT count() FROM system.detached_tables WHERE database = 'script';
 """
+INSERTED = """
+CREATE TABLE one (k Int64, v String DEFAULT 'd', w Int8) ENGINE = MergeTree ORDER BY k;
+INSERT INTO one VALUES (1, 'x', 1);
+INSERT INTO one VALUES (1, 'x', 1);
+INSERT INTO one SELECT 1, 'x', 1;
+SELECT * FROM one;
+CREATE TABLE known (k Int64) ENGINE = MergeTree ORDER BY k
+    SETTINGS non_replicated_deduplication_window = 100;
+INSERT INTO known VALUES (1);
+INSERT INTO known VALUES (1);
+SELECT * FROM known;
+INSERT INTO one (* EXCEPT(v)) VALUES (2, 2);
+INSERT INTO one (* EXCEPT v) VALUES (3, 3);
+INSERT INTO one (* EXCEPT(v, w)) SELECT 4;
+SELECT * FROM one ORDER BY ALL;
+CREATE TABLE computed (k Int64, m Int64 MATERIALIZED k + 1, a Int64 ALIAS k) ENGINE = MergeTree
+    ORDER BY k;
+INSERT INTO computed (k, m) VALUES (1, 1);
+INSERT INTO computed (k, a) VALUES (1, 1);
+INSERT INTO computed (* EXCEPT k) VALUES (1);
+OPTIMIZE TABLE one FINAL DEDUPLICATE BY nosuch;
+OPTIMIZE TABLE one FINAL DEDUPLICATE BY v;
+OPTIMIZE TABLE one FINAL DEDUPLICATE BY * EXCEPT k;
+OPTIMIZE TABLE one FINAL DEDUPLICATE BY k, v;
+SELECT * FROM one ORDER BY ALL;
+SELECT * FROM system.one;
+SELECT 1 FORMAT NoSuchFormat;
+SYSTEM DROP MARK CACHE;
+SYSTEM DROP UNCOMPRESSED CACHE;
+SYSTEM DROP QUERY CACHE;
+SELECT 1 SETTINGS async_insert = 1, wait_for_async_insert = 1, async_insert_busy_timeout_ms = 5;
+"""
 RENAMED = """
 CREATE TABLE a (k Int64, v String) ENGINE = ReplicatedMergeTree ORDER BY k;
 CREATE TABLE b (k Int64) ENGINE = MergeTree ORDER BY k;
@@ -618,6 +650,7 @@ SCRIPTS = {
     "what is materialized": MATERIALIZED,
     "what has expired is taken away": EXPIRED,
     "samples": SAMPLED,
+    "inserts": INSERTED,
     "renamed tables": RENAMED,
     "detached tables": DETACHED,
     "tables like others, and what is equal": LIKE,

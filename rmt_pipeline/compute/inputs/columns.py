@@ -13,7 +13,14 @@ from rmt_pipeline.compute.inputs.stored_array import Misfit, stored_array, store
 from rmt_pipeline.compute.inputs.stored_value import is_null
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of, unequal
-from rmt_pipeline.protocol.errors import BadValue, UnequalArrays, UnknownColumn, UserError
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    IllegalColumn,
+    NoSuchColumn,
+    UnequalArrays,
+    UnknownColumn,
+    UserError,
+)
 from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.types.data_type import DataType
@@ -217,7 +224,8 @@ class InsertColumns:
             if column is None:
                 raise self._unknown(name, "the list of columns")
             if column.default_kind in _COMPUTED:
-                raise UserError(
+                refused = NoSuchColumn if column.default_kind == "ALIAS" else IllegalColumn
+                raise refused(
                     f"column {name} is {column.default_kind}: its values are computed; "
                     "leave it out"
                 )

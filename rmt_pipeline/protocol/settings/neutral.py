@@ -13,6 +13,7 @@ WORD = "neutral: known from the original, without effect here"
 
 _OF_QUERIES: dict[TypeName, str] = {
     "Bool": """
+async_insert_use_adaptive_busy_timeout wait_for_async_insert
 allow_aggregate_partitions_independently allow_asynchronous_read_from_io_pool_for_merge_tree
 allow_create_index_without_type allow_deprecated_snowflake_conversion_functions
 allow_deprecated_syntax_for_merge_tree allow_experimental_ai_functions
@@ -162,6 +163,7 @@ use_skip_indexes_on_data_read use_statistics use_statistics_cache
 use_statistics_for_min_max_aggregation use_statistics_for_part_pruning use_uncompressed_cache
 """,
     "UInt64": """
+async_insert_max_data_size async_insert_max_query_number
 aggregation_in_order_max_block_bytes aggregation_memory_efficient_merge_threads
 allow_experimental_parallel_reading_from_replicas async_insert_threads
 cross_join_min_bytes_to_compress cross_join_min_rows_to_compress cross_to_inner_join_rewrite
@@ -243,9 +245,12 @@ min_hit_rate_to_use_consecutive_keys_optimization
 parallel_replicas_single_task_marks_count_multiplier
 """,
     "Seconds": """
+wait_for_async_insert_timeout
 connect_timeout query_cache_ttl send_timeout tcp_keep_alive_timeout
 """,
     "Milliseconds": """
+async_insert_busy_timeout_max_ms async_insert_busy_timeout_min_ms async_insert_busy_timeout_ms
+async_insert_poll_timeout_ms
 async_insert_cleanup_timeout_ms async_insert_stale_timeout_ms connect_timeout_with_failover_ms
 connect_timeout_with_failover_secure_ms log_queries_min_query_duration_ms
 parallel_replicas_connect_timeout_ms query_cache_min_query_duration

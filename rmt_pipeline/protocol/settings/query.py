@@ -35,6 +35,14 @@ class QuerySettings:
     insert_deduplication_token: str = setting(
         "", "the insert's own name: same token, same insert, whatever the rows"
     )
+    async_insert: bool = setting(
+        default=False,
+        description="rows of VALUES and of a format are known again when async_insert_deduplicate "
+        "says so, not insert_deduplicate; each INSERT is carried out at once in any case",
+    )
+    async_insert_deduplicate: bool = setting(
+        default=False, description="what insert_deduplicate is when async_insert is 1"
+    )
     insert_quorum: str = setting(
         "0",
         "replicas that must have the rows before the insert is answered; below 2 is off, auto is "

@@ -46,6 +46,11 @@ class TableSettings:
     replicated_deduplication_window: int = setting(
         1000, "how many ids of blocks and inserts are remembered; 0 is no deduplication"
     )
+    non_replicated_deduplication_window: int = setting(
+        0,
+        "of a table of one copy (ENGINE = MergeTree): above 0 inserts without a token are known by "
+        "their rows, among as many as replicated_deduplication_window says",
+    )
     replicated_deduplication_window_seconds: int = setting(
         WEEK_S, "for how long, counted from the newest one", "Seconds"
     )

@@ -122,8 +122,8 @@ def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str
 def identity_of(
     staged: Sequence[StagedPart], token: str, query: QuerySettings, window: int
 ) -> InsertIdentity:
-    """`window` is replicated_deduplication_window. Without a token an insert is known by its rows
-    as they were given: however they were cut into blocks, and those optimized.
+    """`window`: among how many ids it is looked for, 0 is not at all. Without a token an insert is
+    known by its rows as they were given: however they were cut into blocks, and those optimized.
     """
     if not query.insert_deduplicate or window == 0 or not staged:
         return InsertIdentity(insert_id="", by_block=False)

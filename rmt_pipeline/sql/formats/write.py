@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import UnknownFormat, UserError
 from rmt_pipeline.protocol.text import escape
 from rmt_pipeline.sql.formats.pretty import pretty, pretty_compact, vertical
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, small_batches
@@ -95,7 +95,7 @@ ColumnTexts = Callable[[pa.Array, ResultColumn], Iterable[str]]
 
 
 def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
-    """Write an answer to `out`. Raises UserError for a format that does not exist."""
+    """Write an answer to `out`. Raises UnknownFormat."""
     name = canonical_format(format_name)
     if name in _BINARY_FORMATS:
         _BINARY_FORMATS[name](rows, out)
@@ -107,13 +107,13 @@ def write_rows(rows: Rows, format_name: str, out: BinaryIO) -> None:
 
 
 def canonical_format(name: str) -> str:
-    """The format's own name. Raises UserError with the names there are."""
+    """The format's own name. Raises UnknownFormat with the names there are."""
     known = {each.lower(): each for each in (*_TEXT_FORMATS, *_BINARY_FORMATS)}
     found = known.get(_ALIASES.get(name.lower(), name).lower())
     if found is None:
         near = get_close_matches(name.lower(), known, n=1)
         hint = f"did you mean {known[near[0]]}?" if near else ", ".join(sorted(known.values()))
-        raise UserError(f"there is no output format {name}; {hint}")
+        raise UnknownFormat(f"there is no output format {name}; {hint}")
     return found
 
 

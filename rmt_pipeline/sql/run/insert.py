@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from rmt_pipeline.sql.run.values import ValuesBatch, read_values
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
+    ColumnsChosen,
     FromFile,
     FromQuery,
     InlineRows,
@@ -31,6 +33,10 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Table
+
+
+class NoColumnsToInsert(UserError):
+    code = "EMPTY_LIST_OF_COLUMNS_PASSED"
 
 
 class WrongNumberOfColumns(UserError):
@@ -48,6 +54,8 @@ def insert(session: SessionContext, statement: Insert) -> Done:
         raise UserError(f"system.{statement.table.name} takes no rows: it shows what is")
     table = session.server.table(statement.table.name, database)
     settings = session.query_settings(statement.settings)
+    if settings.async_insert and not isinstance(statement.source, FromQuery):
+        settings = replace(settings, insert_deduplicate=settings.async_insert_deduplicate)
     definition = table.definition
     names = _names(statement, definition)
     data: Any
@@ -94,18 +102,27 @@ def _replaced(
 
 def _names(statement: Insert, definition: TableDefinition) -> list[str]:
     """The columns that values are given for, in their order."""
-    if statement.columns is None:
+    named = statement.columns
+    if named is None or isinstance(named, ColumnsChosen):
         computed = ("MATERIALIZED", "ALIAS", "EPHEMERAL")
-        return [each.name for each in definition.columns if each.default_kind not in computed]
-    for name in statement.columns:
+        left_out = () if named is None else named.without
+        found = [
+            each.name
+            for each in definition.columns
+            if each.default_kind not in computed and each.name not in left_out
+        ]
+        named = (*found, *(name for name in left_out if definition.column(name) is None))
+    if not named:
+        raise NoColumnsToInsert(f"no column of {definition.full_name} is left to insert into")
+    for name in named:
         if definition.column(name) is None:
             known = ", ".join(column.name for column in definition.columns)
             raise NoSuchColumn(
                 f"there is no column {name} in {definition.full_name}; there are: {known}"
             )
-        if statement.columns.count(name) > 1:
+        if named.count(name) > 1:
             raise DuplicateColumn(f"column {name} is named twice in INSERT")
-    return list(statement.columns)
+    return list(named)
 
 
 def _values(

@@ -50,7 +50,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     Statement,
     SystemDropDatabaseReplica,
     SystemDropReplica,
-    SystemFlushLogs,
+    SystemNothingToDo,
     SystemRestartReplica,
     SystemRestoreReplica,
     SystemSwitch,
@@ -206,7 +206,7 @@ class Session:
                 | SystemRestartReplica()
                 | SystemRestoreReplica()
                 | SystemWaitLoadingParts()
-                | SystemFlushLogs()
+                | SystemNothingToDo()
                 | SystemUnfreeze()
                 | SystemSyncDatabase()
                 | SystemDropDatabaseReplica()

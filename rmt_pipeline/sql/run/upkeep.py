@@ -6,9 +6,9 @@ from typing import assert_never
 
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
+    NoSuchColumn,
     NotImplementedStatement,
     RmtError,
-    UnknownColumn,
     UnknownTable,
     UserError,
 )
@@ -32,7 +32,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     Optimize,
     SystemDropDatabaseReplica,
     SystemDropReplica,
-    SystemFlushLogs,
+    SystemNothingToDo,
     SystemRestartReplica,
     SystemRestoreReplica,
     SystemStatement,
@@ -69,8 +69,10 @@ def upkeep(  # noqa: C901, PLR0912  one line each
             return sync_database(session, statement)
         case SystemDropDatabaseReplica():
             return drop_replica_of_database(session, statement)
-        case SystemFlushLogs():
-            return Done()  # no log is held back: what system shows is read when it is asked for
+        case SystemNothingToDo():
+            return (
+                Done()
+            )  # what system shows is read when it is asked for, an INSERT carried out
         case SystemUnfreeze():
             return unfreeze(session, statement)
         case SystemWaitLoadingParts():
@@ -108,7 +110,7 @@ def _deduplicated(
     names = [column.name for column in definition.columns if column.is_stored]
     for name in given.without:
         if name not in names:
-            raise UnknownColumn(
+            raise NoSuchColumn(
                 f"DEDUPLICATE BY … EXCEPT {name}: {definition.full_name} has {', '.join(names)}"
             )
     chosen = matching(given.pattern, names) if given.pattern else [True] * len(names)
@@ -122,7 +124,7 @@ def _deduplicated(
 def optimize(session: SessionContext, statement: Optimize) -> Done:
     """Assign merges and wait for them as `alter_sync` says (spec §6.7).
 
-    Raises UnknownTable, UnknownColumn, KeyLeftOut, BadValue for a partition's value.
+    Raises UnknownTable, NoSuchColumn, KeyLeftOut, BadValue for a partition's value.
     """
     if statement.cleanup:
         raise NotImplementedStatement("OPTIMIZE … CLEANUP is not implemented")

@@ -6,6 +6,7 @@ from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.mutation import Partition, read_partition
 from rmt_pipeline.syntax.settings import Settings, settings
 from rmt_pipeline.syntax.statements.nodes import (
+    ColumnsChosen,
     FromFile,
     FromQuery,
     InlineRows,
@@ -16,7 +17,12 @@ from rmt_pipeline.syntax.statements.nodes import (
     ValuesText,
 )
 from rmt_pipeline.syntax.statements.split import rows_start
-from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_query
+from rmt_pipeline.syntax.statements.tail import (
+    answer_tail,
+    columns_left_out,
+    table_name,
+    whole_query,
+)
 
 
 def insert(cursor: Cursor, *, overwrites: bool = False) -> Insert:
@@ -25,7 +31,7 @@ def insert(cursor: Cursor, *, overwrites: bool = False) -> Insert:
     if cursor.at_words("FUNCTION"):
         raise NotImplementedStatement("INSERT INTO FUNCTION is not implemented")
     table = table_name(cursor)
-    columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | ColumnsChosen | None = None
     if cursor.at("(") and cursor.ahead(1).upper not in ("SELECT", "WITH"):
         columns = _columns(cursor)
     in_place_of = _in_place_of(cursor) if overwrites else None
@@ -46,15 +52,13 @@ def _in_place_of(cursor: Cursor) -> InPlaceOf:
     return InPlaceOf(tuple(partitions))
 
 
-def _columns(cursor: Cursor) -> tuple[str, ...] | None:
+def _columns(cursor: Cursor) -> tuple[str, ...] | ColumnsChosen | None:
     if cursor.at_mark(1, "*"):
         cursor.advance()
         cursor.advance()
-        if not cursor.take(")"):
-            raise NotImplementedStatement(
-                "INSERT INTO t (* …) is not implemented: name the columns"
-            )
-        return None
+        left_out = columns_left_out(cursor)
+        cursor.expect(")")
+        return ColumnsChosen("", left_out) if left_out else None
     cursor.expect("(")
     return cursor.list_of(_column, ")")
 

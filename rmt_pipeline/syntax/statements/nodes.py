@@ -301,11 +301,19 @@ class InPlaceOf:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnsChosen:
+    """`COLUMNS('regular expression')`, or `*` (""), with EXCEPT."""
+
+    pattern: str
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """`columns` is None when every column (that can be inserted) is meant."""
 
     table: TableName
-    columns: tuple[str, ...] | None
+    columns: tuple[str, ...] | ColumnsChosen | None
     source: InsertSource
     settings: Settings = ()
     in_place_of: InPlaceOf | None = None
@@ -323,14 +331,6 @@ class SelectStatement:
     answer: Answer = field(default=Answer())
     text: str = field(default="", compare=False)
     explain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnsChosen:
-    """`COLUMNS('regular expression')`, or `*` (""), with EXCEPT."""
-
-    pattern: str
-    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,8 +408,10 @@ class SystemRestoreReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class SystemFlushLogs:
-    pass
+class SystemNothingToDo:
+    """FLUSH LOGS, FLUSH ASYNC INSERT QUEUE, DROP … CACHE: what is held back or kept there is not
+    here.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -663,7 +665,7 @@ SystemStatement = (
     | SystemDropReplica
     | SystemRestartReplica
     | SystemRestoreReplica
-    | SystemFlushLogs
+    | SystemNothingToDo
     | SystemUnfreeze
     | SystemWaitLoadingParts
     | SystemSyncDatabase
@@ -686,7 +688,7 @@ ClusterStatement = (
     | SystemSwitch
     | SystemRestartReplica
     | SystemRestoreReplica
-    | SystemFlushLogs
+    | SystemNothingToDo
     | SystemUnfreeze
     | SystemWaitLoadingParts
     | MutateRows

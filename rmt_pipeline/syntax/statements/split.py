@@ -2,7 +2,8 @@
 
 A statement ends at a `;` outside quotes and comments. INSERT … FORMAT with its rows in the text
 is different: the rows are not SQL and may hold any `;`, so they go on to the next empty line or
-to the end of the text. INSERT … VALUES ends at its `;` like every other statement.
+to the end of the text; JSON also to a `;` behind a closing bracket at the end of a line, which no
+text in JSON can hold. INSERT … VALUES ends at its `;` like every other statement.
 """
 
 import re
@@ -25,6 +26,8 @@ _UNTIL_SEMICOLON = re.compile(
 _EMPTY_LINE = re.compile(r"\n\r?\n")  # a line of tabs is a TSV row of empty strings
 _WORD = re.compile(r"[A-Za-z]+")
 _BINARY = re.compile(r"\b(?:Parquet|Arrow|RowBinary)\w*\s*\Z", re.IGNORECASE)
+_JSON = re.compile(r"\b(?:JSON\w*|NDJSON)\s*\Z", re.IGNORECASE)
+_END_OF_JSON = re.compile(r"(?<=[}\]])[ \t]*;[ \t\r]*(?=\n|\Z)")
 STATEMENT_WORDS = frozenset(
     (
         "ALTER", "ATTACH", "BACKUP", "CHECK", "CREATE", "DELETE", "DESC", "DESCRIBE", "DETACH",
@@ -81,6 +84,11 @@ def _statement_end(source: str, start: int) -> int:
     if _BINARY.search(source, start, data):
         return len(source)  # an empty line in them is none
     empty_line = _EMPTY_LINE.search(source, max(data - 1, 0))
+    if _JSON.search(source, start, data):
+        last = len(source) if empty_line is None else empty_line.start() + 1
+        end_of_json = _END_OF_JSON.search(source, data, last)
+        if end_of_json is not None:
+            return end_of_json.start()
     if empty_line is None:
         return len(source)
     _refuse_cut_rows(source, empty_line.end())

@@ -14,7 +14,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     SyncReplicaMode,
     SystemDropDatabaseReplica,
     SystemDropReplica,
-    SystemFlushLogs,
+    SystemNothingToDo,
     SystemRestartReplica,
     SystemRestoreReplica,
     SystemStatement,
@@ -26,11 +26,17 @@ from rmt_pipeline.syntax.statements.nodes import (
 )
 from rmt_pipeline.syntax.statements.tail import (
     answer_tail,
+    columns_left_out,
     on_cluster,
     snapshot_name,
     table_name,
 )
 
+_CACHES = (
+    "COMPILED EXPRESSION", "FILESYSTEM", "INDEX MARK", "INDEX UNCOMPRESSED", "MARK", "MMAP", "PAGE",
+    "PRIMARY INDEX", "QUERY", "QUERY CONDITION", "UNCOMPRESSED",
+)  # fmt: skip
+"""The original's caches of what this engine reads from files, or computes, each time."""
 _MODES: tuple[SyncReplicaMode, ...] = ("STRICT", "LIGHTWEIGHT", "PULL", "DEFAULT")
 
 
@@ -63,14 +69,14 @@ def check(cursor: Cursor) -> CheckTable:
 
 def _deduplicate_by(cursor: Cursor) -> tuple[str, ...] | ColumnsChosen:
     if cursor.take("*"):
-        left_out = _left_out(cursor)
+        left_out = columns_left_out(cursor)
         return ColumnsChosen("", left_out) if left_out else ()
     if cursor.at_words("COLUMNS") and cursor.at_mark(1, "("):
         cursor.advance()
         cursor.advance()
         pattern = cursor.string("a regular expression in single quotes")
         cursor.expect(")")
-        return ColumnsChosen(pattern, _left_out(cursor))
+        return ColumnsChosen(pattern, columns_left_out(cursor))
     grouped = cursor.take("(")
     names = [cursor.identifier("the name of a column")]
     if cursor.at("("):
@@ -82,21 +88,12 @@ def _deduplicate_by(cursor: Cursor) -> tuple[str, ...] | ColumnsChosen:
     return tuple(names)
 
 
-def _left_out(cursor: Cursor) -> tuple[str, ...]:
-    """After EXCEPT: one name, or several in parentheses."""
-    if not cursor.take_words("EXCEPT"):
-        return ()
-    if cursor.take("("):
-        return cursor.list_of(lambda c: c.identifier("the name of a column"), ")")
-    return (cursor.identifier("the name of a column"),)
-
-
 def system(cursor: Cursor) -> SystemStatement:
     """After SYSTEM (spec §4.13)."""
     if cursor.take_words("UNFREEZE"):
         on_cluster(cursor)
         return SystemUnfreeze(snapshot_name(cursor), answer_tail(cursor))
-    if cursor.at_words("FLUSH", "LOGS") or cursor.at_words("WAIT", "LOADING", "PARTS"):
+    if cursor.at_words("WAIT", "LOADING", "PARTS") or _has_nothing_to_do(cursor):
         return _nothing_to_do(cursor)
     if cursor.at_words("RESTART", "REPLICA") or cursor.at_words("RESTART", "REPLICAS"):
         return _restart_replica(cursor)
@@ -116,13 +113,27 @@ def system(cursor: Cursor) -> SystemStatement:
     raise NotImplementedStatement(f"SYSTEM {' '.join(words)} is not implemented")
 
 
-def _nothing_to_do(cursor: Cursor) -> SystemFlushLogs | SystemWaitLoadingParts:
-    if cursor.take_words("FLUSH", "LOGS"):
-        on_cluster(cursor)
-        return SystemFlushLogs()
-    cursor.expect_words("WAIT", "LOADING", "PARTS")
+def _nothing_to_do(cursor: Cursor) -> SystemNothingToDo | SystemWaitLoadingParts:
+    waits = cursor.take_words("WAIT", "LOADING", "PARTS")
     on_cluster(cursor)
-    return SystemWaitLoadingParts(table_name(cursor))
+    return SystemWaitLoadingParts(table_name(cursor)) if waits else SystemNothingToDo()
+
+
+def _has_nothing_to_do(cursor: Cursor) -> bool:
+    """Read what flushes or forgets something that this engine does not hold back or keep."""
+    if cursor.take_words("FLUSH", "LOGS"):
+        while cursor.current.kind == "word" and not cursor.at_word("ON"):
+            table_name(cursor)
+            if not cursor.take(","):
+                break
+        return True
+    if cursor.take_words("FLUSH", "ASYNC", "INSERT", "QUEUE"):
+        return True
+    return any(
+        cursor.take_words(verb, *cache.split(), "CACHE")
+        for verb in ("DROP", "CLEAR")
+        for cache in _CACHES
+    )
 
 
 def _switch(cursor: Cursor) -> SystemSwitch | None:
@@ -188,6 +199,7 @@ def _sync_replica(cursor: Cursor) -> SystemSyncReplica:
     on_cluster(cursor)
     if_exists = cursor.take_words("IF", "EXISTS")
     table = table_name(cursor)
+    if_exists = cursor.take_words("IF", "EXISTS") or if_exists  # in either place
     mode: SyncReplicaMode = "DEFAULT"
     for word in _MODES:
         if cursor.take_words(word):

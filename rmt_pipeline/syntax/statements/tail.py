@@ -55,3 +55,12 @@ def answer_tail(cursor: Cursor) -> Answer:
         else:
             raise cursor.expected("SETTINGS, FORMAT or the end of the statement")
     return Answer(format_name, given)
+
+
+def columns_left_out(cursor: Cursor) -> tuple[str, ...]:
+    """After EXCEPT: one name, or several in parentheses."""
+    if not cursor.take_words("EXCEPT"):
+        return ()
+    if cursor.take("("):
+        return cursor.list_of(lambda c: c.identifier("the name of a column"), ")")
+    return (cursor.identifier("the name of a column"),)

@@ -42,7 +42,7 @@ class QueryCompiler:
         return f"t{self._names}"
 
     def relation(self, source: NamedTable) -> Relation:
-        is_one = source.table == "one" and source.database in {None, "system"}
+        is_one = (source.database, source.table) == ("system", "one")
         if is_one and source.sample is None:
             return replace(ONE, columns=(DummyColumn(),))
         return self._resolve(source)

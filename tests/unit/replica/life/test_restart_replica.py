@@ -60,5 +60,16 @@ def test_a_table_that_is_not_there(session):
         session.execute("SYSTEM RESTART REPLICA u")
 
 
-def test_flush_logs_has_nothing_to_do(session):
-    assert session.execute("SYSTEM FLUSH LOGS") == Done()
+@pytest.mark.parametrize(
+    "what",
+    [
+        "FLUSH LOGS",
+        "FLUSH LOGS part_log, system.query_log",
+        "FLUSH ASYNC INSERT QUEUE",
+        "DROP MARK CACHE",
+        "CLEAR COMPILED EXPRESSION CACHE",
+        "SYNC REPLICA nosuch IF EXISTS",
+    ],
+)
+def test_some_commands_have_nothing_to_do(session, what):
+    assert session.execute(f"SYSTEM {what}") == Done()

@@ -105,3 +105,23 @@ def test_binary_rows_go_on_to_the_end_whatever_bytes_they_have(format_name):
     assert piece.source[: piece.stop].endswith(rows)
     (quoted, after) = split("INSERT INTO RowBinary FORMAT CSV\n1\n\nSELECT 2")
     assert (quoted.text[-1], after.text) == ("1", "SELECT 2")
+
+
+@pytest.mark.parametrize("rows", ['{"a": 1};', '{"a": 1} {"a": 2} ; \t', '[1, "x"];\r', "{};"])
+def test_rows_in_json_may_end_with_a_semicolon_at_the_end_of_a_line(rows):
+    text = f"INSERT INTO t FORMAT JSONEachRow {rows}\nSELECT 1"
+    [inserted, selected] = split(text)
+    assert inserted.text.endswith(rows.partition(";")[0].rstrip())
+    assert selected.text == "SELECT 1"
+
+
+def test_a_semicolon_in_a_text_of_json_ends_nothing():
+    rows = '{"a": "x};", "b": 1}\n{"a": ";\\n"}'
+    [inserted, selected] = split(f"INSERT INTO t FORMAT JSONEachRow\n{rows};\nSELECT 1")
+    assert inserted.text.endswith(rows)
+    assert selected.text == "SELECT 1"
+
+
+def test_a_semicolon_behind_other_rows_belongs_to_them():
+    [inserted] = split("INSERT INTO t FORMAT CSV\n1,[2];\n3,[4]")
+    assert inserted.text.endswith("1,[2];\n3,[4]")
