@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import CannotAssignOptimize, UnknownColumn, UserError
+from rmt_pipeline.protocol.errors import CannotAssignOptimize, NoSuchColumn, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -53,7 +53,7 @@ def optimize(
     """The parts that the assigned merges make. Waits as `alter_sync` says.
 
     `living` gives a Replica with a living session. Raises CannotAssignOptimize with the reason if
-    nothing was assigned and `optimize_throw_if_noop` is set; UnknownPartition; UnknownColumn and
+    nothing was assigned and `optimize_throw_if_noop` is set; UnknownPartition; NoSuchColumn and
     KeyLeftOut for what rows are to be equal in; Unfinished when waiting ended first.
     """
     if wanted.deduplicate_by:
@@ -98,14 +98,14 @@ def _all(replica: Replica) -> list[str]:
 
 def _check_columns(by: tuple[str, ...], definition: TableDefinition) -> None:
     """Rows that differ in a key are no duplicates; a merge that was to find them by less could
-    never be made, and its entry would stay in every queue. Raises UnknownColumn, KeyLeftOut.
+    never be made, and its entry would stay in every queue. Raises NoSuchColumn, KeyLeftOut.
     """
     from rmt_pipeline.translate.expression import compile_expression  # noqa: PLC0415  start-up
 
     for name in by:
         if definition.column(name) is None:
             known = ", ".join(each.name for each in definition.columns)
-            raise UnknownColumn(f"DEDUPLICATE BY {name}: {definition.full_name} has {known}")
+            raise NoSuchColumn(f"DEDUPLICATE BY {name}: {definition.full_name} has {known}")
     for text in (*definition.order_by, *definition.partition_by):
         for name in compile_expression(text, definition.columns).columns_used:
             if name not in by:

@@ -72,7 +72,7 @@ def upkeep(  # noqa: C901, PLR0912  one line each
         case SystemNothingToDo():
             return (
                 Done()
-            )  # what system shows is read when it is asked for, an INSERT carried out
+            )  # a table of system is read when it is asked for, an INSERT done at once
         case SystemUnfreeze():
             return unfreeze(session, statement)
         case SystemWaitLoadingParts():
