@@ -14,7 +14,7 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Op, Refused
 
 _NOT_IDENTICAL: dict[layout.StageKind, layout.DetachReason] = {
     "merge": "merge-not-byte-identical",
@@ -100,12 +100,9 @@ def publish(
             with _on_disk(replica, node, part, staged):
                 answered(replica, ops)
         except Refused as refused:
-            others_first = (
-                refused.path in nobody_has and refused.kind is RefusalKind.NODE_EXISTS
-            )
-            if others_first or counted.is_about(refused.path):
+            if refused.path in nobody_has or counted.is_about(refused.path):
                 take_back(replica, node, part, staged)
-                continue  # another replica published meanwhile: compare with it, or count anew
+                continue  # another replica published or went meanwhile: compare, or count anew
             entry_gone = refused.path in (paths.queue_entry(node), paths.claim(node))
             if entry_gone and replica.keeper.exists(paths.part(part)) is not None:
                 return replace(done, is_claimed=True)

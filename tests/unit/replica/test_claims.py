@@ -20,6 +20,7 @@ from rmt_pipeline.replica.assign.merges import (
 )
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.claims import Holder
+from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work import mutate
 from rmt_pipeline.replica.work.execute import Executor
@@ -27,6 +28,7 @@ from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import DirectPeers, Replicas
+from tests.support.lost_answers import before
 
 Matches = Callable[[Op], bool]
 
@@ -320,3 +322,23 @@ def test_a_failure_without_an_answer_takes_no_claim_of_another_away(replicas):
     assert len(claims(other)) == 1
     other.keeper.close()
     assert claims(replica) == []
+
+
+def test_a_merge_is_published_although_another_replica_is_dropped_at_this_moment(tmp_path):
+    """1. r1 has merged, and has seen that r3 has no such part. 2. r3 is dropped. 3. r1 publishes:
+    it is looked at once more who has it.
+    """
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as three:
+        three.insert("r1", 1)
+        three.insert("r1", 2)
+        optimize_partition(three["r1"], "all", final=True, skip_merged=False)
+        three.step("r1", "fetch")
+
+        def dropped() -> None:
+            three.stop("r3")
+            drop_replica(three["r2"].keeper, three["r2"].table, "r3")
+
+        with before(three["r1"].keeper, publishes, dropped):
+            [made] = three.step("r1").done
+        assert made.error == ""
+        assert "all_0_1_1" in three.parts("r1")

@@ -6,6 +6,7 @@ import pytest
 
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import clone
 from rmt_pipeline.replica.life.clone import ReplicaStatusChanged, clone_if_lost
@@ -13,9 +14,11 @@ from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.pull_log import LogTrimmed, pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.zookeeper.keeper import Delete, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Replicas
+from tests.support.lost_answers import before
 
+NOW = QuerySettings(alter_sync=0)
 ADDRESS = ReplicaAddress("r2", 9009, 9000, "default", "t")
 
 
@@ -64,6 +67,28 @@ def test_a_restart_clones_nobody_when_the_log_is_whole(replicas):
     remove_log(replicas, 0, 1)
     assert restarted(replicas).cloned is None
     assert is_lost(replicas) == b"0"
+
+
+def test_what_is_left_of_a_dropped_replica_is_cloned_by_nobody(replicas):
+    """Who dropped it died at it: there is its name, and nothing that it has."""
+    left = replicas["r1"].table.replica("r0")
+    replicas["r1"].keeper.multi([Create(left.root)])
+    replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.log_pointer, b"1")])
+    remove_log(replicas, 1)
+    cloned = restarted(replicas).cloned
+    assert cloned is not None
+    assert cloned.source == "r1"
+
+
+def test_who_is_least_behind_is_cloned(tmp_path):
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as three:
+        for value in range(3):
+            three.insert("r3", value)
+        pull_log(three["r3"])
+        marked_lost(three)
+        cloned = clone_if_lost(three["r2"])
+        assert cloned is not None
+        assert cloned.source == "r3"
 
 
 def test_what_no_replica_has_copied_is_told_and_can_be_gone_without(replicas):
@@ -129,6 +154,57 @@ def test_a_source_that_gives_up_a_part_meanwhile_is_cloned_anew(replicas, monkey
     assert clone_if_lost(replicas["r2"]) is not None
     wanted = {str(one) for one in fetched_by(replicas)}
     assert wanted == {"all_0_0_0", "all_1_1_0", "all_2_2_0"}
+
+
+def test_a_copy_stays_that_the_source_gives_up_while_it_is_cloned(replicas, monkeypatch):
+    """1. r2 is lost, and has all parts. 2. r1's queue is copied. 3. r1 gives a part up. 4. Its
+    parts are listed: that one is not known any more, and r2 has the last copy.
+    """
+    while replicas.step("r2", "fetch").did_something:
+        pass
+    marked_lost(replicas)
+    part = PartName.parse("all_1_1_0")
+
+    def give_up() -> None:
+        replicas.stores["r1"].remove(part)
+        assert refetch(replicas["r1"], part) is not None
+
+    after("_copy_pointer", give_up, monkeypatch)
+    with pytest.raises(ReplicaStatusChanged):
+        clone_if_lost(replicas["r2"])
+    assert clone_if_lost(replicas["r2"]) is not None
+    replicas.work_off()
+    for name in STARTED:
+        rows = replicas.table(name).dataset().to_table()
+        assert sorted(rows.column("n").to_pylist()) == [0, 1, 2]
+
+
+def test_what_the_source_has_dropped_is_not_read_until_its_merge_comes(replicas):
+    """r2 has not heard of the drop, nor of the merge across the gap that it has left."""
+    while replicas.step("r2", "fetch").did_something:
+        pass
+    replicas.table("r1").drop_part(PartName.parse("all_1_1_0"), settings=NOW)
+    replicas.step("r1", "fetch")
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    replicas.step("r1")
+    marked_lost(replicas)
+    assert clone_if_lost(replicas["r2"]) is not None
+    assert replicas.parts("r2") == []
+    replicas.work_off()
+    for name in STARTED:
+        rows = replicas.table(name).dataset().to_table()
+        assert sorted(rows.column("n").to_pylist()) == [0, 2]
+
+
+def test_who_pulls_while_its_log_is_looked_at_is_not_marked_lost(replicas):
+    """1. r2 has yet to copy an entry, which is gone. 2. Somebody sets its pointer behind it."""
+    r2 = replicas["r2"]
+    r2.keeper.multi([SetData(r2.paths.log_pointer, b"1")])
+    remove_log(replicas, 1)
+    multi, moved = r2.keeper.multi, SetData(r2.paths.log_pointer, b"2")
+    with before(r2.keeper, lambda op: op.path == r2.paths.is_lost, lambda: multi([moved])):
+        assert clone.mark_lost_if_log_is_gone(r2) == 1
+    assert is_lost(replicas) == b"0"
 
 
 def fetched_by(replicas: Replicas) -> list[PartName]:

@@ -1,12 +1,13 @@
 """An insert that is answered when so many replicas have its rows (spec §2.7, §16.2 I10 to I13)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.protocol.errors import MissingPart, OutcomeUnknown, Unavailable
 from rmt_pipeline.protocol.nodes.formats import AddedParts, QuorumEntry, QuorumStatus
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
@@ -25,7 +26,8 @@ from rmt_pipeline.replica.readable import ReplicaIsNotInQuorum
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.part_store import PartStore
-from tests.support.local_replicas import ROOT, Replicas
+from tests.support.local_replicas import ROOT, DirectPeers, Replicas, by_tens
+from tests.support.lost_answers import before
 
 QUORUM = f"{ROOT}/quorum"
 ONE = PartName("all", 0, 0, 0)
@@ -114,6 +116,23 @@ def test_who_fetches_is_counted_with_the_part_and_not_before(three: Replicas) ->
     three.zookeeper.on_commit(look)
     three.meanwhile += [lambda: three.step("r3", "fetch"), lambda: three.step("r2", "fetch")]
     assert insert(three, insert_quorum="3").rows == 1
+
+
+def test_two_that_get_it_at_once_are_both_counted(three: Replicas) -> None:
+    """1. r2 reads that r1 has it. 2. r3 has it, and says so. 3. r2 would say: r1 and I."""
+    counts = f"{QUORUM}/parallel/{ONE}"
+
+    def fetch() -> None:
+        with before(
+            three["r2"].keeper,
+            lambda op: op.path == counts,
+            lambda: three.step("r3", "fetch"),
+        ):
+            three.step("r2", "fetch")
+
+    three.meanwhile.append(fetch)
+    assert insert(three, insert_quorum="3").rows == 1
+    assert has_rows(three, "r2") == has_rows(three, "r3") == [1]
 
 
 def test_a_duplicate_waits_for_the_quorum_of_the_first(two: Replicas) -> None:
@@ -314,6 +333,37 @@ def test_who_becomes_active_while_it_is_decided_has_not_failed(
     assert children(two, "failed_parts") == set()
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_fails_while_it_is_fetched_is_published_by_nobody(
+    three: Replicas, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """1. r3 gets the bytes of r1. 2. r1 is gone: r2 looks for the part, and says that it failed. 3.
+    r3 would publish it. Who inserted the rows was told to insert them again: they would be there
+    twice.
+    """
+    for value in range(parts):
+        with pytest.raises(QuorumNotReached):
+            insert(three, value)
+    right = DirectPeers.fetch
+
+    def fetch(
+        self: DirectPeers, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[Sequence[Fetched]]:
+        fetched = list(right(self, requests, store))
+        monkeypatch.undo()
+        three.stop("r1")
+        three.step("r2", "fetch")
+        yield from fetched
+
+    monkeypatch.setattr(DirectPeers, "fetch", fetch)
+    three.step("r3", "fetch")
+    assert children(three, "failed_parts") == {f"all_{n}_{n}_0" for n in range(parts)}
+    assert three.parts("r3") == []
+    assert three.zookeeper.nodes[f"{ROOT}/replicas/r3/queue"].children == set()
+    assert three.stores["r3"].staged() == []
+    assert list(three.stores["r3"].parts()) == []
+
+
 def test_of_several_blocks_those_that_failed_can_be_inserted_again(two: Replicas) -> None:
     """The record of the insert says no more than that its rows are between these blocks."""
     blocks = {**BRIEFLY, "max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
@@ -432,6 +482,21 @@ def test_a_failed_part_is_known_until_who_had_it_has_come_back(two: Replicas) ->
     assert children(two, "failed_parts") == {str(ONE)}, "r1 has it still"
 
 
+def test_a_failed_part_is_known_while_somebody_is_still_to_look_for_it(three: Replicas) -> None:
+    """To whom it would be a part whose rows all are waiting for, and nobody has."""
+    failed(three)
+    pull_log(three["r3"])
+    three.come_back("r1")
+    trimmed(three)
+    three.clock.sleep_s(200_000.0)
+    clean(three)
+    assert f"{ROOT}/log/log-0000000000" not in three.zookeeper.nodes
+    assert children(three, "failed_parts") == {str(ONE)}
+    three.step("r3", "fetch")
+    clean(three)
+    assert children(three, "failed_parts") == set()
+
+
 # --- one at a time ----------------------------------------------------------------------------
 
 
@@ -460,6 +525,31 @@ def test_an_insert_of_several_parts_waits_for_all_of_them(two: Replicas) -> None
     assert f"{QUORUM}/status" not in two.zookeeper.nodes
     last = AddedParts.decode(two.zookeeper.nodes[f"{QUORUM}/last_part"].data)
     assert last == AddedParts((PartName("all", 1, 1, 0),))
+
+
+def test_an_insert_that_waits_alone_counts_one_after_the_other(three: Replicas) -> None:
+    three.meanwhile += [lambda: three.step("r2", "fetch"), lambda: three.step("r3", "fetch")]
+    assert insert(three, **{**ALONE, "insert_quorum": "3"}).rows == 1
+    assert has_rows(three, "r2") == has_rows(three, "r3") == [1]
+
+
+def test_who_has_one_of_its_parts_is_not_counted_for_the_others(
+    two: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = DirectPeers.fetch
+
+    def fetch(
+        self: DirectPeers, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[Sequence[Fetched]]:
+        for [first, (request, _)] in right(self, requests, store):
+            yield [first, (request, Unavailable("gone"))]
+
+    monkeypatch.setattr(DirectPeers, "fetch", fetch)
+    blocks = {**ALONE, "max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
+    two.meanwhile.append(lambda: two.step("r2", "fetch"))
+    with pytest.raises(QuorumNotReached):
+        two.table("r1").insert([{"n": 1}, {"n": 2}], settings=blocks)
+    assert two.parts("r2") == [str(ONE)]
 
 
 def test_the_same_insert_again_is_no_previous_one(two: Replicas) -> None:
@@ -494,6 +584,21 @@ def test_a_drop_ends_the_waiting(two: Replicas) -> None:
     assert insert(two, **ALONE).rows == 1
     assert f"{QUORUM}/status" not in two.zookeeper.nodes
     assert has_rows(two, "r1") == []
+
+
+@pytest.mark.parametrize("settings", [BRIEFLY, ALONE])
+def test_a_drop_of_other_rows_ends_no_waiting(tmp_path: Path, settings: dict[str, str]) -> None:
+    with Replicas(tmp_path, define=by_tens) as two:
+        two.insert("r1", 51)
+
+        def drop() -> None:
+            two.table("r1").drop_partitions(["5"], settings={"alter_sync": "0"})
+            two.step("r1", "fetch")
+
+        two.meanwhile.append(drop)
+        with pytest.raises(QuorumNotReached):
+            insert(two, **settings)
+        assert has_rows(two, "r1") == [1]
 
 
 def test_a_replica_that_was_dropped_is_not_waited_for_for_ever(three: Replicas) -> None:

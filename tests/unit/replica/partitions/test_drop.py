@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
-from rmt_pipeline.protocol.errors import TableIsReadOnly, Unfinished
+from rmt_pipeline.protocol.errors import TableIsReadOnly, Unavailable, Unfinished
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.insert.insert import Insertion
+from rmt_pipeline.replica.insert.insert import Insertion, ensure_partitions
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
 from rmt_pipeline.replica.partitions.drop import NoSuchPart, PartIsLocked
@@ -18,7 +18,7 @@ from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.keeper import Create, Delete
-from tests.support.local_replicas import Replicas, partitioned
+from tests.support.local_replicas import Meanwhile, Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
 from tests.support.partitioned import insert, on_disk, rows, work
 
@@ -60,6 +60,16 @@ def test_a_partition_that_never_had_a_row_is_not_dropped(replicas):
     assert drop(replicas, "2", "no-such") == ()
     assert replicas["r1"].keeper.children(replicas["r1"].table.log) == log
     assert replicas["r1"].keeper.children(replicas["r1"].table.partition("1")) == []
+
+
+def test_a_partition_in_which_no_number_was_taken_is_in_no_truncate_s_way(replicas):
+    """Somebody made the partition, and has not come to insert."""
+    insert(replicas, (1, 1))
+    ensure_partitions(replicas["r1"], {"2"})
+    table = replicas.table("r1")
+    assert [str(one) for one in table.truncate(settings=NOW)] == ["1_0_0_999999999_999999999"]
+    keeper, paths = replicas["r1"].keeper, replicas["r1"].table
+    assert keeper.children(paths.partition("1")) == keeper.children(paths.partition("2")) == []
 
 
 def test_truncate_drops_every_partition_at_one_moment(replicas):
@@ -144,6 +154,22 @@ def test_an_insert_in_flight_is_cancelled_by_a_drop(replicas, settings):
     assert rows(replicas, "r2") == [(1, 2)]
 
 
+def test_an_insert_with_a_later_number_is_not_cancelled(replicas, monkeypatch):
+    """1. A drop takes its number. 2. An insert takes the next one. 3. The drop cancels inserts."""
+    insert(replicas, (1, 1))
+    right = dropping.cancel_inserts
+
+    def then(*args):
+        monkeypatch.undo()
+        with before(replicas["r2"].keeper, logs, lambda: right(*args)):
+            insert(replicas, (1, 2), at="r2")
+
+    monkeypatch.setattr(dropping, "cancel_inserts", then)
+    drop(replicas, "1")
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 2)]
+
+
 def test_what_was_committed_without_an_answer_and_dropped_is_not_inserted_anew(
     replicas, monkeypatch
 ):
@@ -179,6 +205,27 @@ def test_a_drop_without_an_answer_is_in_the_log_once(replicas, landed):
 
 
 @pytest.mark.parametrize("landed", [True, False])
+def test_a_drop_whose_session_is_lost_with_the_answer_is_in_the_log_once(replicas, landed):
+    """The next session says what became of it, once there is one."""
+    insert(replicas, (1, 1))
+    replica, looks = replicas["r1"], []
+
+    def living():
+        looks.append(1)
+        if len(looks) in (3, 4):  # of those that settle it
+            raise Unavailable("no session yet")
+        return replica
+
+    with faulty(replica.keeper, drops, landed=landed):
+        [dropped] = dropping.drop_partitions(
+            living, ["1"], NOW, lambda: Meanwhile(replicas.clock, [])
+        )
+    assert dropped.block_max == (0 if landed else 1)
+    assert len(replica.keeper.children(replica.table.log)) == 2
+    assert replica.keeper.children(replica.table.partition("1")) == []
+
+
+@pytest.mark.parametrize("landed", [True, False])
 def test_a_drop_of_a_part_without_an_answer_is_in_the_log_once(replicas, landed):
     [part] = insert(replicas, (1, 1)).parts
     with faulty(replicas["r1"].keeper, drops, landed=landed):
@@ -192,6 +239,8 @@ def test_two_drops_at_once_come_one_after_the_other(replicas):
     with before(replicas["r1"].keeper, drops, lambda: drop(replicas, "1", at="r2")):
         [dropped] = drop(replicas, "1")
     assert dropped.block_max == 2
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    assert keeper.children(table.partition("1")) == [], "no number is held any more"
     work(replicas)
     assert rows(replicas, "r1") == rows(replicas, "r2") == []
 
@@ -373,6 +422,13 @@ def test_a_drop_is_waited_for_as_alter_sync_says(replicas):
         replicas.table("r1").drop_partitions(["1"], settings=impatient)
     work(replicas)
     assert rows(replicas, "r1") == []
+
+
+def test_so_is_one_of_a_part(replicas):
+    [part] = insert(replicas, (1, 1)).parts
+    impatient = QuerySettings(alter_sync=1, receive_timeout=0)
+    with pytest.raises(Unfinished, match="have not done it yet: r1"):
+        replicas.table("r1").drop_part(part, settings=impatient)
 
 
 def test_a_replica_that_is_not_active_takes_no_drop(replicas):
