@@ -91,7 +91,11 @@ def find_sources(
         found |= _read_exact(replica, names, parts, failed)
         parts = [part for part in parts if part not in found]
         found |= _search(replica, living, names, parts, failed) if parts else {}
-    nowhere_else = [(part, "") for part in failed if not isinstance(found[part], PartSource)]
+    nowhere_else = [
+        (part, "")
+        for part, _ in wanted
+        if part in failed and not isinstance(found[part], PartSource)
+    ]
     return found | (find_sources(replica, nowhere_else) if nowhere_else else {})
 
 

@@ -15,6 +15,7 @@ from rmt_pipeline.replica import missing
 from rmt_pipeline.replica.assign.explain import explain_merges
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.mutations.mutations import (
@@ -55,6 +56,20 @@ def lose(replicas: Replicas, *names: str) -> Path:
         replicas.stores[name].remove(LOST)
         assert refetch(replicas[name], LOST) is not None
     return copy
+
+
+def test_what_could_not_be_sent_and_is_not_wanted_any_more_is_not_looked_for(
+    replicas: Replicas,
+) -> None:
+    """Of two parts one could not be sent, and came with the next try; the other one could not be
+    sent then: nobody but for that is looked for.
+    """
+    here, wanted = LOST, PartName.parse("all_1_1_0")
+    failed = {here: {"r1"}, wanted: {"r1"}}
+    [(part, source)] = find_sources(replicas["r2"], [(wanted, "r1")], failed).items()
+    assert part == wanted
+    assert isinstance(source, PartSource)
+    assert (source.replica, source.part) == ("r1", wanted)
 
 
 def work(replicas: Replicas, *names: str) -> None:
