@@ -13,6 +13,7 @@ replicated table says so itself (`zookeeper/marked.py`). So each happens once on
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -185,3 +186,6 @@ class TaskWorker:
         except Refused:
             if self.keeper.exists(paths.finished_on(self.host)) is None:
                 raise
+            # Our first request has landed after all, maybe before we made `active` once more.
+            with suppress(Refused):
+                self.keeper.multi([Delete(paths.active_on(self.host))])

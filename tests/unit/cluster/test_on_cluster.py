@@ -5,7 +5,13 @@ import re
 import pytest
 
 from rmt_pipeline.cluster.queue import clean_queue
-from rmt_pipeline.protocol.errors import Corruption, NotOnCluster, SyntaxProblem, UnknownCluster
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    NotOnCluster,
+    OutcomeUnknown,
+    SyntaxProblem,
+    UnknownCluster,
+)
 from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
 from rmt_pipeline.protocol.settings.setting import BadSetting
 from rmt_pipeline.sql.formats.rows import Done, Rows
@@ -353,6 +359,36 @@ def test_old_and_too_many_statements_are_removed_but_for_those_that_are_at_work(
     keeper.multi([Delete(busy)])
     assert cleaned(lifetime_s=1000, tasks_max=1) == ["1"]
     assert keeper.children(servers.queue.root) == ["query-0000000003"]
+
+
+def test_a_server_whose_last_word_lands_late_does_not_stay_at_work(servers, monkeypatch):
+    """1. That it has done a statement has no answer. 2. It begins once more: at that moment the
+    request lands. 3. It is done already, and the server is at work on nothing: else nobody would
+    remove the statement as long as the session lives.
+    """
+    [server] = start(servers, "r1")
+    query = "CREATE DATABASE d ON CLUSTER c"
+    ask(servers, [], query, monkeypatch, distributed_ddl_task_timeout="0")
+    keeper, late = server.keeper, []
+    multi = keeper.multi
+    paths = servers.queue.task("query-0000000000")
+    host = servers.host("r1")
+
+    def unanswered(ops):
+        touched = {op.path for op in ops}
+        if paths.finished_on(host) in touched and not late:
+            late.append(ops)
+            raise OutcomeUnknown("no answer")
+        if touched == {paths.active_on(host)} and late and isinstance(ops[0], Create):
+            multi(late[0])
+        return multi(ops)
+
+    keeper.multi = unanswered
+    with pytest.raises(OutcomeUnknown):
+        server.turn()
+    assert server.turn() == 1
+    assert keeper.children(paths.finished) == [host]
+    assert keeper.children(paths.active) == []
 
 
 def test_the_texts_are_read_back():
