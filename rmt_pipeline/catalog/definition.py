@@ -14,7 +14,7 @@ from rmt_pipeline.protocol.table import (
     TableDefinition,
 )
 
-FORMAT = 3  # Bump when the JSON changes; keep reading every older number.
+FORMAT = 4  # Bump when the JSON changes; keep reading every older number.
 
 
 def encode_definition(definition: TableDefinition) -> bytes:
@@ -47,6 +47,7 @@ def _definition(raw: dict[str, Any]) -> TableDefinition:
         history=tuple(_change(change) for change in raw.pop("history", ())),
         indices=_texts(raw.pop("indices", [])),
         projections=_texts(raw.pop("projections", [])),
+        constraints=_texts(raw.pop("constraints", [])),
         **_only_texts(raw),
     )
 

@@ -225,6 +225,12 @@ class UnequalArrays(BadValue):
     code = "SIZES_OF_ARRAYS_DONT_MATCH"
 
 
+class ViolatedConstraint(UserError):
+    """A CHECK of the table does not hold for a row."""
+
+    code = "VIOLATED_CONSTRAINT"
+
+
 class IncorrectData(UserError):
     code = "INCORRECT_DATA"
 

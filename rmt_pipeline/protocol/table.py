@@ -1,5 +1,6 @@
 """What a table is: columns, engine, keys, settings. Pure values; texts are in `formats`."""
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
@@ -11,6 +12,7 @@ EngineKind = Literal[
     "CollapsingMergeTree",
     "VersionedCollapsingMergeTree",
 ]
+_CONSTRAINT = re.compile(r"((?:`(?:[^`\\]|\\.)*`|\w+) (?:CHECK|ASSUME)) (.+)", re.DOTALL)
 DefaultKind = Literal["", "DEFAULT", "MATERIALIZED", "ALIAS", "EPHEMERAL"]
 
 
@@ -38,6 +40,27 @@ def nested_group(name: str) -> str:
     """The group of Nested that a column of this name belongs to: `n` for `n.a`, else ""."""
     group, _, element = name.partition(".")
     return group if element else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """`declared` is its name and what it is: `c CHECK`."""
+
+    declared: str
+    expression: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        found = _CONSTRAINT.fullmatch(text)
+        assert found is not None, text
+        return cls(found[1], found[2])
+
+    @property
+    def is_checked(self) -> bool:
+        return self.declared.endswith(" CHECK")
+
+    def __str__(self) -> str:
+        return f"{self.declared} {self.expression}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +141,8 @@ class TableDefinition:
     """Skipping indices as they are declared: `i v TYPE minmax GRANULARITY 1`. Kept and shown."""
     projections: tuple[str, ...] = ()
     """As declared: `p (SELECT k, sum(v) GROUP BY k)`. Kept and shown."""
+    constraints: tuple[str, ...] = ()
+    """As declared: `c CHECK k < 100`; of ASSUME nothing is made."""
     uuid: str = ""
     """Of this table on this server: another one if it is dropped and created again. What was
     remembered about a table is worth nothing for its namesake."""

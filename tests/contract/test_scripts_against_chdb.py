@@ -642,7 +642,39 @@ ALTER TABLE e REMOVE TTL;
 DESCRIBE e;
 SELECT * FROM e;
 """
+CONSTRAINTS = """
+CREATE TABLE c1 (k UInt64, s String, n Nullable(Int8), CONSTRAINT c CHECK k < 100,
+    CONSTRAINT `a b` ASSUME k > 0) ENGINE = ReplicatedMergeTree ORDER BY k;
+SHOW CREATE TABLE c1;
+INSERT INTO c1 VALUES (1, 'a', 1), (0, 'b', 2);
+INSERT INTO c1 VALUES (2, 'a', 1), (100, 'a', 1);
+ALTER TABLE c1 ADD CONSTRAINT d CHECK length(s) < 3;
+ALTER TABLE c1 ADD CONSTRAINT d CHECK length(s) < 4;
+ALTER TABLE c1 ADD CONSTRAINT IF NOT EXISTS d CHECK length(s) < 4;
+INSERT INTO c1 VALUES (2, 'aaaa', 1);
+INSERT INTO c1 VALUES (2, 'aa', 1);
+ALTER TABLE c1 ADD CONSTRAINT e CHECK nosuch < 3;
+ALTER TABLE c1 ADD CONSTRAINT e CHECK n < 3;
+INSERT INTO c1 VALUES (3, 'aa', NULL);
+INSERT INTO c1 VALUES (3, 'aa', 5);
+INSERT INTO c1 SELECT 3, 'aa', 2;
+ALTER TABLE c1 RENAME COLUMN s TO t;
+SHOW CREATE TABLE c1;
+ALTER TABLE c1 DROP COLUMN t;
+ALTER TABLE c1 DROP CONSTRAINT c;
+ALTER TABLE c1 DROP CONSTRAINT nosuch;
+ALTER TABLE c1 DROP CONSTRAINT IF EXISTS nosuch;
+INSERT INTO c1 VALUES (100, 'a', 1);
+INSERT INTO c1 SELECT 200, 'abcd', 1;
+SELECT * FROM c1 ORDER BY k, t;
+ALTER TABLE c1 UPDATE t = 'abcdef' WHERE k = 1;
+CREATE TABLE c2 AS c1;
+SHOW CREATE TABLE c2;
+INSERT INTO c2 VALUES (1, 'abcdef', 1);
+CREATE TABLE c4 (k UInt64, CONSTRAINT c CHECK nosuch) ENGINE = ReplicatedMergeTree ORDER BY k;
+"""
 SCRIPTS = {
+    "constraints": CONSTRAINTS,
     "partitions by every kind of key": PARTITION_KEYS,
     "which rows are duplicates": DEDUPLICATED,
     "another type, and what is not there to remove": OTHER_TYPES,
@@ -665,6 +697,7 @@ SCRIPTS = {
     "nested columns as a whole": WHOLE,
 }
 OTHER_CODES = {
+    "constraints": ("DROP COLUMN t",),
     "detached tables": ("ATTACH TABLE nosuch",),
     "tables like others, and what is equal": ("AS nosuch",),
     "what is shown of a table": ("INDEX i nosuch", "e7", "e6 "),

@@ -20,12 +20,17 @@ from rmt_pipeline.compute.insert.partition import partition_id, partition_text
 from rmt_pipeline.compute.insert.rules import InsertRules
 from rmt_pipeline.compute.merge.plan import sorting_key
 from rmt_pipeline.compute.merge.result import json_bounds
-from rmt_pipeline.compute.rows.computed import ttl_rules
+from rmt_pipeline.compute.rows.computed import compiled, evaluated, ttl_rules
 from rmt_pipeline.compute.rows.keys import KeyColumns
 from rmt_pipeline.compute.rows.order import row_order
 from rmt_pipeline.compute.rows.ttl import RowTtl
-from rmt_pipeline.protocol.errors import BadValue, Conflict, TooManyPartitions
-from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    Conflict,
+    TooManyPartitions,
+    ViolatedConstraint,
+)
+from rmt_pipeline.protocol.table import Constraint, TableDefinition
 from rmt_pipeline.protocol.ttl import PartTtl, codec_of
 from rmt_pipeline.store import layout, parquet
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_groups
@@ -84,6 +89,10 @@ class BlockShape:
         self.metadata_version = definition.metadata_version
         self.ttl_rules = ttl_rules(definition)
         self.ttl = RowTtl(self.ttl_rules, columns)
+        self.checked = [
+            one for one in map(Constraint.parse, definition.constraints) if one.is_checked
+        ]
+        self.checks = [compiled(one.expression, columns) for one in self.checked]
 
 
 @lru_cache(maxsize=256)
@@ -104,7 +113,7 @@ def blocks_of(
     """Cut rows (as `inputs.conform` gives them) into blocks, one partition each.
 
     At most `max_insert_block_size` rows are held at a time. Raises TooManyPartitions; BadValue
-    for NULL and NaN in a key, naming the row (the first is 1) and the column.
+    for NULL and NaN in a key, naming the row (the first is 1) and the column; ViolatedConstraint.
     """
     shape = block_shape(definition)
     first_row = 1
@@ -265,6 +274,7 @@ def _split(
     keys = [*shape.partition_by.arrays(table), *shape.order_by.arrays(table)]
     for name, array in zip(shape.key_names, keys, strict=True):
         _refuse_missing(name, array, first_row)
+    _refuse_violations(table, shape, first_row)
     of_partition = len(shape.partition_by.names)
     codes = _partition_codes(keys[:of_partition])
     counts = [table.num_rows] if codes is None else np.bincount(codes).tolist()
@@ -383,6 +393,25 @@ def _refuse_missing(name: str, array: pa.Array, first_row: int) -> None:
         f"row {first_row + place}: {name} is {found}, and {name} is part of a key of the table. "
         "Give it a value; nothing was inserted"
     )
+
+
+def _refuse_violations(table: pa.Table, shape: BlockShape, first_row: int) -> None:
+    """Raises ViolatedConstraint for the first row that a CHECK does not hold for."""
+    for check, values, one in zip(
+        shape.checks, evaluated(shape.checks, table), shape.checked, strict=True
+    ):
+        place = pc.index(
+            pc.fill_null(values.cast(pa.bool_()), fill_value=False), pa.scalar(value=False)
+        ).as_py()
+        if place >= 0:
+            given = ", ".join(
+                f"{name} = {column_values(table.column(name).slice(place, 1))[0]!r}"
+                for name in check.columns_used
+            )
+            raise ViolatedConstraint(
+                f"row {first_row + place}: the CONSTRAINT {one} is violated by {given}; nothing "
+                "was inserted"
+            )
 
 
 def _may_be_nan(array: pa.Array) -> bool:

@@ -165,8 +165,8 @@ class ModifyComment:
         return f"MODIFY COMMENT {quote(self.comment)}"
 
 
-DeclaredKind = Literal["INDEX", "PROJECTION"]
-"""What is kept in the definition and shown, and never built."""
+DeclaredKind = Literal["INDEX", "PROJECTION", "CONSTRAINT"]
+"""What is declared beside the columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,13 @@ from rmt_pipeline.protocol.errors import (
     NotImplementedStatement,
     UserError,
 )
-from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition, nested_group
+from rmt_pipeline.protocol.table import (
+    Column,
+    ColumnChange,
+    Constraint,
+    TableDefinition,
+    nested_group,
+)
 
 READONLY_SETTINGS = frozenset({"index_granularity", "index_granularity_bytes"})
 """What a part is depends on them, so they stay as the table was created."""
@@ -231,7 +237,14 @@ class _Alter:
                 for one in self._now.columns
             ]
         )
-        self._now = replace(self._now, ttl=self._renamed(self._now.ttl, command))
+        self._now = replace(
+            self._now,
+            ttl=self._renamed(self._now.ttl, command),
+            constraints=tuple(
+                str(replace(one, expression=self._renamed(one.expression, command)))
+                for one in map(Constraint.parse, self._now.constraints)
+            ),
+        )
         change = ColumnChange(self._version, command.column, command.renamed_to)
         self._changed(command, column, change)
 
@@ -317,7 +330,7 @@ class _Alter:
         if command.name in names:
             if command.if_not_exists:
                 return
-            wrong = IllegalColumn if command.kind == "INDEX" else IllegalProjection
+            wrong = IllegalProjection if command.kind == "PROJECTION" else IllegalColumn
             raise wrong(
                 f"{self._now.full_name} has {command.kind.lower()} {command.name} already"
             )
@@ -339,18 +352,27 @@ class _Alter:
             self._put_declared(command.kind, kept)
 
     def _declared(self, kind: DeclaredKind) -> tuple[str, ...]:
-        return self._now.indices if kind == "INDEX" else self._now.projections
+        match kind:
+            case "INDEX":
+                return self._now.indices
+            case "PROJECTION":
+                return self._now.projections
+            case _:
+                return self._now.constraints
 
     def _put_declared(self, kind: DeclaredKind, texts: Sequence[str]) -> None:
-        if kind == "INDEX":
-            self._now = replace(self._now, indices=tuple(texts))
-        else:
-            self._now = replace(self._now, projections=tuple(texts))
+        match kind:
+            case "INDEX":
+                self._now = replace(self._now, indices=tuple(texts))
+            case "PROJECTION":
+                self._now = replace(self._now, projections=tuple(texts))
+            case _:
+                self._now = replace(self._now, constraints=tuple(texts))
         self._is_local = False
 
     def _undeclared(self, kind: DeclaredKind, name: str) -> UserError:
         known = ", ".join(map(_name_declared, self._declared(kind))) or "none"
-        wrong = UserError if kind == "INDEX" else NoSuchProjection
+        wrong = NoSuchProjection if kind == "PROJECTION" else UserError
         return wrong(f"{self._now.full_name} has no {kind.lower()} {name}; there are: {known}")
 
     def _set(self, command: ModifySettings) -> None:
@@ -467,6 +489,11 @@ class _Alter:
                 f"column {name} can't be {done}: column {column.name} is "
                 f"{column.default_kind} {column.default}. DROP or MODIFY {column.name} first"
             )
+        for text in self._now.constraints:
+            if name in self._uses(Constraint.parse(text).expression, self._now.columns):
+                raise IllegalColumn(
+                    f"column {name} can't be {done}: there is the CONSTRAINT {text}. DROP it first"
+                )
 
     def _refuse_unknown_inputs(self, column: Column) -> None:
         """Rows that have no value of the column would be read with its default."""

@@ -43,6 +43,7 @@ def definition_of_texts(
         ttl=metadata.ttl,
         indices=split_key(metadata.indices),
         projections=split_key(metadata.projections),
+        constraints=split_key(metadata.constraints),
         metadata_version=version,
         history=tuple(change for change in history if change.version <= version),
     )

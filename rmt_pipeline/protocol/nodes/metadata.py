@@ -170,6 +170,7 @@ def metadata_of(definition: TableDefinition) -> Metadata:
         ttl=definition.ttl,
         indices=", ".join(definition.indices),
         projections=", ".join(definition.projections),
+        constraints=", ".join(definition.constraints),
         version_column=engine.version_column,
         is_deleted_column=engine.is_deleted_column,
         columns_to_sum=",".join(engine.columns_to_sum),

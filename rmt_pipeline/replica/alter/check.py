@@ -14,17 +14,18 @@ from rmt_pipeline.protocol.alter.commands import (
     RenameColumn,
 )
 from rmt_pipeline.protocol.alter.definition import Altered, KeyUse
+from rmt_pipeline.protocol.alter.history import stored_columns
 from rmt_pipeline.protocol.errors import BadTypeOfField, IllegalColumn, MissingPart, UserError
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.table import TableSettings
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column, Constraint, TableDefinition
 from rmt_pipeline.replica.mutations.mutations import load_mutations, status_of_mutations
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.syntax.mutation import Command, names_used, parse_commands
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import Waker
-from rmt_pipeline.translate.expression import compile_expression, compile_node
+from rmt_pipeline.translate.expression import Expression, compile_expression, compile_node
 from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.types.key_safe import is_key_safe
@@ -58,7 +59,21 @@ def check_altered(definition: TableDefinition) -> None:
     DefaultExpressions(definition.columns).in_order(computed)
     for text in definition.order_by:
         _check_key(text, definition, nullable=settings.allow_nullable_key)
+    for one in map(Constraint.parse, definition.constraints):
+        check_constraint(
+            one.declared, compile_expression(one.expression, stored_columns(definition))
+        )
     rules_of(definition)
+
+
+def check_constraint(name: str, expression: Expression) -> None:
+    """Raises BadTypeOfField for what is neither true nor false."""
+    kind = expression.type.plain
+    if kind.family not in ("UInt8", "Bool"):
+        raise BadTypeOfField(
+            f"CONSTRAINT {name}: {expression.canonical} is {expression.type}, which is neither "
+            "true nor false"
+        )
 
 
 def _check_default(column: Column, columns: Sequence[Column]) -> None:

@@ -486,7 +486,8 @@ class _Overwriting:
         )
         found: list[Incoming] = []
         whole = replace(self.query, max_partitions_per_insert_block=0)
-        for block in blocks.blocks_of(kept, self.definition, whole):
+        unchecked = replace(self.definition, constraints=())  # rows that were there stay
+        for block in blocks.blocks_of(kept, unchecked, whole):
             staged = self._stage(replica, block, plan.made)
             if staged is not None:
                 found.append(Incoming(staged, str(part)))

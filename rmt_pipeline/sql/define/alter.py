@@ -26,13 +26,14 @@ from rmt_pipeline.protocol.settings.table import find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition, nested_group
 from rmt_pipeline.replica.alter.check import columns_used, keeps_rows
 from rmt_pipeline.sql.define.partition import partition_id_of
-from rmt_pipeline.sql.define.table import column_of, flattened, index_texts
+from rmt_pipeline.sql.define.table import column_of, constraint_texts, flattened, index_texts
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Name, Node
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.statements.nodes import (
     AddColumnSyntax,
+    AddConstraintSyntax,
     AddIndexSyntax,
     AlterSyntax,
     ClearColumnSyntax,
@@ -114,7 +115,9 @@ def _added(syntax: AddColumnSyntax) -> list[AlterSyntax]:
     return found
 
 
-def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
+def _command(  # noqa: C901  one line each
+    syntax: AlterSyntax, now: TableDefinition
+) -> AlterCommand:
     match syntax:
         case AddColumnSyntax():
             return _add(syntax, now)
@@ -139,6 +142,10 @@ def _command(syntax: AlterSyntax, now: TableDefinition) -> AlterCommand:
             return AddDeclared(
                 "INDEX", syntax.index.name, text, syntax.place, syntax.if_not_exists
             )
+        case AddConstraintSyntax():
+            [text] = constraint_texts([syntax.constraint], stored_columns(now))
+            name = syntax.constraint.name
+            return AddDeclared("CONSTRAINT", name, text, None, syntax.if_not_exists)
         case ModifySettings():
             return _settings(syntax)
         case ResetSettings():

@@ -16,6 +16,7 @@ def create_query(definition: TableDefinition, *, lines: bool = False) -> str:
     columns = [_column_text(column) for column in definition.columns]
     columns += [f"INDEX {text}" for text in definition.indices]
     columns += [f"PROJECTION {text}" for text in definition.projections]
+    columns += [f"CONSTRAINT {text}" for text in definition.constraints]
     one_line, several_lines = ", ".join(columns), ",\n    ".join(columns)
     body = f"\n(\n    {several_lines}\n)\n" if lines else f" ({one_line}) "
     clauses = [f"ENGINE = {_engine(definition)}", *_clauses(definition)]

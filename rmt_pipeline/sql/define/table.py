@@ -14,6 +14,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.metadata import INDEX_GRANULARITY
 from rmt_pipeline.protocol.settings.table import TableSettings, find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.alter.check import check_constraint
 from rmt_pipeline.sql.define.engine import engine_of, modern
 from rmt_pipeline.sql.define.keys import keys_of
 from rmt_pipeline.syntax.lexer import excerpt
@@ -22,6 +23,7 @@ from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.statements.nodes import (
     ColumnSyntax,
+    ConstraintSyntax,
     IndexSyntax,
     TableName,
     TableSyntax,
@@ -85,6 +87,7 @@ def define_table(
         settings=settings,
         indices=index_texts(syntax.indices, stored),
         projections=tuple(f"{quote_name(p.name)} ({p.query})" for p in syntax.projections),
+        constraints=constraint_texts(syntax.constraints, stored),
     )
 
 
@@ -100,6 +103,22 @@ def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tupl
         text = f"({', '.join(found)})" if nodes else found[0]
         name = quote_name(one.name)
         texts[one.name] = f"{name} {text} TYPE {one.type} GRANULARITY {one.granularity}"
+    return tuple(texts.values())
+
+
+def constraint_texts(
+    given: Sequence[ConstraintSyntax], columns: Sequence[Column]
+) -> tuple[str, ...]:
+    """As they are shown. Raises UnknownColumn, BadTypeOfField; UserError for a name that is there
+    twice.
+    """
+    texts: dict[str, str] = {}
+    for one in given:
+        if one.name in texts:
+            raise UserError(f"the constraint {one.name} is declared twice")
+        found = compile_node(one.expression, columns)
+        check_constraint(one.name, found)
+        texts[one.name] = f"{quote_name(one.name)} {one.kind} {found.canonical}"
     return tuple(texts.values())
 
 

@@ -104,7 +104,11 @@ def typed_syntax(session: SessionContext, statement: CreateTable) -> TableSyntax
         if given is None:
             return found
         return replace(
-            given, columns=found.columns, indices=found.indices, projections=found.projections
+            given,
+            columns=found.columns,
+            indices=found.indices,
+            projections=found.projections,
+            constraints=found.constraints,
         )
     assert given is not None
     if given.columns or statement.query is None:

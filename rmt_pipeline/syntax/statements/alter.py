@@ -26,9 +26,14 @@ from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.mutation import Partition, command, delete_rows, read_partition
 from rmt_pipeline.syntax.query import inner_query
 from rmt_pipeline.syntax.settings import setting
-from rmt_pipeline.syntax.statements.create import index_declared, key_expressions
+from rmt_pipeline.syntax.statements.create import (
+    constraint_declared,
+    index_declared,
+    key_expressions,
+)
 from rmt_pipeline.syntax.statements.nodes import (
     AddColumnSyntax,
+    AddConstraintSyntax,
     AddIndexSyntax,
     AlterSyntax,
     AlterTable,
@@ -255,6 +260,11 @@ def _add_projection(cursor: Cursor) -> AddDeclared:
     return AddDeclared("PROJECTION", name, text, _place(cursor), if_not_exists)
 
 
+def _add_constraint(cursor: Cursor) -> AddConstraintSyntax:
+    if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+    return AddConstraintSyntax(constraint_declared(cursor), if_not_exists)
+
+
 def _drop_declared(kind: DeclaredKind) -> Callable[[Cursor], DropDeclared]:
     def read(cursor: Cursor) -> DropDeclared:
         if_exists = cursor.take_words("IF", "EXISTS")
@@ -291,6 +301,8 @@ _COMMANDS: dict[tuple[str, ...], Callable[[Cursor], AlterSyntax]] = {
     ("MODIFY", "COMMENT"): _modify_comment,
     ("ADD", "INDEX"): _add_index,
     ("ADD", "PROJECTION"): _add_projection,
+    ("ADD", "CONSTRAINT"): _add_constraint,
+    ("DROP", "CONSTRAINT"): _drop_declared("CONSTRAINT"),
     ("DROP", "INDEX"): _drop_declared("INDEX"),
     ("DROP", "PROJECTION"): _drop_declared("PROJECTION"),
     ("CLEAR", "INDEX"): _leave_declared("INDEX"),

@@ -13,6 +13,7 @@ from rmt_pipeline.syntax.settings import settings
 from rmt_pipeline.syntax.statements.nodes import (
     AttachTable,
     ColumnSyntax,
+    ConstraintSyntax,
     CreateTable,
     ElementSyntax,
     FromQuery,
@@ -118,6 +119,7 @@ def _with_elements(elements: tuple[ElementSyntax, ...], cursor: Cursor) -> Table
         primary_key=keys[0] if keys else None,
         indices=tuple(one for one in elements if isinstance(one, IndexSyntax)),
         projections=tuple(one for one in elements if isinstance(one, ProjectionSyntax)),
+        constraints=tuple(one for one in elements if isinstance(one, ConstraintSyntax)),
     )
 
 
@@ -205,9 +207,10 @@ def _ascending(cursor: Cursor) -> Node:
 
 
 def _element(cursor: Cursor) -> ElementSyntax:
-    """INDEX, PROJECTION, PRIMARY KEY, or a column, which may have such a name too."""
+    """INDEX, PROJECTION, CONSTRAINT, PRIMARY KEY, or a column, which may have such a name too."""
     if cursor.at_words("CONSTRAINT") and cursor.ahead(2).upper in ("CHECK", "ASSUME"):
-        raise NotImplementedStatement("CONSTRAINT in CREATE TABLE is not implemented")
+        cursor.advance()
+        return constraint_declared(cursor)
     if cursor.at_words("PRIMARY", "KEY"):
         cursor.advance()
         cursor.advance()
@@ -235,6 +238,15 @@ def _at_index(cursor: Cursor) -> bool:
         depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
         distance += 1
     return False
+
+
+def constraint_declared(cursor: Cursor) -> ConstraintSyntax:
+    """After CONSTRAINT."""
+    name = cursor.identifier("the name of a constraint")
+    if cursor.take_words("ASSUME"):
+        return ConstraintSyntax(name, "ASSUME", expression(cursor))
+    cursor.expect_words("CHECK")
+    return ConstraintSyntax(name, "CHECK", expression(cursor))
 
 
 def index(cursor: Cursor) -> IndexSyntax:

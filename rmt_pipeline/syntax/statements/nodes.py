@@ -62,13 +62,22 @@ class ProjectionSyntax:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstraintSyntax:
+    name: str
+    kind: Literal["CHECK", "ASSUME"]
+    expression: Node
+
+
+@dataclass(frozen=True, slots=True)
 class PrimaryKeySyntax:
     """`PRIMARY KEY (…)` among the columns."""
 
     key: tuple[Node, ...]
 
 
-ElementSyntax = ColumnSyntax | IndexSyntax | ProjectionSyntax | PrimaryKeySyntax
+ElementSyntax = (
+    ColumnSyntax | IndexSyntax | ProjectionSyntax | ConstraintSyntax | PrimaryKeySyntax
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,7 @@ class TableSyntax:
     comment: str = ""
     indices: tuple[IndexSyntax, ...] = ()
     projections: tuple[ProjectionSyntax, ...] = ()
+    constraints: tuple[ConstraintSyntax, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,9 +524,16 @@ class AddIndexSyntax:
     if_not_exists: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class AddConstraintSyntax:
+    constraint: ConstraintSyntax
+    if_not_exists: bool = False
+
+
 AlterSyntax = (
     AddColumnSyntax
     | AddIndexSyntax
+    | AddConstraintSyntax
     | ModifyColumnSyntax
     | ClearColumnSyntax
     | ModifyKeySyntax

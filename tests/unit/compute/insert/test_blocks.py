@@ -1,6 +1,7 @@
 """Blocks: nothing lost, nothing twice, one partition each, in order; and staged as parts."""
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from hypothesis import strategies as st
 
 from rmt_pipeline.compute.inputs.conform import conform
 from rmt_pipeline.compute.insert.blocks import Block, blocks_of, key_columns_of, stage
-from rmt_pipeline.protocol.errors import BadValue, DiskFull, TooManyPartitions
+from rmt_pipeline.protocol.errors import (
+    BadValue,
+    DiskFull,
+    TooManyPartitions,
+    ViolatedConstraint,
+)
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
@@ -178,6 +184,18 @@ def test_null_in_a_key_is_refused_with_its_row() -> None:
         definition = table_of((key,), (), columns)
         with pytest.raises(BadValue, match=f"^row 8: {key} is NULL"):
             blocks([{"id": 1, "x": 1.0, **each} for each in rows], definition)
+
+
+@pytest.mark.parametrize("wrong", [0.5, None])
+def test_a_row_for_which_a_check_does_not_hold_is_refused_with_its_place(wrong) -> None:
+    columns = (Column("id", "Int64"), Column("x", "Nullable(Float64)"))
+    checks = ("c CHECK id < 100", "`a CHECK b` CHECK x > 1", "d ASSUME id < 0")
+    definition = replace(table_of(("id",), (), columns), constraints=checks)
+    good = [{"id": 99 - number, "x": 1.5} for number in range(7)]
+    assert len(blocks(good, definition)) == 1
+    violated = rf"^row 8: the CONSTRAINT `a CHECK b` CHECK x > 1 is violated by x = {wrong};"
+    with pytest.raises(ViolatedConstraint, match=violated):
+        blocks([*good, {"id": 7, "x": wrong}], definition)
 
 
 def test_rows_are_counted_over_all_blocks() -> None:

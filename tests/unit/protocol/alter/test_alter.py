@@ -1,9 +1,11 @@
 """What ALTER makes of a definition, and what it refuses (spec §8.1)."""
 
+from dataclasses import replace
+
 import pytest
 
 from rmt_pipeline.protocol.alter.definition import Altered
-from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError
+from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError, UserError
 from rmt_pipeline.protocol.table import Column, ColumnChange, TableDefinition
 from rmt_pipeline.syntax.mutation import parse_commands
 from tests.unit.protocol.alter.altering import TABLE, alter, engine, names
@@ -132,7 +134,10 @@ def test_a_ttl_is_kept_in_its_canonical_text() -> None:
     altered = alter("ADD COLUMN d Date, MODIFY TTL d + INTERVAL 1 DAY, ADD COLUMN e Date")
     assert altered.definition.ttl == "d + toIntervalDay(1)"
     assert names(altered)[-2:] == ["d", "e"]
-    assert alter("REMOVE TTL").definition.ttl == ""
+    table = replace(TABLE, ttl="d + toIntervalDay(1)")
+    assert alter("REMOVE TTL", table=table).definition.ttl == ""
+    with pytest.raises(UserError, match="has no TTL to remove"):
+        alter("REMOVE TTL")
 
 
 @pytest.mark.parametrize(

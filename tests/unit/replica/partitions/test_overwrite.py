@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, Unavailable, UserError
+from rmt_pipeline.protocol.errors import (
+    Conflict,
+    OutcomeUnknown,
+    Unavailable,
+    UserError,
+    ViolatedConstraint,
+)
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.assign.merges import optimize_partition
@@ -329,6 +335,19 @@ def test_a_table_that_is_altered_while_it_is_read_is_told(replicas):
         pytest.raises(Conflict, match="was altered while rows of it were read"),
     ):
         put(replicas, (1, 7), where="n = 7", settings=PATIENT)
+
+
+def test_rows_that_stay_are_older_than_a_constraint_and_those_that_come_are_not(replicas):
+    replicas.table("r1").insert(dicts([(4, 10), (4, 11)]))
+    for name in ("r1", "r2"):
+        known = replicas[name].definition
+        replicas[name].definition = replace(known, constraints=("c CHECK n < 9",))
+    put(replicas, (4, 7), where="n = 10 OR n = 7")
+    assert rows(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4), (4, 7), (4, 11)]
+    with pytest.raises(
+        ViolatedConstraint, match=r"row 1: the CONSTRAINT c CHECK n < 9 .* n = 9;"
+    ):
+        put(replicas, (4, 9), where="n = 9")
 
 
 def test_inserts_whose_rows_stay_stay_known_and_those_replaced_do_not(replicas):
