@@ -4,9 +4,11 @@ A table is named as its asset: `orders` is `default.orders`, `sales/orders` is `
 asset's metadata `rmt/table` says otherwise, and `rmt/quorum` on how many hosts its rows are when it
 is materialized. Each partition is one insert whose token is made of the asset, the partition and
 the rows: a retry, a re-run and an overlapping backfill insert it once. When `rmt/write` is
-`replace`, the rows take the place of those that the table has of the partition, in one commit.
+`replace`, the rows take the place of those that the table has of the partition, in one commit; when
+it is `upsert`, each takes the place of the one with its key, as a ReplacingMergeTree has it.
 """
 
+import datetime as dt
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from rmt_pipeline.dagster.ledger import EventMetadata, Recorder, inserted
 from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.sql.formats.rows import Rows, record_batch
 from rmt_pipeline.sql.run.session import Session
@@ -32,7 +35,8 @@ from rmt_pipeline.types.escapes import quote_name, quote_text
 TABLE_METADATA = "rmt/table"
 QUORUM_METADATA = "rmt/quorum"
 WRITE_METADATA = "rmt/write"
-WRITES = ("append", "replace")
+WRITES = ("append", "replace", "upsert")
+UPSERTS = "ReplacingMergeTree"
 PARTITION_METADATA = "partition_expr"
 """As Dagster's other IO managers for databases call it."""
 
@@ -67,7 +71,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
         with self._opened() as server:
             table = table_named(server, _table_name(context))
             quorum = str((context.definition_metadata or {}).get(QUORUM_METADATA, self.quorum))
-            write = _replace if _replaces(context, quorum) else _insert
+            write = _WRITERS[_way_of_writing(context, table, quorum)]
             settings = QuerySettings.of({"insert_quorum": quorum})
             stored: list[_Stored] = []
             done: list[PartDone] = []
@@ -131,7 +135,8 @@ def _table_name(context: dg.OutputContext) -> str:
     return str(named) if named else ".".join(context.asset_key.path)
 
 
-def _replaces(context: dg.OutputContext, quorum: str) -> bool:
+def _way_of_writing(context: dg.OutputContext, table: Table, quorum: str) -> str:
+    """One of WRITES. Raises UserError when the table or the asset's metadata is not for that."""
     metadata = context.definition_metadata or {}
     asset = context.asset_key.to_user_string()
     write = str(metadata.get(WRITE_METADATA, "append"))
@@ -139,8 +144,14 @@ def _replaces(context: dg.OutputContext, quorum: str) -> bool:
         raise UserError(
             f"{WRITE_METADATA} of {asset} is one of {', '.join(WRITES)}, not {write}"
         )
-    if write == "append":
-        return False
+    kind = table.definition.engine.kind
+    if write == "upsert" and kind != UPSERTS:
+        raise UserError(
+            f"{asset} has {WRITE_METADATA} = upsert, but {table.definition.full_name} is a {kind}, "
+            f"which keeps every row: use Replicated{UPSERTS}, or replace for whole partitions"
+        )
+    if write != "replace":
+        return write
     if context.has_asset_partitions and not metadata.get(PARTITION_METADATA):
         raise UserError(
             f"{asset} replaces the rows of its partitions, but which these are is not known: its "
@@ -151,7 +162,7 @@ def _replaces(context: dg.OutputContext, quorum: str) -> bool:
             f"{asset} has {WRITE_METADATA} = replace, which knows no quorum ({quorum}): set "
             f"{QUORUM_METADATA} to 0 for it"
         )
-    return True
+    return write
 
 
 def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[list[str], Any]]:
@@ -178,18 +189,43 @@ def _insert(
     settings: QuerySettings,
 ) -> _Stored:
     """The token is made of the asset, the partition and the rows. Those of a Spark DataFrame are
-    seen by its tasks only: then of the run instead, which for a retry is the one that it retries.
+    seen by its tasks only: then of the run instead.
+    """
+    if _is_spark(rows):
+        return _insert_of_run(context, table, keys, rows, settings)
+    arrow = _arrow(rows)
+    token = f"{_what(context, keys)}/{_digest(arrow)}"
+    run_id = context.step_context.dagster_run.run_id
+    return _stored(table.insert(arrow, token=token, settings=settings, run_id=run_id))
+
+
+def _insert_of_run(
+    context: dg.OutputContext,
+    table: Table,
+    keys: Sequence[str],
+    rows: Any,
+    settings: QuerySettings,
+) -> _Stored:
+    """The token is made of the asset, the partition and the run; for a retry, the one it retries.
+
+    So it is with an upsert: 1. a run stores A; 2. another one B, in its place; 3. A was right, and
+    a third one stores it again. By its rows that would be the first insert, and B would stay.
     """
     run = context.step_context.dagster_run
-    partition = "…".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
-    what = f"{context.asset_key.to_user_string()}/{partition}"
+    token = f"{_what(context, keys)}/run/{run.root_run_id or run.run_id}"
     if _is_spark(rows):
-        token = f"{what}/run/{run.root_run_id or run.run_id}"
         result = table.insert_spark(rows, token=token, settings=settings, run_id=run.run_id)
     else:
-        arrow = _arrow(rows)
-        token = f"{what}/{_digest(arrow)}"
-        result = table.insert(arrow, token=token, settings=settings, run_id=run.run_id)
+        result = table.insert(_arrow(rows), token=token, settings=settings, run_id=run.run_id)
+    return _stored(result)
+
+
+def _what(context: dg.OutputContext, keys: Sequence[str]) -> str:
+    partition = "…".join(dict.fromkeys([keys[0], keys[-1]])) if keys else ""
+    return f"{context.asset_key.to_user_string()}/{partition}"
+
+
+def _stored(result: InsertResult) -> _Stored:
     return _Stored(
         kind="insert",
         parts=result.parts,
@@ -229,6 +265,9 @@ def _replace(
         rows_duplicate=arrow.num_rows if result.is_duplicate else 0,
         rows_replaced=result.rows_replaced,
     )
+
+
+_WRITERS = {"append": _insert, "replace": _replace, "upsert": _insert_of_run}
 
 
 def _is_spark(rows: Any) -> bool:
@@ -303,17 +342,35 @@ def _rows_of(
     keys: Sequence[str],
     metadata: Mapping[str, Any],
 ) -> str:
-    """A condition for the rows of these partitions, which follow one another; empty: all rows."""
+    """A condition for the rows of these partitions, whether they follow one another or not; empty:
+    all rows.
+    """
     expression = metadata.get(PARTITION_METADATA)
     if not keys or not expression:
         return ""
     partitions = context.asset_partitions_def
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        start = partitions.time_window_for_partition_key(keys[0]).start
-        end = partitions.time_window_for_partition_key(keys[-1]).end
-        low, high = (quote_text(f"{time:%Y-%m-%d %H:%M:%S}") for time in (start, end))
-        return f"{expression} >= toDateTime({low}) AND {expression} < toDateTime({high})"
+        windows = _windows([partitions.time_window_for_partition_key(key) for key in keys])
+        return " OR ".join(
+            f"({expression} >= {_moment(window.start)} AND {expression} < {_moment(window.end)})"
+            for window in windows
+        )
     return f"toString({expression}) IN ({', '.join(map(quote_text, keys))})"
+
+
+def _windows(each: Sequence[dg.TimeWindow]) -> list[dg.TimeWindow]:
+    """The same times, with those that follow one another as one."""
+    found: list[dg.TimeWindow] = []
+    for window in sorted(each, key=lambda window: window.start):
+        if found and window.start == found[-1].end:
+            found[-1] = dg.TimeWindow(found[-1].start, window.end)
+        else:
+            found.append(window)
+    return found
+
+
+def _moment(time: dt.datetime) -> str:
+    return f"toDateTime({quote_text(f'{time:%Y-%m-%d %H:%M:%S}')})"
 
 
 def _select(server: ServerContext, table: Table, condition: str) -> pa.Table:

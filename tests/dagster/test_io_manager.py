@@ -10,6 +10,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
 
 from rmt_pipeline.dagster import RmtIOManager, names
 from rmt_pipeline.protocol.errors import UserError
@@ -186,7 +188,8 @@ def test_an_asset_without_partitions_replaces_the_table(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"rmt/write": "upsert"}, "one of append, replace, not upsert"),
+        ({"rmt/write": "merge"}, "one of append, replace, upsert, not merge"),
+        ({"rmt/write": "upsert"}, "is a MergeTree, which keeps every row"),
         ({"partition_expr": None}, "metadata needs partition_expr"),
         ({"rmt/quorum": 2}, "knows no quorum"),
     ],
@@ -198,6 +201,94 @@ def test_what_an_asset_says_of_replacing_is_looked_at_first(
     with dg.instance_for_test() as instance, pytest.raises(UserError, match=words):
         materialize(io_manager, [asset], instance, partition_key="2026-01-05")
     assert stored_rows(site) == []
+
+
+@pytest.fixture
+def replacing_table(site: Site) -> Iterator[None]:
+    """`upserted`, which keeps of the rows with one id the one that was inserted last."""
+    create = CREATE.replace("stored", "upserted").replace("{uuid}", "upserted")
+    Session(site.r1).execute(create.replace("MergeTree", "ReplacingMergeTree"))
+    yield
+    site.r1.drop_table("default", "upserted")
+
+
+@pytest.mark.usefixtures("replacing_table")
+def test_an_upsert_takes_the_place_of_what_has_its_key_also_when_it_was_there_before(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    amounts = iter(["1.00", "2.00", "1.00"])
+    seen: list[list[dict[str, Any]]] = []
+
+    @dg.asset(partitions_def=DAYS, metadata={"rmt/write": "upsert", "partition_expr": "day"})
+    def upserted(context: dg.AssetExecutionContext) -> pa.Table:
+        rows = rows_of(context.partition_key, 1)
+        return rows.set_column(2, "amount", pa.array([next(amounts)]))
+
+    @dg.asset(partitions_def=DAYS)
+    def downstream(upserted: list) -> None:  # type: ignore[type-arg]
+        seen.append(upserted)
+
+    with dg.instance_for_test() as instance:
+        for _ in range(3):
+            materialize(
+                io_manager, [upserted, downstream], instance, partition_key="2026-01-05"
+            )
+    assert [[str(row["amount"]) for row in rows] for rows in seen] == [
+        ["1.00"],
+        ["2.00"],
+        ["1.00"],
+    ]
+
+
+@pytest.mark.usefixtures("replacing_table")
+def test_an_upsert_that_is_retried_is_inserted_once(
+    site: Site, io_manager: RmtIOManager
+) -> None:
+    @dg.asset(metadata={"rmt/write": "upsert"})
+    def upserted() -> pa.Table:
+        return rows_of("2026-01-05", 2)
+
+    definitions = dg.Definitions(
+        assets=[upserted],
+        resources={"io_manager": io_manager},
+        executor=dg.in_process_executor,
+    )
+    job = definitions.resolve_implicit_global_asset_job_def()
+    with dg.instance_for_test() as instance:
+        first = job.execute_in_process(instance=instance)
+        again = instance.create_run_for_job(
+            job, parent_run_id=first.run_id, root_run_id=first.run_id
+        )
+        assert execute_run(InMemoryJob(job), again, instance).success
+    inserts = site.r1.table("upserted").parts()
+    assert sum(part.manifest.rows for part in inserts) == 2
+
+
+def test_days_that_do_not_follow_one_another_are_read_without_those_between(
+    io_manager: RmtIOManager,
+) -> None:
+    wanted = ["2026-01-05", "2026-01-07", "2026-01-08", "2026-01-20"]
+    seen: list[set[str]] = []
+
+    @dg.asset(
+        ins={
+            "stored": dg.AssetIn(
+                partition_mapping=dg.SpecificPartitionsPartitionMapping(wanted)
+            )
+        }
+    )
+    def downstream(stored: list) -> None:  # type: ignore[type-arg]
+        seen.append({str(row["day"]) for row in stored})
+
+    span = {
+        "dagster/asset_partition_range_start": "2026-01-04",
+        "dagster/asset_partition_range_end": "2026-01-21",
+    }
+    with dg.instance_for_test() as instance:
+        upstream = stored(lambda days: pa.concat_tables(rows_of(day, 1) for day in days))
+        materialize(io_manager, [upstream], instance, tags=span)
+        materialize(io_manager, [upstream, downstream], instance, selection=[downstream])
+    assert seen == [set(wanted)]
 
 
 def test_a_run_of_several_days_inserts_each_or_all_at_once(
