@@ -164,26 +164,12 @@ def test_an_import_inside_a_function_is_for_start_up_time_and_says_so() -> None:
     assert silent == []
 
 
-def _is_type_name(name: str) -> bool:
-    return name[0].isupper() and not name.isupper()
-
-
-def _public_names(file: Path) -> Iterator[str]:
-    """Classes, functions and named types of a module's top level."""
-    for node in tree.syntax(file).body:
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                yield name
-            case ast.Assign(targets=[ast.Name(id=name)]) if _is_type_name(name):
-                yield name
-
-
 def test_every_public_name_is_defined_once() -> None:
     """One word, one meaning, in the whole project; what may not be so has its reason."""
     found = Counter(
         name
         for file in modules().values()
-        for name in set(_public_names(file))
+        for name in set(tree.names_defined_by(tree.syntax(file)))
         if not name.startswith("_")
     )
     twice = {name for name, count in found.items() if count > 1}

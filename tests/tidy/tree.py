@@ -45,9 +45,27 @@ def dotted(file: Path) -> str:
 
 def imported_names(file: Path) -> Iterator[str]:
     """Every dotted name that the file imports, wherever in it."""
-    for node in ast.walk(syntax(file)):
+    return names_imported_by(syntax(file))
+
+
+def names_imported_by(parsed: ast.Module) -> Iterator[str]:
+    for node in ast.walk(parsed):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def names_defined_by(parsed: ast.Module) -> Iterator[str]:
+    """Classes, functions and named types of a module's top level."""
+    for node in parsed.body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) if _is_type_name(name):
+                yield name
+
+
+def _is_type_name(name: str) -> bool:
+    return name[0].isupper() and not name.isupper()
