@@ -2,7 +2,6 @@
 peers and the server's next start; and cut off anywhere.
 """
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 
@@ -32,11 +31,6 @@ from tests.support.serving import insert
 
 EFFECTS_MAX = 40
 ROOT = "/tables/t/replicas/r1"
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def with_table(directory, *others: str) -> World:

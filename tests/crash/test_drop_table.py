@@ -2,7 +2,6 @@
 past what is left. Real catalog and real parts, a ZooKeeper in memory.
 """
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -123,11 +122,6 @@ def test_create_gets_past_a_replica_that_was_half_removed_by_a_catalog_that_is_l
         assert isinstance(table.state, Active), where
         tried += 1
     assert tried > 10
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def test_attach_says_what_to_do(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 works on the table goes on.
 """
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -24,11 +23,6 @@ from tests.support.serving import insert
 EFFECTS_MAX = 80
 A, B, C, T = (("default", name) for name in "abct")
 ROOT = "/tables/t/replicas/r1"
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def table(name: str, path: str = "") -> TableDefinition:

@@ -2,7 +2,6 @@
 the database's tables, each once.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +17,6 @@ EFFECTS_MAX = 300
 FILE_EFFECTS = ("replace", "rename", "unlink", "rmdir", "link")
 WIDER = TABLE.replace("n UInt64", "n UInt64, s String")
 OTHER = TABLE.replace("d.t", "d.u")
-
-
-@pytest.fixture(autouse=True)
-def _nobody_waits_for_the_disk(monkeypatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def everywhere(

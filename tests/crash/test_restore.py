@@ -23,16 +23,13 @@ from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.zookeeper.keeper import Check, Op, Refused
 from tests.support.fake_keeper import FakeKeeper
 from tests.support.interleave import interleave
+from tests.support.mortal_disk import Died
 from tests.support.restoring import Disaster, restore_until_open
 
 EFFECTS_MAX = 200
 ROWS = Counter([1, 2, 3, 4, 5, 5])
 _DISKS: dict[tuple[str, ...], Path] = {}
 """By the names of the replicas: as they were when ZooKeeper was lost."""
-
-
-class Died(BaseException):
-    """As a kill: nothing handles it."""
 
 
 class Mortal:

@@ -8,6 +8,7 @@ from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
+from tests.support.mortal_disk import Died
 from tests.support.sim_rows import stage_rows
 
 
@@ -19,10 +20,6 @@ class Ids:
 class Always(random.Random):
     def random(self) -> float:
         return 0.0
-
-
-class Died(BaseException):
-    pass
 
 
 def test_what_a_dead_sweep_has_half_removed_is_never_published(monkeypatch) -> None:

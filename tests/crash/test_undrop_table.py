@@ -2,7 +2,6 @@
 over, and nothing of it is left after that, wherever who does it dies.
 """
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,11 +41,6 @@ EFFECTS_MAX = 200
 DELAY_S = 480
 T = ("default", "t")
 ROOT = "/tables/t/replicas/r1"
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def with_table(directory: Path, *others: str) -> World:

@@ -483,9 +483,6 @@ STORIES: dict[str, Callable[[Scene], None]] = {
 
 def tell(story: str) -> None:
     """To its end. Raises what a check says."""
-    with Scene() as scene:
-        for site in scene.cluster.sites.values():
-            site.form = "runs"
-        scene.boot()
+    with Scene(form="runs") as scene:
         STORIES[story](scene)
         scene.live_on()

@@ -19,7 +19,7 @@ from tests.simulation.between import Tables
 from tests.simulation.checkers import what_is_missing
 from tests.simulation.run import build, forgetful, live_on, with_another_table
 from tests.simulation.workload import Size
-from tests.support.cluster import TABLE, Context, SimWaker
+from tests.support.cluster import TABLE, Context, Form, SimWaker
 from tests.support.fake_keeper import Node
 from tests.support.schedule import Fault, Strike
 from tests.support.sim_rows import rows_on, stage_rows
@@ -41,7 +41,10 @@ class Held:
 
 @dataclass(eq=False)
 class Scene:
+    """All replicas are there when it begins. `form`: of every site, if not what the run draws."""
+
     hosts: int = 2
+    form: Form | None = None
     results: dict[str, list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,6 +57,13 @@ class Scene:
 
     def __enter__(self) -> Self:
         self._forgetful.__enter__()
+        for site in self.cluster.sites.values():
+            site.form = self.form or site.form
+        try:
+            self.boot()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

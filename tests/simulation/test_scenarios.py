@@ -46,7 +46,6 @@ from tests.support.fake_peers import FakePeers
 def test_an_insert_appears_in_the_log_the_ids_and_the_parts_at_once() -> None:
     """I1."""
     with Scene() as scene:
-        scene.boot()
         held = scene.hold("r1", inserting("x"), commits)
         places = (TABLE.log, TABLE.blocks, TABLE.inserts, TABLE.replica("r1").parts)
         assert [scene.children(place) for place in places] == [[], [], [], []]
@@ -59,7 +58,6 @@ def test_an_insert_appears_in_the_log_the_ids_and_the_parts_at_once() -> None:
 def test_two_replicas_that_commit_the_same_rows_at_once_insert_them_once() -> None:
     """I2. The loser's number is a hole, and merges span it."""
     with Scene() as scene:
-        scene.boot()
         held = scene.hold("r1", inserting("x"), commits)
         assert scene.insert("r2", "x").outcome is Outcome.INSERTED
         assert scene.release(held).outcome is Outcome.DUPLICATE
@@ -75,7 +73,6 @@ def test_two_replicas_that_commit_the_same_rows_at_once_insert_them_once() -> No
 def test_an_insert_whose_blocks_were_there_already_is_recorded_too() -> None:
     """A retry of it that is cut into other blocks is answered, and inserts nothing."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x", "y")
         both = scene.do("r1", inserting_blocks(["x", "y"], ["z"]))
         assert (both.outcome, both.rows) == (Outcome.RESUMED, 1)
@@ -89,7 +86,6 @@ def test_an_insert_whose_blocks_were_there_already_is_recorded_too() -> None:
 def test_what_is_dropped_while_it_is_in_flight_is_cancelled() -> None:
     """D2. The lock is what a DROP takes away."""
     with Scene() as scene:
-        scene.boot()
         held = scene.hold("r1", inserting("x"), commits)
         [lock] = scene.children(TABLE.partition("a"))
         scene.do(
@@ -106,7 +102,6 @@ def test_what_is_dropped_while_it_is_in_flight_is_cancelled() -> None:
 def test_ones_own_entry_is_not_fetched_while_its_insert_is_on_its_way() -> None:
     """I14. The disk has the part and ZooKeeper not yet: it is neither missing nor unknown."""
     with Scene() as scene:
-        scene.boot()
         scene.hold("r1", inserting("x"), commits)
         seen = scene.do("r1", lambda context: look_at_disk(context.replica()))
         assert [str(part) for part in seen.unexpected] == ["a_0_0_0"]
@@ -116,7 +111,6 @@ def test_ones_own_entry_is_not_fetched_while_its_insert_is_on_its_way() -> None:
 def test_an_entry_is_pulled_once_however_many_pull() -> None:
     """Q2. Copies and pointer are one multi."""
     with Scene() as scene:
-        scene.boot()
         for row in "xyz":
             scene.insert("r1", row)
         held = scene.hold("r2", lambda context: pull_log(context.replica()), moves_pointer)
@@ -129,7 +123,6 @@ def test_an_entry_is_pulled_once_however_many_pull() -> None:
 def test_a_gap_in_the_log_is_an_error_and_never_skipped() -> None:
     """Q3."""
     with Scene() as scene:
-        scene.boot()
         for row in "xyz":
             scene.insert("r1", row)
         middle = f"{TABLE.log}/{scene.children(TABLE.log)[1]}"
@@ -142,7 +135,6 @@ def test_a_gap_in_the_log_is_an_error_and_never_skipped() -> None:
 def test_a_larger_part_that_was_fetched_makes_the_smaller_entries_no_work() -> None:
     """Q6, F2. They stay in the queue until they are found to be done, one by one."""
     with Scene() as scene:
-        scene.boot()
         for row in "xyz":
             scene.insert("r1", row)
         scene.work("r1")
@@ -163,7 +155,6 @@ def test_a_larger_part_that_was_fetched_makes_the_smaller_entries_no_work() -> N
 def test_an_entry_that_waits_fails_no_attempt_and_stops_nobody() -> None:
     """Q8."""
     with Scene() as scene:
-        scene.boot()
         for row in "xy":
             scene.insert("r1", row)
         scene.work("r1")
@@ -178,7 +169,6 @@ def test_an_entry_that_waits_fails_no_attempt_and_stops_nobody() -> None:
 def test_who_nobody_can_serve_says_so_and_is_served_when_the_part_is_back() -> None:
     """F5. A part that only an inactive replica has is waited for, never given up."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         site, active = scene.cluster.sites["r1"], TABLE.replica("r1").is_active
         sessions = [session for process in site.host.processes for session in process.sessions]
@@ -199,7 +189,6 @@ def test_who_nobody_can_serve_says_so_and_is_served_when_the_part_is_back() -> N
 def test_a_broken_part_is_fetched_again_and_its_sources_stay_away() -> None:
     """F4."""
     with Scene() as scene:
-        scene.boot()
         for row in "xy":
             scene.insert("r1", row)
         scene.work("r1", "r2")
@@ -221,7 +210,6 @@ def test_a_broken_part_is_fetched_again_and_its_sources_stay_away() -> None:
 def test_a_second_server_of_a_replica_is_refused_and_ones_own_leftover_removed() -> None:
     """C13."""
     with Scene() as scene:
-        scene.boot()
         address = ReplicaAddress("h1", 9009, 9000, "default", "t")
         with pytest.raises(ReplicaIsAlreadyActive, match="is active in another process"):
             scene.do(
@@ -233,7 +221,6 @@ def test_a_second_server_of_a_replica_is_refused_and_ones_own_leftover_removed()
 def test_an_address_that_changed_is_written_at_activation() -> None:
     """C16."""
     with Scene() as scene:
-        scene.boot()
         moved = ReplicaAddress("elsewhere", 9009, 9000, "default", "t")
         scene.do("r1", lambda context: activate(context.replica(), "r1", "again", moved))
         assert ReplicaAddress.decode(scene.nodes[TABLE.replica("r1").host].data) == moved
@@ -242,7 +229,6 @@ def test_an_address_that_changed_is_written_at_activation() -> None:
 def test_a_replica_name_that_is_taken_is_refused() -> None:
     """C14. And leaves nothing behind."""
     with Scene() as scene:
-        scene.boot()
         before = scene.nodes.keys()
         with pytest.raises(ReplicaAlreadyExists, match="already exists"):
             scene.do(
@@ -255,7 +241,6 @@ def test_a_replica_name_that_is_taken_is_refused() -> None:
 def test_what_an_attempt_that_died_has_staged_stops_nobody() -> None:
     """Q14."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         disk = scene.cluster.sites["r2"].host.disk
         disk.make_directory("tmp_fetch_a_0_0_0_0123456789abcdef0123456789abcdef")
@@ -266,7 +251,6 @@ def test_what_an_attempt_that_died_has_staged_stops_nobody() -> None:
 def test_a_session_that_ends_gives_its_claims_back() -> None:
     """C12. What it was about to publish is refused, and somebody else does it."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.pull("r2")
         executing = TABLE.replica("r2").executing
@@ -284,7 +268,6 @@ def test_a_session_that_ends_gives_its_claims_back() -> None:
 def test_a_batch_of_huge_entries_is_pulled_one_by_one() -> None:
     """Q4. ZooKeeper takes no multi above 1 MB; the fake one asserts it."""
     with Scene() as scene:
-        scene.boot()
         huge = [
             encode(
                 AlterMetadata(
@@ -304,7 +287,6 @@ def test_a_batch_of_huge_entries_is_pulled_one_by_one() -> None:
 def test_a_young_part_that_nobody_promised_is_left_alone() -> None:
     """F10. Its insert may still find out that it landed; an old one is set aside."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         [session] = scene.hold("r1", inserting("y"), commits).process.sessions
         scene.world.expire(session)
@@ -320,7 +302,6 @@ def test_a_young_part_that_nobody_promised_is_left_alone() -> None:
 def test_a_part_that_only_the_lost_replica_has_stays() -> None:
     """C6. Whom it clones still wants to fetch it."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.pull("r2")
         lost = SetData(TABLE.replica("r1").is_lost, b"1")
@@ -335,7 +316,6 @@ def test_a_part_that_only_the_lost_replica_has_stays() -> None:
 def test_a_part_that_its_source_does_not_know_is_set_aside_by_a_clone() -> None:
     """C5. It may hold rows that were dropped while the replica was lost."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1", "r2")
@@ -353,7 +333,6 @@ def test_a_part_that_its_source_does_not_know_is_set_aside_by_a_clone() -> None:
 def test_a_worker_whose_session_ended_removes_nothing_that_was_published_since() -> None:
     """P10, C12."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.pull("r2")
         waker, arrived = SimWaker(scene.world), []
@@ -384,7 +363,6 @@ def test_a_worker_whose_session_ended_removes_nothing_that_was_published_since()
 def test_what_was_published_without_an_answer_is_left_for_the_next_one() -> None:
     """P10. When the claim is given back, somebody else may be about to promise the same bytes."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.pull("r2")
 
@@ -414,7 +392,6 @@ def test_what_was_published_without_an_answer_is_left_for_the_next_one() -> None
 def test_a_replica_that_was_marked_lost_takes_no_insert() -> None:
     """C5. A clone would set aside what its source does not know."""
     with Scene() as scene:
-        scene.boot()
         held = scene.hold("r2", inserting("x"), commits)
         lost = SetData(TABLE.replica("r2").is_lost, b"1")
         scene.do("r1", lambda context: context.keeper().multi([lost]))

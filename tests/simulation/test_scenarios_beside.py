@@ -101,7 +101,6 @@ def claimed(scene: Scene, replica: str) -> int:
 def test_a_small_part_is_visible_while_a_large_one_is_fetched() -> None:
     """P12."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         worker(scene, "r2", "fetch", with_slow(peers=["a_0_0_0"]))
         scene.let(lambda: claimed(scene, "r2") == 1)
@@ -121,7 +120,6 @@ def test_a_small_part_is_visible_while_a_large_one_is_fetched() -> None:
 def test_who_waits_for_a_transfer_is_not_idle() -> None:
     """P12. However short it lingers: what comes meanwhile is fetched by the same worker."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         process = worker(scene, "r2", "fetch", with_slow(peers=["a_0_0_0"]), linger_s=0.1)
         scene.let(lambda: claimed(scene, "r2") == 1)
@@ -135,7 +133,6 @@ def test_who_waits_for_a_transfer_is_not_idle() -> None:
 def test_another_merge_is_assigned_and_made_while_one_runs() -> None:
     """P12. On the replica that is merging, too."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1")
@@ -156,7 +153,6 @@ def test_another_merge_is_assigned_and_made_while_one_runs() -> None:
 def test_what_a_session_began_is_not_begun_again_by_the_next_one_of_the_process() -> None:
     """P10, C12. The merge goes on; its result is published under a new claim."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1")
@@ -185,7 +181,6 @@ def test_what_a_session_began_is_not_begun_again_by_the_next_one_of_the_process(
 def test_what_a_worker_has_made_that_died_is_published_by_the_next_one() -> None:
     """P10, C12. Its rows are those that the entry wants, and its bytes are whole."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1")
@@ -223,7 +218,6 @@ def test_what_a_worker_has_made_that_died_is_published_by_the_next_one() -> None
 def test_what_a_peer_s_disk_has_lost_is_healed_there_and_holds_up_no_other_fetch(lost):
     """The peer finds it when it is asked; who asked gets it elsewhere."""
     with Scene(hosts=3) as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.work("r3")
         scene.insert("r1", "y")

@@ -16,7 +16,6 @@ from tests.support.lost_answers import faulty
 def test_two_workers_that_saw_the_same_claims_do_not_both_take_what_overlaps() -> None:
     """P10, Q5. Both entries are fetched as the one part that contains them."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1")
@@ -46,7 +45,6 @@ def test_two_workers_that_saw_the_same_claims_do_not_both_take_what_overlaps() -
 def test_an_entry_whose_claim_ended_while_it_was_read_is_not_taken_again() -> None:
     """P9, P10. Its claim was listed before, its part is listed after."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.pull("r2")
         held = scene.hold("r2", fetch_step, publishes)
@@ -71,7 +69,6 @@ def test_an_entry_whose_claim_ended_while_it_was_read_is_not_taken_again() -> No
 def test_what_the_source_of_a_clone_does_meanwhile_is_missing_from_nothing() -> None:
     """C4. It merges between the two listings; sources that are gone do not come back."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1", "r2")
@@ -124,7 +121,6 @@ def held_claims(context: Context) -> list[str]:
 def test_a_claim_without_an_answer_does_not_stay_while_its_session_lives() -> None:
     """P10. Nobody knows whether it is there, and nobody works at it."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.pull("r2")
 
@@ -142,7 +138,6 @@ def test_a_claim_without_an_answer_does_not_stay_while_its_session_lives() -> No
 def test_a_claim_that_is_given_back_without_an_answer_does_not_stay() -> None:
     """P10. The entry failed, and the note of it got no answer."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.pull("r2")
 
@@ -166,7 +161,6 @@ def test_a_claim_that_is_given_back_without_an_answer_does_not_stay() -> None:
 def test_of_two_results_that_differ_one_is_published() -> None:
     """Spec §5.4. Nobody had it when both of them looked."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1", "r2")
@@ -194,7 +188,6 @@ def test_of_two_results_that_differ_one_is_published() -> None:
 def test_after_a_result_that_differs_theirs_is_fetched() -> None:
     """Spec §5.4."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.insert("r1", "y")
         scene.work("r1", "r2")

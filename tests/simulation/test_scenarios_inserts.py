@@ -87,7 +87,6 @@ def rows_everywhere(scene: Scene) -> list[str]:
 def test_a_retry_that_is_cut_otherwise_inserts_what_is_missing() -> None:
     """P37. Although ids of blocks have aged; and the retry's own are those of other rows."""
     with Scene() as scene:
-        scene.boot()
         ends_in_part(scene)
         for block_id in scene.children(TABLE.blocks):
             scene.do(
@@ -111,7 +110,6 @@ def test_an_insert_in_part_is_not_forgotten() -> None:
         return carry_out(replica, plan_clean_up(replica)).words()
 
     with Scene() as scene:
-        scene.boot()
         ends_in_part(scene)
         for number in range(3):
             scene.do("r2", inserting({"a": [[f"x{number}"]]}, token=f"other {number}"))
@@ -124,7 +122,6 @@ def test_an_insert_in_part_is_not_forgotten() -> None:
 def test_of_two_tries_that_go_on_from_one_place_only_one_does() -> None:
     """P37. One stands before its second commit while the other completes the insert."""
     with Scene() as scene, one_partition_in_each_commit():
-        scene.boot()
         seen: list[object] = []
 
         def second(op: object) -> bool:
@@ -145,7 +142,6 @@ def test_what_is_dropped_of_an_insert_in_part_does_not_leave_it_in_part() -> Non
     dropped would come back.
     """
     with Scene() as scene, one_partition_in_each_commit():
-        scene.boot()
         seen: list[object] = []
 
         def second(op: object) -> bool:
@@ -165,7 +161,6 @@ def test_two_cuts_of_one_token_at_once_insert_it_once() -> None:
     one, and has other rows.
     """
     with Scene() as scene:
-        scene.boot()
         held = scene.hold("r1", inserting(CUT), commits)
         scene.do("r2", inserting(WHOLE))
         assert scene.release(held).outcome is Outcome.DUPLICATE
@@ -184,7 +179,6 @@ def test_a_refused_commit_gives_its_numbers_back_while_its_session_lives() -> No
         return in_flight(scene)
 
     with Scene() as scene:
-        scene.boot()
         assert scene.do("r1", refused) == []
 
 
@@ -202,7 +196,6 @@ def test_what_has_no_answer_leaves_no_number_in_a_session_that_goes_on() -> None
         return in_flight(scene)
 
     with Scene() as scene:
-        scene.boot()
         assert scene.do("r1", unanswered) == []
 
 
@@ -221,5 +214,4 @@ def test_numbers_that_are_given_back_without_an_answer_are_not_held() -> None:
         return in_flight(scene)
 
     with Scene() as scene:
-        scene.boot()
         assert scene.do("r1", refused) == []

@@ -37,7 +37,6 @@ DELETE = "DELETE WHERE startsWith(row, 'x')"
 def test_of_two_merges_from_the_same_state_one_is_assigned() -> None:
     """M3."""
     with Scene() as scene:
-        scene.boot()
         for row in "xyz":
             scene.insert("r1", row)
         scene.work("r1", "r2")
@@ -55,7 +54,6 @@ def test_of_two_merges_from_the_same_state_one_is_assigned() -> None:
 def test_optimizing_nothing_and_one_part() -> None:
     """M10."""
     with Scene() as scene:
-        scene.boot()
         assert isinstance(scene.merge("r1"), Nothing)
         scene.insert("r1", "x")
         scene.work("r1")
@@ -67,7 +65,6 @@ def test_optimizing_nothing_and_one_part() -> None:
 def test_rows_in_flight_before_a_mutation_are_mutated_and_later_ones_are_not() -> None:
     """U1, U2."""
     with Scene() as scene:
-        scene.boot()
         held = scene.hold("r1", inserting("x1"), commits)
         mutation = scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
         scene.insert("r2", "x2")
@@ -90,7 +87,6 @@ def test_rows_in_flight_before_a_mutation_are_mutated_and_later_ones_are_not() -
 def test_a_block_that_commits_between_the_reads_of_a_status_holds_the_mutation_up() -> None:
     """U2, P30. Whichever of locks and log is read first: then the block between commits."""
     with Scene() as scene:
-        scene.boot()
         held = scene.hold("r1", inserting("x"), commits)
         scene.do("r2", lambda context: create_mutation(context.replica(), DELETE))
 
@@ -109,7 +105,6 @@ def test_a_block_that_commits_between_the_reads_of_a_status_holds_the_mutation_u
 def test_a_partition_that_appears_while_a_mutation_is_created_is_in_it() -> None:
     """U3."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         held = scene.hold(
             "r1", lambda context: create_mutation(context.replica(), DELETE), locks
@@ -123,7 +118,6 @@ def test_a_partition_that_appears_while_a_mutation_is_created_is_in_it() -> None
 def test_of_two_mutations_at_once_ids_and_numbers_grow_together() -> None:
     """U3, P29."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         held = scene.hold(
             "r1", lambda context: create_mutation(context.replica(), DELETE), writes_mutation
@@ -141,7 +135,6 @@ def test_of_two_mutations_at_once_ids_and_numbers_grow_together() -> None:
 def test_a_killed_mutation_lets_the_next_one_through() -> None:
     """U5. Parts carry its version although nothing was done."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         scene.work("r1", "r2")
         first = scene.do("r1", lambda context: create_mutation(context.replica(), DELETE))
@@ -157,7 +150,6 @@ def test_a_killed_mutation_lets_the_next_one_through() -> None:
 def test_a_full_queue_takes_no_merge() -> None:
     """M9."""
     with Scene() as scene:
-        scene.boot()
         for row in "wxyz":
             scene.insert("r1", row)
         scene.work("r1")
@@ -183,7 +175,6 @@ def first_two_merged(context: Context) -> Assigned | Nothing:
 def test_no_merge_spans_the_number_of_a_mutation_that_is_being_written() -> None:
     """P15, P29. Or rows with a greater number would be mutated with the others."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x1")
         held = scene.hold(
             "r1", lambda context: create_mutation(context.replica(), DELETE), writes_mutation
@@ -198,7 +189,6 @@ def test_no_merge_spans_the_number_of_a_mutation_that_is_being_written() -> None
 def test_a_block_that_commits_between_the_reads_of_the_predicate_is_seen() -> None:
     """M2, P15. Whichever of locks and log is read first: then the block between commits."""
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "x")
         held = scene.hold("r2", inserting("y"), commits)
         scene.insert("r1", "z")

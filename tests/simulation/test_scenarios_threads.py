@@ -43,7 +43,6 @@ def test_a_part_that_another_thread_fetches_meanwhile_is_not_merged_over() -> No
     which forgets the entries that are finished. The part was listed: it is in the way.
     """
     with Scene() as scene:
-        scene.boot()
         scene.insert("r1", "w")
 
         def meanwhile(replica: str, context: Context, row: str) -> None:

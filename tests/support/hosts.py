@@ -14,6 +14,7 @@ from rmt_pipeline.server.tables import Active, Identity, Tables
 from rmt_pipeline.system import RandomIds
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
 from tests.support.local_replicas import StillClock
+from tests.support.mortal_disk import Died
 
 FILE_EFFECTS = ("fsync", "replace", "rename", "unlink", "rmdir")
 TABLE = TableDefinition(
@@ -23,10 +24,6 @@ TABLE = TableDefinition(
     Engine("MergeTree", "/tables/t", "{replica}"),
     ("n",),
 )
-
-
-class Died(BaseException):
-    """As a kill: nothing handles it."""
 
 
 class World:

@@ -33,6 +33,7 @@ from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.frozen import Shadow
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.fake_keeper import FakeZooKeeper
@@ -59,6 +60,30 @@ class StillClock:
     def sleep_s(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.passed_s += seconds
+
+
+class ClockWaker(EventWaker):
+    """Nobody wakes it, and the clock goes on while somebody waits."""
+
+    def __init__(self, clock: StillClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait_s(self, seconds: float) -> bool:
+        self._clock.passed_s += seconds
+        return False
+
+
+def in_memory(
+    replica: Replica,
+) -> Callable[[Callable[[TableDefinition], TableDefinition]], TableDefinition]:
+    """What changes the definition without a catalog: `Replica.update_definition`."""
+
+    def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+        replica.definition = change(replica.definition)
+        return replica.definition
+
+    return update
 
 
 def definition_of(

@@ -12,8 +12,8 @@ EFFECTS = (
 )
 
 
-class KilledError(BaseException):
-    """Not an Exception: nobody may catch their own death."""
+class Died(BaseException):
+    """The process is no more. Not an Exception: nobody may catch their own death."""
 
 
 class MortalDisk:
@@ -43,7 +43,7 @@ class MortalDisk:
                 method(*arguments)
             elif self._when == "during":
                 self._part_of(name, *arguments)
-            raise KilledError
+            raise Died
 
         return act
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import InsertResult
+from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.zookeeper.keeper import Create, Op
 from tests.support.local_replicas import Replicas
@@ -24,6 +26,20 @@ def work(replicas: Replicas, *names: str) -> list[PartDone]:
     done = replicas.work_off(*names)
     assert all(not one.error for one in done), done
     return done
+
+
+def merge(replicas: Replicas) -> None:
+    """All parts of partition 1, on every replica."""
+    replicas.table("r1").optimize("1", final=True, settings=QuerySettings(alter_sync=0))
+    work(replicas)
+
+
+def clean_up(replicas: Replicas) -> None:
+    """Until everything that is old is gone."""
+    for _ in range(3):
+        replicas.clock.passed_s += 10_000
+        for name in ("r1", "r2"):
+            carry_out(replicas[name], plan_clean_up(replicas[name]))
 
 
 def rows(replicas: Replicas, name: str = "r1") -> list[Pair]:

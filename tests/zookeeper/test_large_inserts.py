@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.insert.result import Outcome
 from tests.support.lost_answers import logs
+from tests.support.mortal_disk import Died
 from tests.support.serving import config_at, definition_of, table_of_one_server
 
 pytestmark = pytest.mark.zookeeper
@@ -17,10 +18,6 @@ PARTITIONS = 1_000
 ROWS = [{"n": n, "p": f"a partition with a long name {n}"} for n in range(PARTITIONS)]
 WHOLE = QuerySettings(max_partitions_per_insert_block=0)
 OTHER_CUT = replace(WHOLE, max_insert_block_size=300, min_insert_block_size_rows=300)
-
-
-class Died(BaseException):
-    """The client's process is no more."""
 
 
 def partitioned(root):

@@ -8,13 +8,10 @@ import pytest
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.catalog.directory import claim_data_directory
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from tests.support.mortal_disk import Died
 
 EFFECTS = ("fsync", "link", "replace", "rename", "mkdir", "rmdir", "unlink")
 CRASHES_MAX = 40
-
-
-class Died(BaseException):
-    """As a kill: nothing handles it."""
 
 
 def table(comment: str = "") -> TableDefinition:

@@ -17,15 +17,12 @@ from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete, Refused, SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
+from tests.support.mortal_disk import Died
 
 ROWS = [{"p": n % 6, "n": n} for n in range(12)]
 BYTES_OF_TWO = 2800
 ONCE = QuerySettings(insert_keeper_max_retries=0)
 OTHER_CUT = QuerySettings(max_insert_block_size=5, min_insert_block_size_rows=1)
-
-
-class Died(BaseException):
-    """The client's process is no more."""
 
 
 @pytest.fixture

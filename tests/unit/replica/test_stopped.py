@@ -20,14 +20,14 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
 from rmt_pipeline.replica.work.execute import Tools
-from rmt_pipeline.replica.work.interrupt import stop_by_hand
 from rmt_pipeline.replica.work.outlook import queue_status
+from rmt_pipeline.replica.work.running import stop_by_hand
 from rmt_pipeline.replica.work.worker import PATIENCE_MAX_S, Worker
 from rmt_pipeline.server.upkeep import UpkeepLoop
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import SetData
-from tests.support.local_replicas import DirectPeers, Replicas
+from tests.support.local_replicas import ClockWaker, DirectPeers, Replicas
 
 
 @pytest.fixture
@@ -269,18 +269,7 @@ def test_sync_from_some_replicas_waits_for_theirs_alone(tmp_path):
         sync_replica(three["r3"], SyncMode.LIGHTWEIGHT, timeout_s, EventWaker(), ["r2"])
         with pytest.raises(Timeout):
             sync_replica(
-                three["r3"], SyncMode.LIGHTWEIGHT, timeout_s, TickingWaker(three), ["r1"]
+                three["r3"], SyncMode.LIGHTWEIGHT, timeout_s, ClockWaker(three.clock), ["r1"]
             )
         with pytest.raises(Timeout):
-            sync_replica(three["r3"], SyncMode.DEFAULT, timeout_s, TickingWaker(three))
-
-
-class TickingWaker(EventWaker):
-    """The clock that stands still goes on while somebody waits."""
-
-    def __init__(self, replicas: Replicas) -> None:
-        super().__init__()
-        self._clock = replicas.clock
-
-    def wait_s(self, seconds: float) -> None:
-        self._clock.passed_s += seconds
+            sync_replica(three["r3"], SyncMode.DEFAULT, timeout_s, ClockWaker(three.clock))

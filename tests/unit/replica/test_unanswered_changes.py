@@ -15,7 +15,7 @@ from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand, DropColumn
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.mutations.mutations import (
     MutationUnsettled,
@@ -30,7 +30,7 @@ from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData
-from tests.support.local_replicas import Replicas, by_tens
+from tests.support.local_replicas import Replicas, by_tens, in_memory
 from tests.support.lost_answers import allocates, before, faulty, unlocks
 
 DELETE = "DELETE WHERE n = 1"
@@ -47,14 +47,6 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
         made.insert("r1", 1, 2)
         made.insert("r1", 11, 12)
         yield made
-
-
-def in_memory(replica: Replica) -> Callable[..., TableDefinition]:
-    def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
-        replica.definition = change(replica.definition)
-        return replica.definition
-
-    return update
 
 
 def writes_mutation(op: Op) -> bool:

@@ -17,7 +17,7 @@ from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.work import worker
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
-from tests.support.local_replicas import Replicas, StillClock
+from tests.support.local_replicas import ClockWaker, Replicas
 
 A_MINUTE_S = 60.0
 
@@ -26,20 +26,6 @@ A_MINUTE_S = 60.0
 def replicas(tmp_path):
     with Replicas(tmp_path) as opened:
         yield opened
-
-
-class ClockWaker:
-    """Nobody wakes it."""
-
-    def __init__(self, clock: StillClock) -> None:
-        self._clock = clock
-
-    def wake(self) -> None:
-        pass
-
-    def wait_s(self, timeout_s: float) -> bool:
-        self._clock.sleep_s(timeout_s)
-        return False
 
 
 def worked(

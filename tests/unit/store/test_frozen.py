@@ -22,7 +22,7 @@ from rmt_pipeline.store.frozen import (
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
 from tests.support.local_replicas import StillClock, definition_of
-from tests.support.mortal_disk import KilledError, MortalDisk
+from tests.support.mortal_disk import Died, MortalDisk
 from tests.support.parts import CountedIds, put
 
 ONE, TWO, THREE = (PartName("all", number, number, 0) for number in range(3))
@@ -87,7 +87,7 @@ def run_until_death(disk: Host, at: int, when: str, *, durable: bool = True) -> 
     try:
         for _ in scenario(*opened(mortal, durable=durable)):
             done += 1
-    except KilledError:
+    except Died:
         pass
     return done, mortal.effects
 

@@ -11,8 +11,7 @@ from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.store import part_log
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_log import PartEvent, PartLog
-from rmt_pipeline.system import EventWaker
-from tests.support.local_replicas import DirectPeers, Replicas
+from tests.support.local_replicas import ClockWaker, DirectPeers, Replicas
 from tests.support.local_session import create, local_session, rows
 
 MADE = "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') ORDER BY n"
@@ -65,17 +64,6 @@ def test_two_that_find_it_full_lose_no_file_between_them(tmp_path, log, monkeypa
     assert list(log.events())[-2:] == [event(2), event(3)]
 
 
-class ClockWaker(EventWaker):
-    """The clock goes on while somebody waits."""
-
-    def __init__(self, replicas: Replicas) -> None:
-        super().__init__()
-        self._clock = replicas.clock
-
-    def wait_s(self, seconds: float) -> None:
-        self._clock.passed_s += seconds
-
-
 def worked(replicas: Replicas, name: str, pool) -> None:
     """For a minute of the clock."""
     until_s = replicas.clock.passed_s + 60
@@ -89,7 +77,7 @@ def worked(replicas: Replicas, name: str, pool) -> None:
         lambda: replicas[name],
         tools,
         pool,
-        waker=ClockWaker(replicas),
+        waker=ClockWaker(replicas.clock),
         linger_s=None,
         on_flush=lambda _: None,
         should_stop=lambda: replicas.clock.passed_s > until_s,

@@ -12,7 +12,7 @@ import pytest
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
-from tests.support.mortal_disk import KilledError, MortalDisk
+from tests.support.mortal_disk import Died, MortalDisk
 from tests.support.parts import CountedIds, stage_bytes
 
 ONE, TWO, THREE, FOUR = (PartName("all", number, number, 0) for number in range(1, 5))
@@ -51,7 +51,7 @@ def run_until_death(disk: FakeDisk, at: int, when: str) -> tuple[Acknowledged, i
             certain |= news
             if uncertain is not None:
                 del certain[uncertain]
-    except KilledError:
+    except Died:
         pass
     return certain, mortal.effects
 

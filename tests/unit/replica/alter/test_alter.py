@@ -33,7 +33,7 @@ from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import Delete
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, in_memory
 
 NO_WAIT = QuerySettings(alter_sync=0)
 ADDED = AddColumn(Column("x", "Int64", "DEFAULT", "n * 2"))
@@ -45,16 +45,6 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
         for name in ("r1", "r2"):
             made[name].update_definition = in_memory(made[name])
         yield made
-
-
-def in_memory(
-    replica: Replica,
-) -> Callable[[Callable[[TableDefinition], TableDefinition]], TableDefinition]:
-    def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
-        replica.definition = change(replica.definition)
-        return replica.definition
-
-    return update
 
 
 class Waiting:

@@ -20,6 +20,7 @@ from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import Meanwhile, Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
+from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert, on_disk, rows, work
 
 NOW = QuerySettings(alter_sync=0)
@@ -345,9 +346,6 @@ def test_a_start_after_a_death_in_the_middle_shows_nothing_that_was_dropped(repl
         insert(replicas, (1, n))
     replicas.set(replicated_max_ratio_of_wrong_parts="0")
     drop(replicas, "1")
-
-    class Died(BaseException):
-        pass
 
     def dies(*_):
         raise Died

@@ -11,12 +11,11 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import load_mutations
-from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest
 from tests.support.local_replicas import Replicas, partitioned
-from tests.support.partitioned import insert, rows, work
+from tests.support.partitioned import clean_up, insert, merge, rows, work
 
 NOW = QuerySettings(alter_sync=0)
 ALL = [(1, 0), (1, 1), (2, 7)]
@@ -30,19 +29,6 @@ def replicas(tmp_path) -> Iterator[Replicas]:
             insert(opened, pair)
         work(opened)
         yield opened
-
-
-def merge(replicas: Replicas) -> None:
-    replicas.table("r1").optimize("1", final=True, settings=NOW)
-    work(replicas)
-
-
-def clean_up(replicas: Replicas) -> None:
-    """Until everything that is old is gone."""
-    for _ in range(3):
-        replicas.clock.passed_s += 10_000
-        for name in ("r1", "r2"):
-            carry_out(replicas[name], plan_clean_up(replicas[name]))
 
 
 def place_of(replicas: Replicas, name: str) -> Path:

@@ -21,13 +21,13 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.partitions.from_path import BadPartition, checked_path
-from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
 from rmt_pipeline.store.staging import Staging
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import DirectPeers, Replicas, definition_of, partitioned
-from tests.support.partitioned import insert, rows, work
+from tests.support.mortal_disk import Died
+from tests.support.partitioned import clean_up, insert, merge, rows, work
 
 NOW = QuerySettings(alter_sync=0)
 PATH = "/tables/s"
@@ -62,22 +62,6 @@ def replicas(tmp_path, source) -> Replicas:
 
 def detached(replicas: Replicas) -> list[str]:
     return replicas.stores["r1"].detached()
-
-
-def merge(source: Replicas) -> None:
-    source.table("r1").optimize("1", final=True, settings=NOW)
-    work(source)
-
-
-def clean_up(source: Replicas) -> None:
-    for _ in range(3):
-        source.clock.passed_s += 10_000
-        for name in ("r1", "r2"):
-            carry_out(source[name], plan_clean_up(source[name]))
-
-
-class Died(BaseException):
-    """Not an Exception: nobody may catch their own death."""
 
 
 def before_part(

@@ -21,6 +21,7 @@ from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty, logs
+from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert, on_disk, rows, swaps, work
 
 NOW = QuerySettings(alter_sync=0, receive_timeout=0)
@@ -280,10 +281,6 @@ def test_nobody_knowing_leaves_what_may_be_in_the_table(two, monkeypatch):
     work(two.s)
     assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 1), (1, 10), (1, 11), (2, 2)]
     assert rows(two.s, "r1") == rows(two.s, "r2") == []
-
-
-class Died(BaseException):
-    pass
 
 
 @pytest.mark.parametrize("landed", [True, False])

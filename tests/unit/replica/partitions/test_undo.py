@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from rmt_pipeline.cli import undo as cli
+from rmt_pipeline.cli import inserts as cli
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.log.codec import encode
