@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from rmt_pipeline import __version__
-from rmt_pipeline.cli.mutations import mutations
 from rmt_pipeline.cli.options import OfServer, config_of, one_server, server_option
 from rmt_pipeline.protocol.errors import RmtError, UserError
 
@@ -254,7 +253,7 @@ def undo(
     yes: bool,
 ) -> int:
     """Take an insert back: exactly its rows go, on every replica, and it can be inserted again."""
-    from rmt_pipeline.cli.undo import run_undo  # noqa: PLC0415
+    from rmt_pipeline.cli.inserts import run_undo  # noqa: PLC0415
 
     return run_undo(config_of(context), server, table, insert_id, token, is_meant=yes)
 
@@ -283,7 +282,7 @@ def check_tables(
     """Read every byte, as CHECK TABLE does: is it as it was written? What is broken is fetched
     again. Exit status 1 when something is.
     """
-    from rmt_pipeline.cli.check import run_check  # noqa: PLC0415
+    from rmt_pipeline.cli.parts import run_check  # noqa: PLC0415
 
     config = config_of(context)
     return run_check(config, one_server(config, server), table, partition, part)
@@ -313,7 +312,48 @@ def force_restore_data(context: click.Context, table: str, server: str | None) -
     return run_force_restore_data(config, one_server(config, server), table)
 
 
-app.add_command(mutations)
+class _ListByDefault(click.Group):
+    """`rmt mutations t` is `rmt mutations list t`; a table called `plan` needs the long form."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        asks_for_help = bool(args) and args[0] in ctx.help_option_names
+        if not asks_for_help and (not args or args[0] not in self.commands):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@app.group(cls=_ListByDefault)
+def mutations() -> None:
+    """How far mutations are (rmt mutations [TABLE]), and what one would do."""
+
+
+@mutations.command("list")
+@click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
+@server_option(looks=True)
+@click.option("--watch", is_flag=True, help="Again and again, until none is unfinished.")
+@click.pass_context
+def list_mutations(
+    context: click.Context, table: str | None, server: str | None, watch: bool
+) -> int:
+    """Every mutation, unfinished ones first: parts, pace, time left, what fails and why."""
+    from rmt_pipeline.cli.mutations import run_mutations  # noqa: PLC0415
+
+    return run_mutations(config_of(context), server, table, watch=watch)
+
+
+@mutations.command("plan")
+@click.argument("table", metavar="[DATABASE.]TABLE")
+@click.argument("commands")
+@server_option(looks=True)
+@click.pass_context
+def show_plan(context: click.Context, table: str, commands: str, server: str | None) -> int:
+    """What a mutation would do to the parts that are there now. Nothing is done.
+
+    COMMANDS: 'DELETE WHERE …', 'UPDATE c = … WHERE …'.
+    """
+    from rmt_pipeline.cli.mutations import run_plan  # noqa: PLC0415
+
+    return run_plan(config_of(context), server, table, commands)
 
 
 @app.command("queue")
@@ -334,7 +374,7 @@ def show_queue(context: click.Context, table: str | None, server: str | None) ->
 @click.pass_context
 def detached(context: click.Context, table: str | None, server: str | None) -> int:
     """What stands aside in detached/: why, rows, bytes, age, and whether it may be deleted."""
-    from rmt_pipeline.cli.detached import run_detached  # noqa: PLC0415
+    from rmt_pipeline.cli.parts import run_detached  # noqa: PLC0415
 
     return run_detached(config_of(context), server, table)
 

@@ -5,9 +5,9 @@
 `rmt.rmt_table("CREATE TABLE …", servers=[…])` is a table on its servers, `rmt.rmt_resources()`
 what it needs, `rmt.RmtIOManager` stores assets in tables. One module each for what is in them:
 `location` puts all together; `component` is the same in YAML; `replicas` (assets), `checks`,
-`workers`, `clean_up` and `maintenance` (jobs), `runs` and `presence` (which workers live),
-`sensors` (with `watching`), `schedules`, `ledger` (what runs write down about parts),
-`io_manager`, `engine` and `spark` (resources), `instance` (a new DAGSTER_HOME).
+`workers`, `clean_up` and `maintenance` (jobs; checks and clean-up with their schedules), `runs` and
+`presence` (which workers live), `sensors` (with `watching`), `ledger` (what runs write down about
+parts), `io_manager`, `engine` and `spark` (resources), `instance` (a new DAGSTER_HOME).
 
 The engine knows nothing of this: of rmt_pipeline only the command line may import it.
 """

@@ -11,6 +11,9 @@ from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_p
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.replica.work.outlook import queue_status
 
+CHECKS_CRON = "17 * * * *"
+"""Hourly: reading every byte of a large table is not for every minute."""
+
 QUEUE_AGE_MAX_S = 600
 SHOWN_MAX = 20
 MUTATIONS_SHOWN_MAX = 50
@@ -40,6 +43,25 @@ def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
         mutations_check(table, server),
         _stopped_by_hand(table, server),
     ]
+
+
+def checks_schedule(server: str) -> dg.ScheduleDefinition:
+    """Run the checks of all tables of a server in one run: those of assets with its tag, which no
+    run of ours makes ("sources").
+    """
+    of_server = dg.AssetSelection.tag(names.SERVER_TAG, server, include_sources=True)
+    return dg.ScheduleDefinition(
+        name=f"checks_{names.dagster_name(server)}",
+        cron_schedule=CHECKS_CRON,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        job=dg.define_asset_job(
+            f"check_{names.dagster_name(server)}",
+            selection=dg.AssetSelection.all_asset_checks() & of_server,
+            executor_def=dg.in_process_executor,
+            tags={names.SERVER_TAG: server},
+            description=f"Every asset check of the tables on server {server}.",
+        ),
+    )
 
 
 def _replicas_equal(name: str, server: str) -> dg.AssetChecksDefinition:

@@ -17,6 +17,7 @@ from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clea
 from rmt_pipeline.replica.work.execute import POOLS
 from rmt_pipeline.table import Table
 
+CLEAN_UP_CRON = "*/5 * * * *"
 DAY_S = 24 * 3600
 WORKER_RUNS_KEPT_DAYS = 90
 SHOWN_MAX = 100
@@ -77,6 +78,15 @@ def clean_up_job(server: str) -> dg.JobDefinition:
         clean_up()
 
     return job
+
+
+def clean_up_schedule(server: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=f"clean_up_{names.dagster_name(server)}",
+        cron_schedule=CLEAN_UP_CRON,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        job=job,
+    )
 
 
 def _clean_up(

@@ -33,6 +33,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlencode
 
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.nodes.formats import varint
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
 
@@ -143,7 +144,7 @@ def encode_head(manifest_text: bytes, files: Sequence[PartFile]) -> bytes:
 def encode_file_head(file: PartFile) -> bytes:
     name = file.name.encode("ascii")
     assert len(name) <= NAME_BYTES_MAX, f"{file.name} is longer than any file name"
-    return _varint(len(name)) + name + _SIZE.pack(file.size)
+    return varint(len(name)) + name + _SIZE.pack(file.size)
 
 
 def answer_bytes(manifest_text: bytes, files: Sequence[PartFile]) -> int:
@@ -195,15 +196,6 @@ def safe_file_name(name: bytes) -> str:
             f"the peer sends a file named {text!r}, which is not a plain file name"
         )
     return text
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 def _read_varint(read: ReadExactly, maximum: int) -> int:

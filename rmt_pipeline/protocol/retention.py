@@ -44,7 +44,6 @@ class LogTrim:
     mark_lost: tuple[str, ...] = ()
     check_hosts: tuple[tuple[str, int], ...] = ()
     kept_because: tuple[str, ...] = ()
-    all_would_be_lost: bool = False
 
 
 def trim_log(
@@ -76,7 +75,6 @@ def trim_log(
     if standing.candidates and not pins:
         names = ", ".join(replica.name for replica in standing.candidates)
         return LogTrim(
-            all_would_be_lost=True,
             kept_because=(f"every replica that is not lost would become lost: {names}",),
         )
     again = recovering_pointers or {}

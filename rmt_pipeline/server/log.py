@@ -2,16 +2,16 @@
 
 import logging
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 import structlog
 
 Log = structlog.stdlib.BoundLogger
 
 
-def set_up_log(stream: TextIO | None = None, *, debug: bool = False) -> None:
+def set_up_log(*, debug: bool) -> None:
     """Once for each process. What libraries log comes out in the same form, from WARNING on."""
-    out = stream or sys.stderr
+    out = sys.stderr
     timestamp = structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

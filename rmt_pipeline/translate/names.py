@@ -15,9 +15,7 @@ def with_elements(value: Typed, names: Iterable[str]) -> Typed:
     return value
 
 
-def unknown_column(
-    parts: tuple[str, ...], known: Iterable[str], where: str = ""
-) -> UnknownColumn:
+def unknown_column(parts: tuple[str, ...], known: Iterable[str]) -> UnknownColumn:
     name = ".".join(parts)
     names = list(dict.fromkeys(known))
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
@@ -25,7 +23,7 @@ def unknown_column(
         lowered = {each.lower(): each for each in names}
         close = [lowered[name.lower()]] if name.lower() in lowered else []
     hint = f"; close to it: {', '.join(close)}" if close else _listed(names)
-    return UnknownColumn(f"there is no column {name!r}{where}{hint}")
+    return UnknownColumn(f"there is no column {name!r}{hint}")
 
 
 def _listed(names: list[str]) -> str:

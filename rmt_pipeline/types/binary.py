@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.nodes.formats import varint
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.escapes import shown_text
 
@@ -49,15 +50,6 @@ class Bytes(Protocol):
 
 
 Decoder = Callable[[Bytes], Any]
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def take_varint(data: Bytes) -> int:

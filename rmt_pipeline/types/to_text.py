@@ -48,10 +48,6 @@ def tsv(value: object, data_type: DataType) -> str:
     return formatter(data_type, "TSV")(value)
 
 
-def csv(value: object, data_type: DataType) -> str:
-    return formatter(data_type, "CSV")(value)
-
-
 def column_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Python values of a column, times as integers in the array's own unit."""
     if pa.types.is_timestamp(array.type):

@@ -10,8 +10,8 @@ DEFINED_IN = (
     "rmt_pipeline/protocol/settings/table.py",
     "rmt_pipeline/protocol/settings/query.py",
 )
-HOLDERS = {"settings", "_settings", "query", "_query"}
-"""What variables and attributes that hold settings are called."""
+HOLDERS = {"settings", "_settings", "query", "_query", "query_settings"}
+"""What variables and attributes that hold settings are called, and who gives them."""
 
 BY_NAME = {
     "index_granularity": "protocol.nodes.metadata writes it to ZooKeeper",
@@ -34,6 +34,8 @@ def _name(node: ast.expr) -> str:
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
+        case ast.Call(func=function):
+            return _name(function)
     return ""
 
 

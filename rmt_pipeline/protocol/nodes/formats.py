@@ -218,8 +218,8 @@ class PartHeader:
             (
                 PART_HEADER,
                 self.columns_hash,
-                _varint(self.files),
-                _varint(self.uncompressed_files),
+                varint(self.files),
+                varint(self.uncompressed_files),
                 self.hash_of_all_files,
                 self.hash_of_uncompressed_files,
                 self.uncompressed_hash_of_compressed_files,
@@ -266,7 +266,7 @@ class PartHeader:
         return None
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Seven bits a byte, the lowest first; the high bit says that more follow."""
     encoded = bytearray()
     while number >= 0x80:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import BinaryIO
 
+from rmt_pipeline.protocol.nodes.formats import varint
 from rmt_pipeline.sql.formats.rows import Rows, small_batches
-from rmt_pipeline.types.binary import binary_encoder, text_bytes, varint
+from rmt_pipeline.types.binary import binary_encoder, text_bytes
 from rmt_pipeline.types.to_text import plain_values
 
 

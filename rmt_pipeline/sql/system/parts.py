@@ -1,14 +1,17 @@
-"""system.parts: every part on this server's disks, with where its rows came from."""
+"""system.parts: every part on this server's disks, with where its rows came from; detached_parts;
+part_log; and lost_parts, a table of ours: those that no replica had any more.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
 
 from rmt_pipeline.compute.rows.computed import ttl_rules
-from rmt_pipeline.protocol.errors import MissingPart
+from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.partitions.detached import detached_directories
+from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.store.manifest import Manifest
@@ -71,6 +74,17 @@ PART_LOG: Columns = (
     ("source_replica", "String"),
     ("insert_id", "String"),
     ("run_id", "String"),
+)
+
+LOST_PARTS: Columns = (
+    ("database", "String"),
+    ("table", "String"),
+    ("name", "String"),
+    ("partition_id", "String"),
+    ("replaced_time", "DateTime"),
+    ("replica_name", "String"),
+    # Of the inserts that are remembered, those that had rows in it.
+    ("insert_ids", "Array(String)"),
 )
 
 
@@ -233,3 +247,19 @@ def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
                 int(one.is_safe),
                 one.why,
             )
+
+
+def parts_lost(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    for definition in scope.server.catalog.definitions():
+        with suppress(ReplicaRetired):
+            found = lost_parts(scope.server.table_of(definition).replica)
+            for part, note in sorted(found.items()):
+                yield (
+                    definition.database,
+                    definition.name,
+                    str(part),
+                    part.partition,
+                    datetime.fromtimestamp(note.replaced_s, UTC),
+                    note.replica,
+                    list(note.inserts),
+                )

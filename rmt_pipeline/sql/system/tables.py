@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from rmt_pipeline.sql.system import clusters as system_clusters
 from rmt_pipeline.sql.system import counted, local
 from rmt_pipeline.sql.system import inserts as system_inserts
-from rmt_pipeline.sql.system import lost_parts as system_lost_parts
 from rmt_pipeline.sql.system import merges as system_merges
 from rmt_pipeline.sql.system import mutations as system_mutations
 from rmt_pipeline.sql.system import parts as system_parts
@@ -42,7 +41,7 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "dropped_tables": SystemTable(local.DROPPED_TABLES, local.dropped_tables),
     "functions": SystemTable(local.FUNCTIONS, local.functions),
     "inserts": SystemTable(system_inserts.INSERTS, system_inserts.remembered_inserts),
-    "lost_parts": SystemTable(system_lost_parts.LOST_PARTS, system_lost_parts.parts_lost),
+    "lost_parts": SystemTable(system_parts.LOST_PARTS, system_parts.parts_lost),
     "macros": SystemTable(local.MACROS, local.macros),
     "merge_tree_settings": SystemTable(local.MERGE_TREE_SETTINGS, local.merge_tree_settings),
     "merges": SystemTable(system_merges.MERGES, system_merges.merges),

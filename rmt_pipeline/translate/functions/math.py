@@ -144,9 +144,9 @@ def _constant(value: float) -> Build:
     return build
 
 
-def _domain(sql: str, outside: str, otherwise: str = _NAN) -> Build:
+def _domain(sql: str, outside: str) -> Build:
     """DuckDB refuses what lies outside of a function's domain; here it gives NaN."""
-    return mathematical(f"(CASE WHEN {outside} THEN {otherwise} ELSE {sql} END)")
+    return mathematical(f"(CASE WHEN {outside} THEN {_NAN} ELSE {sql} END)")
 
 
 def _logarithm(sql: str) -> Build:

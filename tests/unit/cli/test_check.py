@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.cli import check
+from rmt_pipeline.cli import parts as check
 from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.protocol.errors import Unavailable, UnknownTable, UserError
 from rmt_pipeline.zookeeper.four_letters import ServerLoad, server_load

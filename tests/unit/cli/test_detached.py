@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from rmt_pipeline.cli import watch
-from rmt_pipeline.cli.detached import run_detached
+from rmt_pipeline.cli.parts import run_detached
 from rmt_pipeline.protocol.errors import UnknownTable
 from rmt_pipeline.protocol.parts.name import PartName
 from tests.support.local_session import local_session, rows, session_with_numbers

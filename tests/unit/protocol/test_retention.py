@@ -83,8 +83,7 @@ def test_nobody_is_marked_when_everybody_would_be() -> None:
         replica("r2", 2, active=False),
         replica("r3", 0, active=False, lost=True),
     )
-    assert found.all_would_be_lost
-    assert found.remove == ()
+    assert found.remove == found.mark_lost == ()
     assert found.kept_because == ("every replica that is not lost would become lost: r1, r2",)
 
 
