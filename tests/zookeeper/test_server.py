@@ -56,11 +56,6 @@ def root(chroot) -> str:
     return f"{chroot}/server/t"
 
 
-@pytest.fixture
-def config(tmp_path, zookeeper_server):
-    return config_at(tmp_path, zookeeper_server.hosts)
-
-
 def secret_of(keeper) -> str:
     return exchange_secret(keeper, RandomIds())
 

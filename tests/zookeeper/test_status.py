@@ -9,7 +9,7 @@ from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.cli.status import run_reload, run_status
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import Unavailable, UserError
-from tests.support.serving import Served, config_at, create, definition_of, insert
+from tests.support.serving import Served, create, definition_of, insert
 from tests.support.waiting import LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
@@ -18,11 +18,6 @@ pytestmark = pytest.mark.zookeeper
 @pytest.fixture
 def root(chroot) -> str:
     return f"{chroot}/status/t"
-
-
-@pytest.fixture
-def config(tmp_path, zookeeper_server):
-    return config_at(tmp_path, zookeeper_server.hosts)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.zookeeper.paths import TablePaths
-from tests.support.serving import Served, config_at, create, definition_of, insert
+from tests.support.serving import Served, create, definition_of, insert
 from tests.support.waiting import BUSY, LIMIT_S
 
 pytestmark = pytest.mark.zookeeper
@@ -20,11 +20,6 @@ BLOCKS = [b"one", b"two", b"three"]
 @pytest.fixture
 def root(chroot) -> str:
     return f"{chroot}/work/t"
-
-
-@pytest.fixture
-def config(tmp_path, zookeeper_server):
-    return config_at(tmp_path, zookeeper_server.hosts)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
-from types import TracebackType
 from typing import Any, Self
 
 from rmt_pipeline.replica.insert.result import InsertResult
@@ -29,12 +28,7 @@ class InsertPipeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._pool.shutdown(wait=True)
         if error is None:
             for future in self._futures:

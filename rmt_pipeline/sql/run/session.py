@@ -8,7 +8,6 @@ What a call needs beyond this is imported when it is made, for start-up time.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import BinaryIO, Self, assert_never
 
 from rmt_pipeline.catalog.replicated import replicated_database
@@ -105,12 +104,7 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -39,11 +39,6 @@ def source(tmp_path) -> PartStore:
     return store
 
 
-@pytest.fixture
-def target(tmp_path) -> PartStore:
-    return store_at(tmp_path / "target")
-
-
 def files_of(authority: Authority, own: Certificate | None = None) -> TlsFiles:
     return TlsFiles("[tls]", authority.file, own and own.file, own and own.key)
 

@@ -27,6 +27,7 @@ from rmt_pipeline.protocol.errors import (
     NoReplicaHasPart,
     Unavailable,
 )
+from rmt_pipeline.protocol.nodes.formats import varint
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.hashes.checksums import hash_hex
 from tests.support import asgi
@@ -323,7 +324,7 @@ def test_a_file_name_that_leaves_the_directory_is_refused(tmp_path, client, name
     manifest = manifest_of(SMALL)
     honest = wire.encode_file_head(manifest.files[0])
     raw = name.encode()
-    forged = wire._varint(len(raw)) + raw + honest[-8:]
+    forged = varint(len(raw)) + raw + honest[-8:]
     body = whole_answer(manifest, SMALL).replace(honest, forged)
     evil(tmp_path, client, answering(body), Corruption, "file name|at most 255")
 

@@ -1,22 +1,11 @@
 """What is taken from the log: entries of others are queued, what was inserted here is here."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.pull_log import Pulled, pull_log
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import Replicas
-
-
-@pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[Replicas]:
-    with Replicas(tmp_path) as opened:
-        yield opened
 
 
 def queued(replicas: Replicas, name: str) -> list[str]:

@@ -53,10 +53,6 @@ def writes_mutation(op: Op) -> bool:
     return isinstance(op, Create) and "/mutations/" in op.path
 
 
-def bumps_mutations(op: Op) -> bool:
-    return isinstance(op, SetData) and op.path.endswith("/mutations")
-
-
 def submits(op: Op) -> bool:
     return isinstance(op, Create) and "/alters/" in op.path
 

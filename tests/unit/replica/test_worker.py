@@ -22,12 +22,6 @@ from tests.support.local_replicas import ClockWaker, Replicas
 A_MINUTE_S = 60.0
 
 
-@pytest.fixture
-def replicas(tmp_path):
-    with Replicas(tmp_path) as opened:
-        yield opened
-
-
 def worked(
     replicas: Replicas, pool: Any = "fetch", *, until: Callable[[], bool] | None = None
 ) -> WorkSummary:

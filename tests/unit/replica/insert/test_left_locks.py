@@ -12,17 +12,10 @@ from rmt_pipeline.replica.insert.result import InsertCancelled
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.strays import Stray
-from tests.support.local_replicas import Replicas
 from tests.support.lost_answers import allocates, before, faulty, logs, unlocks
 
 ROWS = [{"n": 1}, {"n": 2}]
 ONCE = QuerySettings(insert_keeper_max_retries=0)
-
-
-@pytest.fixture
-def replicas(tmp_path):
-    with Replicas(tmp_path) as opened:
-        yield opened
 
 
 def locks(replicas):

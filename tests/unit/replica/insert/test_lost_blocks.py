@@ -3,10 +3,9 @@ row is there once, or an error says which are and what to do (P37, P41).
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,12 +35,6 @@ ONES = {"max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
 WHOLE: Mapping[str, str] = {}
 CUTS = {"same": TWOS, "larger": THREES, "smaller": ONES, "whole": WHOLE}
 QUORUM = {"insert_quorum": "2", "insert_quorum_timeout": "1000"}
-
-
-@pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[Replicas]:
-    with Replicas(tmp_path) as opened:
-        yield opened
 
 
 def rows(replicas: Replicas, name: str) -> list[int]:

@@ -1,6 +1,5 @@
 """What became of inserts, as their records tell it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from tests.support.local_replicas import Replicas
 from tests.support.local_session import create, local_session, rows
 
 ONE = PartName("all", 0, 0, 0)
-
-
-@pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[Replicas]:
-    with Replicas(tmp_path) as opened:
-        yield opened
 
 
 def test_an_insert_is_done_in_these_parts(replicas: Replicas) -> None:

@@ -2,7 +2,7 @@
 meant for the old one does not come into the new one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -27,12 +27,6 @@ from tests.support.lost_answers import allocates, before, logs
 
 WHERE = f"{ROOT}/log", f"{ROOT}/blocks", f"{ROOT}/inserts", f"{ROOT}/replicas/r1/parts"
 ONE_ROW_PER_BLOCK = {"max_insert_block_size": 1, "min_insert_block_size_rows": 0}
-
-
-@pytest.fixture
-def replicas(tmp_path) -> Iterator[Replicas]:
-    with Replicas(tmp_path) as opened:
-        yield opened
 
 
 def again(replicas: Replicas, *then: Callable[[], object]) -> Callable[[], None]:
