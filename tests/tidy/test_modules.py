@@ -15,6 +15,7 @@ ENTRY_POINTS = {
     "rmt_pipeline.table": "the public face in Python",
     "rmt_pipeline.dagster.component": "projects name it in YAML, `dg` by its entry point",
     "rmt_pipeline.dagster.io_manager": "what projects import",
+    "rmt_pipeline.dagster.launcher": "dagster.yaml names it",
 }
 
 

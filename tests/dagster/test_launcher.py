@@ -1,0 +1,203 @@
+"""Runs that are forked from a process with the imports done, by a real code server's location."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+import pytest
+from dagster._core.launcher import WorkerStatus
+from dagster._core.test_utils import create_run_for_test
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import PythonFileTarget
+
+from rmt_pipeline.dagster import launcher
+from rmt_pipeline.dagster.launcher import PROCESS_TAG, ForkingRunLauncher, living_pid
+
+CODE = """
+import os, time
+import dagster as dg
+
+@dg.op(config_schema={"seconds": float})
+def sleep(context):
+    until = time.monotonic() + context.op_config["seconds"]
+    while time.monotonic() < until:
+        time.sleep(0.05)
+    context.add_output_metadata({"pid": os.getpid(), "parent": os.getppid()})
+
+@dg.job(executor_def=dg.in_process_executor)
+def naps():
+    sleep()
+"""
+EARLY = """
+import sys, threading
+from multiprocessing.connection import Connection
+from rmt_pipeline.dagster import launcher
+threading.Thread(target=threading.Event().wait, name="early", daemon=True).start()
+launcher.serve_forks(Connection(int(sys.argv[1])))
+"""
+LIMIT_S = 120.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end_s, "not in time"
+        time.sleep(0.05)
+
+
+class Site:
+    """An instance with the launcher, and one code location."""
+
+    def __init__(
+        self, instance: dg.DagsterInstance, workspace: WorkspaceProcessContext
+    ) -> None:
+        self.instance, self._workspace = instance, workspace
+
+    def launch(self, seconds: float = 0.0) -> str:
+        context = self._workspace.create_request_context()
+        [location] = context.code_locations
+        [repository] = location.get_repositories().values()
+        job = repository.get_full_job("naps")
+        run = create_run_for_test(
+            self.instance,
+            job_name="naps",
+            run_config={"ops": {"sleep": {"config": {"seconds": seconds}}}},
+            remote_job_origin=job.get_remote_origin(),
+            job_code_origin=job.get_python_origin(),
+        )
+        self.instance.launch_run(run.run_id, context)
+        return run.run_id
+
+    def run(self, run_id: str) -> dg.DagsterRun:
+        run = self.instance.get_run_by_id(run_id)
+        assert run is not None
+        return run
+
+    def ended(self, run_id: str) -> dg.DagsterRunStatus:
+        until(lambda: self.run(run_id).is_finished)
+        return self.run(run_id).status
+
+    def pid(self, run_id: str) -> int | None:
+        """Of the forked process; None when the run was not forked, or is gone."""
+        process = self.run(run_id).tags.get(PROCESS_TAG)
+        return None if process is None else living_pid(process)
+
+    def messages(self, run_id: str) -> str:
+        return "\n".join(entry.message for entry in self.instance.all_logs(run_id))
+
+    def until_started(self, run_id: str) -> None:
+        until(lambda: self.run(run_id).status == dg.DagsterRunStatus.STARTED)
+
+    def warm(self) -> None:
+        """Until a run is forked."""
+        until(lambda: PROCESS_TAG in self.run(self.done()).tags)
+
+    def done(self) -> str:
+        run_id = self.launch()
+        assert self.ended(run_id) == dg.DagsterRunStatus.SUCCESS, self.messages(run_id)
+        return run_id
+
+    def load_anew(self) -> None:
+        self._workspace.create_request_context().reload_code_location("code.py")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("launcher")
+    code = directory / "code.py"
+    code.write_text(CODE, encoding="utf-8")
+    (directory / "dagster.yaml").write_text(
+        "telemetry: {enabled: false}\n"
+        f"run_launcher: {{module: {launcher.__name__}, class: {ForkingRunLauncher.__name__}}}\n",
+        encoding="utf-8",
+    )
+    target = PythonFileTarget(str(code), None, str(directory), "code.py")
+    with (
+        dg.DagsterInstance.from_config(str(directory)) as instance,
+        WorkspaceProcessContext(instance, target) as workspace,
+    ):
+        site = Site(instance, workspace)
+        site.warm()
+        yield site
+
+
+def test_a_run_is_forked_and_ends_like_any_other(site: Site) -> None:
+    run_id = site.done()
+    assert site.run(run_id).tags[PROCESS_TAG]
+    until(lambda: site.pid(run_id) is None)
+
+
+def test_runs_are_processes_of_their_own(site: Site) -> None:
+    runs = [site.launch(60.0) for _ in range(2)]
+    for one in runs:
+        site.until_started(one)
+    pids = [site.pid(one) for one in runs]
+    assert None not in pids
+    assert len({os.getpid(), *pids}) == 3
+    for one in runs:
+        assert site.instance.run_launcher.terminate(one)
+    assert [site.ended(one) for one in runs] == [dg.DagsterRunStatus.CANCELED] * 2
+
+
+def test_a_run_whose_process_is_killed_fails_and_says_so(site: Site) -> None:
+    run_id = site.launch(60.0)
+    site.until_started(run_id)
+    pid = site.pid(run_id)
+    assert pid is not None
+    health = site.instance.run_launcher.check_run_worker_health
+    assert health(site.run(run_id)).status == WorkerStatus.RUNNING
+    os.kill(pid, signal.SIGKILL)
+    assert site.ended(run_id) == dg.DagsterRunStatus.FAILURE
+    assert "ended unexpectedly by signal 9" in site.messages(run_id)
+    assert health(site.run(run_id)).status == WorkerStatus.FAILED
+    assert not site.instance.run_launcher.terminate(run_id)
+
+
+def test_code_that_was_loaded_anew_is_what_runs(site: Site) -> None:
+    """The runs of the old one go on."""
+    old = site.launch(2.0)
+    site.until_started(old)
+    site.load_anew()
+    first = site.done()
+    assert PROCESS_TAG not in site.run(first).tags
+    assert site.ended(old) == dg.DagsterRunStatus.SUCCESS
+    site.warm()
+
+
+def test_threads_that_the_imports_have_left_are_named() -> None:
+    """A process with them is not forked: the one below has its own."""
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait, name="early")
+    thread.start()
+    assert "early" in launcher.other_threads()
+    ended.set()
+    thread.join()
+    assert "early" not in launcher.other_threads()
+
+
+def test_a_code_location_with_threads_has_its_runs_the_slow_way(site: Site) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-c", EARLY, str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    theirs.close()
+    ours.send_bytes(launcher.execute_run_args(site.run(site.done()), site.instance))
+    with ours, pytest.raises(EOFError):
+        ours.recv_bytes()
+    assert "has started threads while it was imported (early)" in child.communicate()[1]
+
+
+def test_a_process_that_has_the_number_of_another_one_is_not_that() -> None:
+    name = launcher.process_name(os.getpid())
+    assert living_pid(name) == os.getpid()
+    assert living_pid(f"{name}0") is None
+    assert living_pid(f"elsewhere{name}") is None
