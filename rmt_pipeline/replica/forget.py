@@ -6,8 +6,9 @@ have. So it can be told at any time, and as often as one likes, what belongs to 
 what was inserted before, beside, or again after it: exactly the former is forgotten.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
@@ -16,6 +17,7 @@ from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, Parti
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import cut, op_bytes
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, Refused, SetData, Stat
 from rmt_pipeline.zookeeper.paths import TablePaths
 
@@ -34,7 +36,22 @@ def what_to_forget(
     that `are_lost` to their inserts are missing from then on in what is left of these. An id that
     somebody has relied on since it was read is not forgotten: the multi is refused.
     """
-    return [*_ids(replica, dropped), *_records(replica, dropped, are_lost=are_lost, but=but)]
+    nodes = _listed(replica, {one.partition for one in dropped}, but)
+    return _to_forget(replica, nodes, dropped, are_lost=are_lost)
+
+
+def what_to_forget_at_once(
+    replica: Replica, dropped: Collection[PartName], bytes_max: int
+) -> list[Op]:
+    """All of `what_to_forget`, or nothing when it has more bytes. Of whole partitions nearly all
+    ids are of what is dropped: that thousands of them do not fit is known before they are read.
+    """
+    nodes = _listed(replica, {one.partition for one in dropped})
+    are_whole = all(one.is_drop_range for one in dropped)
+    if are_whole and _size(Delete(path) for path in nodes.blocks) > bytes_max:
+        return []
+    found = list(chain.from_iterable(_to_forget(replica, nodes, dropped)))
+    return found if _size(found) <= bytes_max else []
 
 
 def take_out(
@@ -64,11 +81,12 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
     of these is known then. As `what_to_forget`.
     """
     found: list[list[Op]] = []
-    for path, read in _ids_in(replica, {part.partition for part in moved.to}):
+    ids, records = _read(replica, _listed(replica, {part.partition for part in moved.to}))
+    for path, read in ids:
         part = PartName.try_parse(read[0].decode(errors="replace"))
         if part is not None and (now := moved.part(part)) != part:
             found.append([SetData(path, str(now).encode(), read[1].version)])
-    for insert_id, (rows, version) in _read_records(replica).items() if moved.to else ():
+    for insert_id, (rows, version) in records.items():
         if not insert_id.startswith(REPLACEMENT):  # it goes when its partitions change
             ops = _change(replica.table, insert_id, rows, rows.renumbered(moved), version)
             found += [ops] * bool(ops)
@@ -81,10 +99,15 @@ def renumber(replica: Replica, moved: Moved) -> None:
 
 
 def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
+    """Many together: thousands of ids in as few multis as upkeep may write. When one of them was
+    relied on meanwhile those beside it are refused with it: from then on each goes alone.
+    """
+    refused = False
     for _ in range(limits.FORGET_ROUNDS_MAX):
         todo = look()
         if not todo:
             return
+        todo = todo if refused else _together(todo)
         refused = False
         for start in range(0, len(todo), limits.MULTI_OPS_MAX):
             for result in replica.keeper.multi_many(todo[start : start + limits.MULTI_OPS_MAX]):
@@ -96,28 +119,73 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
             return
 
 
-def _ids(replica: Replica, dropped: Collection[PartName]) -> list[list[Op]]:
+def _size(ops: Iterable[Op]) -> int:
+    return sum(map(op_bytes, ops))
+
+
+def _together(todo: Sequence[Sequence[Op]]) -> list[list[Op]]:
+    pieces = cut(todo, _size, limits.MULTI_BYTES_MAX, count_max=limits.MULTI_OPS_MAX)
+    return [list(chain.from_iterable(piece)) for piece in pieces]
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """Paths of ids of blocks of these partitions, and ids of inserts."""
+
+    partitions: Collection[str]
+    blocks: Sequence[str]
+    inserts: Sequence[str]
+
+
+_Id = tuple[str, tuple[bytes, Stat]]
+"""The node of a block's id, as it was read."""
+
+_Records = Mapping[str, tuple[InsertRows, int]]
+"""By the ids of inserts, with the versions of their nodes."""
+
+
+def _listed(replica: Replica, partitions: Collection[str], but: str = "") -> _Nodes:
+    """Without the insert `but`; nothing of no partition."""
+    table = replica.table
+    blocks, inserts = replica.keeper.children_many([table.blocks, table.inserts])
+    prefixes = tuple(f"{one}_" for one in partitions)
+    return _Nodes(
+        partitions,
+        [table.block(name) for name in blocks or () if name.startswith(prefixes)],
+        [name for name in inserts or () if name != but] if partitions else (),
+    )
+
+
+def _read(replica: Replica, nodes: _Nodes) -> tuple[list[_Id], _Records]:
+    """The ids, and the records that may have rows of the partitions."""
+    records = map(replica.table.insert, nodes.inserts)
+    reads = replica.keeper.get_many([*nodes.blocks, *records])
+    count = len(nodes.blocks)
+    ids = [
+        (path, read)
+        for path, read in zip(nodes.blocks, reads[:count], strict=True)
+        if read is not None
+    ]
+    return ids, _decoded(replica, nodes, reads[count:])
+
+
+def _to_forget(
+    replica: Replica,
+    nodes: _Nodes,
+    dropped: Collection[PartName],
+    *,
+    are_lost: bool = False,
+) -> list[list[Op]]:
+    ids, records = _read(replica, nodes)
+    return [*_ids(ids, dropped), *_records(replica.table, records, dropped, are_lost=are_lost)]
+
+
+def _ids(ids: Sequence[_Id], dropped: Collection[PartName]) -> list[list[Op]]:
     return [
         [Delete(path, read[1].version)]
-        for path, read in _ids_in(replica, {one.partition for one in dropped})
+        for path, read in ids
         if _is_of(read[0].decode(errors="replace"), dropped)
     ]
-
-
-def _ids_in(
-    replica: Replica, partitions: Collection[str]
-) -> Iterator[tuple[str, tuple[bytes, Stat]]]:
-    """The nodes of ids of blocks of these partitions, as they were read."""
-    prefixes = tuple(f"{one}_" for one in partitions)
-    table = replica.table
-    paths = [
-        table.block(name)
-        for name in replica.keeper.children(table.blocks)
-        if name.startswith(prefixes)
-    ]
-    for path, read in zip(paths, replica.keeper.get_many(paths), strict=True):
-        if read is not None:
-            yield path, read
 
 
 def _is_of(text: str, dropped: Collection[PartName]) -> bool:
@@ -132,36 +200,30 @@ def _is_of(text: str, dropped: Collection[PartName]) -> bool:
 
 
 def _records(
-    replica: Replica, dropped: Collection[PartName], *, are_lost: bool, but: str
+    table: TablePaths, records: _Records, dropped: Collection[PartName], *, are_lost: bool
 ) -> list[list[Op]]:
     found: list[list[Op]] = []
-    partitions = frozenset(one.partition for one in dropped)
-    for insert_id, (rows, version) in _read_records(replica, but, partitions).items():
+    for insert_id, (rows, version) in records.items():
         left = rows
         if are_lost:
             for part in dropped:
                 left = left.after_loss(part, insert_id)
         else:
             left = rows.after_drop(dropped, insert_id)
-        ops = _change(replica.table, insert_id, rows, left, version)
+        ops = _change(table, insert_id, rows, left, version)
         found += [ops] * bool(ops)
     return found
 
 
-def _read_records(
-    replica: Replica, but: str = "", partitions: Collection[str] | None = None
-) -> dict[str, tuple[InsertRows, int]]:
-    """With their versions; all `but` one, or those that may have rows of these `partitions`. A
-    batch that is missing was removed with its record meanwhile: then a change of it is refused.
+def _decoded(
+    replica: Replica, nodes: _Nodes, reads: Sequence[tuple[bytes, Stat] | None]
+) -> _Records:
+    """A batch that is missing was removed with its record meanwhile: then a change of it is
+    refused.
     """
-    keeper, table = replica.keeper, replica.table
-    ids = [one for one in keeper.children(table.inserts) if one != but]
-    reads = keeper.get_many([table.insert(one) for one in ids])
     found: dict[str, tuple[InsertRows, int]] = {}
-    for insert_id, read in zip(ids, reads, strict=True):
-        if read is not None and (
-            partitions is None or InsertRecord.may_be_of(read[0], partitions)
-        ):
+    for insert_id, read in zip(nodes.inserts, reads, strict=True):
+        if read is not None and InsertRecord.may_be_of(read[0], nodes.partitions):
             record = InsertRecord.decode(read[0])
             batches = _batches(replica, insert_id, record) if record.batches else ()
             found[insert_id] = InsertRows(record, batches), read[1].version

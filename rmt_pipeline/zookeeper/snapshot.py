@@ -112,7 +112,8 @@ def queue_snapshot(
     asserts its version, so that a clone between these reads is noticed.
 
     `names`: the queue as the caller has just listed it, who acts on nothing but entries that are
-    there, and asserts these. Then `is_lost` is read later, and all is one request.
+    there, and asserts these; or who has read `is_lost` before it, and compares. Then `is_lost` is
+    read later, and all is one request.
 
     An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
     twice, which is harmless, but never not at all: an entry missing from the queue was finished
@@ -161,6 +162,11 @@ def queue_snapshot(
         is_lost=lost[0] == b"1",
         is_lost_version=lost[1].version,
     )
+
+
+def listed_queue(keeper: Keeper, replica: ReplicaPaths) -> list[str]:
+    """The nodes of the queue. Raises ReplicaDropped."""
+    return _children(keeper, replica, replica.queue, None)
 
 
 def _children(
@@ -275,13 +281,17 @@ def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
     claimed after the first read has yet to look at the disk.
     """
     keeper.sync(replica.root)  # else this may be an answer from the past
-    nodes = keeper.children(replica.executing)
-    claims = keeper.get_many([replica.claim(node) for node in nodes])
+    nodes, listed = keeper.children_many([replica.executing, replica.parts])
+    claims = keeper.get_many([replica.claim(node) for node in nodes or ()])
+    if nodes:  # one that is gone by now may have been published after the parts were listed
+        listed = keeper.children(replica.parts)
+    if nodes is None or listed is None:
+        raise gone(replica)
     return ClaimsAndParts(
         frozenset(
             part for read in claims if read is not None for part in Claim.decode(read[0]).parts
         ),
-        frozenset(active_parts(keeper, replica)),
+        frozenset(map(PartName.parse, listed)),
     )
 
 

@@ -1075,7 +1075,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "drop: records of inserts stay",
         f"{REPLICA}/forget.py",
-        "*_records(replica, dropped, are_lost=are_lost, but=but)]",
+        ", *_records(replica.table, records, dropped, are_lost=are_lost)]",
         "]",
         f"{DROPS}::test_what_was_dropped_can_be_inserted_again_and_nothing_else",
     ),

@@ -37,7 +37,7 @@ def entries_inside_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(drop, "what_to_forget", lambda *_: [])
+    patch.setattr(drop, "what_to_forget_at_once", lambda *_: [])
     patch.setattr(work, "forget", lambda *_: None)
 
 

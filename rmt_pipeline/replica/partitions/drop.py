@@ -33,7 +33,7 @@ from rmt_pipeline.protocol.log.entry import DropPart, DropRange
 from rmt_pipeline.protocol.parts.name import PartName, drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import merge_view
-from rmt_pipeline.replica.forget import what_to_forget
+from rmt_pipeline.replica.forget import what_to_forget_at_once
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_numbers
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import wait_as_asked_for
@@ -200,17 +200,21 @@ def partition_version(replica: Replica) -> int:
     return stat.version
 
 
-def cancel_inserts(replica: Replica, ranges: Collection[PartName]) -> None:
+def cancel_inserts(
+    replica: Replica, ranges: Collection[PartName], own: Collection[str] = ()
+) -> None:
     """Afterwards no insert with a number in the ranges is in flight: it is in the log, or it will
-    never be. Raises Unavailable: then some were cancelled, which is all that was changed.
+    never be. The caller's `own` locks are no insert's. Raises Unavailable: then some were
+    cancelled, which is all that was changed.
     """
     keeper, table = replica.keeper, replica.table
     listed = keeper.children_many([table.partition(one.partition) for one in ranges])
     held = [
-        f"{table.partition(one.partition)}/{name}"
+        path
         for one, names in zip(ranges, listed, strict=True)
         for name in names or ()
         if name.startswith("block-") and sequence_number(name) <= one.block_max
+        if (path := f"{table.partition(one.partition)}/{name}") not in own
     ]
     inserts = table.insert_lock_data("").strip()
     locks = [
@@ -234,9 +238,8 @@ def with_forgetting(
     """And what of ids and records goes with it, if that fits; else the replica whose entry it is
     sees to it when it carries the entry out (`work.drop`).
     """
-    more = [op for some in what_to_forget(replica, dropped) for op in some]
-    size = sum(map(op_bytes, (*ops, *more)))
-    return [*ops, *more] if size <= limits.MULTI_BYTES_MAX else ops
+    left = limits.MULTI_BYTES_MAX - sum(map(op_bytes, ops))
+    return [*ops, *what_to_forget_at_once(replica, dropped, left)]
 
 
 # --- one part ---------------------------------------------------------------------------------
@@ -281,12 +284,21 @@ def _drop_one(living: Living, part: PartName, *, detach: bool) -> Logged | None:
 
 
 def submit(
-    living: Living, replica: Replica, ops: Sequence[Op], entries: Sequence[bytes], lock: str
+    living: Living,
+    replica: Replica,
+    ops: Sequence[Op],
+    entries: Sequence[bytes],
+    lock: str,
+    *,
+    begin: int | None = None,
 ) -> list[str] | None:
     """The paths of these entries, once they are in the log. None when something came first: look
-    again. `lock` goes in the same multi; "" when none does.
+    again. `lock` goes in the same multi; "" when none does. `begin`: a number that the log's next
+    entry had when somebody looked; None: it is asked for.
     """
-    _, log = replica.keeper.children_stat(replica.table.log)
+    if begin is None:
+        _, log = replica.keeper.children_stat(replica.table.log)
+        begin = log.next_sequence
     try:
         created = replica.keeper.multi(ops)
     except Refused as refused:
@@ -299,7 +311,7 @@ def submit(
             return None
         raise
     except OutcomeUnknown:
-        return _settled(living, replica, entries, lock, log.next_sequence)
+        return _settled(living, replica, entries, lock, begin)
     return [path for path in created if path.startswith(replica.table.log_prefix)]
 
 

@@ -74,7 +74,7 @@ from rmt_pipeline.zookeeper.partition_transactions import (
     submit_swaps,
 )
 from rmt_pipeline.zookeeper.paths import sequence_number
-from rmt_pipeline.zookeeper.snapshot import committing_blocks, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import committing_blocks, listed_queue, queue_snapshot
 
 KEPT = "rows that stay"  # in place of a block id: see `ReplaceRange.keeps_ids`
 LOOK_BACK = 1000  # entries of a log, for one that was just written
@@ -232,6 +232,8 @@ class _Looked:
     parts: Mapping[PartName, tuple[PartName, ...]]
     log_version: int
     is_lost_version: int
+    log_end: int | None = None
+    """The number of the log's next entry at that version; None when it was not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ def _try(sides: Sequence[_Side], wanted: Wanted) -> _Done | None:
             _take_numbers(side)
         for side in sides:
             side.replica.store.publish_all(side.pairs)
-            cancel_inserts(side.replica, side.ranges)
+            cancel_inserts(side.replica, side.ranges, side.locks)
         done = _commit(sides, wanted, is_sent)
     except BaseException:
         if is_sent[0]:  # it may be in the log
@@ -371,7 +373,7 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
                 ops = _with_renumbering(side, ops)
             elif side.ranges:
                 ops = list(with_forgetting(side.replica, ops, side.ranges))
-        paths = _submit(sides[0], swaps[0], ops, is_sent)
+        paths = _submit(sides[0], swaps[0], ops, is_sent, looked[0].log_end)
         if paths is not None:
             return _Done(looked, swaps, gone, paths)
         if not _are_good(sides):
@@ -410,12 +412,17 @@ def _with_renumbering(side: _Side, ops: Sequence[Op]) -> list[Op]:
 
 
 def _submit(
-    side: _Side, swaps: Sequence[Swap], ops: Sequence[Op], is_sent: list[bool]
+    side: _Side,
+    swaps: Sequence[Swap],
+    ops: Sequence[Op],
+    is_sent: list[bool],
+    begin: int | None,
 ) -> list[str] | None:
     is_sent[0] = True
     lock = next(lock for one in swaps for lock in one.locks)
+    entries = [one.entry for one in swaps]
     try:
-        paths = submit(side.living, side.replica, ops, [one.entry for one in swaps], lock)
+        paths = submit(side.living, side.replica, ops, entries, lock, begin=begin)
     except Refused as refused:
         is_sent[0] = False
         if refused.kind is RefusalKind.NODE_EXISTS:
@@ -445,14 +452,21 @@ def _are_good(sides: Sequence[_Side]) -> bool:
 
 
 def _look(side: _Side) -> _Looked:
-    """Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time."""
+    """`is_lost` is read with the pointer of the log, and again behind the queue: while its version
+    is the same nothing was given up or cloned in between.
+
+    Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time.
+    """
     replica = side.replica
     if not side.ranges:
         _require(side, {})
         return _Looked({}, {}, -1, _not_lost(replica))
     for _ in range(limits.LOOK_ROUNDS_MAX):
         pulled = pull_log(replica, afresh=True)
-        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        names = listed_queue(replica.keeper, replica.paths)
+        snapshot = queue_snapshot(
+            replica.keeper, replica.paths, replica.memory.queue, names=names
+        )
         if snapshot.is_lost_version == pulled.is_lost_version:
             break
     else:
@@ -481,7 +495,7 @@ def _look(side: _Side) -> _Looked:
     _require(side, {part: (PartSet(parts[part]), coming[part]) for part in side.ranges})
     _require_no_mutation(side)
     nodes = {part: tuple(node for node, _ in entries[part]) for part in side.ranges}
-    return _Looked(nodes, parts, pulled.log_version, snapshot.is_lost_version)
+    return _Looked(nodes, parts, pulled.log_version, snapshot.is_lost_version, pulled.pointer)
 
 
 def _require(side: _Side, found: Mapping[PartName, tuple[PartSet, Sequence[PartName]]]) -> None:

@@ -77,7 +77,7 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
                     answered(replica, found.dropping.remove_entries(nodes))
                 stop_making(replica, drop.part)
                 continue
-            dropped = _prepare(replica, drop, found)
+            _prepare(replica, drop, found)
             *first, last = [*cut_deletions(found.parts, replica.paths.part)] or [()]
             for some in first:
                 answered(replica, found.dropping.forget_parts(some))
@@ -88,6 +88,7 @@ def drop_here(replica: Replica, node: str, drop: DropHere) -> Swept:
                     f"{replica}: our claim of {node} is gone ({refused})"
                 ) from refused
             continue
+        dropped = _counted(replica, found.active)
         remove_unpromised(replica, found.parts)
         return dropped
     raise Conflict(f"{replica}: what {drop.part} drops changes all the time; trying again")
@@ -114,20 +115,26 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
     )
 
 
-def _prepare(replica: Replica, drop: DropHere, found: _Found) -> Swept:
+def _prepare(replica: Replica, drop: DropHere, found: _Found) -> None:
     """All that must be there before the first part is no longer promised."""
     store = replica.store
-    rows = size_bytes = 0
-    for part in found.active:
-        with suppress(Corruption):  # what can't be read is dropped all the same
-            counts = store.counts(part)
-            rows, size_bytes = rows + counts[0], size_bytes + counts[1]
-        if drop.entry.detach:
-            with suppress(MissingPart):  # it is to be fetched again: others keep a copy
-                store.detach_copy(part, "", once=True)
+    for part in found.active if drop.entry.detach else ():
+        with suppress(MissingPart):  # it is to be fetched again: others keep a copy
+            store.detach_copy(part, "", once=True)
     if found.parts or any(map(drop.part.contains, store.parts())):
         store.drops.note(drop.part)
     forget_dropped_quorums(replica, drop.part)
     if drop.entry.source_replica == replica.name:
         forget(replica, [drop.part])
-    return Swept(found.active, rows, size_bytes)
+
+
+def _counted(replica: Replica, gone: tuple[PartName, ...]) -> Swept:
+    """What there was, as told afterwards: readers do not wait until thousands of manifests are
+    read. A part that clean-up was faster with is not counted, nor one that can't be read.
+    """
+    rows = size_bytes = 0
+    for part in gone:
+        with suppress(Corruption, MissingPart):
+            counts = replica.store.counts(part)
+            rows, size_bytes = rows + counts[0], size_bytes + counts[1]
+    return Swept(gone, rows, size_bytes)

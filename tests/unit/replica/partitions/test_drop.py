@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.errors import TableIsReadOnly, Unavailable, Unfinishe
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.forget import what_to_forget_at_once
 from rmt_pipeline.replica.insert.insert import Insertion, ensure_partitions
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
@@ -17,7 +18,8 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.zookeeper.keeper import Create, Delete
+from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Meanwhile, Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
 from tests.support.mortal_disk import Died
@@ -411,6 +413,82 @@ def test_ids_that_do_not_fit_beside_the_drop_are_forgotten_by_who_asked(replicas
     assert insert(replicas, (1, 1), token="a token").outcome is Outcome.DUPLICATE
     work(replicas, "r1")
     assert insert(replicas, (1, 1), token="a token").outcome is Outcome.INSERTED
+
+
+def forgets(op):
+    return isinstance(op, Delete) and "/blocks/" in op.path
+
+
+def test_ids_are_forgotten_many_at_a_time(replicas, monkeypatch):
+    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
+    for n in range(30):
+        insert(replicas, (1, n))
+    drop(replicas, "1")
+    keeper = replicas["r1"].keeper
+    real, commits = keeper.multi_many, []
+
+    def counting(multis):
+        commits.extend(sum(map(forgets, ops)) for ops in multis)
+        return real(multis)
+
+    monkeypatch.setattr(keeper, "multi_many", counting)
+    work(replicas, "r1")
+    assert [one for one in commits if one] == [30]
+    assert insert(replicas, (1, 7)).outcome is Outcome.INSERTED
+
+
+def test_an_id_that_was_relied_on_meanwhile_does_not_keep_those_beside_it(
+    replicas, monkeypatch
+):
+    """All are refused for the sake of one, and then each goes alone."""
+    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
+    for n in range(3):
+        insert(replicas, (1, n))
+    drop(replicas, "1")
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    [first, *_] = keeper.children(table.blocks)
+    data, _ = keeper.get(table.block(first))
+    real, commits = keeper.multi_many, []
+
+    def relied_on(multis):
+        if not commits:
+            keeper.multi([SetData(table.block(first), data)])
+        commits.append([sum(map(forgets, ops)) for ops in multis])
+        return real(multis)
+
+    monkeypatch.setattr(keeper, "multi_many", relied_on)
+    work(replicas, "r1")
+    assert commits[:2] == [[3], [1, 1, 1, 0, 0, 0]]
+    assert keeper.children(table.blocks) == keeper.children(table.inserts) == []
+
+
+def test_ids_of_a_partition_that_can_not_fit_are_not_read_by_who_asks(replicas, monkeypatch):
+    for n in range(3):
+        insert(replicas, (1, n))
+    keeper, reads = replicas["r1"].keeper, []
+    real = keeper.get_many
+    monkeypatch.setattr(keeper, "get_many", lambda paths: reads.extend(paths) or real(paths))
+    replica, dropped = replicas["r1"], [PartName.parse("1_0_2_999999999_999999999")]
+    assert what_to_forget_at_once(replica, dropped, bytes_max=700) == []
+    assert reads == []
+    assert len(what_to_forget_at_once(replica, dropped, bytes_max=10_000)) == 6
+    assert what_to_forget_at_once(replica, dropped, bytes_max=1500) == []  # with the records
+
+
+def test_readers_do_not_wait_for_manifests_to_be_counted(replicas, monkeypatch):
+    insert(replicas, (1, 1), (1, 2))
+    insert(replicas, (1, 3))
+    drop(replicas, "1")
+    right, promised = PartStore.counts, []
+
+    def counts(store, part):
+        promised.append(replicas.parts("r1"))
+        return right(store, part)
+
+    monkeypatch.setattr(PartStore, "counts", counts)
+    [done] = [one for one in work(replicas, "r1") if one.kind == "DROP_RANGE"]
+    assert promised == [[], []]
+    assert (done.rows_in, len(done.sources)) == (3, 2)
 
 
 def test_a_drop_is_waited_for_as_alter_sync_says(replicas):

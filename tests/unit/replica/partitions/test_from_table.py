@@ -71,6 +71,30 @@ def filled(two, *, s=((1, 10), (1, 11)), t=((1, 1), (2, 2))):
     work(two.t)
 
 
+ROUND_TRIPS = ("get", "exists", "children", "children_stat", "sync", "multi")
+PIPELINED = ("get_many", "exists_many", "children_many", "multi_many")
+
+
+def test_a_replacement_is_sixteen_round_trips_to_zookeeper(two, monkeypatch):
+    """An insert is two. Two of these are after the commit: nobody waits for them."""
+    filled(two)
+    two.replace()
+    keeper, trips = two.t["r1"].keeper, []
+
+    def counting(name, right):
+        def ask(what, *rest, **named):
+            if name in ROUND_TRIPS or what:  # nothing is asked where nothing is to be
+                trips.append((name, what))
+            return right(what, *rest, **named)
+
+        return ask
+
+    for name in (*ROUND_TRIPS, *PIPELINED):
+        monkeypatch.setattr(keeper, name, counting(name, getattr(keeper, name)))
+    two.replace()
+    assert len(trips) <= 16, trips
+
+
 def test_a_replaced_partition_has_the_rows_of_the_other_table_on_every_replica(two):
     """Here at once; there when the entry is carried out, as hard links of the own copy."""
     filled(two)
