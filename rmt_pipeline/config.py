@@ -6,8 +6,10 @@ key that exists. Without a file, the embedded default is two servers on this mac
 `./rmt-data`.
 """
 
+import logging
 import os
 import re
+import threading
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -15,12 +17,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from rmt_pipeline.protocol.errors import BadConfiguration, UnknownCluster, UserError
+from rmt_pipeline.protocol.errors import BadConfiguration, RmtError, UnknownCluster, UserError
 from rmt_pipeline.protocol.text import require_path
 
 ENVIRONMENT_VARIABLE = "RMT_CONFIG"
 DEFAULT_DIRECTORY = Path("rmt-data")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104  compared with, never bound
+
+_log = logging.getLogger(__name__)
 
 _MACRO = re.compile(r"\{([^{}]*)\}")
 _LOOPBACK = re.compile(r"localhost|::1|127(\.[0-9]{1,3}){3}")
@@ -339,9 +343,16 @@ class DagsterConfig:
 class ExchangeConfig:
     """`secret`: what servers show each other; else one is made once and kept in ZooKeeper. Of
     several the first is shown, and each is accepted.
+
+    What a process fetches and a server sends, over all tables together: bytes per second, 0 is any;
+    and how many fetches, and answers, there are at a time.
     """
 
     secret: tuple[str, ...] = field(default=(), repr=False, metadata=_key(_secrets))
+    fetches_bandwidth: int = field(default=0, metadata=_key(_whole(0)))
+    sends_bandwidth: int = field(default=0, metadata=_key(_whole(0)))
+    fetches_at_once: int = field(default=16, metadata=_key(_whole(1)))
+    sends_at_once: int = field(default=64, metadata=_key(_whole(1)))
 
 
 @dataclass(frozen=True)
@@ -496,6 +507,52 @@ class Config:
                 'keeps strangers from /health and /metrics: set [monitoring] token = "…", or '
                 "[tls] client_certificates = true, or listen on 127.0.0.1"
             )
+
+
+class RenewedConfig:
+    """The rmt.toml of now, for what may change without a restart: read again when the file has
+    changed. While a new one can't be used, is without `server`, or `objection` has a word against
+    it, the last good one counts. Safe for threads.
+    """
+
+    def __init__(
+        self, config: Config, server: str, objection: Callable[[Config], str] = lambda _: ""
+    ) -> None:
+        self._config = config
+        self._server = server
+        self._objection = objection
+        self._stamp = self._looked()
+        self._lock = threading.Lock()
+
+    def now(self) -> Config:
+        with self._lock:
+            stamp = self._looked()
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._take()
+            return self._config
+
+    def _take(self) -> None:
+        try:
+            found = load_config(self._config.path)
+            found.server(self._server)
+            reason = self._objection(found)
+        except (RmtError, OSError) as error:
+            reason = str(error)
+        if reason:
+            _log.warning("the new rmt.toml is not taken, the old one stays: %s", reason)
+        else:
+            self._config = found
+
+    def _looked(self) -> tuple[int, ...]:
+        """Another one when the file was written or replaced."""
+        if self._config.path is None:
+            return ()
+        try:
+            found = self._config.path.stat()
+        except OSError:
+            return ()
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def load_config(path: Path | str | None = None) -> Config:

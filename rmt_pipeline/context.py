@@ -6,6 +6,7 @@ start-up time: a statement without a table waits for none of them.
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion, FullName
 from rmt_pipeline.catalog.directory import make_data_directory, require_owner
-from rmt_pipeline.config import Config, ServerConfig, expand, load_config
+from rmt_pipeline.config import Config, RenewedConfig, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import (
     ReplicaAlreadyExists,
@@ -30,6 +31,7 @@ from rmt_pipeline.protocol.text import require_node, require_path
 from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
 
 if TYPE_CHECKING:
+    from rmt_pipeline.exchange.bandwidth import Bandwidth
     from rmt_pipeline.exchange.client import HttpPeers
     from rmt_pipeline.replica.life.restore import Restored
     from rmt_pipeline.replica.replica import Replica
@@ -75,6 +77,9 @@ class ServerContext:
         self._replicas: dict[str, Replica] = {}
         self._stores: dict[Path, PartStore] = {}
         self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
+        self._renewed = RenewedConfig(config, server)
+        self._fetch_slots = threading.Semaphore(config.exchange.fetches_at_once)
+        self._fetched: Bandwidth | None = None
 
     @classmethod
     def open(
@@ -133,11 +138,14 @@ class ServerContext:
             self._keeper = keeper
             self._replicas.clear()
 
-    def peers(self, definition: TableDefinition) -> "HttpPeers":
+    def peers(
+        self, definition: TableDefinition, should_stop: Callable[[], bool] = lambda: False
+    ) -> "HttpPeers":
         """To fetch parts of a table from the other servers. The caller closes it.
 
-        All its fetches share the table's `max_replicated_fetches_network_bandwidth`, and end when
-        fetches are stopped by hand.
+        All its fetches share the table's `max_replicated_fetches_network_bandwidth`, and with those
+        of other tables what `[exchange]` says. They end when fetches are stopped by hand, and when
+        `should_stop`.
         """
         from rmt_pipeline.exchange.bandwidth import Bandwidth  # noqa: PLC0415  start-up
         from rmt_pipeline.exchange.client import (  # noqa: PLC0415  start-up
@@ -152,21 +160,31 @@ class ServerContext:
             settings = TableSettings.of(dict(self.current(definition).settings))
             return settings.max_replicated_fetches_network_bandwidth
 
+        with self._lock:
+            if self._fetched is None:
+                most = self.config.exchange.fetches_bandwidth
+                self._fetched = Bandwidth(lambda: most, self.clock)
+            fetched = self._fetched
         marks = self.store(definition).marks
+        shared = self.secret()
         client = PartClient(
-            self.secret(),
-            bandwidth=Bandwidth(limit, self.clock),
-            is_cancelled=lambda: Background.FETCHES in marks.stopped(),
+            lambda: self._configured_secret() or shared,
+            bandwidth=Bandwidth(limit, self.clock, within=fetched),
+            is_cancelled=lambda: should_stop() or Background.FETCHES in marks.stopped(),
             connections=Connections(self.config.tls.files),
         )
-        return HttpPeers(client)
+        return HttpPeers(client, slots=self._fetch_slots)
 
     def secret(self) -> str:
-        """What this server shows the others: the configured one, else that in ZooKeeper."""
+        """What this server shows the others: the one that is configured now, else that in
+        ZooKeeper.
+        """
         from rmt_pipeline.exchange.secret import exchange_secret  # noqa: PLC0415  start-up
 
-        own = self.config.secrets_of(self.server.name)
-        return own[0] if own else exchange_secret(self.keeper(), self.ids)
+        return self._configured_secret() or exchange_secret(self.keeper(), self.ids)
+
+    def _configured_secret(self) -> str:
+        return next(iter(self._renewed.now().secrets_of(self.server.name)), "")
 
     @property
     def errors(self) -> "ErrorCounts":

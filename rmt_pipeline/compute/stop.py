@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 
 from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.store import layout
 
-FILE = "stop"
+FILE = layout.STOP
 
 
 def ask_to_stop(staging: str, reason: str) -> None:

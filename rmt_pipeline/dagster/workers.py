@@ -187,7 +187,7 @@ class Team:
             for part in flush.parts:
                 done.put(part)
 
-        with closing(self._server.peers(table.definition)) as peers:
+        with closing(self._server.peers(table.definition, self._stop.is_set)) as peers:
             return work(
                 lambda: table.replica,
                 Tools(peers, merger=self._spark, mutator=self._spark),

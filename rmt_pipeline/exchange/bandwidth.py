@@ -10,18 +10,26 @@ LIMIT_VALID_S = 1.0  # it may have to be read from a disk, and every chunk needs
 
 class Bandwidth:
     """Thread-safe. `limit` (bytes per second; 0 is any) is asked again each second, so that a
-    changed setting counts almost at once.
+    changed setting counts almost at once. Of what counts for `within`, which has a limit over all
+    of its own, both hold.
     """
 
-    def __init__(self, limit: Callable[[], int], clock: Clock) -> None:
+    def __init__(
+        self, limit: Callable[[], int], clock: Clock, within: "Bandwidth | None" = None
+    ) -> None:
         self._limit = limit
         self._clock = clock
+        self._within = within
         self._free_at_s = 0.0
         self._known: tuple[float, int] | None = None
         self._lock = threading.Lock()
 
     def wait_s(self, size: int) -> float:
         """How long whoever has just moved `size` bytes waits before moving more."""
+        within_s = 0.0 if self._within is None else self._within.wait_s(size)
+        return max(within_s, self._own_wait_s(size))
+
+    def _own_wait_s(self, size: int) -> float:
         now_s = self._clock.monotonic_s()
         known = self._known
         if known is None or now_s - known[0] > LIMIT_VALID_S:

@@ -9,9 +9,10 @@ here: the queue tries again, maybe with another replica.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from threading import Semaphore
 from typing import Protocol
 
 from urllib3 import BaseHTTPResponse
@@ -63,13 +64,14 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PartClient:
-    """Fetches parts with one secret. Safe for threads; one for each process is enough.
+    """Fetches parts, and shows the secret of the moment. Safe for threads; one for each process is
+    enough.
 
     `bandwidth` is what all fetches share; None is no limit. `is_cancelled` is asked when an answer
     begins, before each whole chunk, and else a few times a second.
     """
 
-    secret: str = field(repr=False)
+    secret: str | Callable[[], str] = field(repr=False)
     timeouts: Timeouts = field(default_factory=Timeouts)
     bandwidth: Bandwidth | None = None
     is_cancelled: Callable[[], bool] = _never
@@ -135,11 +137,18 @@ class PartClient:
 
 class HttpPeers:
     """`Peers` over HTTP: several fetches at once, each with bounded memory (spec §12). Owns its
-    threads; `close` ends them.
+    threads; `close` ends them. `slots` are shared with the other tables of this process.
     """
 
-    def __init__(self, client: PartClient, *, at_once_max: int = limits.FETCHES_MAX) -> None:
+    def __init__(
+        self,
+        client: PartClient,
+        *,
+        at_once_max: int = limits.FETCHES_MAX,
+        slots: Semaphore | None = None,
+    ) -> None:
         self._client = client
+        self._slots = slots or Semaphore(at_once_max)
         self._pool = ThreadPoolExecutor(at_once_max, thread_name_prefix="fetch")
 
     def fetch(
@@ -174,7 +183,11 @@ class HttpPeers:
         if len(requests) == 1:
             return [(requests[0], self._fetch(requests[0], store))], []
         first, parts = requests[0], [one.part for one in requests]
-        staged = self._client.fetch_small(first.address, first.endpoint, parts, store)
+        try:
+            with self._slot():
+                staged = self._client.fetch_small(first.address, first.endpoint, parts, store)
+        except Conflict as error:
+            return [(one, error) for one in requests], []
         fetched: list[Fetched] = [
             (one, staged[one.part]) for one in requests if one.part in staged
         ]
@@ -182,9 +195,25 @@ class HttpPeers:
 
     def _fetch(self, request: FetchRequest, store: PartStore) -> StagedPart | RmtError:
         try:
-            return self._client.fetch(request.address, request.endpoint, request.part, store)
+            with self._slot():
+                return self._client.fetch(
+                    request.address, request.endpoint, request.part, store
+                )
         except RmtError as error:
             return error
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        """One of those that may fetch at the same time. Raises Conflict when it was cancelled
+        while it waited.
+        """
+        while not self._slots.acquire(timeout=CANCEL_LOOK_S):
+            if self._client.is_cancelled():
+                raise Conflict("the fetch was cancelled before it began")
+        try:
+            yield
+        finally:
+            self._slots.release()
 
 
 def _groups(requests: Sequence[FetchRequest]) -> Iterator[list[FetchRequest]]:
@@ -253,6 +282,7 @@ def _receive_part(
     try:
         with ExitStack() as noted:
             if note is not None:
+                reader.stop_reason = staging.asked_to_stop
                 noted.enter_context(
                     staging.noted(replace(note, total_bytes=manifest.bytes_on_disk))
                 )
@@ -387,7 +417,7 @@ class _Answer:
             "POST",
             self._peer,
             self._target,
-            client.secret,
+            client.secret if isinstance(client.secret, str) else client.secret(),
             timeouts=client.timeouts,
             headers=headers,
         )
@@ -400,6 +430,8 @@ class _Reader:
         self._client = client
         self._answer = answer
         self.received = 0
+        self.stop_reason: Callable[[], str] = str
+        """Why the part is not wanted any more; "" while it is."""
         self._cancel_next_s = -math.inf
         self._ahead = b""  # read already, and not yet asked for
 
@@ -440,8 +472,7 @@ class _Reader:
         now_s = client.clock.monotonic_s()
         if size == wire.CHUNK_BYTES or now_s >= self._cancel_next_s:
             self._cancel_next_s = now_s + CANCEL_LOOK_S
-            if client.is_cancelled():
-                raise Conflict("the fetch was cancelled")
+            self._raise_if_cancelled()
         deadline_s = now_s + client.timeouts.receive_s
         while left:
             piece = self._arrived(left)
@@ -474,5 +505,13 @@ class _Reader:
     def _slow_down(self, size: int) -> None:
         bandwidth = self._client.bandwidth
         wait_s = bandwidth.wait_s(size) if bandwidth is not None else 0.0
-        if wait_s > 0:
-            self._client.clock.sleep_s(wait_s)
+        while wait_s > 0:
+            self._client.clock.sleep_s(min(wait_s, CANCEL_LOOK_S))
+            wait_s -= CANCEL_LOOK_S
+            self._raise_if_cancelled()
+
+    def _raise_if_cancelled(self) -> None:
+        if self._client.is_cancelled():
+            raise Conflict("the fetch was cancelled")
+        if reason := self.stop_reason():
+            raise Conflict(reason)

@@ -3,11 +3,12 @@
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rmt_pipeline.config import Config
+from rmt_pipeline.config import Config, RenewedConfig
 
 MONITORED = ("/health", "/metrics")
 
@@ -40,7 +41,39 @@ class Guard:
         return any(found) or (monitored and self.open_monitoring)
 
 
-def guarded(app: ASGIApp, guard: Guard, on_stranger: Callable[[], None]) -> ASGIApp:
+class Admits(Protocol):
+    def admits(self, path: str, shown: bytes) -> bool: ...
+
+
+class RenewedGuard:
+    """The guard of server `name`, as rmt.toml says it now: secrets and tokens are changed without a
+    restart. `shared`: the secret that is in ZooKeeper, "" when one was configured at the start; one
+    that is taken out of the file counts until the server is started again.
+    """
+
+    def __init__(self, config: Config, name: str, shared: str = "") -> None:
+        self._name = name
+        self._shared = shared
+        self._renewed = RenewedConfig(config, name, self._objection)
+        self._known = config, self._guard(config)
+
+    def admits(self, path: str, shown: bytes) -> bool:
+        config = self._renewed.now()
+        if config is not self._known[0]:
+            self._known = config, self._guard(config)
+        return self._known[1].admits(path, shown)
+
+    def _guard(self, config: Config) -> Guard:
+        return Guard.of(config, config.secrets_of(self._name) or (self._shared,))
+
+    def _objection(self, config: Config) -> str:
+        config.require_guarded(self._name)
+        if config.secrets_of(self._name) or self._shared:
+            return ""
+        return "the exchange secret is gone from it, and this server began with one"
+
+
+def guarded(app: ASGIApp, guard: Admits, on_stranger: Callable[[], None]) -> ASGIApp:
     """`app` for whom the guard admits; anybody else gets 401, whatever he asks for."""
 
     async def ask(scope: Scope, receive: Receive, send: Send) -> None:

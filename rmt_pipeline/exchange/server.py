@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.guard import Guard, guarded
+from rmt_pipeline.exchange.guard import Admits, guarded
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.manifest import Manifest, PartFile
@@ -263,7 +263,7 @@ class _Stream(Response):
 
 def exchange_app(
     find_store: FindStore,
-    guard: Guard,
+    guard: Admits,
     on_broken: OnBroken,
     *,
     on_answer: OnAnswer = _nobody,

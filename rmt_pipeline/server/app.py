@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from rmt_pipeline.exchange.guard import Guard, guarded
+from rmt_pipeline.exchange.guard import Admits, guarded
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.server.status import Counters, ServerStatus, metrics_page
 
@@ -17,7 +17,7 @@ from rmt_pipeline.server.status import Counters, ServerStatus, metrics_page
 def server_app(
     *,
     exchange: ASGIApp,
-    guard: Guard,
+    guard: Admits,
     status: Callable[[], ServerStatus],
     reload: Callable[[], dict[str, str]],
     counters: Counters,

@@ -153,8 +153,8 @@ class QueueLoops:
             raise dropped[0]
 
     def stop(self) -> None:
-        """Ends after the parts that are being made, at most two seconds later. Claims of what
-        is then still running go with the session.
+        """Ends after the parts that are being made, at most two seconds later; fetches end between
+        two chunks. Claims of what is then still running go with the session.
         """
         self._upkeep.stop()
         loops = list(self._loops.values())
@@ -212,7 +212,7 @@ def run_pool(
     Raises ZooKeeperUnreachable, ReplicaDropped.
     """
     ids = RandomIds()
-    with closing(context.peers(definition)) as peers:
+    with closing(context.peers(definition, should_stop)) as peers:
         return work(
             lambda: context.replica(definition),
             Tools(peers, SparkMerger(sessions, ids), SparkMutator(sessions, ids)),

@@ -21,7 +21,7 @@ from rmt_pipeline.catalog.directory import (
 )
 from rmt_pipeline.config import Config
 from rmt_pipeline.exchange.bandwidth import Bandwidth
-from rmt_pipeline.exchange.guard import Guard
+from rmt_pipeline.exchange.guard import RenewedGuard
 from rmt_pipeline.exchange.secret import cluster_id, exchange_secret, put_back
 from rmt_pipeline.exchange.server import exchange_app
 from rmt_pipeline.protocol.errors import RmtError, Unavailable
@@ -170,9 +170,11 @@ class _Process:
         self._server = server
         self._switch = switch
         own = config.secrets_of(name)
-        secrets = own or (exchange_secret(keeper, ids),)
-        self._guard = Guard.of(config, secrets)
-        self._shared = cluster, "" if own else secrets[0]
+        shared = "" if own else exchange_secret(keeper, ids)
+        self._guard = RenewedGuard(config, name, shared)
+        self._shared = cluster, shared
+        self._exchange = config.exchange
+        self._sent = Bandwidth(lambda: config.exchange.sends_bandwidth, SystemClock())
         self._counters = counters
         self._sends: dict[str, Bandwidth] = {}
         self._tables = Tables(
@@ -199,6 +201,7 @@ class _Process:
             self._guard,
             self.checks.report,
             on_answer=self._answered,
+            sends_max=self._exchange.sends_at_once,
             bandwidth_of=self._bandwidth_of,
         )
         listener.start(
@@ -236,10 +239,13 @@ class _Process:
         return self._tables.store_of(endpoint)
 
     def _bandwidth_of(self, endpoint: str) -> Bandwidth:
-        """Of a replica that this server has, as its table's settings are at the moment."""
+        """Of a replica that this server has, as its table's settings are at the moment; within what
+        the server may send of all.
+        """
         known = self._sends.get(endpoint)
         if known is None:
-            made = Bandwidth(partial(self._send_limit, endpoint), SystemClock())
+            limit = partial(self._send_limit, endpoint)
+            made = Bandwidth(limit, SystemClock(), within=self._sent)
             known = self._sends.setdefault(endpoint, made)  # of two threads one wins, for both
         return known
 

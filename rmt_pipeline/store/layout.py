@@ -38,7 +38,7 @@ ERRORS = "errors"
 POSTPONED = "postponed"
 DETACHED = "detached"
 DETACHED_COPIES_MAX = 10
-FETCHING = "fetching"
+STOP = "stop"  # in a staging directory: why whoever fills it is to end
 
 StageKind = Literal["insert", "merge", "mutate", "fetch", "attach", "replace"]
 STAGE_KINDS: tuple[StageKind, ...] = get_args(StageKind)

@@ -355,22 +355,30 @@ class PartStore:
             part = PartName.try_parse(staged.hint) if staged is not None else None
             if staged is None or part is None or staged.kind != "fetch":
                 continue
-            path = self._path(name, layout.FETCHING)
-            text = self._disk.read(path)
-            if text is None:
+            note = self.fetch_note(name)
+            if note is None:
                 continue
-            lock = self._disk.lock(path, shared=False)
-            if lock is not None:  # nobody holds it any more
-                lock.release()
-                continue
-            sizes = (
+            sizes = [
                 self._disk.size(self._path(name, one))
                 for one in self._disk.list(self._path(name))
-            )
-            with contextlib.suppress(ValueError, TypeError):  # it was just being written
-                note = FetchNote(**json.loads(text))
-                found.append((part, note, sum(filter(None, sizes)) - len(text)))
+                if one != layout.FETCHING
+            ]
+            found.append((part, note, sum(filter(None, sizes))))
         return found
+
+    def fetch_note(self, name: str) -> FetchNote | None:
+        """Of the staging directory `name`; None when nobody fetches into it now, or says so."""
+        path = self._path(name, layout.FETCHING)
+        text = self._disk.read(path)
+        if text is None:
+            return None
+        lock = self._disk.lock(path, shared=False)
+        if lock is not None:  # nobody holds it any more
+            lock.release()
+            return None
+        with contextlib.suppress(ValueError, TypeError):  # it was just being written
+            return FetchNote(**json.loads(text))
+        return None
 
     def staged_files(self, staged: StagedPart) -> list[str]:
         """Absolute paths of a staged part's data files, in key order."""

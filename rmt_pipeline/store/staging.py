@@ -92,6 +92,11 @@ class Staging:
             if lock is not None:
                 lock.release()
 
+    def asked_to_stop(self) -> str:
+        """Why nobody needs it any more; "" while somebody does."""
+        said = self._disk.read(layout.join(self._path, layout.STOP))
+        return "" if said is None else said.decode(errors="replace")
+
     def local_path(self, name: str) -> str:
         """Where another writer (Parquet's) shall put the data file `name`."""
         return self._disk.local_path(layout.join(self._path, name))

@@ -968,7 +968,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: inserts in flight are not cancelled",
         f"{REPLICA}/partitions/swap.py",
-        "            cancel_inserts(side.replica, side.ranges)\n",
+        "            cancel_inserts(side.replica, side.ranges, side.locks)\n",
         "            pass\n",
         f"{SWAPS}::test_an_insert_in_flight_is_cancelled_and_a_later_one_stays",
     ),

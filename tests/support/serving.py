@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import urllib3
-
 from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.config import Config, load_config
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.exchange import control
 from rmt_pipeline.processes.server import free_port
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import RmtError, Unavailable
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.server.process import StopSwitch, serve_until
@@ -119,10 +118,8 @@ class Served:
         return self._error
 
     def health(self) -> dict[str, Any] | None:
-        with suppress(urllib3.exceptions.HTTPError):
-            url = f"{self.url}/health"
-            answer = urllib3.request("GET", url, timeout=ANSWER_S, retries=False)
-            return dict(answer.json())
+        with suppress(Unavailable):
+            return control.health(self._config, self._config.server(self._name), ANSWER_S)
         return None
 
     def table(self, name: str = "t") -> dict[str, Any] | None:

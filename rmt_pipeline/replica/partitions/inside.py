@@ -9,7 +9,7 @@ from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import idle_ones
-from rmt_pipeline.store.layout import parse_staged
+from rmt_pipeline.store.layout import StagedName, parse_staged
 
 
 def parts_inside(
@@ -37,8 +37,9 @@ def remove_unpromised(replica: Replica, parts: Sequence[PartName]) -> None:
 
 
 def stop_making(replica: Replica, dropped: PartName) -> None:
-    """Merges and mutations that run here and make something inside: nobody waits for them, and they
-    end between two batches of rows. Whoever does not notice can't publish any more.
+    """Merges and mutations that run here and make something inside, and fetches of it: nobody waits
+    for them, and they end between two batches of rows, or two chunks. Whoever does not notice can't
+    publish any more. What is fetched from another table is none of this one's parts yet.
     """
     for name in replica.store.staged():
         staged = parse_staged(name)
@@ -46,5 +47,12 @@ def stop_making(replica: Replica, dropped: PartName) -> None:
         where = replica.store.staged_at(name)
         if staged is None or part is None or where is None:
             continue
-        if staged.kind in ("merge", "mutate") and dropped.contains(part):
+        if dropped.contains(part) and _is_of_the_queue(replica, staged, name):
             ask_to_stop(where[1], f"{part} was dropped, with {dropped}, while it was made")
+
+
+def _is_of_the_queue(replica: Replica, staged: StagedName, name: str) -> bool:
+    if staged.kind == "fetch":
+        note = replica.store.fetch_note(name)
+        return note is not None and note.source_path.startswith(f"{replica.table.root}/")
+    return staged.kind in ("merge", "mutate")

@@ -10,8 +10,9 @@ import pytest
 
 from rmt_pipeline.cli.status import who_may_ask
 from rmt_pipeline.config import load_config
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange.client import PartClient
-from rmt_pipeline.exchange.guard import Guard
+from rmt_pipeline.exchange.guard import Guard, RenewedGuard
 from rmt_pipeline.protocol.errors import BadConfiguration
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.server import listener
@@ -130,6 +131,52 @@ def test_secrets_are_changed_without_a_pause(tmp_path):
             with Sender(source, guard=Guard(asked)) as sender:
                 target.discard(client.fetch(address(sender.port), ENDPOINT, PART, target))
             client.connections.close()
+
+
+def test_a_secret_is_changed_in_the_file_while_the_server_runs(tmp_path, caplog):
+    """A file that can't be used, or is half written, takes nothing away."""
+    file = written(tmp_path, "[exchange]\nsecret = 'first'\n[monitoring]\ntoken = 'look'")
+    config = load_config(file)
+    guard = RenewedGuard(config, "r1")
+    with ServerContext.open(config, "r1") as asking:
+
+        def admitted() -> str:
+            names = ["first", "second", "third"]
+            return " ".join(one for one in names if guard.admits("/", f"Bearer {one}".encode()))
+
+        assert (admitted(), asking.secret()) == ("first", "first")
+        written(tmp_path, "[exchange]\nsecret = ['second', 'first']")
+        assert (admitted(), asking.secret()) == ("first second", "second")
+        file.write_text("[exchange]\nsecret = ['third'")
+        assert (admitted(), asking.secret()) == ("first second", "second")
+        file.write_text("")
+        assert (admitted(), asking.secret()) == ("first second", "second")
+        assert caplog.text.count("is not taken, the old one stays") == 4
+        written(tmp_path, "[exchange]\nsecret = 'third'")
+        assert (admitted(), asking.secret()) == ("third", "third")
+
+
+def test_the_token_of_a_server_for_strangers_can_not_be_taken_out_while_it_runs(tmp_path):
+    told = "[exchange]\nsecret = 's'\n[monitoring]\ntoken = 'look'"
+    config = load_config(written(tmp_path, told, "0.0.0.0:9009"))
+    guard = RenewedGuard(config, "r1")
+    written(tmp_path, "[exchange]\nsecret = 's'", "0.0.0.0:9009")
+    assert not guard.admits("/metrics", b"")
+    written(
+        tmp_path, "[exchange]\nsecret = 's'\n[monitoring]\ntoken = 'another'", "0.0.0.0:9009"
+    )
+    assert guard.admits("/metrics", b"Bearer another")
+    assert not guard.admits("/metrics", b"Bearer look")
+
+
+def test_the_secret_in_zookeeper_stays_until_the_next_start(tmp_path):
+    config = load_config(written(tmp_path, ""))
+    guard = RenewedGuard(config, "r1", "shared")
+    assert guard.admits("/", b"Bearer shared")
+    written(tmp_path, "[exchange]\nsecret = ['own', 'shared']")
+    assert guard.admits("/", b"Bearer own")
+    written(tmp_path, "# nothing of our own")
+    assert guard.admits("/", b"Bearer shared")
 
 
 def written(directory: Path, text: str, listen: str = "127.0.0.1:9009") -> Path:

@@ -1,6 +1,7 @@
 """DROP PARTITION, DROP PART and TRUNCATE on two replicas, step by step (spec §9.2, §16.5)."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -14,11 +15,13 @@ from rmt_pipeline.replica.insert.insert import Insertion, ensure_partitions
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
 from rmt_pipeline.replica.partitions.drop import NoSuchPart, PartIsLocked
+from rmt_pipeline.replica.partitions.inside import stop_making
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.store.staging import FetchNote
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Meanwhile, Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
@@ -489,6 +492,31 @@ def test_readers_do_not_wait_for_manifests_to_be_counted(replicas, monkeypatch):
     [done] = [one for one in work(replicas, "r1") if one.kind == "DROP_RANGE"]
     assert promised == [[], []]
     assert (done.rows_in, len(done.sources)) == (3, 2)
+
+
+def test_fetches_of_what_is_dropped_are_stopped_and_of_nothing_else(replicas):
+    """Not of what comes later, nor from another table to `detached/`."""
+    insert(replicas, (1, 1))
+    replica, told = replicas["r2"], []
+    dropped = PartName.parse("1_0_1_999999999_999999999")
+    with ExitStack() as fetching:
+        for part, root in (
+            ("1_0_0_0", "/tables/t"),
+            ("1_5_5_0", "/tables/t"),
+            ("1_0_0_0", "/u"),
+        ):
+            staging = replica.store.begin("fetch", part)
+            fetching.callback(staging.abandon)
+            note = FetchNote(0.0, 1, f"{root}/replicas/r1", "http", "h", 1, "uri")
+            fetching.enter_context(staging.noted(note))
+            told.append(staging)
+        stop_making(replica, dropped)
+        assert ["1_0_0_0 was dropped" in one.asked_to_stop() for one in told] == [
+            True,
+            False,
+            False,
+        ]
+        assert [one.asked_to_stop() for one in told[1:]] == ["", ""]
 
 
 def test_a_drop_is_waited_for_as_alter_sync_says(replicas):
