@@ -64,6 +64,22 @@ def address(port: int, scheme: str = "http", host: str = "127.0.0.1") -> Replica
     return ReplicaAddress(host, port, 0, "default", "t", scheme)
 
 
+class SlowClock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def now_s(self) -> float:
+        return self.now
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def sleep_s(self, seconds: float) -> None:
+        self.now += seconds
+
+
 class Sender:
     """A real exchange server on a free port; `broken` is what it reported."""
 

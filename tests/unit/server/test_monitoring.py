@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rmt_pipeline.config import Address
+from rmt_pipeline.config import Address, load_config
+from rmt_pipeline.exchange.guard import Guard
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.server.status import Counters, metrics_page, server_status
 from rmt_pipeline.server.tables import Identity, Tables
@@ -68,6 +69,29 @@ def test_each_metric_of_the_alerts_and_the_dashboard_exists(page):
     ours = {name for name in told(page) if name.startswith("rmt_")} - {"rmt_sessions_total"}
     unseen = {name for name in ours - named if not name.endswith("_created")}
     assert unseen == set(), "nobody looks at these"
+
+
+def test_prometheus_shows_what_a_server_wants_to_see(tmp_path):
+    """As the example has it: the token in a file of its own, of a server open to other hosts."""
+    asking = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    assert asking["rule_files"] == ["alerts.yaml"]
+    [job] = asking["scrape_configs"]
+    assert f'job="{job["job_name"]}"' in " ".join(rule["expr"] for rule in rules())
+    shown = job["authorization"]
+    assert set(shown) == {"type", "credentials_file"}, "it is in no file that others read"
+    file = tmp_path / "rmt.toml"
+    file.write_text(
+        '[servers.r1]\ndata = "r1"\nlisten = "0.0.0.0:9009"\nadvertise = "host1:9009"\n'
+        '[tls]\ncertificate = "server.pem"\nca = "ca.pem"\n[monitoring]\ntoken = "look"\n'
+    )
+    config = load_config(file)
+    config.require_guarded("r1")
+    assert config.scheme == job["scheme"]
+    assert str(config.server("r1").advertised_address) in job["static_configs"][0]["targets"]
+    guard = Guard.of(config, ("secret",))
+    assert guard.admits("/metrics", f"{shown['type']} look".encode())
+    assert not guard.admits("/metrics", b"")
+    assert not guard.admits("/", f"{shown['type']} look".encode()), "the token is for looking"
 
 
 def test_names_follow_the_conventions_of_prometheus(page):
