@@ -7,7 +7,7 @@ what was inserted before, beside, or again after it: exactly the former is forgo
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from rmt_pipeline.protocol import limits
@@ -36,8 +36,8 @@ def what_to_forget(
     that `are_lost` to their inserts are missing from then on in what is left of these. An id that
     somebody has relied on since it was read is not forgotten: the multi is refused.
     """
-    nodes = _listed(replica, {one.partition for one in dropped}, but)
-    return _to_forget(replica, nodes, dropped, are_lost=are_lost)
+    paths = _id_paths(replica, _partitions(dropped))
+    return _to_forget(replica, paths, dropped, are_lost=are_lost, but=but)
 
 
 def what_to_forget_at_once(
@@ -46,11 +46,11 @@ def what_to_forget_at_once(
     """All of `what_to_forget`, or nothing when it has more bytes. Of whole partitions nearly all
     ids are of what is dropped: that thousands of them do not fit is known before they are read.
     """
-    nodes = _listed(replica, {one.partition for one in dropped})
+    paths = _id_paths(replica, _partitions(dropped))
     are_whole = all(one.is_drop_range for one in dropped)
-    if are_whole and _size(Delete(path) for path in nodes.blocks) > bytes_max:
+    if are_whole and _size(map(Delete, paths)) > bytes_max:
         return []
-    found = list(chain.from_iterable(_to_forget(replica, nodes, dropped)))
+    found = list(chain.from_iterable(_to_forget(replica, paths, dropped)))
     return found if _size(found) <= bytes_max else []
 
 
@@ -81,7 +81,8 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
     of these is known then. As `what_to_forget`.
     """
     found: list[list[Op]] = []
-    ids, records = _read(replica, _listed(replica, {part.partition for part in moved.to}))
+    partitions = frozenset(part.partition for part in moved.to)
+    ids, records = _read(replica, _id_paths(replica, partitions), partitions)
     for path, read in ids:
         part = PartName.try_parse(read[0].decode(errors="replace"))
         if part is not None and (now := moved.part(part)) != part:
@@ -128,15 +129,6 @@ def _together(todo: Sequence[Sequence[Op]]) -> list[list[Op]]:
     return [list(chain.from_iterable(piece)) for piece in pieces]
 
 
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """Paths of ids of blocks of these partitions, and ids of inserts."""
-
-    partitions: Collection[str]
-    blocks: Sequence[str]
-    inserts: Sequence[str]
-
-
 _Id = tuple[str, tuple[bytes, Stat]]
 """The node of a block's id, as it was read."""
 
@@ -144,40 +136,46 @@ _Records = Mapping[str, tuple[InsertRows, int]]
 """By the ids of inserts, with the versions of their nodes."""
 
 
-def _listed(replica: Replica, partitions: Collection[str], but: str = "") -> _Nodes:
-    """Without the insert `but`; nothing of no partition."""
-    table = replica.table
-    blocks, inserts = replica.keeper.children_many([table.blocks, table.inserts])
-    prefixes = tuple(f"{one}_" for one in partitions)
-    return _Nodes(
-        partitions,
-        [table.block(name) for name in blocks or () if name.startswith(prefixes)],
-        [name for name in inserts or () if name != but] if partitions else (),
-    )
+def _id_paths(replica: Replica, partitions: Collection[str]) -> list[str]:
+    table, prefixes = replica.table, tuple(f"{one}_" for one in partitions)
+    names = replica.keeper.children(table.blocks)
+    return [table.block(name) for name in names if name.startswith(prefixes)]
 
 
-def _read(replica: Replica, nodes: _Nodes) -> tuple[list[_Id], _Records]:
-    """The ids, and the records that may have rows of the partitions."""
-    records = map(replica.table.insert, nodes.inserts)
-    reads = replica.keeper.get_many([*nodes.blocks, *records])
-    count = len(nodes.blocks)
+def _read(
+    replica: Replica, paths: Sequence[str], partitions: Collection[str], but: str = ""
+) -> tuple[list[_Id], _Records]:
+    """The ids at these paths, and the records that may have rows of the partitions, but one.
+
+    The ids first, and only then which records there are: whoever relies on an id changes it, and
+    writes his record, in one multi. So either we read his record, or the id is not any more what
+    we have read, and the multi that forgets it is refused.
+    """
+    keeper, table = replica.keeper, replica.table
     ids = [
         (path, read)
-        for path, read in zip(nodes.blocks, reads[:count], strict=True)
+        for path, read in zip(paths, keeper.get_many(paths), strict=True)
         if read is not None
     ]
-    return ids, _decoded(replica, nodes, reads[count:])
+    names = [name for name in keeper.children(table.inserts) if name != but]
+    reads = keeper.get_many([table.insert(name) for name in names])
+    return ids, _decoded(replica, dict(zip(names, reads, strict=True)), partitions)
 
 
 def _to_forget(
     replica: Replica,
-    nodes: _Nodes,
+    paths: Sequence[str],
     dropped: Collection[PartName],
     *,
     are_lost: bool = False,
+    but: str = "",
 ) -> list[list[Op]]:
-    ids, records = _read(replica, nodes)
+    ids, records = _read(replica, paths, _partitions(dropped), but)
     return [*_ids(ids, dropped), *_records(replica.table, records, dropped, are_lost=are_lost)]
+
+
+def _partitions(dropped: Collection[PartName]) -> frozenset[str]:
+    return frozenset(one.partition for one in dropped)
 
 
 def _ids(ids: Sequence[_Id], dropped: Collection[PartName]) -> list[list[Op]]:
@@ -216,14 +214,16 @@ def _records(
 
 
 def _decoded(
-    replica: Replica, nodes: _Nodes, reads: Sequence[tuple[bytes, Stat] | None]
+    replica: Replica,
+    reads: Mapping[str, tuple[bytes, Stat] | None],
+    partitions: Collection[str],
 ) -> _Records:
     """A batch that is missing was removed with its record meanwhile: then a change of it is
     refused.
     """
     found: dict[str, tuple[InsertRows, int]] = {}
-    for insert_id, read in zip(nodes.inserts, reads, strict=True):
-        if read is not None and InsertRecord.may_be_of(read[0], nodes.partitions):
+    for insert_id, read in reads.items():
+        if read is not None and InsertRecord.may_be_of(read[0], partitions):
             record = InsertRecord.decode(read[0])
             batches = _batches(replica, insert_id, record) if record.batches else ()
             found[insert_id] = InsertRows(record, batches), read[1].version

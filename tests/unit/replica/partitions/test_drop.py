@@ -7,10 +7,11 @@ import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.protocol.errors import TableIsReadOnly, Unavailable, Unfinished
+from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from rmt_pipeline.replica.forget import what_to_forget_at_once
+from rmt_pipeline.replica.forget import forget, what_to_forget_at_once
 from rmt_pipeline.replica.insert.insert import Insertion, ensure_partitions
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
@@ -492,6 +493,28 @@ def test_readers_do_not_wait_for_manifests_to_be_counted(replicas, monkeypatch):
     [done] = [one for one in work(replicas, "r1") if one.kind == "DROP_RANGE"]
     assert promised == [[], []]
     assert (done.rows_in, len(done.sources)) == (3, 2)
+
+
+def test_who_relies_on_an_id_while_it_is_read_has_no_rows_of_it_any_more(replicas, monkeypatch):
+    """Else his record would say for ever that rows are there which were dropped."""
+    insert(replicas, (1, 1))
+    replica, others = replicas["r1"], []
+    real = replica.keeper.get_many
+
+    def relied_on(paths):
+        if not others and any("/blocks/" in path for path in paths):
+            others.append("r2")
+            insert(replicas, (1, 1), (2, 2), at="r2")
+        return real(paths)
+
+    monkeypatch.setattr(replica.keeper, "get_many", relied_on)
+    forget(replica, [PartName.parse("1_0_0_999999999_999999999")])
+    monkeypatch.undo()
+    assert others == ["r2"]
+    keeper, table = replica.keeper, replica.table
+    [record] = [keeper.get(table.insert(one))[0] for one in keeper.children(table.inserts)]
+    assert InsertRecord.decode(record).partition_ids() == ("2",)
+    assert [name[:2] for name in keeper.children(table.blocks)] == ["2_"]
 
 
 def test_fetches_of_what_is_dropped_are_stopped_and_of_nothing_else(replicas):
