@@ -422,6 +422,32 @@ SYSTEM DROP UNCOMPRESSED CACHE;
 SYSTEM DROP QUERY CACHE;
 SELECT 1 SETTINGS async_insert = 1, wait_for_async_insert = 1, async_insert_busy_timeout_ms = 5;
 """
+SHOWN = """
+CREATE TABLE t (k UInt64, s String COMMENT 'hey', v Nullable(Int32) DEFAULT 5,
+    e Enum8('a'=1,'b'=2), m Int8 MATERIALIZED 1)
+    ENGINE = ReplicatedMergeTree ORDER BY (k, s) PRIMARY KEY k COMMENT 'tt';
+SHOW COLUMNS FROM t;
+SHOW FULL COLUMNS FROM t;
+SHOW EXTENDED FULL FIELDS FROM t FROM script;
+SHOW COLUMNS FROM t LIKE 's%';
+SHOW COLUMNS FROM t NOT ILIKE 'S%';
+SHOW FIELDS IN script.t WHERE field = 'k';
+SHOW COLUMNS FROM t WHERE type LIKE 'U%' LIMIT 1;
+SHOW COLUMNS FROM nosuch;
+SHOW FUNCTIONS ILIKE 'sumMap';
+SHOW CLUSTERS LIKE 'zz';
+SHOW TABLES WHERE name = 't';
+SHOW TABLES FROM script WHERE name LIKE 'q%';
+SHOW DICTIONARIES;
+SHOW CREATE DATABASE script;
+SHOW CREATE DATABASE nosuch;
+SHOW TABLE t;
+EXISTS TEMPORARY TABLE t;
+EXISTS VIEW t;
+EXISTS DICTIONARY t;
+SHOW MERGES;
+SHOW COLUMNS t;
+"""
 RENAMED = """
 CREATE TABLE a (k Int64, v String) ENGINE = ReplicatedMergeTree ORDER BY k;
 CREATE TABLE b (k Int64) ENGINE = MergeTree ORDER BY k;
@@ -683,6 +709,7 @@ SCRIPTS = {
     "what has expired is taken away": EXPIRED,
     "samples": SAMPLED,
     "inserts": INSERTED,
+    "what is shown": SHOWN,
     "renamed tables": RENAMED,
     "detached tables": DETACHED,
     "tables like others, and what is equal": LIKE,

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from rmt_pipeline.protocol.errors import UnknownFormat, UserError
 from rmt_pipeline.protocol.text import escape
-from rmt_pipeline.sql.formats.pretty import pretty, pretty_compact, vertical
+from rmt_pipeline.sql.formats.pretty import NULL_TEXT, pretty, pretty_compact, vertical
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, small_batches
+from rmt_pipeline.sql.formats.xml import xml
 from rmt_pipeline.types.data_type import DataType
 from rmt_pipeline.types.to_text import (
     Formatter,
@@ -166,15 +167,68 @@ def _tsv_raw(rows: Rows) -> Iterator[str]:
     return _lines(rows, _raw, "\t")
 
 
-def _tsv_with_names(rows: Rows) -> Iterator[str]:
+def _tsv_head(rows: Rows, *, types: bool = False) -> Iterator[str]:
     yield "\t".join(escape(column.name) for column in rows.columns) + "\n"
+    if types:
+        yield "\t".join(escape(column.type.text) for column in rows.columns) + "\n"
+
+
+def _tsv_with_names(rows: Rows) -> Iterator[str]:
+    yield from _tsv_head(rows)
     yield from _tsv(rows)
 
 
 def _tsv_with_names_and_types(rows: Rows) -> Iterator[str]:
-    yield "\t".join(escape(column.name) for column in rows.columns) + "\n"
-    yield "\t".join(escape(column.type.text) for column in rows.columns) + "\n"
+    yield from _tsv_head(rows, types=True)
     yield from _tsv(rows)
+
+
+def _raw_with_names(rows: Rows) -> Iterator[str]:
+    yield "\t".join(column.name for column in rows.columns) + "\n"
+    yield from _tsv_raw(rows)
+
+
+def _raw_with_names_and_types(rows: Rows) -> Iterator[str]:
+    yield "\t".join(column.name for column in rows.columns) + "\n"
+    yield "\t".join(column.type.text for column in rows.columns) + "\n"
+    yield from _tsv_raw(rows)
+
+
+def _tskv(rows: Rows) -> Iterator[str]:
+    keys = [escape(column.name).replace("=", "\\=") + "=" for column in rows.columns]
+    for texts in _row_texts(rows, _styled("TSV")):
+        fields = (key + text for key, text in zip(keys, texts, strict=True))
+        yield "\t".join(fields) + "\n"
+
+
+def _markdown(rows: Rows) -> Iterator[str]:
+    yield "".join(f"| {escape(column.name)} " for column in rows.columns) + "|\n"
+    sides = ("-:|" if _is_to_the_right(column.type) else ":-|" for column in rows.columns)
+    yield "|" + "".join(sides) + "\n"
+    for texts in _row_texts(rows, _styled("TSV")):
+        yield "| " + " | ".join(texts) + " |\n"
+
+
+def _is_to_the_right(data_type: DataType) -> bool:
+    """Whether a table for people has it at the right side of its column: numbers and dates."""
+    plain = data_type.plain
+    numbers = plain.is_integer or plain.is_float or plain.is_decimal
+    return numbers or plain.family.startswith("Date")
+
+
+def _sql_insert(rows: Rows) -> Iterator[str]:
+    names = ", ".join("`" + column.name.replace("`", "\\`") + "`" for column in rows.columns)
+    separator = f"INSERT INTO table ({names}) VALUES "  # noqa: S608  an answer's text
+    for texts in _row_texts(rows, _styled("nested")):
+        yield separator + "(" + ", ".join(texts) + ")"
+        separator = ", "
+    if separator == ", ":
+        yield ";\n"
+
+
+def _raw_blob(rows: Rows) -> Iterator[str]:
+    for texts in _row_texts(rows, _raw):
+        yield from texts
 
 
 def _csv(rows: Rows) -> Iterator[str]:
@@ -183,60 +237,151 @@ def _csv(rows: Rows) -> Iterator[str]:
 
 
 def _csv_with_names(rows: Rows) -> Iterator[str]:
-    names = (name for column in rows.columns for name in _csv_names(column))
-    quoted = ('"' + name.replace('"', '""') + '"' for name in names)
-    yield rows.options.csv_delimiter.join(quoted) + "\n"
+    columns = [one for column in rows.columns for one in _csv_columns(column)]
+    yield _csv_line(rows, (column.name for column in columns))
     yield from _csv(rows)
 
 
-def _csv_names(column: ResultColumn) -> list[str]:
+def _csv_with_names_and_types(rows: Rows) -> Iterator[str]:
+    columns = [one for column in rows.columns for one in _csv_columns(column)]
+    yield _csv_line(rows, (column.name for column in columns))
+    yield _csv_line(rows, (column.type.text for column in columns))
+    yield from _csv(rows)
+
+
+def _csv_line(rows: Rows, texts: Iterable[str]) -> str:
+    quoted = ('"' + text.replace('"', '""') + '"' for text in texts)
+    return rows.options.csv_delimiter.join(quoted) + "\n"
+
+
+def _csv_columns(column: ResultColumn) -> list[ResultColumn]:
     """A tuple's elements are columns of their own in CSV."""
     plain = column.type.plain
     if plain.family != "Tuple":
-        return [column.name]
+        return [column]
     pairs = zip(plain.element_names, plain.elements, strict=True)
     columns = [ResultColumn(f"{column.name}.{name}", element) for name, element in pairs]
-    return [name for each in columns for name in _csv_names(each)]
+    return [one for each in columns for one in _csv_columns(each)]
 
 
-def _json_each_row(rows: Rows) -> Iterator[str]:
+def _as_strings(rows: Rows) -> ColumnTexts:
+    """Each value as the string of its text, and NULL as the tables for people have it."""
+    del rows
+
+    def make(array: pa.Array, column: ResultColumn) -> Iterable[str]:
+        is_null = array.is_null().to_pylist()
+        texts = zip(_raw(array, column), is_null, strict=True)
+        return (json_string(NULL_TEXT if null else text) for text, null in texts)
+
+    return make
+
+
+JsonTexts = Callable[[Rows], ColumnTexts]
+
+
+def _json_objects(rows: Rows, make: JsonTexts) -> Iterator[str]:
     keys = [f"{json_string(column.name)}:" for column in rows.columns]
-    for texts in _row_texts(rows, _json_style(rows)):
+    for texts in _row_texts(rows, make(rows)):
         fields = (key + text for key, text in zip(keys, texts, strict=True))
-        yield "{" + ",".join(fields) + "}\n"
+        yield "{" + ",".join(fields) + "}"
 
 
-def _json_compact_each_row(rows: Rows) -> Iterator[str]:
-    for texts in _row_texts(rows, _json_style(rows)):
-        yield f"[{', '.join(texts)}]\n"
+def _json_each_row(make: JsonTexts) -> TextFormat:
+    return lambda rows: (f"{row}\n" for row in _json_objects(rows, make))
 
 
-def _json(rows: Rows) -> Iterator[str]:
-    keys = [f"\t\t\t{json_string(column.name)}: " for column in rows.columns]
-
-    def row(texts: tuple[str, ...]) -> str:
-        fields = (key + text for key, text in zip(keys, texts, strict=True))
-        return "\t\t{\n" + ",\n".join(fields) + "\n\t\t}"
-
-    return _json_document(rows, row)
+def _json_object_each_row(rows: Rows) -> Iterator[str]:
+    """One object of all rows, each under a name of its own."""
+    yield "{"
+    for number, row in enumerate(_json_objects(rows, _json_style), 1):
+        yield f'{"," if number > 1 else ""}\n\t"row_{number}": {row}'
+    yield "\n}\n"
 
 
-def _json_compact(rows: Rows) -> Iterator[str]:
-    return _json_document(rows, lambda texts: "\t\t[" + ", ".join(texts) + "]")
+def _json_compact_each_row(
+    make: JsonTexts, *, names: bool = False, types: bool = False
+) -> TextFormat:
+    def pieces(rows: Rows) -> Iterator[str]:
+        if names:
+            yield f"[{', '.join(json_string(column.name) for column in rows.columns)}]\n"
+        if types:
+            yield f"[{', '.join(json_string(column.type.text) for column in rows.columns)}]\n"
+        for texts in _row_texts(rows, make(rows)):
+            yield f"[{', '.join(texts)}]\n"
+
+    return pieces
 
 
-def _json_document(rows: Rows, row: Callable[[tuple[str, ...]], str]) -> Iterator[str]:
+def _json(make: JsonTexts) -> TextFormat:
+    def pieces(rows: Rows) -> Iterator[str]:
+        keys = [f"\t\t\t{json_string(column.name)}: " for column in rows.columns]
+
+        def row(texts: tuple[str, ...]) -> str:
+            fields = (key + text for key, text in zip(keys, texts, strict=True))
+            return "\t\t{\n" + ",\n".join(fields) + "\n\t\t}"
+
+        return _json_document(rows, row, make)
+
+    return pieces
+
+
+def _json_compact(make: JsonTexts) -> TextFormat:
+    return lambda rows: _json_document(
+        rows, lambda texts: "\t\t[" + ", ".join(texts) + "]", make
+    )
+
+
+def _json_document(
+    rows: Rows, row: Callable[[tuple[str, ...]], str], make: JsonTexts
+) -> Iterator[str]:
+    yield "{\n" + _json_meta(rows) + ',\n\n\t"data":\n\t[\n'
+    count = 0
+    for texts in _row_texts(rows, make(rows)):
+        yield (",\n" if count else "") + row(texts)
+        count += 1
+    yield f'\n\t],\n\n\t"rows": {count}\n}}\n'
+
+
+def _json_meta(rows: Rows) -> str:
     columns = (
         f'\t\t{{\n\t\t\t"name": {json_string(column.name)},\n'
         f'\t\t\t"type": {json_string(column.type.text)}\n\t\t}}'
         for column in rows.columns
     )
-    yield '{\n\t"meta":\n\t[\n' + ",\n".join(columns) + '\n\t],\n\n\t"data":\n\t[\n'
+    return '\t"meta":\n\t[\n' + ",\n".join(columns) + "\n\t]"
+
+
+def _json_by_column(rows: Rows) -> tuple[list[list[str]], int]:
+    """The texts of each column, all of them, and how many rows there are."""
+    found: list[list[str]] = [[] for _ in rows.columns]
     count = 0
     for texts in _row_texts(rows, _json_style(rows)):
-        yield (",\n" if count else "") + row(texts)
         count += 1
-    yield f'\n\t],\n\n\t"rows": {count}\n}}\n'
+        for column, text in zip(found, texts, strict=True):
+            column.append(text)
+    return found, count
+
+
+def _json_columns(rows: Rows) -> Iterator[str]:
+    yield "{\n" + _named_columns(rows, _json_by_column(rows)[0], "\t") + "\n}\n"
+
+
+def _named_columns(rows: Rows, columns: Sequence[Sequence[str]], indent: str) -> str:
+    return ",\n".join(
+        f"{indent}{json_string(column.name)}: [{', '.join(texts)}]"
+        for column, texts in zip(rows.columns, columns, strict=True)
+    )
+
+
+def _json_compact_columns(rows: Rows) -> Iterator[str]:
+    columns, _ = _json_by_column(rows)
+    yield "[\n" + ",\n".join(f"\t[{', '.join(texts)}]" for texts in columns) + "\n]\n"
+
+
+def _json_columns_with_metadata(rows: Rows) -> Iterator[str]:
+    columns, count = _json_by_column(rows)
+    yield "{\n" + _json_meta(rows) + ',\n\n\t"data":\n\t{\n'
+    yield _named_columns(rows, columns, "\t\t") + f'\n\t}},\n\n\t"rows": {count}\n}}\n'
 
 
 def _values(rows: Rows) -> Iterator[str]:
@@ -254,24 +399,58 @@ def _null(rows: Rows) -> Iterator[str]:
 _TEXT_FORMATS: dict[str, TextFormat] = {
     "TSV": _tsv,
     "TSVRaw": _tsv_raw,
+    "TSVRawWithNames": _raw_with_names,
+    "TSVRawWithNamesAndTypes": _raw_with_names_and_types,
     "TSVWithNames": _tsv_with_names,
     "TSVWithNamesAndTypes": _tsv_with_names_and_types,
+    "TSKV": _tskv,
     "CSV": _csv,
     "CSVWithNames": _csv_with_names,
-    "JSON": _json,
-    "JSONCompact": _json_compact,
-    "JSONCompactEachRow": _json_compact_each_row,
-    "JSONEachRow": _json_each_row,
+    "CSVWithNamesAndTypes": _csv_with_names_and_types,
+    "JSON": _json(_json_style),
+    "JSONStrings": _json(_as_strings),
+    "JSONCompact": _json_compact(_json_style),
+    "JSONCompactStrings": _json_compact(_as_strings),
+    "JSONColumns": _json_columns,
+    "JSONCompactColumns": _json_compact_columns,
+    "JSONColumnsWithMetadata": _json_columns_with_metadata,
+    "JSONCompactEachRow": _json_compact_each_row(_json_style),
+    "JSONCompactEachRowWithNames": _json_compact_each_row(_json_style, names=True),
+    "JSONCompactEachRowWithNamesAndTypes": _json_compact_each_row(
+        _json_style, names=True, types=True
+    ),
+    "JSONCompactStringsEachRow": _json_compact_each_row(_as_strings),
+    "JSONCompactStringsEachRowWithNames": _json_compact_each_row(_as_strings, names=True),
+    "JSONCompactStringsEachRowWithNamesAndTypes": _json_compact_each_row(
+        _as_strings, names=True, types=True
+    ),
+    "JSONEachRow": _json_each_row(_json_style),
+    "JSONStringsEachRow": _json_each_row(_as_strings),
+    "JSONObjectEachRow": _json_object_each_row,
+    "Markdown": _markdown,
     "Null": _null,
     "Pretty": pretty,
     "PrettyCompact": pretty_compact,
+    "RawBLOB": _raw_blob,
+    "SQLInsert": _sql_insert,
     "Values": _values,
     "Vertical": vertical,
+    "XML": xml,
 }
 _ALIASES = {
     "tabseparated": "TSV",
     "tabseparatedraw": "TSVRaw",
     "raw": "TSVRaw",
+    "tabseparatedrawwithnames": "TSVRawWithNames",
+    "tabseparatedrawwithnamesandtypes": "TSVRawWithNamesAndTypes",
+    "rawwithnames": "TSVRawWithNames",
+    "rawwithnamesandtypes": "TSVRawWithNamesAndTypes",
+    "prettynoescapes": "Pretty",
+    "prettymonoblock": "Pretty",
+    "prettynoescapesmonoblock": "Pretty",
+    "prettycompactnoescapes": "PrettyCompact",
+    "prettycompactmonoblock": "PrettyCompact",
+    "prettycompactnoescapesmonoblock": "PrettyCompact",
     "tabseparatedwithnames": "TSVWithNames",
     "tabseparatedwithnamesandtypes": "TSVWithNamesAndTypes",
     "jsonlines": "JSONEachRow",

@@ -42,6 +42,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     RenameTables,
     SelectStatement,
     SetSettings,
+    ShowCreateDatabase,
     ShowCreateTable,
     ShowDatabases,
     ShowSettings,
@@ -173,6 +174,8 @@ class Session:
                 return show.show_databases(self.context, statement)
             case ShowTables():
                 return show.show_tables(self.context, statement)
+            case ShowCreateDatabase():
+                return show.show_create_database(self.context, statement)
             case ShowCreateTable():
                 return show.show_create_table(self.context, statement)
             case ShowSettings():

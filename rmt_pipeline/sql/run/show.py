@@ -3,18 +3,21 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from rmt_pipeline.protocol.errors import UnknownTable
+from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.protocol.errors import UnknownDatabase, UnknownTable
 from rmt_pipeline.protocol.settings.neutral import NEUTRAL_QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.syntax.canonical import identifier_text
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     DescribeTable,
     ExistsDatabase,
     ExistsTable,
     Pattern,
+    ShowCreateDatabase,
     ShowCreateTable,
     ShowDatabases,
     ShowSettings,
@@ -56,6 +59,17 @@ def show_create_table(session: SessionContext, statement: ShowCreateTable) -> Ro
         raise UnknownTable(f"system.{table.name} was made by no CREATE TABLE")
     definition = session.server.catalog.definition(database, table.name)
     text = create_query(definition, lines=True)
+    return rows_of([("statement", "String")], [(text,)], statement.answer.format)
+
+
+def show_create_database(session: SessionContext, statement: ShowCreateDatabase) -> Rows:
+    """Raises UnknownDatabase."""
+    catalog, name = session.server.catalog, statement.name
+    if name not in catalog.databases():
+        raise UnknownDatabase(f"database {name!r} does not exist")
+    replicated = replicated_database(catalog, name)
+    engine = "Atomic" if replicated is None else replicated.typed
+    text = f"CREATE DATABASE {identifier_text(name)}\nENGINE = {engine}"
     return rows_of([("statement", "String")], [(text,)], statement.answer.format)
 
 

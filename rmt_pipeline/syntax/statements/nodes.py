@@ -217,6 +217,12 @@ class ShowTables:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowCreateDatabase:
+    name: str
+    answer: Answer = Answer()
+
+
+@dataclass(frozen=True, slots=True)
 class ShowCreateTable:
     table: TableName
     answer: Answer = field(default=Answer())
@@ -742,6 +748,7 @@ Statement = (
     | Use
     | ShowDatabases
     | ShowTables
+    | ShowCreateDatabase
     | ShowCreateTable
     | ShowSettings
     | DescribeTable

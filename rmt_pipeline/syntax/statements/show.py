@@ -1,23 +1,33 @@
-"""SHOW, DESCRIBE and EXISTS."""
+"""SHOW, DESCRIBE and EXISTS.
+
+What system tables answer becomes a query of them, as in the original: so WHERE and LIMIT hold.
+"""
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
+from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.statements.nodes import (
+    Answer,
     DescribeTable,
     ExistsDatabase,
     ExistsTable,
     Pattern,
+    SelectStatement,
+    ShowCreateDatabase,
     ShowCreateTable,
     ShowDatabases,
     ShowSettings,
     ShowTables,
     Statement,
 )
-from rmt_pipeline.syntax.statements.tail import answer_tail, table_name
+from rmt_pipeline.syntax.statements.tail import answer_tail, table_name, whole_query
 
 
 def show(cursor: Cursor) -> Statement:
     """After SHOW."""
+    query = _of_system(cursor)
+    if query is not None:
+        return query
     if cursor.take_words("DATABASES"):
         pattern = _pattern(cursor)
         return ShowDatabases(pattern, _limit(cursor), answer_tail(cursor))
@@ -27,11 +37,10 @@ def show(cursor: Cursor) -> Statement:
             database = cursor.identifier("the name of a database")
         pattern = _pattern(cursor)
         return ShowTables(database, pattern, _limit(cursor), answer_tail(cursor))
-    if cursor.take_words("CREATE"):
-        if cursor.at_words("DATABASE") and cursor.ahead(1).kind != "end":
-            raise NotImplementedStatement("SHOW CREATE DATABASE is not implemented")
-        cursor.take_words("TABLE")
-        return ShowCreateTable(table_name(cursor), answer_tail(cursor))
+    if cursor.take_words("CREATE") or (
+        cursor.at_words("TABLE") and cursor.ahead(1).kind != "end"
+    ):
+        return _created(cursor)
     changed = cursor.at_words("CHANGED", "SETTINGS") and cursor.take_words("CHANGED")
     if cursor.take_words("SETTINGS"):
         pattern = _pattern(cursor)
@@ -41,6 +50,117 @@ def show(cursor: Cursor) -> Statement:
     if cursor.current.upper:
         raise NotImplementedStatement(f"SHOW {cursor.current.upper} is not implemented")
     raise cursor.expected("TABLES, DATABASES, CREATE TABLE or SETTINGS")
+
+
+def _created(cursor: Cursor) -> ShowCreateTable | ShowCreateDatabase:
+    """After SHOW CREATE, or SHOW before TABLE."""
+    if cursor.at_words("DATABASE") and cursor.ahead(1).kind != "end":
+        cursor.advance()
+        name = cursor.identifier("the name of a database")
+        return ShowCreateDatabase(name, answer_tail(cursor))
+    if cursor.at_words("VIEW") or cursor.at_words("DICTIONARY"):
+        raise NotImplementedStatement(
+            f"SHOW CREATE {cursor.current.upper} is not implemented: there are none"
+        )
+    cursor.take_words("TABLE")
+    return ShowCreateTable(table_name(cursor), answer_tail(cursor))
+
+
+_COLUMNS = """SELECT name AS field, type, if(startsWith(type, 'Nullable'), 'YES', 'NO') AS `null`,
+concat(if(is_in_primary_key, 'PRI', ''), if(is_in_primary_key AND is_in_sorting_key, ' ', ''),
+if(is_in_sorting_key, 'SOR', '')) AS key,
+if(default_kind IN ('ALIAS', 'DEFAULT', 'MATERIALIZED'), default_expression, NULL) AS `default`,
+'' AS extra{more} FROM system.columns WHERE database = {database} AND table = {table}"""
+_FULL_COLUMNS = ", CAST(NULL, 'Nullable(String)') AS collation, comment, '' AS privileges"
+_MERGES = """SELECT table, database, if(progress > 0, round(elapsed * (1 - progress) / progress, 2),
+NULL) AS estimate_complete, round(elapsed, 2) AS elapsed, round(progress * 100, 2) AS progress,
+is_mutation, formatReadableSize(total_size_bytes_compressed) AS size_compressed
+FROM system.merges"""
+
+
+def _of_system(cursor: Cursor) -> SelectStatement | None:
+    """What system tables answer; None when it is something else."""
+    if cursor.take_words("FUNCTIONS"):
+        return _listed(cursor, "SELECT * FROM system.functions", "name")
+    if cursor.take_words("CLUSTERS"):
+        return _listed(cursor, "SELECT DISTINCT cluster AS name FROM system.clusters", "name")
+    if cursor.take_words("MERGES"):
+        return _listed(cursor, _MERGES, "table")
+    if cursor.take_words("DICTIONARIES"):  # there are none
+        return _listed(cursor, "SELECT name FROM system.databases WHERE 0", "name")
+    full = _ahead_of(cursor, "FULL", "TABLES") and cursor.take_words("FULL")
+    if cursor.at_words("TABLES") and (full or _has_where(cursor)):
+        cursor.advance()
+        kind = ", engine AS table_type" if full else ""
+        database = _database(cursor, ("FROM", "IN"))
+        names = f"SELECT name{kind} FROM system.tables WHERE database = {database}"  # noqa: S608
+        return _listed(cursor, names, "name")
+    return _columns(cursor)
+
+
+def _columns(cursor: Cursor) -> SelectStatement | None:
+    """[EXTENDED] [FULL] COLUMNS FROM t [FROM database]."""
+    words = [cursor.ahead(place).upper for place in range(3)]
+    while words and words[0] in ("EXTENDED", "FULL"):
+        words.pop(0)
+    if not words or words[0] not in ("COLUMNS", "FIELDS"):
+        return None
+    cursor.take_words("EXTENDED")
+    full = cursor.take_words("FULL")
+    cursor.advance()
+    if not cursor.take_words("FROM") and not cursor.take_words("IN"):
+        raise cursor.expected("FROM and a table")
+    table = table_name(cursor)
+    inside = _text(table.database) if table.database else _database(cursor, ("FROM", "IN"))
+    more = _FULL_COLUMNS if full else ""
+    text = _COLUMNS.format(more=more, database=inside, table=_text(table.name))
+    return _listed(cursor, text, "field")
+
+
+def _ahead_of(cursor: Cursor, *words: str) -> bool:
+    return all(cursor.ahead(place).upper == word for place, word in enumerate(words))
+
+
+def _has_where(cursor: Cursor) -> bool:
+    """Whether WHERE comes next, or behind FROM and a name."""
+    behind = cursor.ahead(1).upper in ("FROM", "IN")
+    return cursor.ahead(3 if behind else 1).upper == "WHERE"
+
+
+def _database(cursor: Cursor, words: tuple[str, ...]) -> str:
+    for word in words:
+        if cursor.take_words(word):
+            return _text(cursor.identifier("the name of a database"))
+    return "currentDatabase()"
+
+
+def _listed(cursor: Cursor, text: str, name: str) -> SelectStatement:
+    """The rows of `text`, by [NOT] LIKE or ILIKE of their `name`, or WHERE; by name, and LIMIT."""
+    condition = "1"
+    if cursor.take_words("WHERE"):
+        start = cursor.current.start
+        expression(cursor)
+        condition = cursor.source[start : cursor.last_end]
+    else:
+        pattern = _pattern(cursor)
+        if pattern is not None:
+            like = "ILIKE" if pattern.ignore_case else "LIKE"
+            negated = "NOT " if pattern.negated else ""
+            condition = f"{name} {negated}{like} {_text(pattern.like)}"
+    limit = _limit(cursor)
+    most = "" if limit is None else f" LIMIT {limit}"
+    chosen = f"SELECT * FROM ({text}) WHERE {condition} ORDER BY {name}{most}"  # noqa: S608
+    return _query(chosen, answer_tail(cursor))
+
+
+def _query(text: str, answer: Answer) -> SelectStatement:
+    return SelectStatement(whole_query(Cursor(text, 0, len(text))), answer, text)
+
+
+def _text(value: str) -> str:
+    """As a string in a query."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _pattern(cursor: Cursor) -> Pattern | None:
@@ -73,12 +193,16 @@ def describe(cursor: Cursor) -> DescribeTable:
     return DescribeTable(table_name(cursor), answer_tail(cursor))
 
 
-def exists(cursor: Cursor) -> ExistsTable | ExistsDatabase:
+def exists(cursor: Cursor) -> ExistsTable | ExistsDatabase | SelectStatement:
     """After EXISTS."""
     if cursor.at_words("DATABASE") and cursor.ahead(1).kind != "end":
         cursor.advance()
         return ExistsDatabase(cursor.identifier("the name of a database"), answer_tail(cursor))
-    if cursor.at_words("VIEW") or cursor.at_words("DICTIONARY") or cursor.at_words("TEMPORARY"):
-        raise NotImplementedStatement(f"EXISTS {cursor.current.upper} is not implemented")
+    for kind in ("VIEW", "DICTIONARY", "TEMPORARY"):
+        if cursor.at_words(kind) and cursor.ahead(1).kind not in ("end", "."):
+            cursor.advance()
+            cursor.take_words("TABLE")
+            table_name(cursor)
+            return _query("SELECT toUInt8(0) AS result", answer_tail(cursor))  # there are none
     cursor.take_words("TABLE")
     return ExistsTable(table_name(cursor), answer_tail(cursor))

@@ -1,0 +1,81 @@
+"""Answers as XML, in the original's form; without `statistics`, as JSON."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.sax.saxutils import escape
+
+from rmt_pipeline.sql.formats.rows import Rows, small_batches
+from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.to_text import Formatter, column_values, formatter
+
+_TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def xml(rows: Rows) -> Iterator[str]:
+    """An element for each row, and in it one for each column, by its name where that can be a
+    tag's; arrays, tuples and maps have elements of their own.
+    """
+    tags = [
+        name if _TAG.fullmatch(name) else "field" for name in (c.name for c in rows.columns)
+    ]
+    yield "<?xml version='1.0' encoding='UTF-8' ?>\n<result>\n\t<meta>\n\t\t<columns>\n"
+    for column in rows.columns:
+        name, type_name = escape(column.name), escape(column.type.text)
+        yield f"\t\t\t<column>\n\t\t\t\t<name>{name}</name>\n"
+        yield f"\t\t\t\t<type>{type_name}</type>\n\t\t\t</column>\n"
+    yield "\t\t</columns>\n\t</meta>\n\t<data>\n"
+    texts = [_text(column.type) for column in rows.columns]
+    count = 0
+    for batch in small_batches(rows.batches):
+        columns = [
+            map(text, column_values(array))
+            for text, array in zip(texts, batch.columns, strict=True)
+        ]
+        for values in zip(*columns, strict=True):
+            count += 1
+            yield "\t\t<row>\n"
+            for tag, value in zip(tags, values, strict=True):
+                yield f"\t\t\t<{tag}>{value}</{tag}>\n"
+            yield "\t\t</row>\n"
+    yield f"\t</data>\n\t<rows>{count}</rows>\n</result>\n"
+
+
+def _text(data_type: DataType) -> Formatter:
+    plain = data_type.plain
+    match plain.family:
+        case "Array":
+            inner = _several("array", [_text(plain.elements[0])], repeated=True)
+        case "Tuple":
+            inner = _several("tuple", [_text(each) for each in plain.elements])
+        case "Map":
+            inner = _map(*(_text(each) for each in plain.elements))
+        case "String":
+            inner = escape
+        case _:
+            told = formatter(plain, "TSV")
+
+            def inner(value: Any) -> str:
+                return escape(told(value))
+
+    return lambda value: "\\N" if value is None else inner(value)
+
+
+def _several(tag: str, elements: list[Formatter], *, repeated: bool = False) -> Formatter:
+    def text(value: Any) -> str:
+        values = list(value.values()) if isinstance(value, dict) else list(value)
+        each = elements * len(values) if repeated else elements
+        inside = (f"<elem>{one(item)}</elem>" for one, item in zip(each, values, strict=True))
+        return f"<{tag}>{''.join(inside)}</{tag}>"
+
+    return text
+
+
+def _map(key: Formatter, value: Formatter) -> Formatter:
+    def text(pairs: Any) -> str:
+        inside = (
+            f"<elem><key>{key(k)}</key><value>{value(v)}</value></elem>" for k, v in pairs
+        )
+        return f"<map>{''.join(inside)}</map>"
+
+    return text

@@ -1,0 +1,83 @@
+"""Whole answers in each text format, as ClickHouse writes them; without `statistics`."""
+
+import io
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from rmt_pipeline.sql.formats.rows import Rows
+from rmt_pipeline.sql.formats.write import write_rows
+from rmt_pipeline.sql.run.session import Session
+from tests.support.clickhouse_oracle import ask
+from tests.support.local_session import local_session
+
+COLUMNS = (
+    "toUInt8(1) AS a",
+    r"""'x\'<&|"y\n\tz' AS `b c`""",
+    "CAST(NULL, 'Nullable(String)') AS n",
+    "[1, 2] AS r",
+    r"['p\'q<'] AS rs",
+    "toDate('2020-01-01') AS d",
+    "toDateTime('2020-01-01 00:00:00', 'UTC') AS dt",
+    "[toDateTime('2020-01-01 00:00:00', 'UTC')] AS dts",
+    "toDateTime64('2020-01-01 00:00:00.5', 3, 'UTC') AS dt64",
+    "(1, 't') AS tu",
+    "toUInt64(18446744073709551615) AS u",
+    "nan AS f",
+    "map('k', 1) AS m",
+    "true AS bo",
+    "toDecimal32(1.50, 2) AS de",
+    "toUUID('61f0c404-5cb3-11e7-907b-a6006ad3dba0') AS uu",
+    "CAST('a', 'Enum8(\\'a\\' = 1)') AS e",
+)
+ONE = f"SELECT {', '.join(COLUMNS)}"
+SEVERAL = "SELECT toUInt8(number) AS n, concat('s', toString(number)) AS s FROM numbers(3)"
+NONE = "SELECT toUInt8(number) AS n, toString(number) AS s FROM numbers(0)"
+_STRING_FORMATS = (
+    "JSONStrings",
+    "JSONCompactStrings",
+    *("JSONCompactStringsEachRow", "JSONCompactStringsEachRowWithNames"),
+    *("JSONCompactStringsEachRowWithNamesAndTypes", "JSONStringsEachRow"),
+)
+FORMATS = (
+    *("TSV", "TSVRaw", "TSVRawWithNames", "TSVRawWithNamesAndTypes", "TSVWithNames"),
+    *("TSVWithNamesAndTypes", "TSKV", "CSV", "CSVWithNames", "CSVWithNamesAndTypes"),
+    *("JSONCompact", "JSONColumns", "JSONCompactColumns", "JSONColumnsWithMetadata"),
+    *("JSONCompactEachRow", "JSONCompactEachRowWithNames"),
+    *("JSONCompactEachRowWithNamesAndTypes", "JSONEachRow", "JSONObjectEachRow"),
+    *_STRING_FORMATS,
+    *("Markdown", "SQLInsert", "Values", "XML"),
+)
+_STATISTICS = re.compile(
+    r',\n\n\t"statistics":\n\t\{[^}]*\}|\t<statistics>.*?</statistics>\n', re.DOTALL
+)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory) -> Iterator[Session]:
+    with local_session(tmp_path_factory.mktemp("formats")) as opened:
+        yield opened
+
+
+def ours(session: Session, query: str, format_name: str) -> str:
+    answer = session.execute(f"{query} SETTINGS output_format_json_quote_64bit_integers = 1")
+    assert isinstance(answer, Rows)
+    out = io.BytesIO()
+    write_rows(answer, format_name, out)
+    return out.getvalue().decode().removesuffix("\n")
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("query", [ONE, SEVERAL, NONE], ids=["one row", "several", "none"])
+def test_an_answer_is_written_as_by_clickhouse(session, format_name, query):
+    wanted = _STATISTICS.sub("", ask(query, format_name))
+    assert ours(session, query, format_name) == wanted
+
+
+@pytest.mark.parametrize("format_name", ["JSON", "RawBLOB"])
+@pytest.mark.parametrize("query", [SEVERAL, NONE], ids=["several", "none"])
+def test_a_flat_answer_is_written_as_by_clickhouse(session, format_name, query):
+    """Later versions than 24 indent tuples and maps in JSON."""
+    wanted = _STATISTICS.sub("", ask(query, format_name))
+    assert ours(session, query, format_name) == wanted
