@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.formats.rows import Rows
 from rmt_pipeline.sql.formats.write import write_rows
 from rmt_pipeline.sql.run.session import Session
@@ -75,9 +76,20 @@ def test_an_answer_is_written_as_by_clickhouse(session, format_name, query):
     assert ours(session, query, format_name) == wanted
 
 
-@pytest.mark.parametrize("format_name", ["JSON", "RawBLOB"])
-@pytest.mark.parametrize("query", [SEVERAL, NONE], ids=["several", "none"])
+@pytest.mark.parametrize(
+    ("format_name", "query"),
+    [
+        ("JSON", SEVERAL),
+        ("JSON", NONE),
+        ("RawBLOB", "SELECT toString(number), 'x\\t' FROM numbers(3)"),
+    ],
+)
 def test_a_flat_answer_is_written_as_by_clickhouse(session, format_name, query):
-    """Later versions than 24 indent tuples and maps in JSON."""
+    """Later versions than 24 indent tuples and maps in JSON; RawBLOB is of Strings here."""
     wanted = _STATISTICS.sub("", ask(query, format_name))
     assert ours(session, query, format_name) == wanted
+
+
+def test_raw_blob_refuses_what_is_no_string(session):
+    with pytest.raises(UserError, match="n is UInt8"):
+        ours(session, SEVERAL, "RawBLOB")

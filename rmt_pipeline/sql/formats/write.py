@@ -222,11 +222,17 @@ def _sql_insert(rows: Rows) -> Iterator[str]:
     for texts in _row_texts(rows, _styled("nested")):
         yield separator + "(" + ", ".join(texts) + ")"
         separator = ", "
-    if separator == ", ":
-        yield ";\n"
+    yield ";\n"
 
 
 def _raw_blob(rows: Rows) -> Iterator[str]:
+    """Raises UserError for a column of another type, whose bytes would be the original's own."""
+    for column in rows.columns:
+        if column.type.plain.family != "String":
+            raise UserError(
+                f"RawBLOB writes Strings alone here: {column.name} is {column.type.text}; use "
+                "toString"
+            )
     for texts in _row_texts(rows, _raw):
         yield from texts
 
@@ -292,10 +298,11 @@ def _json_each_row(make: JsonTexts) -> TextFormat:
 
 def _json_object_each_row(rows: Rows) -> Iterator[str]:
     """One object of all rows, each under a name of its own."""
-    yield "{"
+    separator = "{\n"
     for number, row in enumerate(_json_objects(rows, _json_style), 1):
-        yield f'{"," if number > 1 else ""}\n\t"row_{number}": {row}'
-    yield "\n}\n"
+        yield f'{separator}\t"row_{number}": {row}'
+        separator = ",\n"
+    yield "\n}\n" if separator == ",\n" else "{\n\n}\n"
 
 
 def _json_compact_each_row(
@@ -375,13 +382,15 @@ def _named_columns(rows: Rows, columns: Sequence[Sequence[str]], indent: str) ->
 
 def _json_compact_columns(rows: Rows) -> Iterator[str]:
     columns, _ = _json_by_column(rows)
-    yield "[\n" + ",\n".join(f"\t[{', '.join(texts)}]" for texts in columns) + "\n]\n"
+    lines = (f"\t[{', '.join(texts)}]" for texts in columns if texts)
+    yield "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def _json_columns_with_metadata(rows: Rows) -> Iterator[str]:
     columns, count = _json_by_column(rows)
     yield "{\n" + _json_meta(rows) + ',\n\n\t"data":\n\t{\n'
-    yield _named_columns(rows, columns, "\t\t") + f'\n\t}},\n\n\t"rows": {count}\n}}\n'
+    named = _named_columns(rows, columns, "\t\t") if count else ""
+    yield named + f'\n\t}},\n\n\t"rows": {count}\n}}\n'
 
 
 def _values(rows: Rows) -> Iterator[str]:
