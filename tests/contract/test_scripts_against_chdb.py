@@ -448,6 +448,16 @@ EXISTS DICTIONARY t;
 SHOW MERGES;
 SHOW COLUMNS t;
 """
+PARTS = """
+CREATE TABLE a (k Int64, p Int8) ENGINE = MergeTree PARTITION BY p ORDER BY k;
+INSERT INTO a VALUES (1, 1), (2, 2);
+SELECT partition, part_type, active, visible, rows, level, engine, disk_name, is_frozen
+    FROM system.parts WHERE table = 'a' AND database = 'script' ORDER BY partition;
+ALTER TABLE a DETACH PARTITION 1;
+SELECT table, partition_id, disk, reason, level FROM system.detached_parts
+    WHERE database = 'script';
+SELECT name FROM system.disks WHERE name = 'default';
+"""
 RENAMED = """
 CREATE TABLE a (k Int64, v String) ENGINE = ReplicatedMergeTree ORDER BY k;
 CREATE TABLE b (k Int64) ENGINE = MergeTree ORDER BY k;
@@ -709,6 +719,7 @@ SCRIPTS = {
     "what has expired is taken away": EXPIRED,
     "samples": SAMPLED,
     "inserts": INSERTED,
+    "parts": PARTS,
     "what is shown": SHOWN,
     "renamed tables": RENAMED,
     "detached tables": DETACHED,

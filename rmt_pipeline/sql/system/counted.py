@@ -78,6 +78,7 @@ def metrics(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     yield "PartsOutdated", outdated, "Parts on this disk that wait for clean-up"
 
 
+DISK_NAME = "default"
 DISKS: Columns = (
     ("name", "String"),
     ("path", "String"),
@@ -90,7 +91,7 @@ def disks(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """The one that the data directory is on."""
     data = scope.server.catalog.data
     usage = shutil.disk_usage(data)
-    yield "default", f"{data}/", usage.free, usage.total
+    yield DISK_NAME, f"{data}/", usage.free, usage.total
 
 
 REPLICATED_FETCHES: Columns = (

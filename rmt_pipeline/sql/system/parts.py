@@ -13,15 +13,20 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.partitions.detached import detached_directories
 from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.sql.system.counted import DISK_NAME
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Table
 
+PART_TYPE = "Compact"
+"""The original's word for a part that has all of its columns in one file."""
 PARTS: Columns = (
     ("partition", "String"),
     ("name", "String"),
+    ("part_type", "String"),
     ("active", "UInt8"),
+    ("visible", "UInt8"),
     ("rows", "UInt64"),
     ("bytes_on_disk", "UInt64"),
     ("data_compressed_bytes", "UInt64"),
@@ -39,6 +44,7 @@ PARTS: Columns = (
     ("database", "String"),
     ("table", "String"),
     ("engine", "String"),
+    ("disk_name", "String"),
     ("path", "String"),
     ("files", "UInt64"),
     ("hash_of_all_files", "String"),
@@ -123,6 +129,7 @@ DETACHED_PARTS: Columns = (
     ("name", "String"),
     ("bytes_on_disk", "UInt64"),
     ("modification_time", "DateTime"),
+    ("disk", "String"),
     ("path", "String"),
     ("reason", "Nullable(String)"),
     ("min_block_number", "Nullable(Int64)"),
@@ -165,7 +172,9 @@ def _row(
     return (
         manifest.partition,
         str(name),
+        PART_TYPE,
         int(is_active),
+        int(is_active),  # what is active is what a query reads
         manifest.rows,
         manifest.bytes_on_disk,
         manifest.bytes_on_disk,
@@ -180,7 +189,8 @@ def _row(
         name.data_version,
         definition.database,
         definition.name,
-        f"Replicated{definition.engine.kind}",
+        definition.engine.name,
+        DISK_NAME,
         f"{directory}/",
         len(manifest.files),
         header.hash_of_all_files.hex(),
@@ -238,6 +248,7 @@ def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
                 one.directory,
                 one.size_bytes,
                 datetime.fromtimestamp(int(one.modified_s), UTC),
+                DISK_NAME,
                 store.disk.local_path(store.detached_parts.path(one.directory)),
                 None if one.name is None else one.name.reason,
                 None if part is None else part.block_min,
