@@ -8,7 +8,8 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.replica import PartCounts, Replica
 
-COUNT_VALID_S = 1.0  # a burst of inserts counts the parts once a second
+COUNT_VALID_S = 1.0  # a burst of inserts counts the parts once a second…
+FAR_PARTS = 100  # …while it is farther than so many from every limit
 
 
 def throttle_insert(replica: Replica, query: QuerySettings) -> None:
@@ -19,7 +20,7 @@ def throttle_insert(replica: Replica, query: QuerySettings) -> None:
     `max_parts_in_total` on.
     """
     settings = replica.settings
-    counts = _counts(replica)
+    counts = _counts(replica, query)
     if counts.active >= settings.max_parts_in_total:
         raise TooManyParts(
             f"{replica} has {counts.active} active parts, max_parts_in_total is "
@@ -48,9 +49,8 @@ def _outdated_delay_s(replica: Replica, counts: PartCounts) -> float:
 
 def _active_delay_s(replica: Replica, query: QuerySettings, counts: PartCounts) -> float:
     """Raises TooManyParts. Large parts may be any number: few merges could join them."""
-    settings, count = replica.settings, counts.in_partition
-    throw = query.parts_to_throw_insert or settings.parts_to_throw_insert
-    delay = query.parts_to_delay_insert or settings.parts_to_delay_insert
+    count = counts.in_partition
+    delay, throw = _active_limits(replica, query)
     if count < min(delay, throw) or _are_large(replica, counts.partition):
         return 0.0
     if count >= throw:
@@ -63,6 +63,33 @@ def _active_delay_s(replica: Replica, query: QuerySettings, counts: PartCounts) 
     return _delay_s(replica, count, delay, throw) if count >= delay else 0.0
 
 
+def _active_limits(replica: Replica, query: QuerySettings) -> tuple[int, int]:
+    """From how many parts of a partition on an insert waits, and fails."""
+    settings = replica.settings
+    return (
+        query.parts_to_delay_insert or settings.parts_to_delay_insert,
+        query.parts_to_throw_insert or settings.parts_to_throw_insert,
+    )
+
+
+def _is_far(replica: Replica, query: QuerySettings, counts: PartCounts) -> bool:
+    """Whether a second of inserts reaches no limit."""
+    settings = replica.settings
+    outdated = (
+        settings.inactive_parts_to_delay_insert,
+        settings.inactive_parts_to_throw_insert,
+    )
+    return all(
+        not limit or count + FAR_PARTS < limit
+        for count, limits in (
+            (counts.active, (settings.max_parts_in_total,)),
+            (counts.in_partition, _active_limits(replica, query)),
+            (counts.outdated, outdated),
+        )
+        for limit in limits
+    )
+
+
 def _delay_s(replica: Replica, count: int, delay: int, throw: int) -> float:
     """Grows linearly from `min_delay_to_insert_ms` to `max_delay_to_insert` (23.1+)."""
     settings = replica.settings
@@ -70,13 +97,14 @@ def _delay_s(replica: Replica, count: int, delay: int, throw: int) -> float:
     return max(settings.min_delay_to_insert_ms / 1000, settings.max_delay_to_insert * share)
 
 
-def _counts(replica: Replica) -> PartCounts:
+def _counts(replica: Replica, query: QuerySettings) -> PartCounts:
     """Counted on disk: what is there and not promised, or the other way round, makes no difference
     here, and an insert makes no request for it.
     """
     now = replica.clock.monotonic_s()
     counted = replica.memory.parts_counted
-    if counted is not None and now - counted[0] < COUNT_VALID_S:
+    is_recent = counted is not None and now - counted[0] < COUNT_VALID_S
+    if counted is not None and is_recent and _is_far(replica, query, counted[1]):
         return counted[1]
     on_disk = replica.store.parts()
     active = PartSet(on_disk)

@@ -55,6 +55,21 @@ def test_then_they_fail_and_the_error_says_what_to_do(replicas):
     assert throttle(replicas, parts_to_throw_insert=4) == []
 
 
+def test_a_limit_holds_for_inserts_that_come_at_once(replicas):
+    replicas.set(parts_to_throw_insert=5)
+    for value in (3, 4):
+        throttle_insert(replicas["r1"], QuerySettings())
+        replicas.insert("r1", value)
+    with pytest.raises(TooManyParts, match="has 5 active parts"):
+        throttle_insert(replicas["r1"], QuerySettings())
+
+
+def test_far_from_every_limit_parts_are_counted_once_a_second(replicas, monkeypatch):
+    throttle_insert(replicas["r1"], QuerySettings())
+    monkeypatch.setattr(replicas["r1"].store, "parts", lambda: pytest.fail("counted again"))
+    throttle_insert(replicas["r1"], QuerySettings())
+
+
 def test_large_parts_may_be_any_number(replicas):
     size = replicas["r1"].store.manifest(replicas["r1"].store.parts()[0]).bytes_on_disk
     replicas.set(parts_to_throw_insert=3, max_avg_part_size_for_too_many_parts=size - 1)
