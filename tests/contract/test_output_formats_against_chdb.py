@@ -15,7 +15,7 @@ from tests.support.local_session import local_session
 
 COLUMNS = (
     "toUInt8(1) AS a",
-    r"""'x\'<&|"y\n\tz' AS `b c`""",
+    r"""'x\'<>&|"y\n\tz' AS `b c`""",
     "CAST(NULL, 'Nullable(String)') AS n",
     "[1, 2] AS r",
     r"['p\'q<'] AS rs",

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from typing import Any
-from xml.sax.saxutils import escape
 
 from rmt_pipeline.sql.formats.rows import Rows, small_batches
 from rmt_pipeline.types.data_type import DataType
@@ -39,6 +38,11 @@ def xml(rows: Rows) -> Iterator[str]:
                 yield f"\t\t\t<{tag}>{value}</{tag}>\n"
             yield "\t\t</row>\n"
     yield f"\t</data>\n\t<rows>{count}</rows>\n</result>\n"
+
+
+def escape(text: str) -> str:
+    """What would be a tag or an entity."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _text(data_type: DataType) -> Formatter:
