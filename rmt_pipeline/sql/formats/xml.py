@@ -20,7 +20,7 @@ def xml(rows: Rows) -> Iterator[str]:
     ]
     yield "<?xml version='1.0' encoding='UTF-8' ?>\n<result>\n\t<meta>\n\t\t<columns>\n"
     for column in rows.columns:
-        name, type_name = escape(column.name), escape(column.type.text)
+        name, type_name = _escape(column.name), _escape(column.type.text)
         yield f"\t\t\t<column>\n\t\t\t\t<name>{name}</name>\n"
         yield f"\t\t\t\t<type>{type_name}</type>\n\t\t\t</column>\n"
     yield "\t\t</columns>\n\t</meta>\n\t<data>\n"
@@ -40,7 +40,7 @@ def xml(rows: Rows) -> Iterator[str]:
     yield f"\t</data>\n\t<rows>{count}</rows>\n</result>\n"
 
 
-def escape(text: str) -> str:
+def _escape(text: str) -> str:
     """What would be a tag or an entity."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
@@ -55,12 +55,12 @@ def _text(data_type: DataType) -> Formatter:
         case "Map":
             inner = _map(*(_text(each) for each in plain.elements))
         case "String":
-            inner = escape
+            inner = _escape
         case _:
             told = formatter(plain, "TSV")
 
             def inner(value: Any) -> str:
-                return escape(told(value))
+                return _escape(told(value))
 
     return lambda value: "\\N" if value is None else inner(value)
 
