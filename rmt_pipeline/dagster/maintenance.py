@@ -13,18 +13,21 @@ from typing import Any, Literal, NoReturn
 import dagster as dg
 from pydantic import Field
 
+from rmt_pipeline.config import expand
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import Recorder, first_of
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import RmtError, UnknownTable, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.life.drop import drop_dead_replica
 from rmt_pipeline.replica.mutations.plan import PartitionPlan, plan_mutation
 from rmt_pipeline.replica.wait import SyncMode
 from rmt_pipeline.sql.run.alter import commands_for
+from rmt_pipeline.sql.run.partitions import part_of
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.table import ActivePart, Table
+from rmt_pipeline.types.escapes import quote_text
 from rmt_pipeline.zookeeper.paths import TablePaths
 
 KIND_TAG = "rmt/kind"
@@ -152,6 +155,29 @@ class ToTableConfig(TableForm, DryRun, Waits):
     to_table: str = Field(
         description="The table that gets its rows, of the same columns and keys."
     )
+
+
+class FreezeConfig(TableForm):
+    """FREEZE: hard links of this server's active parts, whatever becomes of the table."""
+
+    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+    name: str = Field(
+        default="",
+        description="The snapshot's name; it may have parts of other tables and partitions too. "
+        "Empty: the next number.",
+    )
+
+
+class FetchConfig(TableForm):
+    """FETCH: parts of another table's replicas come into detached/ of this server, for ATTACH."""
+
+    from_path: str = Field(
+        description="The other table's path in ZooKeeper; {macros} are this server's."
+    )
+    partition: str = Field(
+        default="", description="The id of the partition. Empty: the one part below."
+    )
+    part: str = Field(default="", description="The name of one part, instead of a partition.")
 
 
 class CheckConfig(TableForm):
@@ -387,6 +413,50 @@ def _move_partition(run: Doing, config: ToTableConfig) -> _Told:
     return {"rows": taken.rows, "parts": _few(taken.parts)}
 
 
+def _freeze(run: Doing, config: FreezeConfig) -> _Told:
+    table = run.table(config.table)
+    if config.partition:
+        run.parts_of(table, config.partition)
+    frozen = table.freeze(config.partition or None, name=config.name)
+    if not frozen:
+        run.say("%s has no rows: there is nothing to freeze", table.definition.full_name)
+        return {"parts": 0}
+    snapshot, directory = frozen[0].snapshot, frozen[0].directory
+    run.say("the snapshot %s has %s more parts, below %s", snapshot, len(frozen), directory)
+    command = f"FREEZE WITH NAME {quote_text(snapshot)}"
+    run.done(command, table, dict.fromkeys((one.part.partition for one in frozen), 0))
+    names_of = [str(one.part) for one in frozen]
+    return {
+        "parts": len(frozen),
+        "which": _few(names_of),
+        "snapshot": snapshot,
+        "directory": directory,
+    }
+
+
+def _fetch_partition(run: Doing, config: FetchConfig) -> _Told:
+    table = run.table(config.table)
+    if bool(config.partition) == bool(config.part):
+        refuse_value("partition", config.partition, "name a partition by its id, or one part")
+    definition = table.definition
+    macros = run.server.server.macros_for(definition.database, definition.name)
+    try:
+        part = part_of(config.part) if config.part else None
+    except UserError as error:
+        refuse_value("part", config.part, str(error))
+    try:
+        path = expand(config.from_path, macros)
+        fetched = table.fetch_partition(path, config.partition, part=part)
+    except UnknownTable as error:
+        refuse_value("from_path", config.from_path, str(error))
+    run.say("in detached/ of this server are now: %s", _few(fetched.parts))
+    return {
+        "parts": len(fetched.parts),
+        "which": _few(fetched.parts),
+        "brought by an earlier try": _few(fetched.kept) if fetched.kept else "none",
+    }
+
+
 def _check_table(run: Doing, config: CheckConfig) -> _Told:
     table = run.table(config.table)
     wanted = {part.name for part in run.parts(table, config.partition)}
@@ -531,6 +601,12 @@ VERBS = (
     ),
     _Verb(_replace_partition, FromTableConfig, "REPLACE PARTITION … FROM another table."),
     _Verb(_move_partition, ToTableConfig, "MOVE PARTITION … TO another TABLE."),
+    _Verb(_freeze, FreezeConfig, "FREEZE: a snapshot of this server's parts, by hard links."),
+    _Verb(
+        _fetch_partition,
+        FetchConfig,
+        "FETCH PARTITION or PART … FROM another table's replicas, into detached/.",
+    ),
     _Verb(_check_table, CheckConfig, "CHECK TABLE: every byte of the parts of this server."),
     _Verb(_sync_replica, SyncConfig, "SYSTEM SYNC REPLICA: wait until this server is level."),
     _Verb(_restore_replica, RestoreConfig, "SYSTEM RESTORE REPLICA: ZooKeeper lost the table."),

@@ -1,7 +1,7 @@
 """The forms that a person fills in, run as Dagster runs them, over a fake ZooKeeper."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from rmt_pipeline.dagster import maintenance, names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_replicas import DirectPeers
 from tests.support.local_session import create, local_session
 from tests.support.local_work import working
 
@@ -200,6 +202,20 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
         "partition is '1'",
         "default.other has no rows",
     ),
+    ("freeze", {"table": "t", "partition": "x"}, "partition is 'x'", "There are: 1, 2"),
+    ("fetch_partition", {"table": "t", "from_path": "/p"}, "partition is ''", "or one part"),
+    (
+        "fetch_partition",
+        {"table": "t", "from_path": "/nosuch", "partition": "1"},
+        "from_path is '/nosuch'",
+        "there is no table at /nosuch",
+    ),
+    (
+        "fetch_partition",
+        {"table": "t", "from_path": "/tables/other", "part": "x"},
+        "part is 'x'",
+        "not the name of a part",
+    ),
     ("attach_partition", {"table": "t", "partition": "1"}, "partition is '1'", "detached"),
     ("drop_replica", {"replica": "r1"}, "replica is 'r1'", "DROP TABLE"),
     ("drop_replica", {"replica": "r7"}, "replica is 'r7'", "no table has one"),
@@ -304,6 +320,40 @@ def test_what_was_merged_with_others_is_not_undone(world: World) -> None:
     failure = world.failure("undo_insert", table="t", insert_id=wrong, dry_run=False)
     assert "were merged with those of other inserts into 1_0_1_1" in failure
     assert world.rows() == [(1, 1), (1, 2)]
+
+
+def test_partitions_are_frozen(world: World) -> None:
+    assert world.told("freeze", table="t", name="monday") == {"parts": 0}
+    world.insert((1, 1), (2, 2))
+    told = world.told("freeze", table="t", partition="1", name="monday")
+    assert (told["parts"], told["which"], told["snapshot"]) == (1, "1_0_0_0", "monday")
+    manifest = Path(told["directory"]) / "1_0_0_0" / "part.json"
+    assert manifest.exists()
+    assert world.told("freeze", table="t")["which"] == "1_0_0_0, 2_0_0_0"
+    world.told("drop_partitions", table="t", partitions=["1"], dry_run=False)
+    assert manifest.exists()
+    assert world.events()[:3] == [
+        ("1", "FREEZE WITH NAME 'monday'", 0),
+        ("1", "FREEZE WITH NAME '1'", 0),
+        ("2", "FREEZE WITH NAME '1'", 0),
+    ]
+
+
+def test_another_tables_partition_is_fetched_and_attached(world: World, monkeypatch) -> None:
+    peers = DirectPeers({"r1": world.table("other").store})
+    monkeypatch.setattr(Table, "_new_peers", lambda _: nullcontext(peers))
+    world.insert((1, 1), (2, 2), table="other")
+    path = "/tables/other"
+    assert world.told("fetch_partition", table="t", from_path=path, partition="1") == {
+        "parts": 1,
+        "which": "1_0_0_0",
+        "brought by an earlier try": "none",
+    }
+    told = world.told("fetch_partition", table="t", from_path=path, part="2_0_0_0")
+    assert told["which"] == "2_0_0_0"
+    assert world.rows() == []
+    world.told("attach_partition", table="t")
+    assert world.rows() == [(1, 1), (2, 2)]
 
 
 def test_a_table_is_checked_and_synced(world: World) -> None:
