@@ -13,7 +13,6 @@ replicated table says so itself (`zookeeper/marked.py`). So each happens once on
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +29,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Watch,
 )
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, sequence_number
+from rmt_pipeline.zookeeper.strays import Stray, give_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,12 @@ class TaskWorker:
         done = 0
         for name, stat in zip(new, finished, strict=True):
             if stat is None:
-                done += self._one(name)
+                done += self.carry_out(name)
             self.last = name
         return done
 
-    def _one(self, name: str) -> bool:
+    def carry_out(self, name: str) -> bool:
+        """One task, now; False when there is none for us. Raises as `turn`."""
         paths = self.queue.task(name)
         [read] = self.keeper.get_many([paths.root])
         if read is None:
@@ -187,5 +188,4 @@ class TaskWorker:
             if self.keeper.exists(paths.finished_on(self.host)) is None:
                 raise
             # Our first request has landed after all, maybe before we made `active` once more.
-            with suppress(Refused):
-                self.keeper.multi([Delete(paths.active_on(self.host))])
+            give_back(self.keeper, [Stray(paths.active_on(self.host))])

@@ -4,7 +4,7 @@ nobody puts one in (docs/decisions/0019).
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rmt_pipeline.catalog.catalog import Catalog
@@ -195,10 +195,28 @@ class DatabaseLoop(TaskLoop):
         keeper = worker.keeper
         if pointer is None or not log_is_whole(keeper, self._paths, pointer):
             now = self._settled_picture(keeper)
-            self._compare_with().catch_up(keeper, now)  # what is wrong is said by the look
+            problems = self._compare_with().catch_up(keeper, now)
+            self._carry_out_what_nobody_will(worker, now, problems)
             pointer = now.last_task
             skip_to(keeper, self._paths, self._replica, pointer)
         worker.skip_to(pointer)
+
+    def _carry_out_what_nobody_will(
+        self, worker: TaskWorker, now: Picture, problems: Sequence[str]
+    ) -> None:
+        """ALTERs that are not in the picture, and that no other replica has still to come to: all
+        go on behind the end of the log, as this one. Other problems are said by the look.
+
+        1. An ALTER is in the log of a database that r1 alone has.
+        2. Before r1 comes to it, somebody says CREATE DATABASE there once more: r1 looks at
+           everything anew, and notes all statements as done.
+        3. The ALTER was said to be done, and never happened.
+        """
+        left = self._compare_with().alters_left(worker.keeper, now, self._replica)
+        if left and problems:
+            raise NotCaughtUp("; ".join(problems))
+        for name in left:
+            worker.carry_out(name)
 
     def _settled_picture(self, keeper: LivingKeeper) -> Picture:
         """One that has each ALTER before its end. Raises AltersUnderWay, Conflict.

@@ -326,6 +326,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--databases", action="store_true", help="of Replicated databases")
     options = parser.parse_args()
+    if options.databases:
+        # Servers and their statements take a while to import.
+        from tests.simulation import databases  # noqa: PLC0415
+
+        return 1 if databases.run_seeds(options.first, options.seeds) else 0
     with rarely_collected():
         return 1 if run_seeds(options.first, options.seeds) else 0

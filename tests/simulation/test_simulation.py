@@ -6,7 +6,7 @@ from tests.simulation import run
 from tests.simulation.checkers import Finished
 from tests.support.schedule import Swarm
 
-SEEDS = 200
+SEEDS = 180
 PER_TEST = 20
 FIRST = 1
 

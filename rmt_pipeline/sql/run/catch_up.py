@@ -6,7 +6,7 @@ of its name, and one that the database does not have, is moved aside when it hol
 `<database>_broken_tables`; nothing with rows in it is ever dropped here but by its DROP.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
@@ -35,13 +35,32 @@ from rmt_pipeline.syntax.statements.nodes import (
     DropTable,
     ExchangeTables,
     RenameTables,
+    Statement,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
-from rmt_pipeline.zookeeper.paths import DatabasePaths, database_table, sequence_number
+from rmt_pipeline.zookeeper.paths import (
+    DatabasePaths,
+    TablePaths,
+    database_table,
+    sequence_number,
+)
 
 _FLAT = (("flatten_nested", "0"),)  # columns are as they are in the record
+
+
+def renamed(name: str, statement: Statement) -> str:
+    """What the table of that name is called after the statement; "" of one that is dropped."""
+    match statement:
+        case DropTable(tables=tables) if name in {table.name for table in tables}:
+            return ""
+        case RenameTables(moves=((old, new),)) if name == old.name:
+            return new.name
+        case ExchangeTables(one, other) if name in (one.name, other.name):
+            return other.name if name == one.name else one.name
+        case _:
+            return name
 
 
 class DatabaseCarrier(StatementCarrier):
@@ -56,6 +75,8 @@ class DatabaseCarrier(StatementCarrier):
     ) -> None:
         super().__init__(context, waker, should_stop)
         self._database = database
+        self._called: dict[str, list[Task]] = {}
+        """By an ALTER that is carried out late, what is in the log behind it."""
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
         """As for ON CLUSTER; an ALTER is then in the table's record."""
@@ -65,10 +86,22 @@ class DatabaseCarrier(StatementCarrier):
         for step in self._steps(begun.task):
             if isinstance(step, AlterTable):
                 here = self._here(step.table.name)
-                if here is not None:
+                if here is not None and self._is_of_now(keeper, here):
                     number = sequence_number(begun.paths.root)
                     self._tell_record(keeper, self._required(), here, number)
         return outcome
+
+    @staticmethod
+    def _is_of_now(keeper: LivingKeeper, here: TableDefinition) -> bool:
+        """Whether what it is here is what ALTERs have made of it by now:
+
+        1. r1 carries an ALTER out, and r2 of the same shard only hears that it is done.
+        2. r2 tells the record what the table is there, which has not taken the ALTER up yet: it is
+           said to know of the ALTER, and has no word of it.
+        3. r3, which is new, makes the table of that, and goes on behind the ALTER.
+        """
+        stat = keeper.exists(TablePaths(here.engine.zookeeper_path).metadata)
+        return stat is not None and stat.version == here.metadata_version
 
     def catch_up(self, keeper: LivingKeeper, picture: Picture) -> list[str]:
         """Make of the tables here what the picture has. What could not be done, in words: the next
@@ -107,26 +140,64 @@ class DatabaseCarrier(StatementCarrier):
         Also one whose server does not run, as long as nobody else has carried the ALTER out: when
         it comes back it will, and nobody would in the shards that have gone on without.
         """
-        paths = DatabasePaths(self._required().path)
         found: list[tuple[str, str]] = []
         others: list[Follower] | None = None
-        for name in sorted(keeper.children(paths.queue.root)):
-            if not name.startswith("query-") or sequence_number(name) > picture.last_task:
-                continue
-            if not self._is_to_be_told(keeper, paths, name, picture):
-                continue
+        for name, finished in self._untold(keeper, picture):
             if others is None:
-                others = followers(keeper, paths, replica)
-            [finished] = keeper.children_many([paths.queue.task(name).finished])
+                others = followers(keeper, DatabasePaths(self._required().path), replica)
             left = [
                 one
                 for one in others
                 if one.done < sequence_number(name)
-                and one.name not in (finished or ())
+                and one.name not in finished
                 and (one.is_active or not finished)
             ]
             found += [(name, one.name) for one in left[:1]]
         return found
+
+    def alters_left(self, keeper: LivingKeeper, picture: Picture, replica: str) -> list[str]:
+        """Those that are not in the picture, and that this replica has not come to. From now on the
+        table of each is the one that has it by the end of the picture's log.
+        """
+        log = DatabasePaths(self._required().path).queue
+        left = [
+            name for name, finished in self._untold(keeper, picture) if replica not in finished
+        ]
+        names = [
+            name for name in sorted(keeper.children(log.root)) if name.startswith("query-")
+        ]
+        tasks = {
+            name: Task.decode(read[0])
+            for name, read in zip(
+                names, keeper.get_many([log.task(name).root for name in names]), strict=True
+            )
+            if read is not None and sequence_number(name) <= picture.last_task
+        }
+        self._called = {}
+        for name in left:
+            later = [task for other, task in tasks.items() if other > name]
+            if name in tasks:
+                self._called[tasks[name].request_id] = later
+        return [name for name in left if name in tasks and self._is_there(tasks[name], picture)]
+
+    def _is_there(self, task: Task, picture: Picture) -> bool:
+        """Whether the table of an ALTER has not been dropped since."""
+        return all(
+            isinstance(step, AlterTable) and step.table.name in picture.tables
+            for step in self._steps(task)
+        )
+
+    def _untold(
+        self, keeper: LivingKeeper, picture: Picture
+    ) -> Iterator[tuple[str, Collection[str]]]:
+        """The ALTERs that the tables' records do not know of, and who notes them as done."""
+        paths = DatabasePaths(self._required().path)
+        for name in sorted(keeper.children(paths.queue.root)):
+            if not name.startswith("query-") or sequence_number(name) > picture.last_task:
+                continue
+            if self._is_to_be_told(keeper, paths, name, picture):
+                [finished] = keeper.children_many([paths.queue.task(name).finished])
+                yield name, finished or ()
 
     def _is_to_be_told(
         self, keeper: LivingKeeper, paths: DatabasePaths, name: str, picture: Picture
@@ -164,7 +235,12 @@ class DatabaseCarrier(StatementCarrier):
                 return [replace(parsed, if_exists=True)]
             case AttachTable():
                 return [replace(parsed, if_not_exists=True)]
-            case CreateTable() | AlterTable() | RenameTables() | ExchangeTables():
+            case AlterTable(table=table):
+                name = table.name
+                for later in self._called.get(task.request_id, ()):
+                    name = renamed(name, parse(later.query))
+                return [replace(parsed, table=replace(table, name=name))]
+            case CreateTable() | RenameTables() | ExchangeTables():
                 return [parsed]
             case _:
                 raise UserError(

@@ -192,6 +192,46 @@ def test_a_new_server_has_what_one_that_is_away_has_still_to_carry_out(site):
         assert ("parts_to_throw_insert", "9") in settings, node.name
 
 
+@pytest.mark.parametrize(
+    "after", ["", "RENAME TABLE d.t TO d.u", "EXCHANGE TABLES d.t AND d.v"]
+)
+@pytest.mark.parametrize(
+    "change", ["ADD COLUMN s String", "MODIFY SETTING parts_to_throw_insert = 9"]
+)
+def test_an_alter_that_nobody_has_still_to_come_to_is_carried_out(site, change, after):
+    """All that there are look at everything anew."""
+    started(site, "r1")
+    site.say(TABLE)
+    site.say(TABLE.replace("d.t", "d.v"))
+    [late] = site.running
+    site.running.clear()
+    site.say(f"ALTER TABLE d.t {change}", alter_sync="0", **LATER)
+    if after:
+        site.say(after, **LATER)
+    site.running.append(late)
+    late.loop = late.worker = None  # as after a restart
+    site.say(DATABASE.replace("DATABASE d", "DATABASE IF NOT EXISTS d"), "r1")
+    site.look()
+    catalog = site.nodes["r1"].catalog
+    name = {"": "t", "R": "u", "E": "v"}[after[:1]]
+    altered = catalog.definition("d", name)
+    columns = site.servers.zookeeper.nodes[f"{altered.engine.zookeeper_path}/columns"].data
+    assert b"`s`" in columns or ("parts_to_throw_insert", "9") in altered.settings
+    assert site.rows("SELECT count() FROM system.tables WHERE database = 'd'") == [(2,)]
+
+
+def test_what_is_not_taken_up_here_is_not_told_to_the_record(site):
+    """A new server would take what the record says for what the ALTER has made."""
+    started(site, "r1", "r2")
+    site.say(TABLE)
+    site.say("ALTER TABLE d.t ADD COLUMN s String", alter_sync="0", **LATER)
+    site.look()
+    here = [node.catalog.definition("d", "t").metadata_version for node in site.running]
+    assert here == [0, 0]  # nobody works the table's queue
+    record = TableRecord.decode(site.servers.zookeeper.nodes[PATHS.table("t")].data)
+    assert (record.task, record.version) == (0, 0)
+
+
 def test_what_one_that_is_gone_for_good_had_still_to_carry_out_holds_up_nobody(site):
     started(site, "r1")
     site.say(TABLE)
