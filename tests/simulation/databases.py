@@ -326,6 +326,8 @@ class Run:
     given_up: set[str] = field(default_factory=set)
     """The origins of tables that were on a disk that is lost: a replica of theirs may stay."""
     clients: int = 0
+    said: int = 0
+    """Statements about tables: each has a number of its own."""
 
     def __post_init__(self) -> None:
         self.names = [name for shard in SHARDS for name in shard]
@@ -441,9 +443,9 @@ class Run:
             self.world.sleep_s(self.rng.choice((0.0, 0.05, 0.5)))
             if self.world.is_calm:
                 return
-            number = len(self.books.logged) * 1000 + self.world.steps
+            self.said += 1
             process = self.say(
-                self.somewhere(), self.drawn(number), distributed_ddl_task_timeout="20"
+                self.somewhere(), self.drawn(self.said), distributed_ddl_task_timeout="20"
             )
             self.until_it_ends(process, self.rng.choice((0.1, 3.0, 30.0)))
 
