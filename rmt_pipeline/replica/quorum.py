@@ -101,7 +101,7 @@ def _is_reached(entry: QuorumEntry, enough: int | None) -> bool:
 
 
 def read_quorums(replica: Replica, parts: Collection[PartName] | None = None) -> Quorums:
-    """Of these parts, or of all. The status counts when it names one of them."""
+    """Of these parts, or of all; and the status, whatever it names."""
     keeper, table = replica.keeper, replica.table
     if parts is None:
         [names] = keeper.children_many([table.quorum_parallel])
@@ -111,12 +111,9 @@ def read_quorums(replica: Replica, parts: Collection[PartName] | None = None) ->
     status, last, *reads = keeper.get_many(
         [table.quorum_status, table.quorum_last_part, *map(table.quorum_of, beside)]
     )
-    found = None if status is None else (QuorumStatus.decode(status[0]), status[1].version)
-    if found is not None and parts is not None and set(found[0].parts).isdisjoint(parts):
-        found = None
     return Quorums(
         table,
-        found,
+        None if status is None else (QuorumStatus.decode(status[0]), status[1].version),
         None if last is None else (AddedParts.decode(last[0]), last[1].version),
         {
             part: (QuorumEntry.decode(read[0]), read[1].version)

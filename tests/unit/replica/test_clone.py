@@ -188,6 +188,7 @@ def test_what_the_source_has_dropped_is_not_read_until_its_merge_comes(replicas)
     optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
     replicas.step("r1")
     marked_lost(replicas)
+    replicas.stores["r2"].remove(PartName.parse("all_1_1_0"))  # a clone has died at that
     assert clone_if_lost(replicas["r2"]) is not None
     assert replicas.parts("r2") == []
     replicas.work_off()

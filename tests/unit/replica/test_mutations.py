@@ -16,6 +16,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.duty import MutationDuty
+from rmt_pipeline.replica.assign.merges import Nothing
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.mutations import mutations
@@ -405,3 +406,15 @@ def test_parts_that_wait_for_the_oldest_mutation_are_mutated_first(replicas, mon
         replicas.step("r1")
     assert done(one)[old]
     assert rows(replicas, "r1") == [10, 11, 21]
+
+
+def test_as_many_parts_are_mutated_at_once_as_the_queue_takes(replicas, monkeypatch):
+    monkeypatch.setattr(limits, "SMALL_MUTATION_BYTES", 0)
+    replicas.set(max_replicated_mutations_in_queue="2")
+    one = replicas["r1"]
+    for number in range(4):
+        replicas.insert("r1", 10 + number)
+    delete(one, 1, "n = 10")
+    replicas.step("r1", "fetch")
+    assigned = [assign_mutations(one) for _ in range(2)]
+    assert [isinstance(some, Nothing) or len(some) for some in assigned] == [2, True]

@@ -189,6 +189,17 @@ def test_a_block_of_another_insert_is_waited_for(two: Replicas) -> None:
     assert two.table("r1").insert(rows, settings=more).outcome is Outcome.DUPLICATE
 
 
+def test_an_insert_of_which_nothing_is_new_holds_nobody_up(two: Replicas) -> None:
+    rows = [{"n": 1}, {"n": 2}]
+    for row in rows:
+        two.table("r1").insert([row])
+    two.step("r2", "fetch")
+    more = {**ALONE, "max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
+    assert two.table("r1").insert(rows, settings=more).outcome is Outcome.DUPLICATE
+    two.meanwhile.append(lambda: two.step("r2", "fetch"))
+    assert insert(two, 3, **ALONE).rows == 1
+
+
 # --- not reached ------------------------------------------------------------------------------
 
 
@@ -550,6 +561,7 @@ def test_who_has_one_of_its_parts_is_not_counted_for_the_others(
     with pytest.raises(QuorumNotReached):
         two.table("r1").insert([{"n": 1}, {"n": 2}], settings=blocks)
     assert two.parts("r2") == [str(ONE)]
+    assert quorum.read_quorums(two["r1"]).parts() == {ONE, PartName("all", 1, 1, 0)}
 
 
 def test_the_same_insert_again_is_no_previous_one(two: Replicas) -> None:
@@ -599,6 +611,7 @@ def test_a_drop_of_other_rows_ends_no_waiting(tmp_path: Path, settings: dict[str
         with pytest.raises(QuorumNotReached):
             insert(two, **settings)
         assert has_rows(two, "r1") == [1]
+        assert quorum.read_quorums(two["r1"]).parts() == {PartName("0", 0, 0, 0)}
 
 
 def test_a_replica_that_was_dropped_is_not_waited_for_for_ever(three: Replicas) -> None:

@@ -87,6 +87,20 @@ def test_a_part_that_contains_it_is_fetched_when_the_only_one_that_has_it_can_t_
     assert replicas.parts("r3") == ["all_0_1_1"]
 
 
+def test_a_part_that_contains_it_is_asked_of_those_that_have_not_failed(replicas):
+    """Both have nothing else. r1, which comes first, can't send it."""
+    replicas.insert("r1", 3)
+    replicas.step("r2", "fetch")
+    optimize_partition(replicas["r2"], "all", final=True, skip_merged=False)
+    for name in ("r1", "r2"):
+        replicas.step(name, "fetch")
+        replicas.step(name, "merge")
+        has = replicas[name]
+        has.keeper.multi([Delete(has.paths.part(one)) for one in ("all_0_0_0", "all_1_1_0")])
+    work(replicas, CutOff(replicas, "r1"), tries=3)
+    assert replicas.parts("r3") == ["all_0_1_1"]
+
+
 def test_all_that_have_a_part_are_asked_by_turns_until_one_sends_it(replicas):
     peers = CutOff(replicas, "r1", "r2")
     work(replicas, peers, tries=5)
