@@ -74,8 +74,9 @@ class Partitions(ABC):
         replica keeps its parts in `detached/` (spec §9.2). What was dropped, as ranges of blocks;
         one that never had a row is not among it.
 
-        Their rows can be inserted again. Waits as `alter_sync` says. Raises TableIsReadOnly,
-        CannotAssignDrop; Unfinished when waiting ended first; OutcomeUnknown.
+        Their rows can be inserted again. Waits as `alter_sync` says. Raises BadPartition for
+        what is no id, TableIsReadOnly, CannotAssignDrop; Unfinished when waiting ended first;
+        OutcomeUnknown.
         """
         query = query_settings(settings)
         return drop_partitions(self._living, partitions, query, EventWaker, detach=detach)

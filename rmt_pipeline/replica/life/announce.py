@@ -294,7 +294,7 @@ def _remember_inserts(replica: Replica, guard: Op, disk: DiskParts) -> int:
     again is answered as the duplicate that it is. What was merged does not say it any more.
     """
     named = _by_token(disk)
-    by_insert = {**named, **_by_rows(disk)}
+    by_insert = {**_by_rows(disk), **named}  # what is younger is kept longer
     table = replica.table
 
     def todo() -> list[Op]:

@@ -55,6 +55,10 @@ Living = Callable[[], Replica]
 """A Replica with a living session."""
 
 
+class BadPartition(UserError):
+    code = "INVALID_PARTITION_VALUE"
+
+
 class NoSuchPart(UserError):
     code = "NO_SUCH_DATA_PART"
 
@@ -92,8 +96,11 @@ def drop_partitions(
     was dropped; a partition that never had a row is not among it.
 
     Waits as `alter_sync` says. As many partitions as fit into a multi go at one moment. Raises
-    TableIsReadOnly, CannotAssignDrop, OutcomeUnknown; Unfinished when waiting ended first.
+    BadPartition, TableIsReadOnly, CannotAssignDrop, OutcomeUnknown; Unfinished when waiting ended
+    first.
     """
+    for one in partitions or ():
+        require_partition(one, "dropped")
     replica = living()
     there = replica.keeper.children(replica.table.block_numbers)
     wanted = there if partitions is None else sorted(set(there).intersection(partitions))
@@ -104,6 +111,15 @@ def drop_partitions(
         )
     wait_as_asked_for(living, [(one.path, one.data) for one in logged], query, new_waker())
     return tuple(one.dropped for one in logged)
+
+
+def require_partition(partition: str, verb: str) -> None:
+    """Raises BadPartition for what no partition can be called."""
+    if PartName.try_parse(f"{partition}_0_0_0") is None:
+        raise BadPartition(
+            f"{partition!r} is not the id of a partition, as system.parts shows it in "
+            f"partition_id. Nothing was {verb}"
+        )
 
 
 def drop_part(

@@ -39,7 +39,7 @@ from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_path
 from rmt_pipeline.replica.fetch import difference_from_promise
 from rmt_pipeline.replica.life.create import at_version
-from rmt_pipeline.replica.partitions.drop import Living
+from rmt_pipeline.replica.partitions.drop import Living, require_partition
 from rmt_pipeline.store.fetching import Fetching, fetching
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
@@ -65,10 +65,6 @@ class DetachedPartitionExists(UserError):
 
 class DetachedPartExists(UserError):
     code = "DUPLICATE_DATA_PART"
-
-
-class BadPartition(UserError):
-    code = "INVALID_PARTITION_VALUE"
 
 
 class NoSuchPartition(UserError):
@@ -111,11 +107,7 @@ class FromPath:
         arrive, again and again.
         """
         source = TablePaths(checked_path(self.path))
-        if PartName.try_parse(f"{self.partition}_0_0_0") is None:
-            raise BadPartition(
-                f"{self.partition!r} is not the id of a partition, as system.parts shows it in "
-                "partition_id. Nothing was fetched"
-            )
+        require_partition(self.partition, "fetched")
         with fetching(self.living().store, self.partition) as held:
             settled = held.finish()
             if settled is not None and self._is_meant(settled.parts, settled.path):

@@ -351,10 +351,11 @@ def _range(partition: str, delimiter: str, *, is_left: bool) -> PartName | None:
 
 def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Done | None:
     """None when the numbers are not good any more. `is_sent`: whether it may be in the log. Raises
-    Conflict: merges add parts that cover others as fast as those are forgotten.
+    CannotAssignDrop: the log moves each time; Conflict: merges add parts that cover others as fast
+    as those are forgotten.
     """
     forgotten = 0
-    while True:
+    for _ in range(limits.DROP_ROUNDS_MAX):
         looked = [_look(side) for side in sides]
         swaps = [_swaps(side, found, wanted) for side, found in zip(sides, looked, strict=True)]
         gone = [
@@ -378,6 +379,7 @@ def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Don
             return _Done(looked, swaps, gone, paths)
         if not _are_good(sides):
             return None
+    raise others_first(sides[0].replica)
 
 
 def _ops(

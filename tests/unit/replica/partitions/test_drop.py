@@ -15,7 +15,7 @@ from rmt_pipeline.replica.forget import forget, what_to_forget_at_once
 from rmt_pipeline.replica.insert.insert import Insertion, ensure_partitions
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
-from rmt_pipeline.replica.partitions.drop import NoSuchPart, PartIsLocked
+from rmt_pipeline.replica.partitions.drop import BadPartition, NoSuchPart, PartIsLocked
 from rmt_pipeline.replica.partitions.inside import stop_making
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
@@ -77,6 +77,17 @@ def test_a_partition_in_which_no_number_was_taken_is_in_no_truncate_s_way(replic
     assert [str(one) for one in table.truncate(settings=NOW)] == ["1_0_0_999999999_999999999"]
     keeper, paths = replicas["r1"].keeper, replicas["r1"].table
     assert keeper.children(paths.partition("1")) == keeper.children(paths.partition("2")) == []
+
+
+@pytest.mark.parametrize("name", ["", "1_0", "a/b"])
+def test_what_no_partition_can_be_called_is_refused(replicas, name):
+    """It would be a drop that does nothing, and says so nowhere."""
+    insert(replicas, (1, 1))
+    with pytest.raises(
+        BadPartition, match=r"is not the id of a partition.* Nothing was dropped"
+    ):
+        drop(replicas, "1", name)
+    assert rows(replicas, "r1") == [(1, 1)]
 
 
 def test_truncate_drops_every_partition_at_one_moment(replicas):

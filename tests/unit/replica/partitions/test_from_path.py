@@ -20,7 +20,8 @@ from rmt_pipeline.protocol.table import Column, ColumnChange, Engine, TableDefin
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import why_kept
-from rmt_pipeline.replica.partitions.from_path import BadPartition, checked_path
+from rmt_pipeline.replica.partitions.drop import BadPartition
+from rmt_pipeline.replica.partitions.from_path import checked_path
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
 from rmt_pipeline.store.staging import Staging

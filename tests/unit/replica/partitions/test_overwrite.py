@@ -21,10 +21,12 @@ from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.insert.result import Outcome, QuorumNotReached
 from rmt_pipeline.replica.mutations.mutations import release_numbers, take_locks
 from rmt_pipeline.replica.partitions import swap
+from rmt_pipeline.replica.partitions.drop import CannotAssignDrop, submit
 from rmt_pipeline.replica.partitions.from_table import EmptySource
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.partitions.swap import PartitionChanged
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.zookeeper import transactions
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty
 from tests.support.partitioned import dicts, insert, rows, swaps, work
@@ -264,6 +266,26 @@ def test_one_without_an_answer_happens_once(replicas, target, landed):
     with faulty(replicas["r1"].keeper, swaps, landed=landed):
         assert not put(replicas, (1, 7), token="a", **target).is_duplicate
     assert put(replicas, (1, 7), token="a", **target).is_duplicate
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_one_that_others_come_before_each_time_ends_and_changes_nothing(replicas, monkeypatch):
+    """1. It looks at what is there. 2. A merge is assigned. 3. The commit is refused; and so on."""
+    monkeypatch.setattr("rmt_pipeline.protocol.limits.DROP_ROUNDS_MAX", 3)
+    tries = []
+
+    def late(living, replica, *commit, **since):
+        tries.append(commit)
+        assert len(tries) < 9, "it goes on for ever"
+        replica.keeper.multi(transactions.bump_log(replica.table))
+        return submit(living, replica, *commit, **since)
+
+    monkeypatch.setattr(swap, "submit", late)
+    with pytest.raises(CannotAssignDrop, match=r"came first 3 times. Nothing was changed"):
+        put(replicas, (1, 7), partition="1", token="a")
+    monkeypatch.undo()
+    assert replicas.stores["r1"].staged() == []
+    assert not put(replicas, (1, 7), partition="1", token="a").is_duplicate
     assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
 
 
