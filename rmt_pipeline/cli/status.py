@@ -43,6 +43,8 @@ def run_status(config: Config, only: str | None) -> int:
         health = _health(config, server)
         print(f"server {server.name}: {_server_words(server, health)}")
         healthy &= not isinstance(health, Unavailable) and health["status"] == "ok"
+        for reason in _waiting(health):
+            print(f"  {reason}")
         try:
             healthy &= _print_tables(config, server, health)
         except RmtError as error:
@@ -138,6 +140,11 @@ def _server_words(server: ServerConfig, health: Health) -> str:
     if not health.get("session"):
         return "running, without a ZooKeeper session; it is starting over"
     return f"running at {server.advertised_address}"
+
+
+def _waiting(health: Health) -> list[str]:
+    """What holds up statements for all servers; a server of an older version does not say it."""
+    return [] if isinstance(health, Unavailable) else health.get("waiting", [])
 
 
 def who_may_ask(config: Config, server: ServerConfig) -> str:

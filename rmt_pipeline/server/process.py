@@ -266,7 +266,9 @@ class _Process:
             self._counters.sends_refused += 1
 
     def _status(self) -> ServerStatus:
-        return server_status(self._server.name, self._supervisor.keeper, self._tables)
+        return server_status(
+            self._server.name, self._supervisor.keeper, self._tables, self.tasks.waiting()
+        )
 
 
 def _listening_tls(config: Config) -> ssl.SSLContext | None:

@@ -62,7 +62,8 @@ class TableStatus:
 class ServerStatus:
     """`session` is empty while there is none. `healthy`: every table may be read and written. The
     disk is that of the data directory. `damaged`: files of the catalog that can't be read, with
-    what to do about each; the table of such a one is not served.
+    what to do about each; the table of such a one is not served. `waiting`: what holds up
+    statements ON CLUSTER, or the log of a Replicated database, whose tables may not be here yet.
     """
 
     server: str
@@ -71,6 +72,7 @@ class ServerStatus:
     disk_free_bytes: int = 0
     disk_total_bytes: int = 0
     damaged: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -90,7 +92,9 @@ class ServerStatus:
         return {"status": self.words, **asdict(self)}
 
 
-def server_status(server: str, keeper: Keeper | None, tables: Tables) -> ServerStatus:
+def server_status(
+    server: str, keeper: Keeper | None, tables: Tables, waiting: tuple[str, ...] = ()
+) -> ServerStatus:
     """Asks ZooKeeper for the sizes of the queues, in one go."""
     served = [tables.all[name] for name in sorted(tables.all)]
     sizes = _sizes(keeper, served)
@@ -102,6 +106,7 @@ def server_status(server: str, keeper: Keeper | None, tables: Tables) -> ServerS
         disk.free,
         disk.total,
         tables.damaged,
+        waiting,
     )
 
 

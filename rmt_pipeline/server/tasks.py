@@ -80,19 +80,30 @@ class TaskLoop:
     def _run(self) -> None:
         worker: TaskWorker | None = None
         while not self._stop.is_set():
-            retry_s = RETRY_S
-            try:
-                worker = self._current(worker)
-                self._look(worker)
-                self._said = ""
-            except RmtError as error:
-                self._say(str(error))
-                self._signal.renew()
-                retry_s = RETRY_LATER_S if isinstance(error, NotCaughtUp) else RETRY_S
-            except Exception:
-                log.exception("statements ON CLUSTER failed; trying again")
-                self._signal.renew()
+            worker, retry_s = self._attempt(worker)
             self._waker.wait_s(retry_s if self._signal.is_fired else LOOK_ANYWAY_S)
+
+    def _attempt(self, worker: TaskWorker | None) -> tuple[TaskWorker | None, float]:
+        """One look; the worker from now on, and when to look again if that is to be soon."""
+        retry_s = RETRY_S
+        try:
+            worker = self._current(worker)
+            self._look(worker)
+            self._said = ""
+        except RmtError as error:
+            self._say(str(error))
+            self._signal.renew()
+            retry_s = RETRY_LATER_S if isinstance(error, NotCaughtUp) else RETRY_S
+        except Exception as error:
+            log.exception("statements ON CLUSTER failed; trying again")
+            self._said = repr(error)
+            self._signal.renew()
+        return worker, retry_s
+
+    @property
+    def waits_for(self) -> str:
+        """Why the last look did not get to its end; "" when it did."""
+        return self._said
 
     def _say(self, reason: str) -> None:
         """Once, however often it is tried."""
@@ -306,6 +317,15 @@ class TaskLoops:
                 loop.start()
             else:
                 loop.wake()
+
+    def waiting(self) -> tuple[str, ...]:
+        """What holds statements up, in words. From any thread."""
+        loops = [("statements ON CLUSTER wait", self._queue)]
+        loops += [
+            (f"database {name} waits", loop)
+            for (name, _), loop in list(self._databases.items())
+        ]
+        return tuple(f"{what}: {loop.waits_for}" for what, loop in loops if loop.waits_for)
 
     def stop(self) -> None:
         for loop in (self._queue, *self._databases.values()):

@@ -141,7 +141,8 @@ def _wait_active(session: SessionContext, paths: DatabasePaths, replica: str) ->
     server = session.server
     reached = _wait_reached(session, paths, replica, NO_TASK, ACTIVE_WAIT_S)
     return Done(
-        f"the database waits for its server: rmt serve --server {server.server.name}"
+        f"the database waits for its server: rmt serve --server {server.server.name}; if that "
+        "runs, rmt status says what it waits for"
         if reached is None
         else ""
     )

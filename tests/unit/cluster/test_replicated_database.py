@@ -2,6 +2,7 @@
 server, also one that was away, is new, or has lost its disk.
 """
 
+import re
 import shutil
 
 import pytest
@@ -11,7 +12,9 @@ from rmt_pipeline.catalog.replicated import (
     encode_replicated,
     replicated_database,
 )
+from rmt_pipeline.cli import status
 from rmt_pipeline.cluster.queue import clean_queue, put_in
+from rmt_pipeline.config import Address
 from rmt_pipeline.protocol.errors import (
     DatabaseNotEmpty,
     NotImplementedStatement,
@@ -24,8 +27,11 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
-from rmt_pipeline.server.tasks import AltersUnderWay, NotCaughtUp
+from rmt_pipeline.server.status import server_status
+from rmt_pipeline.server.tables import Identity, Tables
+from rmt_pipeline.server.tasks import AltersUnderWay, NotCaughtUp, TaskLoops
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer
+from rmt_pipeline.system import RandomIds
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site
 
@@ -230,6 +236,38 @@ def test_what_is_not_taken_up_here_is_not_told_to_the_record(site):
     assert here == [0, 0]  # nobody works the table's queue
     record = TableRecord.decode(site.servers.zookeeper.nodes[PATHS.table("t")].data)
     assert (record.task, record.version) == (0, 0)
+
+
+def test_what_a_new_server_waits_for_is_said_where_people_look(site, capsys, monkeypatch):
+    started(site, "r1")
+    site.say(TABLE)
+    [late] = site.running
+    site.running.clear()
+    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
+    site.start("r3")
+    with pytest.raises(AltersUnderWay):
+        site.say(DATABASE, "r3")
+    node, clock = site.nodes["r3"], site.servers.clock
+    loops = TaskLoops(site.servers.config, "r3", node.catalog)
+    loops._databases["d", replicated_database(node.catalog, "d")] = node.loop
+    assert loops.waiting() == ()
+    node.worker, _ = node.loop._attempt(None)
+    [reason] = loops.waiting()
+    assert re.match(r"database d waits: query-0000000001 .* '1\|r1' has still to", reason)
+
+    identity = Identity("r3", "1", Address("127.0.0.1", 1))
+    tables = Tables(node.catalog, clock, RandomIds(), identity, lambda: None)
+    told = server_status("r3", node.server.keeper, tables, loops.waiting()).as_json()
+    monkeypatch.setattr(status, "_health", lambda config, server: told)
+    monkeypatch.setattr(status, "_loads", lambda config: {})
+    assert status.run_status(site.servers.config, "r3") == 0
+    assert f"  {reason}\n" in capsys.readouterr().out
+
+    site.running.insert(0, late)
+    for _ in range(2):
+        late.look()
+        node.worker, _ = node.loop._attempt(node.worker)
+    assert loops.waiting() == ()
 
 
 def test_what_one_that_is_gone_for_good_had_still_to_carry_out_holds_up_nobody(site):
