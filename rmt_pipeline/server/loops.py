@@ -64,12 +64,20 @@ class _Key:
 class _Loop:
     """One pool of one table, until `stop`."""
 
-    def __init__(self, key: _Key, context: ServerContext, sessions: SparkSessions) -> None:
+    def __init__(
+        self,
+        key: _Key,
+        context: ServerContext,
+        sessions: SparkSessions,
+        is_ending: Callable[[], bool],
+    ) -> None:
         self._key = key
+        self._is_ending = is_ending
         self._definition = key.definition
         self._context = context
         self._sessions = sessions
         self._stop = threading.Event()
+        self._cancel = threading.Event()
         self._waker = EventWaker()
         self.dropped: ReplicaDropped | None = None
         """The replica is gone from ZooKeeper: nothing can be worked."""
@@ -83,7 +91,12 @@ class _Loop:
             self._definition = definition
             self._waker.wake()
 
-    def stop(self) -> None:
+    def stop(self, *, cancel: bool) -> None:
+        """After what runs; with `cancel` fetches end between two chunks. Of a table whose session
+        is over they go on: what they bring is not asked for again in the next one.
+        """
+        if cancel:
+            self._cancel.set()
         self._stop.set()
         self._waker.wake()
 
@@ -102,6 +115,7 @@ class _Loop:
                     waker=self._waker,
                     linger_s=None,
                     should_stop=self._stop.is_set,
+                    is_cancelled=lambda: self._cancel.is_set() or self._is_ending(),
                     on_flush=log_flush,
                 )
             except ReplicaDropped as error:
@@ -125,6 +139,7 @@ class QueueLoops:
         self._sessions = spark_sessions(config.spark)
         self._pools = tuple(pools)
         self._loops: dict[_Key, _Loop] = {}
+        self._ending = threading.Event()
         clock = self._context.clock
         self._upkeep = UpkeepLoop(self._context.replica, clock, random.Random())  # noqa: S311
         self._upkeep.start()
@@ -137,13 +152,20 @@ class QueueLoops:
             for pool in self._pools
         }
         for key in [key for key in self._loops if key not in wanted]:
-            self._loops.pop(key).stop()
+            self._loops.pop(key).stop(cancel=self._is_gone(key))
         for key in wanted:
             if key in self._loops:
                 self._loops[key].follow(key.definition)
             else:
-                self._loops[key] = _Loop(key, self._context, self._sessions)
+                self._loops[key] = _Loop(
+                    key, self._context, self._sessions, self._ending.is_set
+                )
         self._upkeep.follow(tables)
+
+    def _is_gone(self, key: _Key) -> bool:
+        """Dropped or detached: nobody wants its parts."""
+        known = self._context.catalog.definitions()
+        return key.table not in {one.uuid or one.full_name for one in known}
 
     def require_something(self) -> None:
         """Raises ReplicaDropped when every replica that is followed is gone from ZooKeeper."""
@@ -156,11 +178,12 @@ class QueueLoops:
         """Ends after the parts that are being made, at most two seconds later; fetches end between
         two chunks. Claims of what is then still running go with the session.
         """
+        self._ending.set()
         self._upkeep.stop()
         loops = list(self._loops.values())
         self._loops.clear()
         for loop in loops:
-            loop.stop()
+            loop.stop(cancel=True)
         for loop in loops:
             loop.join(JOIN_S / len(loops))
         self._upkeep.join(UPKEEP_JOIN_S)
@@ -205,14 +228,16 @@ def run_pool(
     waker: EventWaker,
     linger_s: float | None,
     should_stop: Callable[[], bool],
+    is_cancelled: Callable[[], bool] = lambda: False,
     on_flush: Callable[[Flush], None] = log_flush,
 ) -> WorkSummary:
-    """Work one pool until it was idle for `linger_s`; None: until `should_stop`.
+    """Work one pool until it was idle for `linger_s`; None: until `should_stop`. Fetches end when
+    `is_cancelled`.
 
     Raises ZooKeeperUnreachable, ReplicaDropped.
     """
     ids = RandomIds()
-    with closing(context.peers(definition, should_stop)) as peers:
+    with closing(context.peers(definition, is_cancelled)) as peers:
         return work(
             lambda: context.replica(definition),
             Tools(peers, SparkMerger(sessions, ids), SparkMutator(sessions, ids)),

@@ -1,14 +1,46 @@
 """What is told about the work that was done, and what is counted of it."""
 
+from rmt_pipeline.catalog.catalog import Catalog
 from rmt_pipeline.protocol.events import ProfileEvent
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.work.step import PartDone, events_of
 from rmt_pipeline.replica.work.worker import Flush
-from rmt_pipeline.server.loops import log_flush
+from rmt_pipeline.server import loops
+from rmt_pipeline.server.loops import QueueLoops, log_flush
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_log import PartLog
+from tests.support.serving import config_at, definition_of, forget
+from tests.support.waiting import until
 
 PART = PartName.parse("all_0_1_1")
+TABLES = (definition_of("/tables/t", name="t"), definition_of("/tables/u", name="u"))
+
+
+def test_fetches_end_with_their_table_and_with_the_server_and_go_on_when_a_session_is_over(
+    tmp_path, monkeypatch
+):
+    """What they bring is not asked for again in the next session."""
+    cancelled = {}
+
+    def run_pool(_context, definition, *_, should_stop, is_cancelled, **__):
+        cancelled[definition.name] = is_cancelled
+        until(should_stop)
+
+    monkeypatch.setattr(loops, "run_pool", run_pool)
+    config = config_at(tmp_path, "127.0.0.1:1")
+    catalog = Catalog(config.server("r1").data)
+    for table in TABLES:
+        catalog.add(table)
+    worked = QueueLoops(config, "r1", ("fetch",))
+    try:
+        worked.follow(TABLES)
+        until(lambda: len(cancelled) == 2)
+        forget(catalog, name="u")
+        worked.follow([])
+        assert (cancelled["t"](), cancelled["u"]()) == (False, True)
+    finally:
+        worked.stop()
+    assert cancelled["t"]()
 
 
 def test_results_that_differ_are_counted_and_logged_with_both_hashes(tmp_path, capsys, caplog):
