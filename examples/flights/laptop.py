@@ -13,6 +13,8 @@ from rmt_pipeline.config import Config, load_config
 
 WORKSPACE = Path(__file__).with_name("workspace.yaml")
 STOP_WITHIN_S = 30.0
+ZOOKEEPER_WITHIN_S = 120.0
+"""It starts at the same time as those who want it, on a machine that may be busy."""
 
 
 class Ended(Exception):
@@ -91,6 +93,7 @@ def write_config(directory: Path) -> Config:
         "[zookeeper]",
         f"port = {next(ports)}",
         'data = "zookeeper"',
+        f"connect_timeout_s = {ZOOKEEPER_WITHIN_S:g}",
         "[spark]",
         f"port = {next(ports)}",
         'data = "spark"',
