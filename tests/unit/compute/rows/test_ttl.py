@@ -1,13 +1,13 @@
 """What TTL does to rows and to parts, against the oracle."""
 
 import datetime as dt
-import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -17,10 +17,12 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge.job import MergeDone, SourcePart
 from rmt_pipeline.compute.mutate.job import MutateDone, MutateJob
+from rmt_pipeline.compute.read import proof
 from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.compute.rows.ttl import RowTtl
+from rmt_pipeline.compute.units import UnitSource
 from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
-from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.protocol.ttl import PartTtl, TtlTimes
 from rmt_pipeline.system import SystemClock
 from tests.oracle.rows import ColumnTtl, apply_ttl, merge_rows
@@ -158,16 +160,25 @@ def test_times_are_of_the_rows_that_wait() -> None:
     )
 
 
-def test_parts_that_are_expired_as_a_whole_are_not_read(tmp_path: Path) -> None:
-    """P20. Their files are gone already, and nobody notices."""
+def test_of_parts_that_are_expired_as_a_whole_just_the_times_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P20: that they are is proven, by the columns of the rules alone."""
     table = table_with("t, day WHERE n = 7")
     sources = [part(tmp_path, f"all_{at}_{at}_0", [row(at, -at)], table) for at in range(3)]
-    for source in sources:
-        shutil.rmtree(source.directory)
+    read: list[set[str]] = []
+    rows_of_source = proof.converted_rows
+
+    def noting(source: UnitSource, columns: Sequence[Column]) -> Iterator[pa.Table]:
+        read.append({column.name for column in columns})
+        return rows_of_source(source, columns)
+
+    monkeypatch.setattr(proof, "converted_rows", noting)
     done = merge(sources, table, tmp_path, merge_type=MERGE_TTL_DELETE)
     assert (done.manifest.rows, done.manifest.files, done.rows_in) == (0, (), 0)
     assert done.manifest.sources == ("all_0_0_0", "all_1_1_0", "all_2_2_0")
     assert done.manifest.ttl.deleted_s == CREATED_S
+    assert read == [{"t", "day", "n"}] * 3
 
 
 def test_a_row_without_a_time_keeps_its_part(tmp_path: Path) -> None:
