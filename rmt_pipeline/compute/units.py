@@ -9,6 +9,7 @@ same files, whatever it runs on.
 """
 
 import decimal
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -307,6 +308,18 @@ def _share_before(stretch: RowGroupStatistics, value: LeadingKey) -> float:
     if isinstance(least, int) and isinstance(greatest, int) and isinstance(value, int):
         return (value - least) / (greatest - least + 1)
     return 0.5
+
+
+def joined_bounds(*pieces: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Least and greatest value of several pieces of a column, of which each tells its own. A piece
+    that has only NULL, or NaN, says nothing; None and None when no piece says anything.
+    """
+    ends = [end for piece in pieces for end in piece if not _is_no_value(end)]
+    return (min(ends), max(ends)) if ends else (None, None)
+
+
+def _is_no_value(end: Any) -> bool:
+    return end is None or (isinstance(end, float) and math.isnan(end))
 
 
 @dataclass(frozen=True, slots=True)

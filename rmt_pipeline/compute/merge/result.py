@@ -2,13 +2,20 @@
 
 import datetime as dt
 import decimal
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, MergeOutcome
-from rmt_pipeline.compute.units import Shape, UnitDone, UnitFailed, UnitResult
+from rmt_pipeline.compute.units import (
+    Shape,
+    UnitDone,
+    UnitFailed,
+    UnitResult,
+    joined_bounds,
+)
 from rmt_pipeline.protocol import errors
 from rmt_pipeline.protocol.alter.history import is_current, stored_as
 from rmt_pipeline.protocol.errors import Corruption, RmtError
@@ -154,11 +161,8 @@ def _key_bounds(units: Sequence[UnitDone]) -> tuple[KeyBound, ...]:
     bounds: dict[str, tuple[Any, Any]] = {}
     for unit in units:
         for name, least, greatest in unit.key_bounds:
-            if name in bounds and least is not None:
-                before = bounds[name]
-                bounds[name] = (min(before[0], least), max(before[1], greatest))
-            else:
-                bounds[name] = (least, greatest)
+            before = bounds.get(name, (None, None))
+            bounds[name] = joined_bounds(before, (least, greatest))
     return tuple(KeyBound(name, *json_bounds(found)) for name, found in bounds.items())
 
 
@@ -173,7 +177,7 @@ def _json_value(value: Any) -> KeyValue:
         case bool() | int():
             return value
         case float():
-            return value if abs(value) != float("inf") else None
+            return value if math.isfinite(value) else None
         case str():
             return value if len(value) <= KEY_TEXT_MAX else None
         case dt.datetime() | dt.date():

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rmt_pipeline.compute.rows.ttl import RowTtl
-from rmt_pipeline.compute.units import Unit, WrittenFile
+from rmt_pipeline.compute.units import Unit, WrittenFile, joined_bounds
 from rmt_pipeline.protocol.ttl import TtlTimes, added
 from rmt_pipeline.store.disk import naming_a_full_disk
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
@@ -150,11 +150,8 @@ class ResultWriter:
         return [pq.SortingColumn(schema.get_field_index(name)) for name in self._sorted_by]
 
     def _widen(self, name: str, column: pa.ChunkedArray) -> None:
-        least, greatest = _min_max(column)
-        if name in self.bounds and least is not None:
-            before = self.bounds[name]
-            least, greatest = min(least, before[0]), max(greatest, before[1])
-        self.bounds[name] = (least, greatest)
+        before = self.bounds.get(name, (None, None))
+        self.bounds[name] = joined_bounds(before, _min_max(column))
 
 
 def _encodings(schema: pa.Schema, dictionaries: frozenset[str]) -> dict[str, str]:

@@ -292,6 +292,15 @@ def test_bounds_are_text_where_json_has_no_value(store: PartStore) -> None:
     assert staged(block, store).manifest.key_bounds == block.key_bounds
 
 
+@pytest.mark.parametrize("price", [float("nan"), float("inf"), None])
+def test_what_a_partition_is_computed_from_may_be_no_number(store: PartStore, price) -> None:
+    columns = (Column("id", "Int64"), Column("price", "Nullable(Float64)"))
+    definition = table_of(("id",), ("isNull(price)",), columns)
+    (block,) = blocks([{"id": 1, "price": price}], definition)
+    assert block.key_bounds[-1] == KeyBound("price", None, None)
+    assert staged(block, store).manifest.key_bounds == block.key_bounds
+
+
 def test_a_full_disk_leaves_nothing_behind() -> None:
     disk = FakeDisk(lambda: 0.0)
     store = PartStore(disk, ids=CountedIds())

@@ -119,6 +119,33 @@ def test_a_plain_merge_has_the_rows_of_its_sources_in_order(
         assert (file.size, file.hash) == (len(written), hash_hex(written))
 
 
+@pytest.mark.parametrize("unit_bytes", [units.UNIT_BYTES, 1], ids=["one unit", "units"])
+@pytest.mark.parametrize(
+    ("kind", "values", "bounds"),
+    [
+        ("UInt32", [None, 7, None, 5], (5, 7)),
+        ("UInt32", [7, None, 5, None], (5, 7)),
+        ("UInt32", [None] * 4, (None, None)),
+        ("Float64", [None, float("nan"), 0.5, float("nan")], (0.5, 0.5)),
+        ("Float64", [float("nan")] * 4, (None, None)),
+    ],
+)
+def test_pieces_without_a_value_say_nothing_of_the_bounds(
+    tmp_path, merge, monkeypatch, *, kind, values, bounds, unit_bytes
+) -> None:
+    """What PARTITION BY is computed from may be NULL or NaN throughout a row group or a file."""
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 1)
+    columns = definition([("id", "Int64"), ("n", f"Nullable({kind})")], ("id",))
+    table = dataclasses.replace(columns, partition_by=("isNull(n) AND 0",))
+    rows = [{"id": number, "n": value} for number, value in enumerate(values)]
+    source = write_part(tmp_path, "0_0_0_0", sorted_table(rows, table), row_group_size=1)
+    monkeypatch.setattr(units, "UNIT_BYTES", unit_bytes)
+    made = done(merge([source], table))
+    assert (len(made.manifest.files) > 1) is (unit_bytes == 1)
+    assert made.manifest.key_bounds[-1] == KeyBound("n", *bounds)
+    made.manifest.encode()
+
+
 def test_a_large_merge_gives_several_files_in_key_order_and_no_key_twice(
     tmp_path, merge, monkeypatch
 ) -> None:
