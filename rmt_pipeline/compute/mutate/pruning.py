@@ -14,6 +14,7 @@ from rmt_pipeline.compute.mutate.direct import Bounds
 from rmt_pipeline.compute.mutate.units import MutateUnit
 from rmt_pipeline.compute.rows.source import (
     is_compared_plainly,
+    names_a_column,
     naming_the_part,
     open_parquet,
     row_group_bounds,
@@ -28,7 +29,7 @@ PROBE_ROWS = 1 << 17
 def manifest_bounds(source: UnitSource, shape: Shape, known: Iterable[KeyBound]) -> Bounds:
     """Of the partition's and the sorting key's columns."""
     stored = _stored_names(source, shape)
-    found = {bound.column: (bound.min, bound.max) for bound in known}
+    found = {one.column: (one.min, one.max) for one in known if names_a_column(one.column)}
 
     def bounds(column: str) -> tuple[Any, Any] | None:
         least, greatest = found.get(stored.get(column, ""), (None, None))

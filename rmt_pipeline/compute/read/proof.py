@@ -16,6 +16,7 @@ from rmt_pipeline.compute.rows.computed import compiled, ttl_rules
 from rmt_pipeline.compute.rows.source import (
     is_compared_plainly,
     key_value,
+    names_a_column,
     row_group_bounds,
 )
 from rmt_pipeline.compute.rows.ttl import RowTtl
@@ -59,10 +60,14 @@ def difference_from_bounds(manifest: Manifest, paths: Sequence[str]) -> str | No
     The files' footers tell; where they do not, the column is read. Raises Corruption for a file
     that can't be read.
     """
-    types = {column.name: column.type for column in manifest.columns}
+    plain = {
+        column.name
+        for column in manifest.columns
+        if names_a_column(column.name) and is_compared_plainly(column.type)
+    }
     for name, *claimed in manifest.key_bounds:
         kinds = {type(value) for value in claimed}
-        if name not in types or not is_compared_plainly(types[name]) or None in claimed:
+        if name not in plain or None in claimed:
             continue
         found = [end for path in paths for end in _ends(path, name)]
         is_wrong = found and (

@@ -19,6 +19,7 @@ from rmt_pipeline.compute.units import (
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.types.escapes import quote_name
 
 # A string column whose chunks take no more than this per value were written with a dictionary
 # that did not overflow. Read as one, its codes are sorted, hashed and written instead of text.
@@ -108,6 +109,13 @@ def is_compared_plainly(text: str) -> bool:
     return kind.plain.family == "String" or (
         kind.is_integer and pa.types.is_integer(kind.arrow)
     )
+
+
+def names_a_column(bound: str) -> bool:
+    """Whether a manifest's bound of this name is of the column of this name. Keys are bounded by
+    their texts, in which a column `negate(n)` has backticks, and the expression negate(n) has none.
+    """
+    return quote_name(bound) == bound
 
 
 def _stored(value: bytes | int | bool, kind: pa.DataType) -> LeadingKey:

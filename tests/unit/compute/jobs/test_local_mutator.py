@@ -17,10 +17,11 @@ from rmt_pipeline.compute.mutate.job import (
     MutateOutcome,
     Untouched,
 )
+from rmt_pipeline.compute.read.proof import difference_from_bounds
 from rmt_pipeline.protocol.errors import BadValue, Corruption
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.store.hashes.rows import hash_table
-from rmt_pipeline.store.manifest import PartFile
+from rmt_pipeline.store.manifest import KeyBound, PartFile
 from rmt_pipeline.syntax.types import arrow_schema
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import CREATED_S, definition, write_part
@@ -116,6 +117,23 @@ def test_a_part_without_rows_of_the_condition_is_not_written(tmp_path, command):
     assert isinstance(outcome, Untouched)
     assert list(Path(outcome.job.staging).iterdir()) == []
     assert outcome.job.unchanged().row_hash == source.manifest.row_hash
+
+
+def test_bounds_of_an_expression_are_none_of_a_column_that_is_called_as_it_is(tmp_path):
+    """As columns of an aggregation are, which a table is made of."""
+    table = definition([("n", "Int64"), ("negate(n)", "Int64")], ("negate(n)",))
+    rows = [{"n": number, "negate(n)": number * 10} for number in (2, 1)]
+    source = write_part(
+        tmp_path, "all_0_0_0", pa.Table.from_pylist(rows, schema=arrow_schema(table.columns))
+    )
+    bounds = (KeyBound("negate(n)", -2, -1),)
+    source = replace(source, manifest=replace(source.manifest, key_bounds=bounds))
+    outcome = mutate(tmp_path, source, "DELETE WHERE `negate(n)` = 20", table=table)
+    assert rows_of(outcome) == rows[1:]
+    assert isinstance(outcome, MutateDone)
+    assert outcome.manifest.key_bounds == (KeyBound("negate(n)", -1, -1),)
+    path = str(tmp_path / "staging" / "data-00000.parquet")
+    assert difference_from_bounds(outcome.manifest, [path]) is None
 
 
 def test_nothing_is_left_to_do_when_every_mutation_was_killed(tmp_path):
