@@ -2,7 +2,7 @@
 tells, and none waits longer than it says.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -34,8 +34,8 @@ from rmt_pipeline.store.parquet import read_batches
 
 
 def rows_are_those_of(manifest: Manifest, paths: list[str]) -> bool:
-    """Whether these files have just the rows whose hashes are in `manifest`.
-    False for what can't be read, or is gone.
+    """Whether these files have just the rows whose hashes are in `manifest`, and footers that hide
+    none of them. False for what can't be read, or is gone.
     """
     names = [column.name for column in manifest.columns]
     found = RowHashes(0, 0, dict.fromkeys(names, 0), 0)
@@ -47,10 +47,37 @@ def rows_are_those_of(manifest: Manifest, paths: list[str]) -> bool:
                     return False
                 found += hash_table(batch, start_position=position)
                 position += batch.num_rows
+            if _hides_values(path, _plain_columns(manifest)):
+                return False
     except (Corruption, FileNotFoundError):
         return False
     claimed = manifest.rows, manifest.row_hash, manifest.content_hash
     return claimed == (found.rows, found.row_hash, found.content_hash)
+
+
+def _hides_values(path: str, columns: Collection[str]) -> bool:
+    """Whether a row group has values beyond what the footer says of it. Raises Corruption."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for group in range(file.num_row_groups):
+                for name in columns:
+                    told = row_group_bounds(file.metadata, group, name)
+                    if told is None:
+                        continue
+                    found = pc.min_max(file.read_row_group(group, [name]).column(name))
+                    least, greatest = found["min"], found["max"]
+                    if least.is_valid and (
+                        told[0] > key_value(least) or told[1] < key_value(greatest)
+                    ):
+                        return True
+    except (pa.ArrowException, OSError) as error:
+        raise Corruption(f"{path} is not a readable Parquet file: {error}") from error
+    return False
+
+
+def _plain_columns(manifest: Manifest) -> set[str]:
+    """Those whose bounds decide what is read."""
+    return {column.name for column in manifest.columns if is_compared_plainly(column.type)}
 
 
 def difference_from_bounds(manifest: Manifest, paths: Sequence[str]) -> str | None:
@@ -60,14 +87,10 @@ def difference_from_bounds(manifest: Manifest, paths: Sequence[str]) -> str | No
     The files' footers tell; where they do not, the column is read. Raises Corruption for a file
     that can't be read.
     """
-    plain = {
-        column.name
-        for column in manifest.columns
-        if names_a_column(column.name) and is_compared_plainly(column.type)
-    }
+    plain = _plain_columns(manifest)
     for name, *claimed in manifest.key_bounds:
         kinds = {type(value) for value in claimed}
-        if name not in plain or None in claimed:
+        if name not in plain or not names_a_column(name) or None in claimed:
             continue
         found = [end for path in paths for end in _ends(path, name)]
         is_wrong = found and (

@@ -102,6 +102,21 @@ def test_the_same_rows_stored_otherwise_are_taken(tmp_path):
         assert replicas.table("r2").dataset().to_table()["n"].to_pylist() == [1, 2, 3]
 
 
+def test_a_footer_that_hides_a_row_is_never_believed(tmp_path):
+    """The promised rows, in a file that only this peer has: a mutation for 3 would ask its footer,
+    and pass it by.
+    """
+    file = bytes_of(column(1, 2, 3), "LZ4")
+    start = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
+    three, two = (value.to_bytes(8, "little") for value in (3, 2))
+    assert three in file[start:]
+    lie = file[:start] + file[start:].replace(three, two)
+    with Replicas(tmp_path) as replicas:
+        error = fetched_from_liar(replicas, lie)
+        assert "not those that the manifest claims" in error
+        assert replicas.parts("r2") == []
+
+
 @pytest.mark.parametrize("bounds", [(2, 3), (1, 2), (7, 9)])
 def test_bounds_that_rows_are_beyond_are_never_believed(tmp_path, bounds: tuple[int, int]):
     """A mutation would take the part for one without rows for it, and be done."""
