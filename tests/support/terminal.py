@@ -67,6 +67,10 @@ class Terminal:
             self.ends()
 
     def ends(self) -> int:
+        """The status, as a shell says it. A Python that was interrupted while it executed a text,
+        as the first import of a module with dataclasses does, ends itself by the same signal at
+        its exit, whatever status it was asked for.
+        """
         status = self.process.wait(WITHIN_S)
         os.close(self._main)
-        return status
+        return status if status >= 0 else 128 - status

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmt_pipeline.compute.mutate.direct import Bounds, Condition, direct_condition
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of, unequal
-from rmt_pipeline.protocol.errors import UnequalArrays
+from rmt_pipeline.protocol.errors import UnequalArrays, UnknownColumn
 from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import (
@@ -111,9 +111,8 @@ class CompiledCommands:
             case DeleteRows():
                 return _Step(condition, direct)
             case UpdateColumns():
-                types = {column.name: column for column in self._columns}
                 assigned = tuple(
-                    (one.column, self._expression(cast_to(one.value, types[one.column])))
+                    (one.column, self._expression(cast_to(one.value, self._column(one.column))))
                     for one in command.assignments
                 )
                 computed = dict.fromkeys(
@@ -128,6 +127,13 @@ class CompiledCommands:
                 sibling = sibling_of(name, kept, self._columns)
                 value = (name, self._default_of(name))
                 return _Step(condition, direct, (value,), sibling, clears=True)
+
+    def _column(self, name: str) -> Column:
+        """Raises UnknownColumn."""
+        for column in self._columns:
+            if column.name == name:
+                return column
+        raise UnknownColumn(f"there is no column {name}, which a mutation updates")
 
     def _default_of(self, name: str) -> Expression | None:
         """What CLEAR COLUMN sets; None is the default of the type."""

@@ -20,6 +20,7 @@ from rmt_pipeline.protocol.errors import (
     DiskFull,
     MetadataMismatch,
     TableIsReadOnly,
+    UnknownColumn,
     UserError,
 )
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
@@ -31,7 +32,9 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.mutations.mutations import create_mutation
+from rmt_pipeline.replica.mutations.request import request_mutation
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, in_memory
 
@@ -274,6 +277,20 @@ def test_columns_of_an_unfinished_mutation_keep_their_names(replicas):
             alter(replicas, "r1", command)
     alter(replicas, "r1", ModifyColumn("x", type="Int32"))
     alter(replicas, "r1", AddColumn(Column("y", "Int8")), work=lambda: take_up(replicas, "r1"))
+
+
+@pytest.mark.parametrize("text", ["UPDATE x = 5 WHERE n = 1", "DELETE WHERE x = 7"])
+def test_a_replica_takes_mutations_behind_one_that_needs_an_alter_it_lacks(replicas, text):
+    """Both were taken by r1, which has the column: what they do to rows can't be tried on r2."""
+    replicas.insert("r1", 1)
+    take_up(replicas, "r2")
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1")
+    create_mutation(replicas["r1"], text)
+    later = parse_commands("DELETE WHERE n = 7")
+    assert request_mutation(lambda: replicas["r2"], later, NO_WAIT) == "0000000001"
+    with pytest.raises(UnknownColumn):
+        request_mutation(lambda: replicas["r2"], parse_commands(text), NO_WAIT)
 
 
 def test_an_alter_waits_a_little_for_a_mutation_to_end(replicas):
