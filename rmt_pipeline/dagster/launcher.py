@@ -9,9 +9,15 @@ process per code location has imported everything, and forks for each run:
 1. The first run after a start, or after the code location was loaded anew, goes Dagster's way; the
    fork server for that load of the code is made meanwhile. So does every run when there is none.
 2. A run has its process in a tag: any process of this host can end it, or say whether it lives.
-3. A run's process ends without the run's end: the fork server says so in its log, and fails it.
-4. The daemon ends, however it does: fork server and runs end with it (`processes.child`).
-5. The code location is loaded anew: its fork server forks no more, and ends with its last run.
+   The run writes it itself, before anything else: Dagster's storage reads a run, and writes it with
+   the tag; were it the daemon that does, it and the run's first event would overwrite each other.
+3. The run is forked and has its tag: the daemon is told so. Several of its threads launch runs.
+4. No process can be forked: the daemon is told that too, and the run goes Dagster's way.
+5. An answer comes after the daemon has given it up: it names its run, so nobody takes it for that
+   of the next one.
+6. A run's process ends without the run's end: the fork server says so in its log, and fails it.
+7. The daemon ends, however it does: fork server and runs end with it (`processes.child`).
+8. The code location is loaded anew: its fork server forks no more, and ends with its last run.
 
 For code locations that Dagster itself has started on this host, as `dagster dev` does: others, on a
 host and port, have their runs where they are. Named in dagster.yaml; on Linux, where a process
@@ -25,6 +31,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -43,9 +50,12 @@ from rmt_pipeline.protocol.errors import Unavailable
 PROCESS_TAG = "rmt/process"
 """Of a run that was forked: host, process and when that began, as `ProcessName` writes it."""
 
-_ANSWER_TIMEOUT_S = 20.0  # a fork takes milliseconds on an idle machine
+_ANSWER_TIMEOUT_S = 30.0  # a fork and its tag take milliseconds on an idle machine
 _END_TIMEOUT_S = 3.0  # for runs that end with the daemon
 _READY = b"ready"
+_FORKED = "forked"
+_REFUSED = "refused"
+_FORKING = multiprocessing.get_context("fork")
 
 
 class ForkingRunLauncher(DefaultRunLauncher):
@@ -61,12 +71,10 @@ class ForkingRunLauncher(DefaultRunLauncher):
         """Raises Unavailable when the run may have been started, and nobody knows."""
         run = context.dagster_run
         server = self._fork_server_of(context)
-        process = None if server is None else server.fork(run, self._instance)
-        if process is None:
-            super().launch_run(context)
-        else:
-            self._instance.add_run_tags(run.run_id, {PROCESS_TAG: process})
+        if server is not None and server.fork(run, self._instance):
             self._run_ids.add(run.run_id)
+        else:
+            super().launch_run(context)
 
     def terminate(self, run_id: str) -> bool:
         run = self._instance.get_run_by_id(run_id) if self.has_instance else None
@@ -74,7 +82,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
         if run is None or process is None:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]
         pid = living_pid(process)
-        if pid is None:
+        if pid is None or run.is_finished:  # what has ended well would be cancelled for ever
             return False
         self._instance.report_run_canceling(run)
         os.kill(pid, signal.SIGINT)
@@ -144,23 +152,18 @@ class ForkServer:
                 str(theirs.fileno()),
             ]
             self._child = Child(command, pass_fds=[theirs.fileno()])
-        self._connection = Connection(ours.detach())
-        self._is_ready = False
-        self._send(execute_run_args(first, instance))
+        self._forks = Forks(Connection(ours.detach()))
+        self._forks.send(execute_run_args(first, instance))
 
-    def fork(self, run: DagsterRun, instance: DagsterInstance) -> str | None:
-        """The name of the run's process; None when nothing was forked. Raises Unavailable when that
-        is not known.
-        """
-        if not self._can_fork() or not self._send(execute_run_args(run, instance)):
-            return None
-        answer = self._receive(_ANSWER_TIMEOUT_S)
-        if answer is None:
+    def fork(self, run: DagsterRun, instance: DagsterInstance) -> bool:
+        """False when nothing was forked. Raises Unavailable when that is not known."""
+        try:
+            return self._forks.fork(run.run_id, execute_run_args(run, instance))
+        except Unavailable as problem:
             raise Unavailable(
                 f"whether run {run.run_id} was started is not known: the process that forks runs "
-                f"({self._child.pid}) has not answered; launch it again when it has not begun"
-            )
-        return process_name(int(answer))
+                f"({self._child.pid}) {problem}; launch it again when it has not begun"
+            ) from problem
 
     def has_ended(self) -> bool:
         """If so, it is done with."""
@@ -171,27 +174,57 @@ class ForkServer:
 
     def retire(self) -> None:
         """Fork no more. What runs goes on."""
-        self._connection.close()
+        self._forks.close()
 
     def stop(self) -> None:
         """End it, and what runs."""
-        self._connection.close()
+        self._forks.close()
         self._child.stop(_END_TIMEOUT_S)
 
-    def _can_fork(self) -> bool:
-        self._is_ready = self._is_ready or self._receive(0.0) == _READY
-        return self._is_ready
 
-    def _send(self, message: bytes) -> bool:
+class Forks:
+    """The daemon's end of the connection to a fork server; its threads launch one after another."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._is_ready = False
+
+    def fork(self, run_id: str, args: bytes) -> bool:
+        """Whether the run was forked; then it has its tag. Raises Unavailable when that is not
+        known.
+        """
+        with self._lock:
+            if not self._can_fork() or not self.send(args):
+                return False
+            end_s = time.monotonic() + _ANSWER_TIMEOUT_S
+            while (answer := self._receive(end_s - time.monotonic())) is not None:
+                of_run, _, became = answer.decode().partition(" ")
+                if of_run == run_id:  # else of an earlier one, too late
+                    return became == _FORKED
+        raise Unavailable("has not answered")
+
+    def send(self, message: bytes) -> bool:
+        """False when nobody is there any more."""
         try:
             self._connection.send_bytes(message)
         except OSError:
             return False
         return True
 
+    def close(self) -> None:
+        """Waits for a run that is being forked."""
+        with self._lock:
+            self._connection.close()
+
+    def _can_fork(self) -> bool:
+        self._is_ready = self._is_ready or self._receive(0.0) == _READY
+        return self._is_ready
+
     def _receive(self, timeout_s: float) -> bytes | None:
         try:
-            return self._connection.recv_bytes() if self._connection.poll(timeout_s) else None
+            is_there = self._connection.poll(max(timeout_s, 0.0))
+            return self._connection.recv_bytes() if is_there else None
         except (OSError, EOFError):
             return None
 
@@ -279,37 +312,71 @@ def _import_all(args: ExecuteRunArgs) -> None:
 
 
 def _fork_for_each(connection: Connection) -> None:
-    forking = multiprocessing.get_context("fork")
     runs: dict[Any, tuple[Any, bytes]] = {}
+    beginning: dict[Any, bytes] = {}
     asking: list[Any] = [connection]
     while asking or runs:
-        ended = [one for one in wait([*asking, *runs]) if one is not connection]
-        for sentinel in ended:
-            run, args = runs.pop(sentinel)
-            run.join()
-            if run.exitcode:
-                forking.Process(target=_say_how_it_ended, args=[args, run.exitcode]).start()
-        if asking and connection.poll():
-            try:
-                args = connection.recv_bytes()
-            except (EOFError, OSError):
-                asking.clear()
-                continue
-            run = forking.Process(target=_run, args=[args])
-            run.start()
-            runs[run.sentinel] = run, args
-            connection.send_bytes(str(run.pid).encode())
+        ready: list[Any] = wait([*asking, *runs, *beginning])
+        for one in ready:
+            if one in beginning:
+                one.close()
+                _answer(connection, beginning.pop(one), _FORKED)
+            elif one in runs:
+                _look_how_it_ended(*runs.pop(one))
+            else:
+                try:
+                    args = connection.recv_bytes()
+                except (EOFError, OSError):
+                    asking.clear()
+                    continue
+                try:
+                    run, begun = _forked(args)
+                except OSError as problem:
+                    sys.stderr.write(f"a run is started the slow way: {problem}\n")
+                    _answer(connection, args, _REFUSED)
+                    continue
+                runs[run.sentinel] = run, args
+                beginning[begun] = args
 
 
-def _run(args: bytes) -> None:
-    """In a process of its own: what `dagster api execute_run` does."""
+def _forked(args: bytes) -> tuple[Any, Connection]:
+    """A run's process, and what ends when it has its tag, or has ended before. Raises OSError when
+    this machine starts no processes any more.
+    """
+    begun, begins = _FORKING.Pipe(duplex=False)
+    with begins:
+        run = _FORKING.Process(target=_run, args=[args, begins])
+        run.start()
+    return run, begun
+
+
+def _answer(connection: Connection, args: bytes, became: str) -> None:
+    run_id = deserialize_value(args.decode(), ExecuteRunArgs).run_id
+    with suppress(OSError):  # nobody asks any more
+        connection.send_bytes(f"{run_id} {became}".encode())
+
+
+def _run(args: bytes, begins: Connection) -> None:
+    """In a process of its own: its tag, then what `dagster api execute_run` does."""
     from dagster._cli.api import execute_run_command  # noqa: PLC0415  start-up: it is there
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # else every run has the same numbers
+    asked = deserialize_value(args.decode(), ExecuteRunArgs)
+    with begins, _instance_of(asked) as instance:
+        instance.add_run_tags(asked.run_id, {PROCESS_TAG: process_name(os.getpid())})
     execute_run_command.main([args.decode()], standalone_mode=False)
+
+
+def _look_how_it_ended(run: Any, args: bytes) -> None:
+    run.join()
+    if run.exitcode:
+        with suppress(
+            OSError
+        ):  # no process can be started: run monitoring sees that it is gone
+            _FORKING.Process(target=_say_how_it_ended, args=[args, run.exitcode]).start()
 
 
 def _say_how_it_ended(args: bytes, status: int) -> None:

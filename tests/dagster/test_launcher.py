@@ -3,21 +3,30 @@
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 
 import dagster as dg
 import pytest
+from dagster._core.code_pointer import FileCodePointer
 from dagster._core.launcher import WorkerStatus
+from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
 from dagster._core.test_utils import create_run_for_test
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import PythonFileTarget
+from dagster._grpc.types import ExecuteRunArgs
+from dagster._serdes import serialize_value
 
 from rmt_pipeline.dagster import launcher
-from rmt_pipeline.dagster.launcher import PROCESS_TAG, ForkingRunLauncher, living_pid
+from rmt_pipeline.dagster.launcher import PROCESS_TAG, ForkingRunLauncher, Forks, living_pid
+from rmt_pipeline.protocol.errors import Unavailable
 
 CODE = """
 import os, time
@@ -133,6 +142,32 @@ def test_a_run_is_forked_and_ends_like_any_other(site: Site) -> None:
     until(lambda: site.pid(run_id) is None)
 
 
+def test_who_launches_a_run_writes_nothing_of_it_once_it_has_begun(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster's storage reads a run and writes it whole: the run's first event between the two has
+    no tag, and a run without its tag can't be ended.
+    """
+
+    def overwritten(*_: object) -> None:
+        raise AssertionError("the run writes itself at the same time")
+
+    monkeypatch.setattr(site.instance, "add_run_tags", overwritten)
+    run_id = site.launch()
+    assert PROCESS_TAG in site.run(run_id).tags
+    assert site.ended(run_id) == dg.DagsterRunStatus.SUCCESS
+
+
+def test_a_run_that_has_ended_is_not_cancelled(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its process is there a moment longer."""
+    run_id = site.done()
+    monkeypatch.setattr(launcher, "living_pid", lambda _: 2**22 + 1)
+    assert not site.instance.run_launcher.terminate(run_id)
+    assert site.run(run_id).status == dg.DagsterRunStatus.SUCCESS
+
+
 def test_runs_are_processes_of_their_own(site: Site) -> None:
     runs = [site.launch(60.0) for _ in range(2)]
     for one in runs:
@@ -201,3 +236,86 @@ def test_a_process_that_has_the_number_of_another_one_is_not_that() -> None:
     assert living_pid(name) == os.getpid()
     assert living_pid(f"{name}0") is None
     assert living_pid(f"elsewhere{name}") is None
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Forks, Connection]]:
+    """Forks, and the fork server's end of its connection."""
+    ours, theirs = multiprocessing.Pipe()
+    theirs.send_bytes(b"ready")
+    with theirs:
+        forks = Forks(ours)
+        yield forks, theirs
+        forks.close()
+
+
+def test_an_answer_that_comes_too_late_is_not_that_of_the_next_run(
+    served: tuple[Forks, Connection],
+) -> None:
+    forks, server = served
+    server.send_bytes(b"given-up forked")
+    server.send_bytes(b"next refused")
+    assert not forks.fork("next", b"its arguments")
+
+
+def test_runs_that_are_launched_at_once_have_their_own_answers(
+    served: tuple[Forks, Connection],
+) -> None:
+    """Schedules, sensors and backfills launch from threads of their own."""
+    forks, server = served
+    runs = [str(number) for number in range(40)]
+
+    def serve() -> None:
+        for _ in runs:
+            run = server.recv_bytes().decode()
+            server.send_bytes(f"{run} {'refused' if int(run) % 2 else 'forked'}".encode())
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda run: forks.fork(run, run.encode()), runs))
+    thread.join()
+    assert found == [int(run) % 2 == 0 for run in runs]
+
+
+def test_a_fork_server_that_ends_before_it_answers_leaves_it_unknown(
+    served: tuple[Forks, Connection],
+) -> None:
+    forks, server = served
+
+    def end() -> None:
+        server.recv_bytes()
+        server.close()
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    with pytest.raises(Unavailable, match="has not answered"):
+        forks.fork("a", b"its arguments")
+    thread.join()
+    assert not forks.fork("b", b"its arguments")
+
+
+def test_where_no_process_can_be_forked_the_run_goes_dagsters_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the fork server goes on: the next one may be."""
+
+    def start(_: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(ForkProcess, "start", start)
+    ours, theirs = socket.socketpair()
+    repository = RepositoryPythonOrigin(sys.executable, FileCodePointer("code.py", "naps"))
+    origin = JobPythonOrigin("naps", repository)
+    with (
+        ours,
+        Connection(os.dup(ours.fileno())) as asking,
+        Connection(theirs.detach()) as server,
+    ):
+        for run_id in ("a", "b"):
+            args = ExecuteRunArgs(origin, run_id, None)
+            asking.send_bytes(serialize_value(args).encode())
+        ours.shutdown(socket.SHUT_WR)
+        launcher._fork_for_each(server)
+        assert [asking.recv_bytes() for _ in range(2)] == [b"a refused", b"b refused"]
+    assert capsys.readouterr().err.count("no more processes") == 2
