@@ -382,9 +382,8 @@ class Table(Partitions):
             return error
         return OutcomeUnknown(
             f"{self.definition.full_name}: whether the insert landed is not known: ZooKeeper did "
-            f"not answer {query.insert_keeper_max_retries + 1} times ({error}). Insert the same "
-            "data again (or with the same token): if it landed, that is answered as a duplicate"
-            + _told_by(insertion)
+            f"not answer {query.insert_keeper_max_retries + 1} times ({error}). "
+            + _remedy(insertion)
         )
 
     def inserts(self, insert_ids: Sequence[str] | None = None) -> "list[InsertReport]":
@@ -672,3 +671,18 @@ def _told_by(insertion: Insertion) -> str:
     """Without an identity it has no record, and nobody can tell."""
     insert_id = insertion.identity.insert_id
     return f"; `rmt inserts {insert_id}` tells what became of it" if insert_id else ""
+
+
+def _remedy(insertion: Insertion) -> str:
+    """For who does not know whether the rows are in."""
+    if insertion.identity.insert_id:
+        return (
+            "Insert the same data again (or with the same token): if it landed, that is answered "
+            f"as a duplicate{_told_by(insertion)}"
+        )
+    parts = ", ".join(map(str, insertion.pending_parts))
+    return (
+        "Deduplication is switched off for this insert or table: inserted again, these rows could "
+        f"be there twice. Look first whether system.parts has {parts}, or a part that covers it; "
+        "with a token (insert_deduplication_token) the same insert can be sent again"
+    )

@@ -170,6 +170,11 @@ class Insertion:
         return self._committing is not None
 
     @property
+    def pending_parts(self) -> list[PartName]:
+        """What is in the table if the commit landed whose result is not known."""
+        return [] if self._committing is None else self._committing.parts
+
+    @property
     def in_part(self) -> str:
         """How many rows are in the table and what to do, when some are and others, as far as is
         known, are not. Otherwise "".

@@ -55,6 +55,24 @@ def test_an_allocation_without_answer_leaves_no_lock(replicas, landed):
     assert rows_of(replicas) == 0
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_insert_without_identity_is_not_told_to_be_sent_again(replicas, landed):
+    """Nobody would know it again: these rows would be there twice."""
+    plain = QuerySettings(insert_keeper_max_retries=0, insert_deduplicate=False)
+    keeper = replicas["r1"].keeper
+    with (
+        faulty(keeper, logs, landed=landed),
+        pytest.raises(OutcomeUnknown, match=r"could be there twice\. .* has all_0_0_0"),
+    ):
+        replicas.table("r1").insert(ROWS, settings=plain)
+    assert rows_of(replicas) == (2 if landed else 0)
+    with (
+        faulty(keeper, logs, landed=landed),
+        pytest.raises(OutcomeUnknown, match="answered as a duplicate"),
+    ):
+        replicas.table("r1").insert(ROWS, settings=ONCE)
+
+
 def test_the_next_try_takes_the_lock_of_the_first_away(replicas):
     """In the same session: it is not ended for one answer that did not come."""
     session = replicas["r1"].keeper.session_id
