@@ -189,34 +189,48 @@ def _insert(
     settings: QuerySettings,
 ) -> _Stored:
     """The token is made of the asset, the partition and the rows. Those of a Spark DataFrame are
-    seen by its tasks only: then of the run instead.
+    seen by its tasks only: then of the run instead; for a retry, the one it retries.
     """
     if _is_spark(rows):
-        return _insert_of_run(context, table, keys, rows, settings)
+        run = context.step_context.dagster_run
+        first = run.root_run_id or run.run_id
+        token = f"{_what(context, keys)}/run/{first}"
+        return _insert_named(table, rows, token, settings, run.run_id)
     arrow = _arrow(rows)
     token = f"{_what(context, keys)}/{_digest(arrow)}"
     run_id = context.step_context.dagster_run.run_id
-    return _stored(table.insert(arrow, token=token, settings=settings, run_id=run_id))
+    return _insert_named(table, arrow, token, settings, run_id)
 
 
-def _insert_of_run(
+def _upsert(
     context: dg.OutputContext,
     table: Table,
     keys: Sequence[str],
     rows: Any,
     settings: QuerySettings,
 ) -> _Stored:
-    """The token is made of the asset, the partition and the run; for a retry, the one it retries.
+    """The token is made of the asset, the partition, the run and the attempt.
 
-    So it is with an upsert: 1. a run stores A; 2. another one B, in its place; 3. A was right, and
-    a third one stores it again. By its rows that would be the first insert, and B would stay.
+    1. A run stores A; another one B, in its place; A was right, and a third one stores it again. By
+       its rows that would be the first insert, and B would stay.
+    2. A run stores A; it is executed again, with rows B. By the run that it retries that would be
+       the first insert, and A would stay.
+    3. An attempt has lost its answer, and the next one inserts the same rows again: they take their
+       own place.
     """
-    run = context.step_context.dagster_run
-    token = f"{_what(context, keys)}/run/{run.root_run_id or run.run_id}"
+    step = context.step_context
+    attempt = f"{step.dagster_run.run_id}/{step.previous_attempt_count}"
+    token = f"{_what(context, keys)}/run/{attempt}"
+    return _insert_named(table, rows, token, settings, step.dagster_run.run_id)
+
+
+def _insert_named(
+    table: Table, rows: Any, token: str, settings: QuerySettings, run_id: str
+) -> _Stored:
     if _is_spark(rows):
-        result = table.insert_spark(rows, token=token, settings=settings, run_id=run.run_id)
+        result = table.insert_spark(rows, token=token, settings=settings, run_id=run_id)
     else:
-        result = table.insert(_arrow(rows), token=token, settings=settings, run_id=run.run_id)
+        result = table.insert(_arrow(rows), token=token, settings=settings, run_id=run_id)
     return _stored(result)
 
 
@@ -267,7 +281,7 @@ def _replace(
     )
 
 
-_WRITERS = {"append": _insert, "replace": _replace, "upsert": _insert_of_run}
+_WRITERS = {"append": _insert, "replace": _replace, "upsert": _upsert}
 
 
 def _is_spark(rows: Any) -> bool:

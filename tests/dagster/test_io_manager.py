@@ -14,6 +14,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 
 from rmt_pipeline.dagster import RmtIOManager, names
+from rmt_pipeline.dagster.ledger import Recorder
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.replica.insert.quorum import TooFewLiveReplicas
 from rmt_pipeline.replica.partitions.overwrite import RowsOutside
@@ -241,12 +242,16 @@ def test_an_upsert_takes_the_place_of_what_has_its_key_also_when_it_was_there_be
 
 
 @pytest.mark.usefixtures("replacing_table")
-def test_an_upsert_that_is_retried_is_inserted_once(
-    site: Site, io_manager: RmtIOManager
+@pytest.mark.parametrize("second", ["1.25", "2.25"])
+def test_an_upsert_that_is_executed_again_stores_what_it_computes_then(
+    site: Site, io_manager: RmtIOManager, second: str
 ) -> None:
+    """The same rows take their own place."""
+    amounts = iter(["1.25", second])
+
     @dg.asset(metadata={"rmt/write": "upsert"})
     def upserted() -> pa.Table:
-        return rows_of("2026-01-05", 2)
+        return rows_of("2026-01-05", 1).set_column(2, "amount", pa.array([next(amounts)]))
 
     definitions = dg.Definitions(
         assets=[upserted],
@@ -260,8 +265,34 @@ def test_an_upsert_that_is_retried_is_inserted_once(
             job, parent_run_id=first.run_id, root_run_id=first.run_id
         )
         assert execute_run(InMemoryJob(job), again, instance).success
-    inserts = site.r1.table("upserted").parts()
-    assert sum(part.manifest.rows for part in inserts) == 2
+    found = Session(site.r1).execute("SELECT toString(amount) FROM upserted FINAL")
+    assert [row for batch in found.batches for row in batch[0].to_pylist()] == [second]
+
+
+@pytest.mark.usefixtures("replacing_table")
+def test_each_attempt_of_an_upsert_stores_its_own_rows(
+    site: Site, io_manager: RmtIOManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has stored its rows, and fails afterwards."""
+    amounts = iter(["1.25", "2.25"])
+    parts = Recorder.parts
+    fails = [True]
+
+    def record(recorder: Recorder, done: Any) -> Any:
+        if fails.pop() if fails else False:
+            raise OSError("no answer")
+        return parts(recorder, done)
+
+    monkeypatch.setattr(Recorder, "parts", record)
+
+    @dg.asset(metadata={"rmt/write": "upsert"}, retry_policy=dg.RetryPolicy(max_retries=1))
+    def upserted() -> pa.Table:
+        return rows_of("2026-01-05", 1).set_column(2, "amount", pa.array([next(amounts)]))
+
+    with dg.instance_for_test() as instance:
+        materialize(io_manager, [upserted], instance)
+    found = Session(site.r1).execute("SELECT toString(amount) FROM upserted FINAL")
+    assert [row for batch in found.batches for row in batch[0].to_pylist()] == ["2.25"]
 
 
 def test_days_that_do_not_follow_one_another_are_read_without_those_between(
