@@ -26,6 +26,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Create,
     Delete,
     Keeper,
+    LivingKeeper,
     Op,
     RefusalKind,
     Refused,
@@ -37,6 +38,7 @@ from rmt_pipeline.zookeeper.paths import (
     database_table,
     sequence_number,
 )
+from rmt_pipeline.zookeeper.strays import Stray, give_back
 
 _MARK = b"Replicated database "
 
@@ -214,13 +216,27 @@ def followers(keeper: Keeper, database: DatabasePaths, replica: str) -> list[Fol
     return found
 
 
-def skip_to(keeper: Keeper, database: DatabasePaths, replica: str, to: int) -> None:
-    """The replica needs none of the statements up to this one. Who waits for it there is told."""
-    for name in keeper.children(database.queue.root):
-        if name.startswith("query-") and sequence_number(name) <= to:
-            done = database.queue.task(name).finished_on(replica)
-            with suppress(Refused):  # it is done, or being removed
-                keeper.multi([Create(done, TaskOutcome().encode())])
+def skip_to(keeper: LivingKeeper, database: DatabasePaths, replica: str, to: int) -> None:
+    """The replica needs none of the statements up to this one. Who waits for it there is told; and
+    it is not at one any more that it had begun, and was not told to be done with.
+    """
+    tasks = [
+        database.queue.task(name)
+        for name in keeper.children(database.queue.root)
+        if name.startswith("query-") and sequence_number(name) <= to
+    ]
+    for task in tasks:
+        with suppress(Refused):  # it is done, or being removed
+            keeper.multi([Create(task.finished_on(replica), TaskOutcome().encode())])
+    actives = [task.active_on(replica) for task in tasks]
+    stats = keeper.exists_many(actives)
+    left = [
+        Stray(path)
+        for path, stat in zip(actives, stats, strict=True)
+        if stat is not None and stat.ephemeral_owner == keeper.session_id
+    ]
+    if left:
+        give_back(keeper, left)
     move_pointer(keeper, database, replica, to)
 
 

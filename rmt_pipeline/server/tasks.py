@@ -206,7 +206,9 @@ class DatabaseLoop(TaskLoop):
         keeper = worker.keeper
         if pointer is None or not log_is_whole(keeper, self._paths, pointer):
             now = self._settled_picture(keeper)
-            problems = self._compare_with().catch_up(keeper, now)
+            problems = self._compare_with().catch_up(keeper, now, is_settled=True)
+            if problems:
+                self._say("; ".join(problems))
             self._carry_out_what_nobody_will(worker, now, problems)
             pointer = now.last_task
             skip_to(keeper, self._paths, self._replica, pointer)

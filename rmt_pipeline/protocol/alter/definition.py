@@ -326,7 +326,7 @@ class _Alter:
 
     def _declare(self, command: AddDeclared) -> None:
         texts = list(self._declared(command.kind))
-        names = list(map(_name_declared, texts))
+        names = list(map(declared_name, texts))
         if command.name in names:
             if command.if_not_exists:
                 return
@@ -344,7 +344,7 @@ class _Alter:
 
     def _undeclare(self, command: DropDeclared | LeaveDeclared) -> None:
         texts = self._declared(command.kind)
-        kept = [one for one in texts if _name_declared(one) != command.name]
+        kept = [one for one in texts if declared_name(one) != command.name]
         if len(kept) == len(texts):
             if not command.if_exists:
                 raise self._undeclared(command.kind, command.name)
@@ -371,7 +371,7 @@ class _Alter:
         self._is_local = False
 
     def _undeclared(self, kind: DeclaredKind, name: str) -> UserError:
-        known = ", ".join(map(_name_declared, self._declared(kind))) or "none"
+        known = ", ".join(map(declared_name, self._declared(kind))) or "none"
         wrong = NoSuchProjection if kind == "PROJECTION" else UserError
         return wrong(f"{self._now.full_name} has no {kind.lower()} {name}; there are: {known}")
 
@@ -583,7 +583,7 @@ def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
     return "a column that the engine sums" if name in engine.columns_to_sum else None
 
 
-def _name_declared(text: str) -> str:
+def declared_name(text: str) -> str:
     """That of an index or a projection: what its text begins with, as `quote_name` writes it."""
     if not text.startswith("`"):
         return text.partition(" ")[0]

@@ -11,8 +11,24 @@ from dataclasses import replace
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
 from rmt_pipeline.cluster.database import Follower, Picture, followers, update_record
+from rmt_pipeline.cluster.queue import tasks_in
 from rmt_pipeline.cluster.worker import BegunTask
+from rmt_pipeline.protocol.alter.commands import (
+    AddColumn,
+    AddDeclared,
+    AlterCommand,
+    DeclaredKind,
+    DropColumn,
+    DropDeclared,
+    ModifyColumn,
+    ModifyOrderBy,
+    ModifyTtl,
+    Place,
+)
+from rmt_pipeline.protocol.alter.definition import declared_name
 from rmt_pipeline.protocol.errors import (
+    Conflict,
+    MetadataMismatch,
     ReplicaAlreadyExists,
     ReplicaRetired,
     RmtError,
@@ -22,7 +38,9 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task, TaskOutcome
-from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.replica.alter.request import CannotAssignAlter, request_alter
+from rmt_pipeline.replica.life.create import check_structure
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.run.databases import defined_by
 from rmt_pipeline.sql.run.task import StatementCarrier, TaskContext
@@ -38,7 +56,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     Statement,
 )
 from rmt_pipeline.syntax.statements.parse import parse
-from rmt_pipeline.system import Waker
+from rmt_pipeline.system import EventWaker, Waker
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
 from rmt_pipeline.zookeeper.paths import (
     DatabasePaths,
@@ -61,6 +79,54 @@ def renamed(name: str, statement: Statement) -> str:
             return other.name if name == one.name else one.name
         case _:
             return name
+
+
+def commands_towards(now: TableDefinition, wanted: TableDefinition) -> list[AlterCommand]:
+    """What makes a table of this structure one of that. A column that has got another name is
+    dropped and added.
+    """
+    kept = {column.name for column in now.columns} & {column.name for column in wanted.columns}
+    is_in_order = [one.name for one in now.columns if one.name in kept] == [
+        one.name for one in wanted.columns if one.name in kept
+    ]
+    commands: list[AlterCommand] = []
+    kinds: tuple[tuple[DeclaredKind, tuple[str, ...], tuple[str, ...]], ...] = (
+        ("INDEX", now.indices, wanted.indices),
+        ("PROJECTION", now.projections, wanted.projections),
+        ("CONSTRAINT", now.constraints, wanted.constraints),
+    )
+    others = [kind for kind in kinds if kind[1] != kind[2]]
+    for kind, before, _ in others:
+        commands += [DropDeclared(kind, declared_name(text)) for text in before]
+    commands += [DropColumn(one.name) for one in now.columns if one.name not in kept]
+    last = ""
+    for column in wanted.columns:
+        known = now.column(column.name)
+        if known is None:
+            commands.append(AddColumn(column, Place(last)))
+        elif known != column or not is_in_order:
+            commands.append(_made_to(column, None if is_in_order else Place(last)))
+        last = column.name
+    if now.order_by != wanted.order_by:
+        commands.append(ModifyOrderBy(wanted.order_by))
+    if now.ttl != wanted.ttl:
+        commands.append(ModifyTtl(wanted.ttl))
+    for kind, _, after in others:
+        commands += [AddDeclared(kind, declared_name(text), text) for text in after]
+    return commands
+
+
+def _made_to(column: Column, place: Place | None) -> ModifyColumn:
+    return ModifyColumn(
+        column.name,
+        type=column.type,
+        default_kind=column.default_kind,
+        default=column.default,
+        comment=column.comment,
+        codec=column.codec,
+        ttl=column.ttl,
+        place=place,
+    )
 
 
 class DatabaseCarrier(StatementCarrier):
@@ -103,11 +169,15 @@ class DatabaseCarrier(StatementCarrier):
         stat = keeper.exists(TablePaths(here.engine.zookeeper_path).metadata)
         return stat is not None and stat.version == here.metadata_version
 
-    def catch_up(self, keeper: LivingKeeper, picture: Picture) -> list[str]:
+    def catch_up(
+        self, keeper: LivingKeeper, picture: Picture, *, is_settled: bool = False
+    ) -> list[str]:
         """Make of the tables here what the picture has. What could not be done, in words: the next
-        time it is tried again.
+        time it is tried again. `is_settled`: what ALTERs have made of them is in the picture, and
+        none before its end is carried out here any more.
         """
         database = self._required()
+        missed = self._known_in_full(keeper, picture) if is_settled else frozenset()
         self.context.bind(keeper, "")
         problems = []
         try:
@@ -122,6 +192,8 @@ class DatabaseCarrier(StatementCarrier):
                 return []
             try:
                 if name in picture.tables:
+                    if name in missed:
+                        self._alter_as_others(keeper, name, picture)
                     self._match(keeper, database, name, picture.tables[name])
                 else:
                     self._let_go(name)
@@ -159,26 +231,37 @@ class DatabaseCarrier(StatementCarrier):
         """Those that are not in the picture, and that this replica has not come to. From now on the
         table of each is the one that has it by the end of the picture's log.
         """
-        log = DatabasePaths(self._required().path).queue
         left = [
             name for name, finished in self._untold(keeper, picture) if replica not in finished
         ]
-        names = [
-            name for name in sorted(keeper.children(log.root)) if name.startswith("query-")
-        ]
-        tasks = {
-            name: Task.decode(read[0])
-            for name, read in zip(
-                names, keeper.get_many([log.task(name).root for name in names]), strict=True
-            )
-            if read is not None and sequence_number(name) <= picture.last_task
-        }
+        tasks = self._tasks(keeper, picture)
         self._called = {}
         for name in left:
             later = [task for other, task in tasks.items() if other > name]
             if name in tasks:
                 self._called[tasks[name].request_id] = later
         return [name for name in left if name in tasks and self._is_there(tasks[name], picture)]
+
+    def _tasks(self, keeper: LivingKeeper, picture: Picture) -> dict[str, Task]:
+        """What the log has before the picture's end, in its order."""
+        log = DatabasePaths(self._required().path).queue
+        found = tasks_in(keeper, log)
+        return {
+            name: task for name, task in found if sequence_number(name) <= picture.last_task
+        }
+
+    def _known_in_full(self, keeper: LivingKeeper, picture: Picture) -> frozenset[str]:
+        """The tables of which the picture has every ALTER that was carried out anywhere."""
+        untold = [name for name, _ in self._untold(keeper, picture)]
+        tasks = self._tasks(keeper, picture) if untold else {}
+        unknown: set[str] = set()
+        for name in untold:
+            for step in self._steps(tasks[name]) if name in tasks else ():
+                called = step.table.name if isinstance(step, AlterTable) else ""
+                for later in (task for other, task in tasks.items() if other > name):
+                    called = renamed(called, parse(later.query))
+                unknown.add(called)
+        return frozenset(picture.tables) - unknown
 
     def _is_there(self, task: Task, picture: Picture) -> bool:
         """Whether the table of an ALTER has not been dropped since."""
@@ -372,6 +455,83 @@ class DatabaseCarrier(StatementCarrier):
         return found([here.name]) or found(
             [database_table(node) for node in keeper.children(paths.metadata)]
         )
+
+    def _alter_as_others(self, keeper: LivingKeeper, name: str, picture: Picture) -> None:
+        """What ALTERs have made of the table in the other shards, when they are not carried out in
+        this one any more:
+
+        1. r3, which is new and alone in its shard, makes the table as the picture has it, and dies.
+        2. An ALTER is said, and the servers of the other shard carry it out and tell the record.
+        3. r3 comes back, has the table, and goes on behind the end of the log.
+
+        So does who was away until the log had no ALTER of that time any more. Raises UserError when
+        what is stored here would change by it.
+        """
+        try:
+            here = self._here(name)
+        except TableDetached:
+            return
+        record = picture.tables[name]
+        if here is None or here.uuid != self.context.uuid_of(record.origin):
+            return
+        wanted = defined_by(record, self._database)
+        if here.metadata_version > record.version or create_query(here) == record.query:
+            return
+        self._take_own(here, record)
+        if self._is_in_shard(keeper, here, wanted):
+            return
+        session = self._session(Task(record.query, (), "", record.origin))
+        paths = DatabasePaths(self._required().path)
+        decided: list[tuple[TableDefinition, list[AlterCommand]]] = []
+
+        def commands(now: TableDefinition) -> list[AlterCommand]:
+            """Decided on what the table is before any statement that comes next changes it."""
+            for before, known in decided:
+                if before == now:
+                    return known
+            _, log = keeper.children_stat(paths.queue.root)
+            if log.next_sequence - 1 != picture.last_task:
+                raise Conflict(f"{paths.root} was changed meanwhile; it is looked at again")
+            decided.append((now, self._steps_towards(now, wanted)))
+            return decided[-1][1]
+
+        table = self.context.table(name, self._database)
+        sync = "1" if record.is_detached else "0"  # it takes nothing up once it is detached
+        query = session.context.query_settings((("alter_sync", sync),))
+        try:
+            request_alter(lambda: table.replica, commands, query, EventWaker)
+        except (CannotAssignAlter, Conflict) as error:
+            raise Unavailable(str(error)) from error
+
+    @staticmethod
+    def _is_in_shard(
+        keeper: LivingKeeper, here: TableDefinition, wanted: TableDefinition
+    ) -> bool:
+        """Whether the table's replicas in this shard are as wanted, or will be by their queues."""
+        table = TablePaths(here.engine.zookeeper_path)
+        metadata, columns = keeper.get_many([table.metadata, table.columns])
+        if metadata is None or columns is None:
+            return True  # it is being dropped
+        try:
+            check_structure(wanted, metadata[0], columns[0], table.root)
+        except MetadataMismatch:
+            return False
+        return True
+
+    def _steps_towards(
+        self, now: TableDefinition, wanted: TableDefinition
+    ) -> list[AlterCommand]:
+        """Raises UserError for more than new columns, when there are rows."""
+        commands = commands_towards(now, wanted)
+        store = self.context.store(now)
+        has_rows = bool(store.parts() or store.detached())
+        if has_rows and not all(isinstance(one, AddColumn) for one in commands):
+            raise UserError(
+                f"{now.full_name} has missed what ALTERs made of it in other shards: it is "
+                f"{create_query(now)}, and not {create_query(wanted)}. Say each of them again with "
+                "IF EXISTS or IF NOT EXISTS: it is carried out where it is missing"
+            )
+        return commands
 
     def _take_own(self, here: TableDefinition, record: TableRecord) -> None:
         """Settings and comment, which are each replica's own, of an ALTER that was missed."""
