@@ -42,7 +42,7 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.run.task import TaskContext
 from rmt_pipeline.syntax.statements import nodes as said
 from rmt_pipeline.syntax.statements.parse import parse
-from rmt_pipeline.zookeeper.paths import DatabasePaths, database_table
+from rmt_pipeline.zookeeper.paths import DatabasePaths, database_table, sequence_number
 from tests.support.cluster import SimWaker
 from tests.support.fake_keeper import Node
 from tests.support.fast import remembering
@@ -94,7 +94,9 @@ class Books:
     origins: set[str] = field(default_factory=set)
     """Of all tables that ever were."""
     uncertain: set[str] = field(default_factory=set)
-    """Comments of tables that some server could not alter, and has told so."""
+    """Comments of tables that some server could not alter, and has told so; and of those of which
+    an ALTER was removed from the log while no record knew of it: its client is told TaskRemoved.
+    """
     of_task: dict[str, str] = field(default_factory=dict)
     """The comment of the table that each ALTER is of, by the node of the log."""
 
@@ -111,6 +113,20 @@ class Books:
                 task = log.removesuffix("/finished").rpartition("/")[2]
                 if task in self.of_task:
                     self.uncertain.add(self.of_task[task])
+        for path in before:
+            above, _, name = path.rpartition("/")
+            task = above.rpartition("/")[2]
+            is_removed = name == "active" and path not in nodes and task in self.of_task
+            if is_removed and not self.is_told(nodes, task):
+                self.uncertain.add(self.of_task[task])
+
+    def is_told(self, nodes: dict[str, Node], task: str) -> bool:
+        """Whether the record of the table that this is an ALTER of knows of it."""
+        for name, model in self.tables.items():
+            if model.comment == self.of_task[task]:
+                record = TableRecord.decode(nodes[PATHS.table(name)].data)
+                return record.task >= sequence_number(task)
+        return True
 
     def take(self, task: str, query: str) -> None:
         """What the statement makes of the tables."""

@@ -256,8 +256,9 @@ class DatabaseCarrier(StatementCarrier):
         tasks = self._tasks(keeper, picture) if untold else {}
         unknown: set[str] = set()
         for name in untold:
-            for step in self._steps(tasks[name]) if name in tasks else ():
-                called = step.table.name if isinstance(step, AlterTable) else ""
+            parsed = parse(tasks[name].query) if name in tasks else None
+            if isinstance(parsed, AlterTable):
+                called = parsed.table.name
                 for later in (task for other, task in tasks.items() if other > name):
                     called = renamed(called, parse(later.query))
                 unknown.add(called)
