@@ -15,7 +15,7 @@ process per code location has imported everything, and forks for each run:
 4. No process can be forked: the daemon is told that too, and the run goes Dagster's way.
 5. An answer comes after the daemon has given it up: it names its run, so nobody takes it for that
    of the next one.
-6. A run's process ends without the run's end: the fork server says so in its log, and fails it.
+6. A run's process ends, and the run has not: it is failed, with what ended the process.
 7. The daemon ends, however it does: fork server and runs end with it (`processes.child`).
 8. The code location is loaded anew: its fork server forks no more, and ends with its last run.
 
@@ -48,7 +48,7 @@ from rmt_pipeline.processes.child import Child
 from rmt_pipeline.protocol.errors import Unavailable
 
 PROCESS_TAG = "rmt/process"
-"""Of a run that was forked: host, process and when that began, as `ProcessName` writes it."""
+"""Of a run that was forked: host, process and when that began, as `process_name` writes it."""
 
 _ANSWER_TIMEOUT_S = 30.0  # a fork and its tag take milliseconds on an idle machine
 _END_TIMEOUT_S = 3.0  # for runs that end with the daemon
@@ -373,9 +373,7 @@ def _run(args: bytes, begins: Connection) -> None:
 def _look_how_it_ended(run: Any, args: bytes) -> None:
     run.join()
     if run.exitcode:
-        with suppress(
-            OSError
-        ):  # no process can be started: run monitoring sees that it is gone
+        with suppress(OSError):  # no process can be started: run monitoring sees what is gone
             _FORKING.Process(target=_say_how_it_ended, args=[args, run.exitcode]).start()
 
 

@@ -109,3 +109,20 @@ class Site:
     def below(self, path: str) -> list[str]:
         nodes = self.servers.zookeeper.nodes
         return sorted(one for one in nodes if one == path or one.startswith(f"{path}/"))
+
+
+def started(site: Site, *names: str) -> Site:
+    """Servers with the database."""
+    names = names or ("r1", "r2", "r3")
+    site.start(*names)
+    for name in names:
+        assert site.say(DATABASE, name).note == ""
+    return site
+
+
+def part(site: Site, name: str, table: str = "t", database: str = "d") -> None:
+    """As if the table there had rows: a part among the detached ones."""
+    definition = site.nodes[name].catalog.definition(database, table)
+    directory = site.nodes[name].catalog.table_directory(definition) / "detached" / "all_0_0_0"
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text("{}")

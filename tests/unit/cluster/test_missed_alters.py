@@ -14,31 +14,9 @@ from rmt_pipeline.replica.alter.apply import apply_alter_metadata
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site
+from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site, part, started
 
 MANY_COLUMNS = TABLE.replace("n UInt64", "n UInt64, m UInt64, k UInt64 DEFAULT n")
-
-
-@pytest.fixture
-def site(tmp_path, monkeypatch) -> Site:
-    return Site(tmp_path, monkeypatch)
-
-
-def started(site: Site, *names: str) -> Site:
-    """Servers with the database."""
-    names = names or ("r1", "r2", "r3")
-    site.start(*names)
-    for name in names:
-        assert site.say(DATABASE, name).note == ""
-    return site
-
-
-def part(site: Site, name: str, table: str = "t", database: str = "d") -> None:
-    """As if the table there had rows: a part among the detached ones."""
-    definition = site.nodes[name].catalog.definition(database, table)
-    directory = site.nodes[name].catalog.table_directory(definition) / "detached" / "all_0_0_0"
-    directory.mkdir(parents=True)
-    (directory / "manifest.json").write_text("{}")
 
 
 @contextmanager

@@ -33,29 +33,7 @@ from rmt_pipeline.server.tasks import AltersUnderWay, NotCaughtUp, TaskLoops
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer
 from rmt_pipeline.system import RandomIds
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site
-
-
-@pytest.fixture
-def site(tmp_path, monkeypatch) -> Site:
-    return Site(tmp_path, monkeypatch)
-
-
-def started(site: Site, *names: str) -> Site:
-    """Servers with the database."""
-    names = names or ("r1", "r2", "r3")
-    site.start(*names)
-    for name in names:
-        assert site.say(DATABASE, name).note == ""
-    return site
-
-
-def part(site: Site, name: str, table: str = "t", database: str = "d") -> None:
-    """As if the table there had rows: a part among the detached ones."""
-    definition = site.nodes[name].catalog.definition(database, table)
-    directory = site.nodes[name].catalog.table_directory(definition) / "detached" / "all_0_0_0"
-    directory.mkdir(parents=True)
-    (directory / "manifest.json").write_text("{}")
+from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site, part, started
 
 
 def test_a_table_reaches_every_server_and_goes_from_every_server(site):
