@@ -6,11 +6,11 @@ of its name, and one that the database does not have, is moved aside when it hol
 `<database>_broken_tables`; nothing with rows in it is ever dropped here but by its DROP.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
-from rmt_pipeline.cluster.database import Follower, Picture, followers, update_record
+from rmt_pipeline.cluster.database import Picture, followers, update_record
 from rmt_pipeline.cluster.queue import tasks_in
 from rmt_pipeline.cluster.worker import BegunTask
 from rmt_pipeline.protocol.alter.commands import (
@@ -212,11 +212,12 @@ class DatabaseCarrier(StatementCarrier):
         Also one whose server does not run, as long as nobody else has carried the ALTER out: when
         it comes back it will, and nobody would in the shards that have gone on without.
         """
+        untold = self._untold(keeper, self._tasks(keeper, picture), picture)
+        if not untold:
+            return []
+        others = followers(keeper, DatabasePaths(self._required().path), replica)
         found: list[tuple[str, str]] = []
-        others: list[Follower] | None = None
-        for name, finished in self._untold(keeper, picture):
-            if others is None:
-                others = followers(keeper, DatabasePaths(self._required().path), replica)
+        for name, finished in untold:
             left = [
                 one
                 for one in others
@@ -231,16 +232,14 @@ class DatabaseCarrier(StatementCarrier):
         """Those that are not in the picture, and that this replica has not come to. From now on the
         table of each is the one that has it by the end of the picture's log.
         """
-        left = [
-            name for name, finished in self._untold(keeper, picture) if replica not in finished
-        ]
         tasks = self._tasks(keeper, picture)
-        self._called = {}
-        for name in left:
-            later = [task for other, task in tasks.items() if other > name]
-            if name in tasks:
-                self._called[tasks[name].request_id] = later
-        return [name for name in left if name in tasks and self._is_there(tasks[name], picture)]
+        untold = self._untold(keeper, tasks, picture)
+        left = [name for name, finished in untold if replica not in finished]
+        self._called = {
+            tasks[name].request_id: [task for other, task in tasks.items() if other > name]
+            for name in left
+        }
+        return [name for name in left if self._is_there(tasks[name], picture)]
 
     def _tasks(self, keeper: LivingKeeper, picture: Picture) -> dict[str, Task]:
         """What the log has before the picture's end, in its order."""
@@ -252,11 +251,10 @@ class DatabaseCarrier(StatementCarrier):
 
     def _known_in_full(self, keeper: LivingKeeper, picture: Picture) -> frozenset[str]:
         """The tables of which the picture has every ALTER that was carried out anywhere."""
-        untold = [name for name, _ in self._untold(keeper, picture)]
-        tasks = self._tasks(keeper, picture) if untold else {}
+        tasks = self._tasks(keeper, picture)
         unknown: set[str] = set()
-        for name in untold:
-            parsed = parse(tasks[name].query) if name in tasks else None
+        for name, _ in self._untold(keeper, tasks, picture):
+            parsed = parse(tasks[name].query)
             if isinstance(parsed, AlterTable):
                 called = parsed.table.name
                 for later in (task for other, task in tasks.items() if other > name):
@@ -272,34 +270,30 @@ class DatabaseCarrier(StatementCarrier):
         )
 
     def _untold(
-        self, keeper: LivingKeeper, picture: Picture
-    ) -> Iterator[tuple[str, Collection[str]]]:
+        self, keeper: LivingKeeper, tasks: Mapping[str, Task], picture: Picture
+    ) -> list[tuple[str, Collection[str]]]:
         """The ALTERs that the tables' records do not know of, and who notes them as done."""
-        paths = DatabasePaths(self._required().path)
-        for name in sorted(keeper.children(paths.queue.root)):
-            if not name.startswith("query-") or sequence_number(name) > picture.last_task:
-                continue
-            if self._is_to_be_told(keeper, paths, name, picture):
-                [finished] = keeper.children_many([paths.queue.task(name).finished])
-                yield name, finished or ()
+        queue = DatabasePaths(self._required().path).queue
+        names = [
+            name
+            for name, task in tasks.items()
+            if self._is_to_be_told(task, sequence_number(name), picture)
+        ]
+        finished = keeper.children_many([queue.task(name).finished for name in names])
+        return [(name, done or ()) for name, done in zip(names, finished, strict=True)]
 
-    def _is_to_be_told(
-        self, keeper: LivingKeeper, paths: DatabasePaths, name: str, picture: Picture
-    ) -> bool:
+    def _is_to_be_told(self, task: Task, number: int, picture: Picture) -> bool:
         """Whether it is an ALTER that the table's record does not know of. A table that the picture
         does not have may have got another name since.
         """
-        [read] = keeper.get_many([paths.queue.task(name).root])
-        if read is None:
-            return False
         try:
-            steps = self._steps(Task.decode(read[0]))
+            steps = self._steps(task)
         except RmtError:
             return False  # that is said when it is carried out
         for step in steps:
             if isinstance(step, AlterTable):
                 known = picture.tables.get(step.table.name)
-                if known is None or known.task < sequence_number(name):
+                if known is None or known.task < number:
                     return True
         return False
 
