@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import metadata
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn, PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import GivenRows, StagedPart
 from rmt_pipeline.syntax.types import arrow_schema
+from rmt_pipeline.types.escapes import shown_text
 from rmt_pipeline.types.to_text import column_values
 
 
@@ -405,13 +406,20 @@ def _refuse_violations(table: pa.Table, shape: BlockShape, first_row: int) -> No
         ).as_py()
         if place >= 0:
             given = ", ".join(
-                f"{name} = {column_values(table.column(name).slice(place, 1))[0]!r}"
+                f"{name} = {_shown(column_values(table.column(name).slice(place, 1))[0])}"
                 for name in check.columns_used
             )
             raise ViolatedConstraint(
                 f"row {first_row + place}: the CONSTRAINT {one} is violated by {given}; nothing "
                 "was inserted"
             )
+
+
+def _shown(value: Any) -> str:
+    """As a statement has it: no Python for numbers, times and what is missing."""
+    if value is None:
+        return "NULL"
+    return shown_text(value) if isinstance(value, str) else str(value)
 
 
 def _may_be_nan(array: pa.Array) -> bool:

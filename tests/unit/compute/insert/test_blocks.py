@@ -2,6 +2,7 @@
 
 import datetime as dt
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -186,16 +187,24 @@ def test_null_in_a_key_is_refused_with_its_row() -> None:
             blocks([{"id": 1, "x": 1.0, **each} for each in rows], definition)
 
 
-@pytest.mark.parametrize("wrong", [0.5, None])
-def test_a_row_for_which_a_check_does_not_hold_is_refused_with_its_place(wrong) -> None:
+@pytest.mark.parametrize(("wrong", "shown"), [(0.5, "0.5"), (None, "NULL")])
+def test_a_row_for_which_a_check_does_not_hold_is_refused_with_its_place(wrong, shown) -> None:
     columns = (Column("id", "Int64"), Column("x", "Nullable(Float64)"))
     checks = ("c CHECK id < 100", "`a CHECK b` CHECK x > 1", "d ASSUME id < 0")
     definition = replace(table_of(("id",), (), columns), constraints=checks)
     good = [{"id": 99 - number, "x": 1.5} for number in range(7)]
     assert len(blocks(good, definition)) == 1
-    violated = rf"^row 8: the CONSTRAINT `a CHECK b` CHECK x > 1 is violated by x = {wrong};"
+    violated = rf"^row 8: the CONSTRAINT `a CHECK b` CHECK x > 1 is violated by x = {shown};"
     with pytest.raises(ViolatedConstraint, match=violated):
         blocks([*good, {"id": 7, "x": wrong}], definition)
+
+
+def test_what_violates_a_check_is_shown_without_python() -> None:
+    columns = (Column("id", "Int64"), Column("x", "Decimal(9, 2)"), Column("s", "String"))
+    checks = ("c CHECK x > 0 AND s != 'b'",)
+    definition = replace(table_of(("id",), (), columns), constraints=checks)
+    with pytest.raises(ViolatedConstraint, match=r"violated by x = -1\.00, s = 'a'; nothing"):
+        blocks([{"id": 1, "x": Decimal("-1.00"), "s": "a"}], definition)
 
 
 def test_rows_are_counted_over_all_blocks() -> None:
