@@ -8,17 +8,19 @@ READY  := $(VENV)/.ready
 SEEDS  ?= 1000
 SAMPLE ?= 0
 FIRST  ?= 1
+SEED   ?= 1
 MINUTES ?= 10
 # Lanes within one process take all cores, test by test. Those that start servers go file by file, two at once:
 # they wait more than they compute, and each has a ZooKeeper or a JVM of some 500 MB.
 INSIDE  := tidy unit property contract crash simulation
-LANES   := $(INSIDE) dagster golden spark zookeeper
-SERVERS := $(filter-out $(INSIDE),$(LANES))
+# `browser` is for itself: it needs Chromium, and some minutes in which Dagster has the machine alone.
+LANES   := $(INSIDE) dagster golden spark zookeeper browser
+SERVERS := $(filter-out $(INSIDE) browser,$(LANES))
 
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo dev test lint format crash simulate mutants machine-mutants fuzz soak soak-jvm quickstart coverage bench lock clean $(LANES:%=test-%)
+.PHONY: help venv demo dev test lint format crash simulate mutants machine-mutants fuzz soak soak-jvm soak-partitions quickstart coverage bench lock clean $(LANES:%=test-%)
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,7 +68,7 @@ format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-crash: $(READY) ## every fault at every effect of every scenario; `make test` takes a third of them
+crash: $(READY) ## every fault at every effect of every scenario, and pairs of them; `make test` takes some
 	RMT_CRASH_EVERY=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/crash
 
 simulate: $(READY) ## SEEDS=n seeds of the protocol's simulation, from FIRST=k on
@@ -75,8 +77,8 @@ simulate: $(READY) ## SEEDS=n seeds of the protocol's simulation, from FIRST=k o
 mutants: $(READY) ## plant every bug of docs/proof.md: each must be noticed
 	$(BIN)/python -m tests.mutants
 
-machine-mutants: $(READY) ## plant a bug in every comparison, guard, effect, multi (SAMPLE=n: some); nightly
-	$(BIN)/python -m tests.mutants.machine --sample $(SAMPLE)
+machine-mutants: $(READY) ## a bug in every comparison, guard, effect, multi (SAMPLE=n SEED=k: some); nightly
+	$(BIN)/python -m tests.mutants.machine --sample $(SAMPLE) --seed $(SEED)
 
 fuzz: $(READY) ## MINUTES=n of any bytes for every decoder
 	$(BIN)/python -m tests.property.fuzz --minutes $(MINUTES)
@@ -86,6 +88,9 @@ soak: $(READY) ## MINUTES=n of real servers and a real ZooKeeper that are killed
 
 soak-jvm: $(READY) ## the same, each server with a JVM of its own: MINUTES=n of kills leave none
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --own-jvm
+
+soak-partitions: $(READY) ## MINUTES=n of inserts, DROP, REPLACE, MOVE and overwrites of the same partitions on two servers
+	RMT_SECONDS=$$(( $(MINUTES) * 60 )) $(BIN)/python -m pytest -s tests/zookeeper/test_partitions_at_once.py
 
 quickstart: $(READY) ## type the page of examples/quickstart into an empty directory and environment
 	$(BIN)/python -m tests.quickstart

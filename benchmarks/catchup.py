@@ -24,10 +24,11 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import recover_parts
-from rmt_pipeline.replica.work.execute import Tools
+from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
+from tests.support.parts import clone
 
 TOGETHER = 200
 SHOWN = 45
@@ -45,7 +46,7 @@ def fill(source: Replica, count: int, *, in_log: bool) -> None:
             entry = GetPart(create_time=0, source_replica=source.name, part=part)
             if in_log:
                 ops.append(Create(source.table.log_entry("log-"), encode(entry), sequence=True))
-            source.store.publish(source.store.clone(first, "attach", str(part)), part)
+            source.store.publish(clone(source.store, first, "attach", str(part)), part)
         source.keeper.multi(ops)
 
 

@@ -9,7 +9,9 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from rmt_pipeline.processes.server import free_port
+from tests.support.ports import free_port
+
+CLIENTS_MAX = 64
 
 _CONFIG = """<?xml version="1.0"?>
 <yandex>
@@ -61,7 +63,9 @@ class ClickHouse:
         (self._directory / "config.xml").write_text(text)
         (self._directory / "users.xml").write_text(_USERS)
         self._process: subprocess.Popen[bytes] | None = None
-        self._http = urllib3.HTTPConnectionPool("127.0.0.1", self._port, timeout=60)
+        self._http = urllib3.HTTPConnectionPool(
+            "127.0.0.1", self._port, timeout=60, maxsize=CLIENTS_MAX
+        )
 
     def __enter__(self) -> Self:
         program = executable()

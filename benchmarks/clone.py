@@ -21,6 +21,7 @@ from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.zookeeper.keeper import Create, SetData
 from tests.support.local_replicas import Replicas
+from tests.support.parts import clone
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ def with_parts(replicas: Replicas, count: int) -> list[PartName]:
     parts = [first, *(PartName("all", block, block, 0, 0) for block in range(1, count))]
     for part in parts[1:]:
         source.keeper.multi([Create(source.paths.part(part), header)])
-        source.store.publish(source.store.clone(first, "attach", str(part)), part)
+        source.store.publish(clone(source.store, first, "attach", str(part)), part)
     lost = replicas["r2"]
     lost.keeper.multi([SetData(lost.paths.is_lost, b"1")])
     return parts

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,10 +14,11 @@ from typing import Self
 
 import urllib3
 
+from benchmarks.asking import Relay
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
+from tests.support.ports import free_port
 
 _CONFIG = """
 [zookeeper]
@@ -34,9 +36,11 @@ macros = {{shard = "01", replica = "r2"}}
 
 
 class Cluster:
-    """`rmt serve --server r1` and `rmt serve --server r2`, with `--work` when wanted; a context manager."""
+    """`rmt serve --server r1` and `rmt serve --server r2`, with `--work` when wanted; a context
+    manager. With `relayed`, what the servers ask of ZooKeeper is in `asked`.
+    """
 
-    def __init__(self, *, work: bool) -> None:
+    def __init__(self, *, work: bool, relayed: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="rmt-bench-"))
         self.zookeeper_port = free_port()
         ports = {"r1": free_port(), "r2": free_port()}
@@ -46,6 +50,11 @@ class Cluster:
         self.config = load_config(self.directory / "rmt.toml")
         self._work = work
         self._questions = 0
+        self.asked = {name: Relay(self.zookeeper_port) for name in ports if relayed}
+        for name in ports:
+            port = self.asked[name].port if relayed else self.zookeeper_port
+            file = self.directory / f"{name}.toml"
+            file.write_text(_CONFIG.format(zookeeper=port, **ports))
         self._ports = ports
         self._zookeeper = EmbeddedZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -56,19 +65,22 @@ class Cluster:
             self.serve(name)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Data and logs stay for who looks why it failed."""
         for process in self._processes.values():
             process.send_signal(signal.SIGTERM)
         for process in self._processes.values():
             process.wait(30)
         self._zookeeper.stop()
+        if kind is None:
+            shutil.rmtree(self.directory)
 
     def serve(self, name: str) -> None:
         options = ["--work"] if self._work else []
         log = (self.directory / f"{name}.log").open("wb")
         self._processes[name] = subprocess.Popen(
             [sys.executable, "-m", "rmt_pipeline.cli", "serve", "--server", name, *options],
-            env={**os.environ, "RMT_CONFIG": str(self.directory / "rmt.toml")},
+            env={**os.environ, "RMT_CONFIG": str(self.directory / f"{name}.toml")},
             stderr=log,
             stdout=log,
         )

@@ -1,16 +1,18 @@
-"""How big the house is, one column per revision: `python -m benchmarks.house HEAD~100 HEAD`.
+"""How big the house is, one column per revision: `python -m benchmarks.house eabef5c HEAD`.
 
 Counted are the packages that are shipped, and for the last line the tests. A module's importers are other modules of these
 packages, wherever in them the import stands. A name counts as defined twice when two modules define it at their top level
-(`tests.tidy.test_house` has the reason of each that may be).
+(`tests.tidy.test_house` has the reason of each that may be). A fragment has one importer and at most 60 lines. What grows with
+the product is also given per 1,000 lines of it.
 """
 
+import argparse
 import ast
 import io
 import subprocess
-import sys
 import tarfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.tidy import tree
@@ -23,14 +25,28 @@ def sources(revision: str) -> dict[Path, str]:
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         return {
-            Path(member.name): archive.extractfile(member).read().decode()
+            Path(member.name): packed_file.read().decode()
             for member in archive
-            if member.isfile() and member.name.endswith(".py")
+            if member.name.endswith(".py") and (packed_file := archive.extractfile(member))
         }
+
+
+FRAGMENT_LINES_MAX = 60
 
 
 def imports_something(function: ast.AST) -> bool:
     return any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function))
+
+
+def silent(trees: Iterable[ast.Module]) -> int:
+    """Public classes and functions, at the top level of modules, that say nothing of themselves."""
+    return sum(
+        isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and ast.get_docstring(node) is None
+        for parsed in trees
+        for node in parsed.body
+    )
 
 
 def measure(files: dict[Path, str]) -> dict[str, object]:
@@ -55,16 +71,28 @@ def measure(files: dict[Path, str]) -> dict[str, object]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     folders = Counter(file.parent for file in product if file.name != "__init__.py")
-    longest = max(product, key=lambda file: product[file].count("\n"))
+    lines = {file: text.count("\n") for file, text in product.items()}
+    total = sum(lines.values())
+    lines_of = {tree.dotted(file): count for file, count in lines.items()}
+    single = [name for name, count in importers.items() if count == 1]
+    fragments = [name for name in single if lines_of[name] <= FRAGMENT_LINES_MAX]
+    twice = sum(count > 1 for count in defined.values())
+    inside = sum(map(imports_something, functions))
+
+    def per_thousand(count: int) -> str:
+        return f"{count} ({1000 * count / total:.2f})"
+
     return {
         "folders": len(folders),
         "modules": len(modules),
         "modules in the fullest folder": max(folders.values()),
-        "modules with one importer": sum(count == 1 for count in importers.values()),
-        "public names defined twice": sum(count > 1 for count in defined.values()),
-        "functions with an import inside": sum(map(imports_something, functions)),
-        "lines of the longest module": product[longest].count("\n"),
-        "product lines": sum(text.count("\n") for text in product.values()),
+        "modules with one importer": per_thousand(len(single)),
+        "of them fragments": per_thousand(len(fragments)),
+        "public names defined twice": per_thousand(twice),
+        "functions with an import inside": per_thousand(inside),
+        "public names without a docstring": per_thousand(silent(trees.values())),
+        "lines of the longest module": max(lines.values()),
+        "product lines": total,
         "test lines": sum(
             text.count("\n") for file, text in files.items() if file.parts[0] == "tests"
         ),
@@ -72,7 +100,12 @@ def measure(files: dict[Path, str]) -> dict[str, object]:
 
 
 def main() -> None:
-    revisions = sys.argv[1:] or ["HEAD"]
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
+    parser.add_argument(
+        "revisions", nargs="*", default=["HEAD"], help="what git knows them by (default: HEAD)"
+    )
+    revisions = parser.parse_args().revisions
     columns = [measure(sources(revision)) for revision in revisions]
     print(" " * 34, *(f"{revision[:12]:>12}" for revision in revisions))
     for row in columns[0]:

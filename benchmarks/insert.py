@@ -1,15 +1,23 @@
-"""Inserts: small ones, one into many partitions, duplicates; ZooKeeper requests; rows per second.
+"""Inserts: small ones, of one and of many clients, one into many partitions, duplicates; ZooKeeper
+requests.
 
-    python benchmarks/insert.py
+    python -m benchmarks.insert [--clients 8] [--rounds 5] [--profile]
+
+Many clients are threads of one process, unpaced. With `--profile`: where one client's time goes.
 
 Beside ClickHouse's server of Debian's package, when it is installed, over the same ZooKeeper and in
 the same run; else beside the figures of 2 cores that the design was made with.
 """
 
+import argparse
+import cProfile
+import pstats
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +25,7 @@ import pyarrow as pa
 from benchmarks.clickhouse import ClickHouse, executable
 from benchmarks.cluster import Cluster
 from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
+from rmt_pipeline.table import Table
 
 SMALL_INSERTS = 300
 ROWS = 10
@@ -58,7 +67,27 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def ours() -> dict[str, float]:
+def together(clients: int, first: int, insert: Callable[[int], object]) -> float:
+    """Inserts a second of so many clients, each as fast as it goes."""
+    with ThreadPoolExecutor(clients) as pool:
+        seconds = timed(lambda: list(pool.map(insert, range(first, first + SMALL_INSERTS))))
+    return SMALL_INSERTS / seconds
+
+
+def profile() -> None:
+    with Cluster(work=False) as cluster, cluster.context("r1") as server:
+        server.create_table(definition("small"))
+        table = server.table("small")
+        wait_active(table)
+        for number in range(20):
+            table.insert(small(number))
+        with cProfile.Profile() as profiled:
+            for number in range(20, 20 + SMALL_INSERTS):
+                table.insert(small(number))
+    pstats.Stats(profiled).sort_stats("tottime").print_stats(40)
+
+
+def ours(clients: int, rounds: int) -> dict[str, float]:
     with Cluster(work=False) as cluster, cluster.context("r1") as server:
         server.create_table(definition("small"))
         server.create_table(definition("parted", ("p",)))
@@ -68,20 +97,25 @@ def ours() -> dict[str, float]:
             small_table.insert(small(number))
         before = cluster.requests()
         times = [
-            timed(lambda n=number: small_table.insert(small(n)))
+            timed(partial(small_table.insert, small(number)))
             for number in range(20, 20 + SMALL_INSERTS)
         ]
         per_insert = (cluster.requests() - before) / SMALL_INSERTS
+        many = [
+            together(clients, 1000 * number, lambda one: small_table.insert(small(one)))
+            for number in range(1, rounds + 1)
+        ]
         before = cluster.requests()
         duplicate = timed(lambda: small_table.insert(small(25)))
         duplicate_requests = cluster.requests() - before
         parted.insert(many_partitions(0))
         partitions = [
-            timed(lambda s=seed: parted.insert(many_partitions(s))) for seed in range(1, 6)
+            timed(partial(parted.insert, many_partitions(seed))) for seed in range(1, 6)
         ]
     return {
         "small p50": statistics.median(times),
         "small per second": SMALL_INSERTS / sum(times),
+        "per second, many clients": statistics.median(many),
         "100 partitions": statistics.median(partitions),
         "requests per small insert": per_insert,
         "duplicate": duplicate,
@@ -89,13 +123,13 @@ def ours() -> dict[str, float]:
     }
 
 
-def wait_active(*tables: object) -> None:
+def wait_active(*tables: Table) -> None:
     for table in tables:
         while table.replica.keeper.exists(table.replica.paths.is_active) is None:
             time.sleep(0.05)
 
 
-def theirs() -> dict[str, float]:
+def theirs(clients: int, rounds: int) -> dict[str, float]:
     if executable() is None:
         return {"small p50": CLICKHOUSE_SMALL_S, "100 partitions": CLICKHOUSE_PARTITIONS_S}
     with Cluster(work=False) as cluster:
@@ -107,15 +141,24 @@ def theirs() -> dict[str, float]:
                     f"ReplicatedMergeTree('/clickhouse/{name}', 'r1') {parted} ORDER BY k"
                 )
             times = [
-                timed(lambda n=number: server.query(_values("small", small(n))))
+                timed(partial(server.query, _values("small", small(number))))
                 for number in range(SMALL_INSERTS)
             ]
+            many = [
+                together(
+                    clients,
+                    1000 * number,
+                    lambda one: server.query(_values("small", small(one))),
+                )
+                for number in range(1, rounds + 1)
+            ]
             partitions = [
-                timed(lambda s=seed: server.query(_values("parted", many_partitions(s))))
+                timed(partial(server.query, _values("parted", many_partitions(seed))))
                 for seed in range(1, 6)
             ]
     return {
         "small p50": statistics.median(times[20:]),
+        "per second, many clients": statistics.median(many),
         "100 partitions": statistics.median(partitions),
     }
 
@@ -126,13 +169,23 @@ def _values(name: str, rows: pa.Table) -> str:
 
 
 def main() -> None:
-    mine, peer = ours(), theirs()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", action="store_true")
+    options = parser.parse_args()
+    if options.profile:
+        profile()
+        return
+    mine = ours(options.clients, options.rounds)
+    peer = theirs(options.clients, options.rounds)
     print(f"{'':32} {'ours':>10} {'ClickHouse':>10} {'ratio':>6}")
     for name, value in mine.items():
-        if "per" in name:
-            print(f"{name:32} {value:10.1f}")
-            continue
         other = peer.get(name)
+        if "per" in name:
+            beside = f"{other:10.1f} {value / other:6.2f}" if other else ""
+            print(f"{name:32} {value:10.1f} {beside}")
+            continue
         shown = f"{other * 1000:7.1f} ms {value / other:6.2f}" if other else ""
         print(f"{name:32} {value * 1000:7.1f} ms {shown}")
 

@@ -36,7 +36,6 @@ from rmt_pipeline.compute.merge.plan import shape_of, unit_source  # noqa: E402
 from rmt_pipeline.compute.merge.unit import run_unit  # noqa: E402
 from rmt_pipeline.compute.units import Unit  # noqa: E402
 from rmt_pipeline.processes.java import find_java  # noqa: E402
-from rmt_pipeline.processes.server import free_port  # noqa: E402
 from rmt_pipeline.processes.spark import ConnectServer, import_path  # noqa: E402
 from rmt_pipeline.protocol.merges.predicate import MergePredicate, mergeable_runs  # noqa: E402
 from rmt_pipeline.protocol.merges.selector import MergeablePart, SelectorSettings  # noqa: E402
@@ -48,6 +47,7 @@ from rmt_pipeline.store.hashes.rows import hash_table  # noqa: E402
 from rmt_pipeline.store.manifest import Manifest, PartColumn, PartFile  # noqa: E402
 from rmt_pipeline.store.parquet import to_parquet  # noqa: E402
 from rmt_pipeline.system import RandomIds, SystemClock  # noqa: E402
+from tests.support.ports import free_port  # noqa: E402
 from tests.support.protocol import select_merge  # noqa: E402
 
 ROUNDS = 5
@@ -295,9 +295,7 @@ def selection() -> None:
         ms = 1000 * statistics.median(timed(select) for _ in range(ROUNDS))
         line(name, ms, len(found.parts) if found else 0, "< 50", verdict(ms < 50))
     names = [PartName("all", number, number, 0) for number in range(SELECTION_PARTS)]
-    predicate = MergePredicate(
-        PartSet(names), {"all": frozenset()}, PartSet(names), {}, None, 0
-    )
+    predicate = MergePredicate(PartSet(names), {"all": frozenset()}, PartSet(names), {}, 0)
     ms = 1000 * statistics.median(
         timed(lambda: mergeable_runs(predicate, PartSet(names))) for _ in range(ROUNDS)
     )
@@ -378,7 +376,7 @@ def engines(root: Path, merger: Merger) -> None:
     kinds: list[EngineKind] = ["MergeTree", "ReplacingMergeTree", "SummingMergeTree"]
     found = take_turns(
         {
-            kind: lambda kind=kind: run(merger, root, [sources], table_of(kind))[0]
+            kind: partial(lambda kind: run(merger, root, [sources], table_of(kind))[0], kind)
             for kind in kinds
         }
     )

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,9 @@ from rmt_pipeline.replica.replica import Memory  # noqa: E402
 from rmt_pipeline.store.disk import LocalDisk  # noqa: E402
 from rmt_pipeline.store.part_store import PartStore  # noqa: E402
 from rmt_pipeline.system import RandomIds, SystemClock  # noqa: E402
-from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper  # noqa: E402
+from rmt_pipeline.zookeeper.keeper import Keeper  # noqa: E402
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot  # noqa: E402
+from tests.support.parts import clone  # noqa: E402
 
 PARTS, ROWS_EACH = 10, 500_000
 RATIO_MAX = 1.2
@@ -124,12 +126,8 @@ def rewrite(root: Path, pool: ProcessPoolExecutor) -> None:
     for command in (DELETE, UPDATE, DELETE_TEXT):
         found = take_turns(
             {
-                "ours": lambda command=command: timed(
-                    lambda: ours(pool, root, sources, command)
-                ),
-                "DuckDB": lambda command=command: timed(
-                    lambda: duckdbs(root, sources, command)
-                ),
+                "ours": partial(timed, partial(ours, pool, root, sources, command)),
+                "DuckDB": partial(timed, partial(duckdbs, root, sources, command)),
             }
         )
         ratio = found["ours"] / found["DuckDB"]
@@ -208,7 +206,7 @@ def untouched(root: Path, pool: ProcessPoolExecutor) -> None:
 class Counting:
     """A keeper that counts what it is asked for."""
 
-    def __init__(self, keeper: KazooKeeper) -> None:
+    def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self.operations = self.packets = 0
 
@@ -246,12 +244,12 @@ def assigning(_root: Path, _pool: ProcessPoolExecutor) -> None:
         [first] = table.parts()
         query = QuerySettings(insert_deduplicate=False)
         for _ in range(0, MANY_PARTS, 500):
-            staged = [table.store.clone(first.name, "insert", "all") for _ in range(500)]
+            staged = [clone(table.store, first.name, "insert", "all") for _ in range(500)]
             table.commit(staged, settings=query)
         pull_log(table.replica)
         create_mutation(table.replica, "DELETE WHERE id = -1")
-        keeper = Counting(table.replica.keeper)
-        replica = replace(table.replica, keeper=keeper, memory=Memory())  # type: ignore[arg-type]
+        keeper: Any = Counting(table.replica.keeper)
+        replica = replace(table.replica, keeper=keeper, memory=Memory())
         queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
         keeper.operations = keeper.packets = 0
         started_s = time.perf_counter()

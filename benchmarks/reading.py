@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rmt_pipeline.context import ServerContext
@@ -71,14 +72,10 @@ def main() -> None:
         context = session.context.server
         print(f"{row_count} rows, {PARTS} or more parts, {size / 1e6:.0f} MB")
         for name, query in QUERIES.items():
-            plain = best_ms(lambda q=query: rows(session, q + UNCHECKED), lambda: None)
-            again = best_ms(lambda q=query: rows(session, q), lambda: None)
-            noted = best_ms(
-                lambda q=query: rows(session, q), lambda: forget(context, notes=False)
-            )
-            first = best_ms(
-                lambda q=query: rows(session, q), lambda: forget(context, notes=True)
-            )
+            plain = best_ms(partial(rows, session, query + UNCHECKED), lambda: None)
+            again = best_ms(partial(rows, session, query), lambda: None)
+            noted = best_ms(partial(rows, session, query), lambda: forget(context, notes=False))
+            first = best_ms(partial(rows, session, query), lambda: forget(context, notes=True))
             print(
                 f"{name:12} unchecked {plain:7.1f} ms   again {again:7.1f} ms "
                 f"({again / plain - 1:+.1%})   noted {noted:7.1f} ms ({noted / plain - 1:+.1%})   "

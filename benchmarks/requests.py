@@ -10,14 +10,15 @@ Counts depend on how many inserts one look finds, and hardly on what else the ma
 """
 
 import argparse
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from benchmarks.asking import named
 from benchmarks.cluster import Cluster
 from benchmarks.insert import definition, small, wait_active
 from benchmarks.replication import paced
@@ -27,7 +28,6 @@ from tests.support.local_work import working
 WARM_UP = 20
 SETTLE_S = 60.0
 SERVERS = ("r1", "r2")
-_NUMBERS = re.compile(r"\d+(_\d+)*")
 
 
 class Requests:
@@ -38,13 +38,14 @@ class Requests:
         self._counted: Counter[tuple[str, str]] = Counter()
 
     def watch(self, who: str, context: ServerContext) -> None:
-        client: Any = context.keeper()._client  # noqa: SLF001  below every keeper of ours
+        keeper: Any = context.keeper()
+        client = keeper._client  # noqa: SLF001  below every keeper of ours
         right: Callable[..., Any] = client._call  # noqa: SLF001
 
         def call(request: Any, pending: Any) -> Any:
             role = f"{who} {_pool(threading.current_thread().name)}".strip()
             with self._lock:
-                self._counted[role, _purpose(request)] += 1
+                self._counted[role, named(request.type, request.serialize())] += 1
             return right(request, pending)
 
         client._call = call  # noqa: SLF001
@@ -57,22 +58,6 @@ class Requests:
 
 def _pool(thread: str) -> str:
     return thread.partition(" ")[0] if " of " in thread else ""
-
-
-def _purpose(request: Any) -> str:
-    """The kind of request and the nodes that it is about, without their numbers."""
-    parts = getattr(request, "operations", None) or getattr(request, "_reads", None)
-    kind = type(request).__name__
-    if parts is None:
-        watched = " and watches" if getattr(request, "watcher", None) else ""
-        return f"{kind} {_about(request.path)}{watched}"
-    about = dict.fromkeys(f"{type(one).__name__} {_about(one.path)}" for one in parts)
-    return f"{kind}: {', '.join(list(about)[:6])}"
-
-
-def _about(path: str) -> str:
-    names = path.split("/")[3:]
-    return "/".join(_NUMBERS.sub("#", name) for name in names[-2:]) or path
 
 
 @contextmanager
@@ -132,7 +117,9 @@ def main() -> None:
             requests.taken()
             base = number * 1_000_000
             reached = paced(
-                options.inserts, rate or 1e9, lambda one, base=base: insert(base + one)
+                options.inserts,
+                rate or 1e9,
+                partial(lambda base, one: insert(base + one), base),
             )
             assert settled(cluster), "the follower never caught up"
             show(rate, reached, options.inserts, requests.taken())

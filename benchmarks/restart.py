@@ -24,6 +24,7 @@ from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.batches import batches
 from rmt_pipeline.zookeeper.keeper import Create, Op
 from rmt_pipeline.zookeeper.restore_transactions import skip_numbers
+from tests.support.parts import clone
 
 BYTES = 512 * 1024
 
@@ -36,7 +37,7 @@ def fill(table: Table, parts: int, entries: int) -> None:
     header = store.manifest(first).header().encode()
     copies = [PartName(first.partition, block, block, 0) for block in range(1, parts)]
     for part in copies:
-        store.publish(store.clone(first, "insert", "copy"), part)
+        store.publish(clone(store, first, "insert", "copy"), part)
     partition = replica.table.partition(first.partition)
     prefix = replica.table.lock_prefix(first.partition)
     while (stat := keeper.exists(partition)) is not None and stat.next_sequence < (

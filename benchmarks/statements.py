@@ -10,6 +10,7 @@ import tempfile
 import time
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.syntax.statements.parse import parse
@@ -80,7 +81,8 @@ def main() -> None:
 
         def select() -> float:
             start = time.process_time()
-            session.execute(f"{QUERY} OFFSET {next(numbers)}").batches.close()
+            result: Any = session.execute(f"{QUERY} OFFSET {next(numbers)}")
+            result.batches.close()
             return time.process_time() - start
 
         def read() -> float:

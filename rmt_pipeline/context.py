@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from rmt_pipeline.catalog.catalog import Catalog, CatalogVersion, FullName
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.contents import CatalogVersion, FullName
 from rmt_pipeline.catalog.directory import make_data_directory, require_owner
 from rmt_pipeline.config import Config, RenewedConfig, ServerConfig, expand, load_config
 from rmt_pipeline.protocol.background import Background
@@ -28,11 +29,12 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
-from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock
+from rmt_pipeline.system import Clock, IdSource, RandomIds, SystemClock, account
 
 if TYPE_CHECKING:
     from rmt_pipeline.exchange.bandwidth import Bandwidth
     from rmt_pipeline.exchange.client import HttpPeers
+    from rmt_pipeline.exchange.slots import FetchSlots
     from rmt_pipeline.replica.life.restore import Restored
     from rmt_pipeline.replica.replica import Replica
     from rmt_pipeline.store.frozen import FrozenParts, Shadow
@@ -78,7 +80,7 @@ class ServerContext:
         self._stores: dict[Path, PartStore] = {}
         self._definitions: dict[str, tuple[CatalogVersion, TableDefinition]] = {}
         self._renewed = RenewedConfig(config, server)
-        self._fetch_slots = threading.Semaphore(config.exchange.fetches_at_once)
+        self._fetch_slots: FetchSlots | None = None
         self._fetched: Bandwidth | None = None
 
     @classmethod
@@ -155,6 +157,7 @@ class ServerContext:
         from rmt_pipeline.exchange.connections import (  # noqa: PLC0415  start-up
             Connections,
         )
+        from rmt_pipeline.exchange.slots import FetchSlots  # noqa: PLC0415  start-up
 
         def limit() -> int:
             settings = TableSettings.of(dict(self.current(definition).settings))
@@ -165,6 +168,9 @@ class ServerContext:
                 most = self.config.exchange.fetches_bandwidth
                 self._fetched = Bandwidth(lambda: most, self.clock)
             fetched = self._fetched
+            if self._fetch_slots is None:
+                self._fetch_slots = FetchSlots(self.config.exchange.fetches_at_once)
+            slots = self._fetch_slots
         marks = self.store(definition).marks
         shared = self.secret()
         client = PartClient(
@@ -173,7 +179,7 @@ class ServerContext:
             is_cancelled=lambda: should_stop() or Background.FETCHES in marks.stopped(),
             connections=Connections(self.config.tls.files),
         )
-        return HttpPeers(client, slots=self._fetch_slots)
+        return HttpPeers(client, slots=slots)
 
     def secret(self) -> str:
         """What this server shows the others: the one that is configured now, else that in
@@ -278,6 +284,7 @@ class ServerContext:
                 memory=Memory(),
                 update_definition=partial(self.catalog.update_table, definition),
                 other_store=self.store_named,
+                user=account(),
             )
             self._replicas[key] = replica
             return replica
@@ -330,9 +337,11 @@ class ServerContext:
         )
         return replace(definition, engine=engine)
 
-    def create_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
+    def create_table(
+        self, definition: TableDefinition, *, if_not_exists: bool = False, called: str = ""
+    ) -> bool:
         """CREATE TABLE: nodes in ZooKeeper, then the catalog. False: it was there, detached or not,
-        and that is fine.
+        and that is fine. `called`: what it is called at first, at the path of its own name.
 
         The server makes the replica active when it notices the new table; `wait_active` waits.
         Raises TableAlreadyExists, MetadataMismatch, ReplicaAlreadyExists.
@@ -341,13 +350,15 @@ class ServerContext:
 
         self.catalog.require_database(definition.database)
         try:
-            self.catalog.require_free(definition.database, definition.name)
+            self.catalog.require_free(definition.database, called or definition.name)
         except TableAlreadyExists:
             if if_not_exists:
                 return False
             raise
-        self._finish_drop(definition.database, definition.name)
+        self._finish_drop(definition.database, called or definition.name)
         definition = self.expanded(replace(definition, uuid=self.new_uuid(definition)))
+        if called:
+            definition = replace(definition, name=called)
         self._remove_dropped(definition.engine.root)
         try:
             definition = create_replica(self.keeper(), definition, self._creator(definition))

@@ -1,5 +1,9 @@
-"""The ambient world as parameters: clock and ids. The only module that may ask the real ones."""
+"""The ambient world as parameters: clock, ids and account. The only module that may ask the real
+ones.
+"""
 
+import getpass
+import os
 import threading
 import time
 import uuid
@@ -8,6 +12,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """Time. The only source of it: a simulation has its own."""
+
     def now_s(self) -> float:
         """Seconds since the epoch, UTC: for create_time and lifetimes, never for correctness."""
         ...
@@ -20,12 +26,16 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
+    """Chance. The only source of it: a simulation has its own."""
+
     def new_id(self) -> str:
         """A name nobody else will ever make: 32 lower-hex characters."""
         ...
 
 
 class SystemClock:
+    """The machine's clock."""
+
     def now_s(self) -> float:
         return time.time()
 
@@ -37,8 +47,20 @@ class SystemClock:
 
 
 class RandomIds:
+    """Random UUIDs."""
+
     def new_id(self) -> str:
         return uuid.uuid4().hex
+
+
+def account() -> str:
+    """The name of the account that runs this, or its number where it has none, as in a container
+    under a user of its own. What of it is no UTF-8 is a question mark.
+    """
+    try:
+        return getpass.getuser().encode(errors="replace").decode()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 class Waker(Protocol):
@@ -52,6 +74,8 @@ class Waker(Protocol):
 
 
 class EventWaker:
+    """A Waker between threads of this process."""
+
     def __init__(self) -> None:
         self._event = threading.Event()
 

@@ -50,7 +50,7 @@ from rmt_pipeline.replica.insert.result import (
     retryable,
 )
 from rmt_pipeline.replica.insert.throttle import throttle_insert
-from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
+from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import kill_mutation
 from rmt_pipeline.replica.readable import (
     ReadableParts,
@@ -64,7 +64,8 @@ from rmt_pipeline.replica.upkeep.check import suspect
 from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
-from rmt_pipeline.replica.work.execute import Pool, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.store.frozen import FrozenParts
 from rmt_pipeline.store.manifest import Manifest
@@ -90,6 +91,8 @@ BROKEN_POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ActivePart:
+    """A part of the table as it is now, and its manifest: rows, bytes, bounds of its keys."""
+
     name: PartName
     manifest: Manifest
 
@@ -160,6 +163,7 @@ class Table(Partitions):
         settings: Mapping[str, Any] | QuerySettings | None = None,
         run_id: str = "",
         on_rows: Callable[[int, int], None] | None = None,
+        now_s: float | None = None,
     ) -> InsertResult:
         """Insert rows exactly once: into all their partitions or none; of so many partitions that
         they are committed some at a time (hundreds), into all of them in the end.
@@ -174,7 +178,8 @@ class Table(Partitions):
         the quorum was not reached in time (retry with the same data or token: it is safe);
         QuorumFailed when the rows were there and are no more.
 
-        `on_rows` is told the rows and bytes that have come in, as they do.
+        `on_rows` is told the rows and bytes that have come in, as they do. `now_s` is what `now()`
+        is in defaults, when that is not this moment.
         """
         from rmt_pipeline.compute.inputs.conform import conform  # noqa: PLC0415
         from rmt_pipeline.compute.insert import blocks  # noqa: PLC0415  pyarrow
@@ -184,24 +189,29 @@ class Table(Partitions):
             query = replace(query, insert_quorum=str(quorum))
         Quorum.of(query)  # nonsense is an error before anything is staged
         token = token or query.insert_deduplication_token
-        definition = self.definition
+        definition, created_s = self.definition, self._clock.now_s()
         tables = conform(
             data,
             definition.columns,
             settings=query,
             columns_given=columns,
             key_columns=blocks.key_columns_of(definition),
+            now_s=created_s if now_s is None else now_s,
         )
         if on_rows is not None:
             tables = _told(tables, on_rows)
-        created_s = int(self._clock.now_s())
         staged: list[StagedPart] = []
         try:
-            throttle_insert(self._replica(), query)
-            insert_id = self._insert_id(token, query)
+            replica = self._replica()
+            throttle_insert(replica, query)
+            insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
                 blocks.stage(
-                    block, self.store, insert_id=insert_id, run_id=run_id, created_s=created_s
+                    block,
+                    self.store,
+                    insert_id=insert_id,
+                    run_id=run_id,
+                    created_s=int(created_s),
                 )
                 for block in blocks.blocks_of(tables, definition, query)
             )
@@ -257,30 +267,34 @@ class Table(Partitions):
         settings: Mapping[str, Any] | QuerySettings | None,
         run_id: str,
     ) -> InsertResult:
-        from rmt_pipeline.compute.insert.stage import (  # noqa: PLC0415  start-up
-            StagePlan,
-        )
-
         query = query_settings(settings)
         if quorum is not None:
             query = replace(query, insert_quorum=str(quorum))
-        Quorum.of(query)  # nonsense is an error before anything is staged
         token = token or query.insert_deduplication_token
-        throttle_insert(self._replica(), query)
-        plan = StagePlan(
+        plan = self.stage_plan(token, query, run_id)
+        return self.commit(stage(plan), token=token, settings=query, run_id=run_id)
+
+    def stage_plan(self, token: str, query: QuerySettings, run_id: str = "") -> "StagePlan":
+        """What tasks of somebody else's scheduler need to stage rows of one insert, which `commit`
+        is for then. Raises what is to be known before: nonsense in settings, too many parts.
+        """
+        from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415  start-up
+
+        Quorum.of(query)
+        replica = self._replica()
+        throttle_insert(replica, query)
+        return StagePlan(
             definition=self.definition,
             directory=self.store.disk.local_path(""),
             settings=query,
             columns_given=None,
-            insert_id=self._insert_id(token, query),
+            insert_id=self._insert_id(token, query, replica.settings),
             run_id=run_id,
-            created_s=int(self._clock.now_s()),
+            now_s=self._clock.now_s(),
             durable=True,
         )
-        return self.commit(stage(plan), token=token, settings=query, run_id=run_id)
 
-    def _insert_id(self, token: str, query: QuerySettings) -> str:
-        settings = TableSettings.of(dict(self.definition.settings))
+    def _insert_id(self, token: str, query: QuerySettings, settings: TableSettings) -> str:
         deduplicate = query.insert_deduplicate and self._window(settings, token) > 0
         return block_ids.insert_id_of_parts(token, deduplicate=deduplicate)
 
@@ -289,7 +303,7 @@ class Table(Partitions):
         one copy knows inserts by their rows when that is asked for, as the original's do; by a
         token always: who names an insert means it.
         """
-        if self.definition.engine.is_private and not token:
+        if self._definition.engine.is_private and not token:
             return settings.non_replicated_deduplication_window
         return settings.replicated_deduplication_window
 
@@ -311,10 +325,15 @@ class Table(Partitions):
             replica = self._replica()
             window = self._window(replica.settings, token)
             identity = identity_of(staged, token, query, window)
-            waits = QuorumWait(Quorum.of(query), self._new_waker())
+            if identity.insert_id and replica.has_own_window:
+                from rmt_pipeline.replica.upkeep import clean_up  # noqa: PLC0415  start-up
+
+                clean_up.forget_outdated_ids(replica)
+            waker = self._new_waker()
+            waits = QuorumWait(Quorum.of(query), waker)
             staged = self._joined(staged, identity, query, replica, waits)
             insertion = Insertion.of(
-                staged, identity, replica=replica, run_id=run_id, waits=waits
+                staged, identity, replica=replica, run_id=run_id, waits=waits, waker=waker
             )
         except BaseException:
             for part in staged:
@@ -494,8 +513,8 @@ class Table(Partitions):
         age_s = max(0.0, self._clock.now_s() - seen.seen_s)
         warnings.warn(
             f"{self.definition.full_name} is read without ZooKeeper ({error}): these are the parts "
-            f"that its server knew when they last changed here, {age_s:.0f} s ago; what was "
-            "inserted or dropped elsewhere since then does not show",
+            f"that its server saw last, {age_s:.0f} s ago; what was inserted or dropped since "
+            "then, elsewhere or here while the server was away, does not show",
             ReadWithoutZooKeeper,
             stacklevel=2,
         )
@@ -628,13 +647,13 @@ class Table(Partitions):
 
         return mutation_reports(self.replica)
 
-    def kill_mutation(self, mutation_id: str, *, wait_s: float = 0.0) -> Hold:
+    def kill_mutation(self, mutation_id: str, *, wait_s: float = 0.0) -> KillReport:
         """KILL MUTATION (spec §7.8): it is gone, and where it has taken hold `wait_s` later.
 
         Raises UnknownMutation, TableIsReadOnly.
         """
         entry = kill_mutation(self.replica, mutation_id)
-        return wait_for_hold(self.replica, entry, timeout_s=wait_s, waker=EventWaker())
+        return wait_for_kill(self.replica, entry, timeout_s=wait_s, waker=EventWaker())
 
     def work(
         self,

@@ -12,13 +12,13 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from rmt_pipeline.config import Config, load_config
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper
 from tests.support.fake_keeper import FakeKeeper, FakeZooKeeper
+from tests.support.ports import free_port
 from tests.support.time_limit import time_limit
 
 # A property holds or not, whatever else the machine does meanwhile: examples have no time limit.
@@ -170,7 +170,7 @@ def pytest_xdist_make_scheduler(
 
 
 INSIDE = ("tidy", "unit", "property", "contract", "crash", "simulation")
-SERVERS = ("dagster", "golden", "spark", "zookeeper")
+SERVERS = ("dagster", "golden", "spark", "zookeeper", "browser")
 
 
 @pytest.hookimpl(trylast=True)

@@ -228,6 +228,7 @@ def _running(directory: Path, clock: Clock) -> Iterator[Demo]:
 
 
 def main() -> int:
+    """Run the whole demo in one directory; the exit code is 0 when all of it went well."""
     parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__)
     parser.add_argument(
         "--directory",

@@ -60,6 +60,7 @@ class Finding:
 
 
 def standing(table: Table) -> Standing:
+    """How far a replica has come: its rows and active parts, and what its queue still has."""
     parts = table.parts()
     queue = table.replica.keeper.children(table.replica.paths.queue)
     return Standing(sum(part.manifest.rows for part in parts), len(parts), len(queue))

@@ -5,7 +5,7 @@ to come. One that can't be read is told of with what to do about it.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,15 @@ from rmt_pipeline.catalog.definition import decode_definition, encode_definition
 from rmt_pipeline.catalog.files import escape_file_name, read_file
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.values import dataclass
 
+TABLE_SUFFIX = ".json"
+DETACHED_SUFFIX = ".detached"
+PERMANENT_SUFFIX = ".permanent"
 DROPPING_SUFFIX = ".dropping"
 REMOVING_SUFFIX = ".removing"
+SUFFIXES = (TABLE_SUFFIX, DROPPING_SUFFIX, DETACHED_SUFFIX, PERMANENT_SUFFIX)
+"""Of a name's files, of which the table itself has the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +78,14 @@ def home_directory(definition: TableDefinition) -> str:
 
 
 def full_name_of(definition: TableDefinition) -> tuple[str, str]:
+    """Database and name: how the catalog's dictionaries know a table."""
     return definition.database, definition.name
 
 
 def renamed_table(definition: TableDefinition, database: str, name: str) -> TableDefinition:
-    """Its parts stay where they are."""
+    """The definition under another name. Its parts stay in the directory where they are, which it
+    remembers when that is not the one that goes by its new name.
+    """
     directory = definition.directory or home_directory(definition)
     renamed = replace(definition, database=database, name=name, directory="")
     is_home = directory == home_directory(renamed)
@@ -134,6 +143,7 @@ _DROP_STAYS = (
 
 
 def encode_drop(drop: UnfinishedDrop) -> bytes:
+    """The bytes of a drop's file, as JSON; `read_drop` is the inverse."""
     definition = json.loads(encode_definition(drop.definition))
     content = {"replica_czxid": drop.replica_czxid, "definition": definition}
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()

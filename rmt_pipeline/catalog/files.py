@@ -72,6 +72,9 @@ def stage_file(path: Path, content: bytes) -> Path:
 
 
 def sync_directory(directory: Path) -> None:
+    """Make the names of the directory's files durable: what was created, renamed or
+    removed there.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -80,6 +83,9 @@ def sync_directory(directory: Path) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> DiskFull | BadConfiguration:
+    """What to raise for an error of the operating system on writing: DiskFull when no space (or
+    quota) is left.
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no space left to write {path}")
     return BadConfiguration(f"{path} cannot be written: {error.strerror}")
@@ -113,7 +119,10 @@ def is_at(opened: IO[bytes], file: Path) -> bool:
         return False
 
 
-def modified_ns(directory: Path) -> int:
+def modified_ns(directory: Path | os.DirEntry[str]) -> int:
+    """When a file was last created or removed in the directory, in nanoseconds since the epoch; 0
+    when there is none. Whoever sees the same number twice need not list it again.
+    """
     try:
         return directory.stat().st_mtime_ns
     except FileNotFoundError:

@@ -55,6 +55,7 @@ def insert_lines(
 
 
 def insert_words(report: InsertReport) -> str:
+    """An insert in a line, for people."""
     record = report.record
     when = datetime.fromtimestamp(record.created_s, UTC).isoformat(timespec="seconds")
     run = f" by run {record.run_id}" if record.run_id else ""

@@ -63,9 +63,9 @@ def up(context: click.Context, dagster: bool, spark: bool, work: bool | None) ->
     return run_up(config_of(context), dagster=dagster, spark=spark, work=does_work)
 
 
-@app.command()
+@app.command("zookeeper")
 @click.pass_context
-def zookeeper(context: click.Context) -> None:
+def run_zookeeper(context: click.Context) -> None:
     """Run the embedded ZooKeeper in the foreground."""
     from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper  # noqa: PLC0415
 
@@ -78,7 +78,7 @@ def zookeeper(context: click.Context) -> None:
     EmbeddedZooKeeper(section.data, section.port).run_foreground(_say)
 
 
-@app.command(cls=OfServer)
+@app.command("serve", cls=OfServer)
 @server_option()
 @click.option("--work", is_flag=True, help="Work the queues here too, without Dagster.")
 @click.option(
@@ -87,7 +87,7 @@ def zookeeper(context: click.Context) -> None:
     help="How long to wait for ZooKeeper at first.",
 )
 @click.pass_context
-def serve(
+def serve_tables(
     context: click.Context, server: str | None, work: bool, connect_timeout_s: float | None
 ) -> None:
     """Serve the tables of a server: hold its session, send parts, recover, report."""
@@ -207,12 +207,14 @@ def reload(context: click.Context, server: str | None) -> int:
     return run_reload(config, one_server(config, server))
 
 
-@app.command()
+@app.command("merges")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @server_option(looks=True)
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.pass_context
-def merges(context: click.Context, table: str | None, server: str | None, watch: bool) -> int:
+def list_merges(
+    context: click.Context, table: str | None, server: str | None, watch: bool
+) -> int:
     """What is being merged or mutated now: sources, rows, bytes, how far, how long."""
     from rmt_pipeline.cli.merges import run_merges  # noqa: PLC0415
 
@@ -256,6 +258,43 @@ def undo(
     from rmt_pipeline.cli.inserts import run_undo  # noqa: PLC0415
 
     return run_undo(config_of(context), server, table, insert_id, token, is_meant=yes)
+
+
+@app.command()
+@click.argument("table", metavar="[DATABASE.]TABLE")
+@click.option(
+    "--format",
+    "forms",
+    type=click.Choice(["delta", "iceberg"]),
+    multiple=True,
+    help="May be repeated; without it, both.",
+)
+@click.option(
+    "--column", "columns", multiple=True, help="May be repeated; without it, all columns."
+)
+@click.option(
+    "--lease-s",
+    type=click.FloatRange(min=0),
+    default=3600.0,
+    show_default=True,
+    help="For so long the files of a version stay after the next one took its place.",
+)
+@server_option()
+@click.pass_context
+def export(  # noqa: PLR0917  click's parameters
+    context: click.Context,
+    table: str,
+    forms: tuple[str, ...],
+    columns: tuple[str, ...],
+    lease_s: float,
+    server: str | None,
+) -> int:
+    """Make a table of Delta and of Iceberg over the files of its parts, or bring it up to date."""
+    from rmt_pipeline.cli.export import run_export  # noqa: PLC0415
+
+    config = config_of(context)
+    name = one_server(config, server)
+    return run_export(config, name, table, forms=forms, columns=columns, lease_s=lease_s)
 
 
 @app.command(cls=OfServer)
@@ -322,12 +361,12 @@ class _ListByDefault(click.Group):
         return super().parse_args(ctx, args)
 
 
-@app.group(cls=_ListByDefault)
-def mutations() -> None:
+@app.group("mutations", cls=_ListByDefault)
+def about_mutations() -> None:
     """How far mutations are (rmt mutations [TABLE]), and what one would do."""
 
 
-@mutations.command("list")
+@about_mutations.command("list")
 @click.argument("table", metavar="[[DATABASE.]TABLE]", required=False)
 @server_option(looks=True)
 @click.option("--watch", is_flag=True, help="Again and again, until none is unfinished.")
@@ -341,7 +380,7 @@ def list_mutations(
     return run_mutations(config_of(context), server, table, watch=watch)
 
 
-@mutations.command("plan")
+@about_mutations.command("plan")
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @click.argument("commands")
 @server_option(looks=True)
@@ -379,12 +418,12 @@ def detached(context: click.Context, table: str | None, server: str | None) -> i
     return run_detached(config_of(context), server, table)
 
 
-@app.group(no_args_is_help=True)
-def explain() -> None:
+@app.group("explain", no_args_is_help=True)
+def about_waiting() -> None:
     """Answers to: why is that so?"""
 
 
-@explain.command("entry")
+@about_waiting.command("entry")
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @click.argument("entry", metavar="NODE_OR_PART")
 @server_option()
@@ -397,12 +436,12 @@ def explain_entry(context: click.Context, table: str, entry: str, server: str | 
     return run_explain_entry(config, one_server(config, server), table, entry)
 
 
-@explain.command("merges")
+@about_waiting.command("merges")
 @click.argument("table", metavar="[DATABASE.]TABLE")
 @click.argument("partition", metavar="[PARTITION_ID]", required=False)
 @server_option()
 @click.pass_context
-def explain_merges(
+def explain_choice(
     context: click.Context, table: str, partition: str | None, server: str | None
 ) -> int:
     """Every range of parts that is considered: its score, or the rule that forbids it."""

@@ -79,6 +79,7 @@ def _explained(entry: dict[str, Any], now_s: float) -> Iterator[str]:
     if entry["parts_to_merge"]:
         yield f"  made of {', '.join(entry['parts_to_merge'])}"
     if entry["source_replica"]:
-        yield f"  asked for by replica {entry['source_replica']}"
+        by = f", by the account {entry['asked_by']}" if entry["asked_by"] else ""
+        yield f"  asked for by replica {entry['source_replica']}{by}"
     if entry["num_tries"]:
         yield f"  tried {entry['num_tries']} times, last at {entry['last_attempt_time']:%F %T} UTC"

@@ -1,28 +1,36 @@
 """`rmt status` and `rmt reload`: how every table is doing, in words."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
+
+from urllib3.exceptions import ReadTimeoutError
 
 from rmt_pipeline.catalog.entries import DetachedTable
 from rmt_pipeline.config import Config, ServerConfig
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange import control
 from rmt_pipeline.protocol.errors import RmtError, Unavailable, ZooKeeperUnreachable
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
+from rmt_pipeline.replica.upkeep.lag import lag_of
 from rmt_pipeline.replica.upkeep.lost import lost_parts
-from rmt_pipeline.replica.work.outlook import QueueStatus, queue_status
+from rmt_pipeline.replica.work.queue_status import QueueStatus, queue_status
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
+from rmt_pipeline.zookeeper.connect import unreachable
 from rmt_pipeline.zookeeper.four_letters import ServerLoad, server_load
-from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.snapshot import active_parts, replica_states
 
-PROBE_TIMEOUT_S = 5.0
+PROBE_TIMEOUT_S = 3.0
+FROZEN = f"it is frozen, or has more to do than {PROBE_TIMEOUT_S:.0f} s are enough for"
 REASONS_MAX = 5
 LOAD_OVER_S = 1.0
 COMPARED_MAX = 20_000  # parts: of more the headers are no quick look
@@ -30,70 +38,126 @@ COMPARED_MAX = 20_000  # parts: of more the headers are no quick look
 Health = dict[str, Any] | Unavailable
 """What a server says about itself, or why it doesn't."""
 
+Load = ServerLoad | OSError | None
+"""What a ZooKeeper server says; why it doesn't; or None, of one that says something else."""
+
 
 def run_status(config: Config, only: str | None) -> int:
-    """Print it. The exit status is 1 when a server is down, a table may not be written, or what a
-    server has can't be looked at, which does not keep the others from being shown.
+    """Print it, each line as soon as it is known. The exit status is 1 when a server is down, a
+    table may not be written, or what a server has can't be looked at, which does not keep the
+    others from being shown.
 
-    Raises UserError for an unknown server.
+    All are asked at once, so that who is frozen is waited for once, and not again by whoever needs
+    the same. Raises UserError for an unknown server.
     """
     servers = [config.server(only)] if only else list(config.servers.values())
-    healthy, before = True, _loads(config)
-    for server in servers:
-        health = _health(config, server)
-        print(f"server {server.name}: {_server_words(server, health)}")
-        healthy &= not isinstance(health, Unavailable) and health["status"] == "ok"
-        for reason in _waiting(health):
-            print(f"  {reason}")
-        try:
-            healthy &= _print_tables(config, server, health)
-        except RmtError as error:
-            print(f"  its tables can't be looked at: {error.code}. {error}")
-            healthy = False
+    healthy = True
+    with ThreadPoolExecutor(len(servers) + 1) as asking:
+        asked = {server.name: asking.submit(_health, config, server) for server in servers}
+        loads = asking.submit(_loads, config)
+        zookeeper: _ZooKeeper | None = None
+        for server in servers:
+            print(f"server {server.name}: ", end="", flush=True)
+            health = asked[server.name].result()
+            print(_server_words(server, health), flush=True)
+            healthy &= not isinstance(health, Unavailable) and health["status"] == "ok"
+            for reason in _waiting(health):
+                print(f"  {reason}")
+            zookeeper = zookeeper or _ZooKeeper.that_answers(config, loads.result())
+            try:
+                healthy &= _print_tables(zookeeper, server, health)
+            except RmtError as error:
+                print(f"  its tables can't be looked at: {error.code}. {error}", flush=True)
+                healthy = False
     print("who may ask:")
     for server in servers:
         print(f"  {server.name}: {who_may_ask(config, server)}")
     for line in _port_lines(config):
         print(f"  {line}")
-    for line in _zookeeper_lines(config, before):
-        print(line)
+    for line in _zookeeper_lines(loads.result()):
+        print(line, flush=True)
     return 0 if healthy else 1
 
 
-def _loads(config: Config) -> dict[str, ServerLoad | None]:
+@dataclass(slots=True)
+class _ZooKeeper:
+    """As this command finds it: whom to ask, and why nobody is asked any more."""
+
+    config: Config
+    away: ZooKeeperUnreachable | None = None
+
+    @classmethod
+    def that_answers(cls, config: Config, loads: Mapping[str, Load]) -> Self:
+        """Without the servers that say nothing: who meets one of those first waits for it."""
+        hosts, slash, chroot = config.zookeeper_hosts.partition("/")
+        found = [
+            host
+            for host in hosts.split(",")
+            if not isinstance(loads.get(host.strip()), OSError)
+        ]
+        if not found:
+            return cls(config, unreachable(config.zookeeper_hosts, PROBE_TIMEOUT_S))
+        if len(found) < len(hosts.split(",")):
+            hosts = ",".join(found) + slash + chroot
+            config = replace(config, zookeeper=replace(config.zookeeper, hosts=hosts))
+        return cls(config)
+
+    def require(self, context: ServerContext) -> None:
+        """Raises ZooKeeperUnreachable."""
+        try:
+            if self.away is None:
+                context.keeper(PROBE_TIMEOUT_S)
+        except ZooKeeperUnreachable as error:
+            self.away = error
+        if self.away is not None:
+            raise self.away
+
+
+def _loads(config: Config) -> dict[str, Load]:
     """By address; none are asked where everything is encrypted: they answer in the clear only."""
     if config.zookeeper.tls:
         return {}
     hosts = config.zookeeper_hosts.partition("/")[0].split(",")
-    found = (host.strip().rpartition(":") for host in hosts)
-    return {
-        f"{host}:{port}": server_load(host.strip("[]"), int(port), PROBE_TIMEOUT_S)
-        for host, _, port in found
-        if port.isdigit()
-    }
+    addresses = [host.strip() for host in hosts if host.rpartition(":")[2].strip().isdigit()]
+    with ThreadPoolExecutor(max(1, len(addresses))) as asking:
+        return dict(zip(addresses, asking.map(_load, addresses), strict=True))
 
 
-def _zookeeper_lines(config: Config, before: Mapping[str, ServerLoad | None]) -> Iterator[str]:
+def _load(address: str) -> Load:
+    host, _, port = address.rpartition(":")
+    try:
+        return server_load(host.strip("[]"), int(port), PROBE_TIMEOUT_S)
+    except OSError as error:
+        return error
+
+
+def _zookeeper_lines(before: Mapping[str, Load]) -> Iterator[str]:
     """What all of its clients ask of each ZooKeeper server, measured over a second at least."""
-    first = min((one.asked_s for one in before.values() if one is not None), default=0.0)
-    if any(before.values()):
-        clock = SystemClock()
-        clock.sleep_s(max(0.0, first + LOAD_OVER_S - clock.monotonic_s()))
-    for address, load in _loads(config).items() if before else ():
-        earlier = before.get(address)
-        if load is None or earlier is None:
-            yield f"ZooKeeper at {address}: does not say how it is (srvr)"
-            continue
-        yield (
-            f"ZooKeeper at {address}: {load.mode}, {load.requests_per_s(earlier):.0f} requests per "
-            f"second, {load.outstanding} waiting, {load.nodes} znodes"
-        )
+    clock = SystemClock()
+    for address, earlier in before.items():
+        load = earlier
+        if isinstance(earlier, ServerLoad):
+            clock.sleep_s(max(0.0, earlier.asked_s + LOAD_OVER_S - clock.monotonic_s()))
+            load = _load(address)
+        if isinstance(load, ServerLoad) and isinstance(earlier, ServerLoad):
+            words = (
+                f"{load.mode}, {load.requests_per_s(earlier):.0f} requests per second, "
+                f"{load.outstanding} waiting, {load.nodes} znodes"
+            )
+        elif isinstance(load, TimeoutError):
+            words = f"does not answer: {FROZEN}"
+        elif isinstance(load, OSError):
+            words = f"not running: nothing answers ({load})"
+        else:
+            words = "does not say how it is (srvr)"
+        yield f"ZooKeeper at {address}: {words}"
 
 
-def _print_tables(config: Config, server: ServerConfig, health: Health) -> bool:
+def _print_tables(zookeeper: _ZooKeeper, server: ServerConfig, health: Health) -> bool:
     """Whether all of them could be read, and ZooKeeper asked about them."""
     asked = True
-    with closing(ServerContext.open(config, server.name, purpose="status")) as context:
+    opened = ServerContext.open(zookeeper.config, server.name, purpose="status")
+    with closing(opened) as context:
         tables, detached = context.tables(), context.catalog.detached()
         damaged = context.catalog.damaged()
         if not tables and not detached and not damaged:
@@ -105,12 +169,12 @@ def _print_tables(config: Config, server: ServerConfig, health: Health) -> bool:
                 print(f"  {line}")
         for table in tables:
             try:
-                context.keeper(PROBE_TIMEOUT_S)
+                zookeeper.require(context)
                 lines = list(_table_lines(table, health))
             except ZooKeeperUnreachable as error:
                 asked, lines = False, _lines_without_zookeeper(table, error)
             for line in lines:
-                print(f"  {line}")
+                print(f"  {line}", flush=True)
     return asked and not damaged
 
 
@@ -135,6 +199,8 @@ def _health(config: Config, server: ServerConfig) -> Health:
 
 
 def _server_words(server: ServerConfig, health: Health) -> str:
+    if isinstance(health, Unavailable) and isinstance(health.__cause__, ReadTimeoutError):
+        return f"does not answer at {server.advertised_address}: {FROZEN}"
     if isinstance(health, Unavailable):
         return f"not running: nothing answers at {server.advertised_address} ({health})"
     if not health.get("session"):
@@ -148,6 +214,7 @@ def _waiting(health: Health) -> list[str]:
 
 
 def who_may_ask(config: Config, server: ServerConfig) -> str:
+    """Who gets an answer from a server, in a line."""
     reached = (
         "this host alone" if server.listen_address.is_local else "whoever reaches the port"
     )
@@ -189,11 +256,24 @@ def _table_lines(table: Table, health: Health) -> Iterator[str]:
             named = ", ".join(map(str, lost[:REASONS_MAX]))
             yield f"  LOST on all replicas, and empty now: {named}; see system.lost_parts"
         names = active_parts(replica.keeper, replica.paths)
-        yield f"  parts: {len(PartSet(names))} active, {len(names)} in all"
+        yield f"  parts: {_part_words(names)}"
         yield f"  znodes: {_znode_words(replica)}"
         yield f"  differences: {_difference_words(replica, len(names))}"
     except RmtError as error:
         yield f"  {error}"
+
+
+def _part_words(names: Collection[PartName]) -> str:
+    """How many are promised, and which partition has most of them: the one in which inserts are
+    slowed down first.
+    """
+    active = PartSet(names)
+    words = f"{len(active)} active, {len(names)} in all"
+    partitions = Counter(part.partition for part in active)
+    if len(partitions) < 2:
+        return words
+    fullest, count = max(partitions.items(), key=lambda one: (one[1], one[0]))
+    return f"{words}; in {len(partitions)} partitions, most in {fullest}: {count}"
 
 
 def _znode_words(replica: Replica) -> str:
@@ -224,7 +304,7 @@ def _difference_words(replica: Replica, parts: int) -> str:
     if not found.different:
         return "none, every partition has the same rows on every replica"
     named = ", ".join(found.different[:REASONS_MAX])
-    words = f"{len(found.different)} partitions: {named}"
+    words = f"{len(found.different)} partition{'s'[: len(found.different) > 1]}: {named}"
     if found.behind:
         return (
             f"{words}; {', '.join(found.behind)} have entries left, and may differ until then"
@@ -296,25 +376,9 @@ def _quorum_lines(replica: Replica) -> Iterator[str]:
 
 
 def _log_words(replica: Replica) -> str:
-    keeper = replica.keeper
-    pointer = int(keeper.get(replica.paths.log_pointer)[0] or b"0")
-    names = keeper.children(replica.table.log)
-    behind = sorted(name for name in names if sequence_number(name) >= pointer)
-    words = f"{len(behind)} entries behind" if behind else "up to date"
-    late_s = _lag_s(replica, behind[0] if behind else "")
-    return f"{words}, {late_s:.0f} s" if late_s else words
-
-
-def _lag_s(replica: Replica, first: str) -> float:
-    """How old the oldest is of what others have inserted and this replica has not; `first` is the
-    first log entry that it has not copied.
-    """
-    keeper, now_s = replica.keeper, replica.clock.now_s()
-    [unprocessed] = keeper.get_many([replica.paths.min_unprocessed_insert_time])
-    since = [] if unprocessed is None else [float(unprocessed[0] or b"0")]
-    stat = keeper.exists(replica.table.log_entry(first)) if first else None
-    since += [] if stat is None else [stat.created_ms / 1000]
-    return max((now_s - one for one in since if one), default=0.0)
+    lag = lag_of(replica)
+    words = f"{lag.entries} entries behind" if lag.entries else "up to date"
+    return f"{words}, {lag.seconds:.0f} s" if lag.seconds else words
 
 
 def _queue_lines(found: QueueStatus, now_s: float) -> Iterator[str]:

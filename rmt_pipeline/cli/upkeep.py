@@ -94,7 +94,7 @@ def _words(plan: CleanUpPlan) -> list[str]:
     ]
     lines += [f"replica {name} becomes lost" for name in plan.log.mark_lost]
     lines.append(f"{len(plan.log.remove)} log entries go; {'; '.join(plan.log.kept_because)}")
-    for what, ids in (("block ids", plan.blocks), ("insert records", plan.inserts)):
+    for what, ids in (("block ids", plan.ids.blocks), ("insert records", plan.ids.inserts)):
         lines.append(f"{len(ids.remove)} {what} go, {ids.kept} stay: {ids.kept_because}")
     return lines
 

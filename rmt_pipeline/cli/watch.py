@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from rmt_pipeline.catalog.catalog import FullName
+from rmt_pipeline.catalog.contents import FullName
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UnknownTable

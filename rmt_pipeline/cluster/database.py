@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rmt_pipeline.cluster.queue import make_node
+from rmt_pipeline.cluster.worker import end_work
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -38,7 +39,6 @@ from rmt_pipeline.zookeeper.paths import (
     database_table,
     sequence_number,
 )
-from rmt_pipeline.zookeeper.strays import Stray, give_back
 
 _MARK = b"Replicated database "
 
@@ -85,6 +85,7 @@ def register(
 
 
 def is_registered(keeper: Keeper, database: DatabasePaths, replica: str) -> bool:
+    """Whether the database has a replica of this name (`shard|replica`) in ZooKeeper."""
     return keeper.exists(database.replica(replica)) is not None
 
 
@@ -228,19 +229,12 @@ def skip_to(keeper: LivingKeeper, database: DatabasePaths, replica: str, to: int
     for task in tasks:
         with suppress(Refused):  # it is done, or being removed
             keeper.multi([Create(task.finished_on(replica), TaskOutcome().encode())])
-    actives = [task.active_on(replica) for task in tasks]
-    stats = keeper.exists_many(actives)
-    left = [
-        Stray(path)
-        for path, stat in zip(actives, stats, strict=True)
-        if stat is not None and stat.ephemeral_owner == keeper.session_id
-    ]
-    if left:
-        give_back(keeper, left)
+    end_work(keeper, [task.active_on(replica) for task in tasks])
     move_pointer(keeper, database, replica, to)
 
 
 def move_pointer(keeper: Keeper, database: DatabasePaths, replica: str, to: int) -> None:
+    """Note that the replica has carried out the database's log up to, and with, statement `to`."""
     keeper.multi([SetData(database.log_ptr(replica), str(to).encode())])
 
 

@@ -35,7 +35,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Refused,
     Stat,
 )
-from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, ancestors
+from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, ancestors, sequence_number
 
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
 SETTLE_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # while ZooKeeper does not answer
@@ -227,12 +227,25 @@ def _look(
 
 
 def clean_queue(
-    keeper: Keeper, queue: TaskQueuePaths, *, now_s: float, lifetime_s: int, tasks_max: int
+    keeper: Keeper,
+    queue: TaskQueuePaths,
+    *,
+    now_s: float,
+    lifetime_s: int,
+    tasks_max: int,
+    first_needed: Callable[[], int] | None = None,
 ) -> list[str]:
-    """Remove the tasks that are too old, or too many; not one that a server is at. Their names."""
+    """Remove the tasks that are too old, or too many; not one that a server is at. Their names.
+
+    Of too many those stay that come at `first_needed` or after it, which is asked for when there
+    are any.
+    """
     names = [name for name in keeper.children(queue.root) if name.startswith("query-")]
     stats = keeper.exists_many([queue.task(name).root for name in names])
     too_many = set(names[: max(0, len(names) - tasks_max)])
+    if too_many and first_needed is not None:
+        needed = first_needed()
+        too_many = {name for name in too_many if sequence_number(name) < needed}
     removed = []
     for name, stat in zip(names, stats, strict=True):
         if stat is None or (name not in too_many and not _is_old(stat, now_s, lifetime_s)):

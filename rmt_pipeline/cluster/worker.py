@@ -12,7 +12,7 @@ replicated table says so itself (`zookeeper/marked.py`). So each happens once on
 3. A begins again: t is not the table that was noted. It was dropped, and the new one stays.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from rmt_pipeline.zookeeper.keeper import (
     Watch,
 )
 from rmt_pipeline.zookeeper.paths import TaskPaths, TaskQueuePaths, sequence_number
-from rmt_pipeline.zookeeper.strays import Stray, give_back
+from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,24 @@ class StillActive(Unavailable):
     """The session of this server's last process lives on for a while: what it asked for may still
     happen. Its end is heard of.
     """
+
+
+def end_work(keeper: LivingKeeper, actives: Sequence[str]) -> None:
+    """This server is not at these tasks any more. What another session of it is at ends with that.
+
+    1. The server is done with a task, and its request to say so has no answer.
+    2. It begins once more, and the request lands just before it says that it is at the task.
+    3. It says again that it is done: that has no answer either, and is refused, for it is done.
+    4. While the session lives it is at the task, which can't be removed.
+    """
+    stats = keeper.exists_many(actives)
+    left = [
+        Stray(path)
+        for path, stat in zip(actives, stats, strict=True)
+        if stat is not None and stat.ephemeral_owner == keeper.session_id
+    ]
+    if left:
+        give_back(keeper, left)
 
 
 def ignore(_event: str, _about: Mapping[str, object]) -> None:
@@ -107,9 +125,11 @@ class TaskWorker:
         finished = self.keeper.exists_many(
             [self.queue.task(name).finished_on(self.host) for name in new]
         )
+        over = [name for name, stat in zip(new, finished, strict=True) if stat is not None]
+        end_work(self.keeper, [self.queue.task(name).active_on(self.host) for name in over])
         done = 0
-        for name, stat in zip(new, finished, strict=True):
-            if stat is None:
+        for name in new:
+            if name not in over:
                 done += self.carry_out(name)
             self.last = name
         return done
@@ -159,9 +179,12 @@ class TaskWorker:
         return BegunTask(paths, task, self.host, before)
 
     def _create_ephemeral(self, ops: list[Op]) -> None:
-        """The first of `ops` is an ephemeral node that this server has. Raises StillActive."""
+        """The first of `ops` is an ephemeral node that this server has; it does not stay when there
+        is no answer, for it may land when the task is done. Raises StillActive.
+        """
         try:
-            self.keeper.multi(ops)
+            with seen_to(self.keeper, [Stray(ops[0].path)]):
+                self.keeper.multi(ops)
         except Refused as refused:
             if refused.kind is not RefusalKind.NODE_EXISTS or refused.path != ops[0].path:
                 raise

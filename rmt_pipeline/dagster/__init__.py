@@ -7,7 +7,8 @@ what it needs, `rmt.RmtIOManager` stores assets in tables. One module each for w
 `location` puts all together; `component` is the same in YAML; `replicas` (assets), `checks`,
 `workers`, `clean_up` and `maintenance` (jobs; checks and clean-up with their schedules), `runs` and
 `presence` (which workers live), `sensors` (with `watching`), `ledger` (what runs write down about
-parts), `io_manager`, `engine` and `spark` (resources), `instance` (a new DAGSTER_HOME).
+parts), `io_manager`, `exports` (for other programs), `engine` and `spark` (resources), `instance`
+(a new DAGSTER_HOME).
 
 The engine knows nothing of this: of rmt_pipeline only the command line may import it.
 """
@@ -20,7 +21,9 @@ _HOMES = {
     "ReplicatedTable": "component",
     "RmtIOManager": "io_manager",
     "SparkResource": "spark",
+    "TableExport": "component",
     "replicated_tables": "location",
+    "rmt_export": "exports",
     "rmt_resources": "location",
     "rmt_table": "location",
 }

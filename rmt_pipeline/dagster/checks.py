@@ -1,15 +1,21 @@
 """Asset checks of one table on one server: what an operator would look at, and why it is so.
 
-Each is a question to the engine and its answer in words; none of them changes anything.
+Each is a question to the engine and its answer in words; none of them changes anything. They belong
+to an asset of their own that nothing materializes: Dagster forgets what a check has found as soon
+as its asset is materialized again, which parts are with each flush.
 """
+
+from collections.abc import Sequence
 
 import dagster as dg
 
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
+from rmt_pipeline.dagster.plots import Line, PartShown, picture_of_parts, picture_over_time
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
-from rmt_pipeline.replica.work.outlook import queue_status
+from rmt_pipeline.replica.work.queue_status import queue_status
+from rmt_pipeline.table import ActivePart
 
 CHECKS_CRON = "17 * * * *"
 """Hourly: reading every byte of a large table is not for every minute."""
@@ -17,24 +23,23 @@ CHECKS_CRON = "17 * * * *"
 QUEUE_AGE_MAX_S = 600
 SHOWN_MAX = 20
 MUTATIONS_SHOWN_MAX = 50
+EVENTS_DRAWN_MAX = 1000
 
 _MUTATIONS_SCHEMA = dg.TableSchema(
     columns=[
         dg.TableColumn("mutation", "string"),
         dg.TableColumn("command", "string"),
+        dg.TableColumn("why", "string", description="What fails, or what it waits for"),
         dg.TableColumn("parts_to_do", "int"),
         dg.TableColumn("parts_done", "int"),
         dg.TableColumn("running", "int", description="Parts that somebody mutates just now"),
-        dg.TableColumn("rows_per_s", "float", description="Since the mutation was created"),
-        dg.TableColumn("seconds_left", "float", description="At that pace; -1: not known yet"),
-        dg.TableColumn("failing_part", "string"),
-        dg.TableColumn("reason", "string"),
-        dg.TableColumn("waits_for", "string"),
+        dg.TableColumn("seconds_left", "float", description="-1: not known yet"),
     ]
 )
 
 
 def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
+    """The asset checks of one table on one server."""
     return [
         _replicas_equal(table, server),
         _queue_age(table, server),
@@ -66,7 +71,7 @@ def checks_schedule(server: str) -> dg.ScheduleDefinition:
 
 def _replicas_equal(name: str, server: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=names.partitions_key(name, server),
+        asset=names.health_key(name, server),
         name="replicas_equal",
         description="Every replica holds the same rows of every partition, by row hashes.",
     )
@@ -92,7 +97,7 @@ def _replicas_equal(name: str, server: str) -> dg.AssetChecksDefinition:
 
 def _queue_age(name: str, server: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=names.parts_key(name, server),
+        asset=names.health_key(name, server),
         name="queue_age",
         description=f"No entry of the queue is older than {QUEUE_AGE_MAX_S} s.",
     )
@@ -117,18 +122,23 @@ def _queue_age(name: str, server: str) -> dg.AssetChecksDefinition:
 
 
 def _parts_per_partition(name: str, server: str) -> dg.AssetChecksDefinition:
+    partitions = names.partitions_key(name, server)
+
     @dg.asset_check(
-        asset=names.partitions_key(name, server),
+        asset=names.health_key(name, server),
         name="parts_per_partition",
         description="No partition has so many parts that inserts are slowed down.",
     )
-    def check(engine: EngineResource) -> dg.AssetCheckResult:
+    def check(
+        context: dg.AssetCheckExecutionContext, engine: EngineResource
+    ) -> dg.AssetCheckResult:
         with engine.server(server, purpose="check") as opened:
             table = table_named(opened, name)
             delay = table.replica.settings.parts_to_delay_insert
-            counts: dict[str, int] = {}
+            held: dict[str, list[ActivePart]] = {}
             for part in table.parts():
-                counts[part.name.partition] = counts.get(part.name.partition, 0) + 1
+                held.setdefault(part.name.partition, []).append(part)
+        counts = {partition: len(parts) for partition, parts in held.items()}
         fullest = max(counts, key=lambda partition: counts[partition], default="")
         return dg.AssetCheckResult(
             passed=counts.get(fullest, 0) < delay,
@@ -137,15 +147,44 @@ def _parts_per_partition(name: str, server: str) -> dg.AssetChecksDefinition:
                 "its parts": counts.get(fullest, 0),
                 "parts_to_delay_insert": delay,
                 "parts": sum(counts.values()),
+                "picture": dg.MetadataValue.md(_picture(fullest, held.get(fullest, []))),
+                "parts over time": dg.MetadataValue.md(_history(context.instance, partitions)),
             },
         )
 
     return check
 
 
+def _history(instance: dg.DagsterInstance, key: dg.AssetKey) -> str:
+    """What the events of the partitions say they had."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for record in instance.fetch_materializations(key, limit=EVENTS_DRAWN_MAX).records:
+        event = record.asset_materialization
+        if event is not None and event.partition and "parts" in event.metadata:
+            parts = float(str(event.metadata["parts"].value))
+            lines.setdefault(event.partition, []).append((record.timestamp, parts))
+    if not lines:
+        return "no event yet"
+    drawn = [Line(partition, points[::-1]) for partition, points in sorted(lines.items())]
+    return picture_over_time("Active parts over time", drawn)
+
+
+def _picture(partition: str, parts: Sequence[ActivePart]) -> str:
+    """Of the parts as merges have left them."""
+    if not parts:
+        return "no part"
+    return picture_of_parts(
+        f"Partition {partition}",
+        [
+            PartShown(part.manifest.rows, part.manifest.bytes_on_disk, part.name.level)
+            for part in sorted(parts, key=lambda part: part.name)
+        ],
+    )
+
+
 def _checksums(name: str, server: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=names.parts_key(name, server),
+        asset=names.health_key(name, server),
         name="checksums",
         description="The bytes of every active part are those that its manifest has hashes of. "
         "What is broken is fetched again.",
@@ -169,7 +208,7 @@ def _checksums(name: str, server: str) -> dg.AssetChecksDefinition:
 
 def _stopped_by_hand(name: str, server: str) -> dg.AssetChecksDefinition:
     @dg.asset_check(
-        asset=names.parts_key(name, server),
+        asset=names.health_key(name, server),
         name="stopped_by_hand",
         description="Nothing that the server does by itself is stopped with SYSTEM STOP.",
     )
@@ -195,8 +234,10 @@ def _stopped_by_hand(name: str, server: str) -> dg.AssetChecksDefinition:
 
 
 def mutations_check(name: str, server: str) -> dg.AssetChecksDefinition:
+    """The check that every mutation of the table is finished on this server."""
+
     @dg.asset_check(
-        asset=names.parts_key(name, server),
+        asset=names.health_key(name, server),
         name="mutations",
         description="Every mutation is finished on this server. One that only takes its time "
         "is a warning, one with a part that fails is an error.",
@@ -226,18 +267,15 @@ def mutations_check(name: str, server: str) -> dg.AssetChecksDefinition:
 
 
 def _mutation_record(one: MutationProgress) -> dg.TableRecord:
-    status, failure = one.report.status, one.report.failure
+    status = one.report.status
     return dg.TableRecord(
         {
             "mutation": status.mutation_id,
             "command": status.entry.commands,
+            "why": one.failure_words() or one.report.waits_for,
             "parts_to_do": one.parts_to_do,
             "parts_done": one.parts_done,
             "running": one.running,
-            "rows_per_s": round(one.rows_per_s, 1),
             "seconds_left": -1.0 if one.seconds_left is None else round(one.seconds_left, 1),
-            "failing_part": "" if failure is None else str(failure.part),
-            "reason": one.failure_words(),
-            "waits_for": one.report.waits_for,
         }
     )

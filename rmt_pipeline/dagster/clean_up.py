@@ -9,12 +9,14 @@ from pydantic import Field
 
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.replicas import DELAY_MAX_S, replica_version
 from rmt_pipeline.dagster.runs import OVER
 from rmt_pipeline.protocol.background import Background, stopped_words
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
-from rmt_pipeline.replica.work.execute import POOLS
+from rmt_pipeline.replica.upkeep.lag import lag_of
+from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.table import Table
 
 CLEAN_UP_CRON = "*/5 * * * *"
@@ -40,6 +42,7 @@ class CleanUpConfig(dg.Config):
 
 
 def clean_up_job(server: str) -> dg.JobDefinition:
+    """The job that removes what every table of a server does not need any more."""
     name = f"clean_up_{names.dagster_name(server)}"
 
     @dg.op(
@@ -57,6 +60,8 @@ def clean_up_job(server: str) -> dg.JobDefinition:
             for table in opened.tables():
                 try:
                     _clean_up(context, table, server, dry_run=config.dry_run)
+                    if not config.dry_run:
+                        _note_lag(context, table, server)
                 except RmtError as error:  # the other tables are not to wait for this one
                     failed.append(f"{table.definition.full_name}: {error}")
             now_s = opened.clock.now_s()
@@ -81,6 +86,7 @@ def clean_up_job(server: str) -> dg.JobDefinition:
 
 
 def clean_up_schedule(server: str, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    """Starts the clean-up job regularly. It is on as soon as Dagster's daemon runs."""
     return dg.ScheduleDefinition(
         name=f"clean_up_{names.dagster_name(server)}",
         cron_schedule=CLEAN_UP_CRON,
@@ -105,6 +111,19 @@ def _clean_up(
     context.log.info("%s: %s", name, cleaned.words())
     if cleaned.parts:
         context.log_event(_observation(name, server, cleaned))
+
+
+def _note_lag(context: dg.OpExecutionContext, table: Table, server: str) -> None:
+    """A replica that keeps up says so with each clean-up: its freshness policy is about that. One
+    that does not is only observed, and so becomes stale.
+    """
+    lag, key = lag_of(table.replica), names.replica_key(table.definition.full_name, server)
+    metadata = {"delay, seconds": round(lag.seconds, 1), "log entries behind": lag.entries}
+    if lag.seconds < DELAY_MAX_S:
+        version = {"dagster/data_version": replica_version(table.definition).value}
+        context.log_event(dg.AssetMaterialization(key, metadata=metadata, tags=version))
+    else:
+        context.log_event(dg.AssetObservation(key, metadata=metadata))
 
 
 def _observation(table: str, server: str, cleaned: CleanedUp) -> dg.AssetObservation:

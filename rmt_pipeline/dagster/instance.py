@@ -15,6 +15,9 @@ ENVIRONMENT = {
     "DAGSTER_CODE_SERVER_MAX_WORKERS": "32",
     # A tick waits 40 s for ZooKeeper and then still has to answer; the default is 60 s.
     "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS": "90",
+    # A run starts with an answer of its code location, which a busy machine has late: after the
+    # default of 60 s the run is failed, and begins all the same.
+    "DAGSTER_GRPC_TIMEOUT_SECONDS": "180",
     "DAGSTER_DISABLE_TELEMETRY": "yes",
 }
 """What every Dagster process of ours needs in its environment."""

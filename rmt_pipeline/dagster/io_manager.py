@@ -6,6 +6,10 @@ is materialized. Each partition is one insert whose token is made of the asset, 
 the rows: a retry, a re-run and an overlapping backfill insert it once. When `rmt/write` is
 `replace`, the rows take the place of those that the table has of the partition, in one commit; when
 it is `upsert`, each takes the place of the one with its key, as a ReplacingMergeTree has it.
+
+What is materialized has the data version of what a downstream asset would read: the sum of hashes
+of those rows. So Dagster's staleness goes by content: the same rows, stored again, in another order
+or by another run, are the same version.
 """
 
 import datetime as dt
@@ -37,6 +41,8 @@ QUORUM_METADATA = "rmt/quorum"
 WRITE_METADATA = "rmt/write"
 WRITES = ("append", "replace", "upsert")
 UPSERTS = "ReplacingMergeTree"
+PLAIN = "MergeTree"
+"""The engine that keeps every row."""
 PARTITION_METADATA = "partition_expr"
 """As Dagster's other IO managers for databases call it."""
 
@@ -80,7 +86,15 @@ class RmtIOManager(dg.ConfigurableIOManager):
                 done += inserted(table, one.parts, one.kind)  # the next may replace these parts
                 stored.append(one)
             Recorder(_Log(context), table, self.server).parts(done)
-            context.add_output_metadata(_metadata(table, stored, self.server))
+            version = _row_hash(server, table, _stored_rows(context, _keys_of(context)))
+            context.add_output_metadata(
+                {**_metadata(table, stored, self.server), "row hash": version}
+            )
+            if not context.step_context.has_data_version(context.asset_key):
+                # As `set_data_version` of an asset's own context does, which said none.
+                context.step_context.set_data_version(
+                    context.asset_key, dg.DataVersion(version)
+                )
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Raises UnknownTable; UserError when the annotation names a type that is not loaded."""
@@ -94,7 +108,7 @@ class RmtIOManager(dg.ConfigurableIOManager):
             )
         with self._opened() as server:
             table = table_named(server, _table_name(upstream))
-            rows = _select(server, table, _condition(context))
+            rows = _arrow_of(_select(server, table, _condition(context)))
         return _LOADERS[wanted](rows)
 
     def _opened(self) -> Any:
@@ -169,7 +183,7 @@ def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[list[st
     """What is to be stored, with its partition keys; all partitions of the run at once when the
     asset did not keep them apart.
     """
-    keys = list(context.asset_partition_keys) if context.has_asset_partitions else []
+    keys = _keys_of(context)
     if not isinstance(obj, dict):
         return [(keys, obj)]
     strangers = obj.keys() - set(keys)
@@ -179,6 +193,15 @@ def _by_partition(context: dg.OutputContext, obj: Any) -> Sequence[tuple[list[st
             f"which this run is not for: {', '.join(keys) or 'it has no partitions'}"
         )
     return [([key], obj[key]) for key in keys if key in obj]
+
+
+def _keys_of(context: dg.OutputContext) -> list[str]:
+    return list(context.asset_partition_keys) if context.has_asset_partitions else []
+
+
+def _stored_rows(context: dg.OutputContext, keys: Sequence[str]) -> str:
+    """A condition for the rows of these partitions; empty: all rows of the table."""
+    return _rows_of(context, keys, context.definition_metadata or {})
 
 
 def _insert(
@@ -266,7 +289,7 @@ def _replace(
             f"{WRITE_METADATA} = replace return its toArrow()"
         )
     arrow = _arrow(rows)
-    where = _rows_of(context, keys, context.definition_metadata or {})
+    where = _stored_rows(context, keys)
     run_id = context.step_context.dagster_run.run_id
     result = table.replace(
         arrow, where=where, whole=not where, settings=settings, run_id=run_id
@@ -387,16 +410,31 @@ def _moment(time: dt.datetime) -> str:
     return f"toDateTime({quote_text(f'{time:%Y-%m-%d %H:%M:%S}')})"
 
 
-def _select(server: ServerContext, table: Table, condition: str) -> pa.Table:
+def _select(server: ServerContext, table: Table, condition: str) -> Rows:
     definition = table.definition
     name = f"{quote_name(definition.database)}.{quote_name(definition.name)}"
-    final = "" if definition.engine.kind == "MergeTree" else " FINAL"
+    final = "" if definition.engine.kind == PLAIN else " FINAL"
     where = f" WHERE {condition}" if condition else ""
     rows = Session(server).execute(f"SELECT * FROM {name}{final}{where}")  # noqa: S608  quoted
     assert isinstance(rows, Rows)
+    return rows
+
+
+def _arrow_of(rows: Rows) -> pa.Table:
     batches = list(rows.batches) or [record_batch(rows.columns, [[] for _ in rows.columns])]
     names = [column.name for column in rows.columns]
     return pa.Table.from_batches(batches).rename_columns(names)
+
+
+def _row_hash(server: ServerContext, table: Table, condition: str) -> str:
+    """Of the rows that are read: the sum of their hashes, in whatever order they come."""
+    if not condition and table.definition.engine.kind == PLAIN:
+        hashes = [part.manifest.row_hash for part in table.parts()]
+    else:
+        rows = _select(server, table, condition)
+        names = [column.name for column in rows.columns]
+        hashes = [hash_table(batch.rename_columns(names)).row_hash for batch in rows.batches]
+    return f"{sum(hashes) % 2**128:032x}"
 
 
 def _type_name(wanted: Any) -> str:

@@ -95,7 +95,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         """Runs that were not forked count as running: as with Dagster's launcher, nobody knows."""
         process = run.tags.get(PROCESS_TAG)
-        if process is None or living_pid(process) is not None or not is_of_this_host(process):
+        if process is None or living_pid(process) is not None or not _is_of_this_host(process):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         return CheckRunHealthResult(WorkerStatus.FAILED, f"its process {process} is gone")
 
@@ -250,7 +250,7 @@ def living_pid(name: str) -> int | None:
         return None
 
 
-def is_of_this_host(name: str) -> bool:
+def _is_of_this_host(name: str) -> bool:
     return name.split(":", 1)[0] == socket.gethostname()
 
 

@@ -4,8 +4,10 @@ An event costs Dagster 7 ms or more, a part costs us a fraction of one: so there
 for a flush of parts, with a table in it, and one for each table partition that it touched.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from statistics import median
 from types import MappingProxyType
 from typing import Protocol
@@ -13,13 +15,13 @@ from typing import Protocol
 import dagster as dg
 
 from rmt_pipeline.dagster import names
-from rmt_pipeline.protocol.errors import MissingPart, RmtError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import Origin, Origins
 from rmt_pipeline.replica.work.step import PartDone
-from rmt_pipeline.sql.run.context import account
 from rmt_pipeline.store.manifest import Manifest
-from rmt_pipeline.table import Table
+from rmt_pipeline.system import account
+from rmt_pipeline.table import ActivePart, Table
 
 EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
 
@@ -27,8 +29,11 @@ PARTS_PER_EVENT_MAX = 1000
 """An event is one row in Dagster's storage; a thousand parts are about 150 kB of it."""
 
 SOURCES_SHOWN_MAX = 3
-ORIGINS_SHOWN_MAX = 5
-"""Of a part: ids of inserts, and of their runs."""
+ORIGINS_SHOWN_MAX = 2
+"""Of a part: ids of inserts, and of their runs. The UI gives each a line of the table."""
+
+LEVELS_TOLD = 3
+"""Apart; a part that was merged more often is of the last of them."""
 
 SWEEPING = frozenset({"DROP_RANGE", "DROP_PART", "REPLACE_RANGE"})
 SWEPT_EVENTS_MAX = 20
@@ -91,18 +96,22 @@ class Recorder:
         made = [part for part in done if not part.error]
         failed = [part for part in done if part.error]
         key = names.parts_key(self.name, self.server)
-        origins = self._origins_of(made)
-        for some in _split(made):
-            metadata = parts_metadata(some, origins)
-            self.context.log_event(dg.AssetMaterialization(key, metadata=metadata))
         for some in _split(failed):
             self.context.log_event(dg.AssetObservation(key, metadata=failures_metadata(some)))
+        if not made:
+            return
+        active, origins = self.table.parts(), self._origins_of(made)
         for event in mutated_parts(self.table, self.server, made):
             self.context.log_event(event)
+        for some in _split(made):  # the last one is what the asset's page shows
+            metadata = {**table_metadata(active), **parts_metadata(some, origins)}
+            words = _flush_in_words(some)
+            self.context.log_event(
+                dg.AssetMaterialization(key, description=words, metadata=metadata)
+            )
         for swept in self._swept(made):
             self.context.log_event(swept)
-        if made:
-            self._partitions({part.part.partition for part in made})
+        self._partitions({part.part.partition for part in made}, active)
 
     def _origins_of(self, made: Sequence[PartDone]) -> Mapping[PartName, Sequence[Origin]]:
         """The work is done: without an answer its event says less."""
@@ -119,28 +128,52 @@ class Recorder:
         server: an event of each one's partition.
         """
         key = names.partitions_key(self.name, self.server)
-        for part in [part for part in made if part.kind in SWEEPING][:SWEPT_EVENTS_MAX]:
+        for done in [part for part in made if part.kind in SWEEPING][:SWEPT_EVENTS_MAX]:
+            part = self._with_what_went(done)
             yield dg.AssetObservation(
                 key,
                 partition=part.part.partition,
                 description=f"{part.kind} {part.part}, asked for through {part.source_replica}",
                 metadata={
                     "command": part.kind,
+                    "user": part.asked_by or "not known",
                     "asked for through": part.source_replica,
                     "seconds since": round(part.lag_s, 3),
                     "parts that went": len(part.sources),
                     "rows that went": part.rows_in,
                     "bytes that went": part.bytes_in,
-                    "rows that came": part.rows,
+                    "rows that came": self._rows_of(part.came),
                     "which went": _some(map(str, part.sources)) or "none",
+                    "which came": _some(map(str, part.came)) or "none",
                 },
             )
+
+    def _with_what_went(self, done: PartDone) -> PartDone:
+        """Whoever asked for a replacement has carried it out already, and noted what it took."""
+        if done.sources or not done.entry_id:
+            return done
+        noted = self.table.store.part_log.events()
+        went = [event for event in noted if event.entry_id == done.entry_id]
+        return replace(
+            done,
+            sources=tuple(PartName.parse(event.part) for event in went),
+            rows_in=sum(event.rows for event in went),
+            bytes_in=sum(event.size_bytes for event in went),
+        )
+
+    def _rows_of(self, parts: Iterable[PartName]) -> int:
+        """Of those that are still here."""
+        rows = 0
+        for part in parts:
+            with suppress(Corruption, MissingPart):
+                rows += self.table.store.counts(part)[0]
+        return rows
 
     def command(self, command: str, rows: Mapping[str, int]) -> None:
         """What was done to whole partitions, an event of each. `rows`: how many more it has, or
         fewer.
         """
-        for partition, holds in self._held(rows).items():
+        for partition, holds in self._held(rows, self.table.parts()).items():
             self.context.log_event(
                 dg.AssetObservation(
                     names.partitions_key(self.name, self.server),
@@ -156,20 +189,22 @@ class Recorder:
             )
             self._forget_empty(partition, holds)
 
-    def _partitions(self, touched: Iterable[str]) -> None:
+    def _partitions(self, touched: Iterable[str], active: Sequence[ActivePart]) -> None:
         """What each touched partition holds now, as its own Dagster partition."""
         key = names.partitions_key(self.name, self.server)
-        for partition, holds in self._held(touched).items():
+        for partition, holds in self._held(touched, active).items():
             metadata = partition_metadata(holds)
             self.context.log_event(
                 dg.AssetMaterialization(key, partition=partition, metadata=metadata)
             )
             self._forget_empty(partition, holds)
 
-    def _held(self, touched: Iterable[str]) -> dict[str, list[Manifest]]:
+    def _held(
+        self, touched: Iterable[str], active: Sequence[ActivePart]
+    ) -> dict[str, list[Manifest]]:
         """What each holds now, in order of their ids. New ones become partitions in Dagster."""
         held: dict[str, list[Manifest]] = {partition: [] for partition in sorted(touched)}
-        for part in self.table.parts():
+        for part in active:
             if part.name.partition in held:
                 held[part.name.partition].append(part.manifest)
         instance, name = self.context.instance, names.partitions_name(self.name)
@@ -231,16 +266,12 @@ def parts_metadata(
     made: Sequence[PartDone],
     origins: Mapping[PartName, Sequence[Origin]] = MappingProxyType({}),
 ) -> EventMetadata:
-    """Numbers become plots over time in the UI; the table lists every part."""
-    counts: dict[str, int] = {}
-    for part in made:
-        counts[part.kind] = counts.get(part.kind, 0) + 1
+    """Numbers become plots over time in the UI; the table, last, lists every part."""
     lags_ms = [part.lag_s * 1000 for part in made if part.kind == "FETCH"]
     metadata: EventMetadata = {
-        "dagster/row_count": sum(part.rows for part in made),
+        "rows": sum(part.rows for part in made),
         "bytes": sum(part.size_bytes for part in made),
-        "parts": parts_table(made, origins),
-        **{f"parts {kind}": count for kind, count in sorted(counts.items())},
+        **{f"parts {kind}": count for kind, count in sorted(_by_kind(made).items())},
     }
     merges = [part for part in made if part.kind == "MERGE_PARTS"]
     if merges:
@@ -251,10 +282,41 @@ def parts_metadata(
             "merge bytes out": sum(part.size_bytes for part in merges),
             "merge seconds max": round(max(part.seconds for part in merges), 3),
         }
+        if seconds := sum(part.seconds for part in merges):
+            metadata["merge bytes per second"] = round(
+                sum(part.bytes_in for part in merges) / seconds
+            )
     if lags_ms:
         metadata["fetch lag p50 ms"] = round(median(lags_ms), 1)
         metadata["fetch lag max ms"] = round(max(lags_ms), 1)
-    return metadata
+    return {**metadata, "parts": parts_table(made, origins)}
+
+
+def _flush_in_words(made: Sequence[PartDone]) -> str:
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(_by_kind(made).items()))
+    return f"{counts}: {sum(part.rows for part in made)} rows"
+
+
+def _by_kind(made: Sequence[PartDone]) -> Counter[str]:
+    return Counter(part.kind for part in made)
+
+
+def table_metadata(active: Sequence[ActivePart]) -> EventMetadata:
+    """What the table has on this server after a flush: the numbers are plots over time."""
+    of_level = [0] * (LEVELS_TOLD + 1)
+    for part in active:
+        of_level[min(part.name.level, LEVELS_TOLD)] += part.manifest.bytes_on_disk
+    in_partition = Counter(part.name.partition for part in active)
+    told: EventMetadata = {
+        "dagster/row_count": sum(part.manifest.rows for part in active),
+        "active parts": len(active),
+        "parts of the fullest partition": max(in_partition.values(), default=0),
+        "active bytes": sum(of_level),
+    }
+    for level, size_bytes in enumerate(of_level):
+        more = " and more" if level == LEVELS_TOLD else ""
+        told[f"active bytes of level {level}{more}"] = size_bytes
+    return told
 
 
 def _sources(sources: Sequence[PartName]) -> str:
@@ -265,6 +327,9 @@ def _sources(sources: Sequence[PartName]) -> str:
 
 
 def failures_metadata(failed: Sequence[PartDone]) -> EventMetadata:
+    """What a run says of the parts that it could not make or fetch: how many, which and why, and
+    how many of them were made and were not equal to another replica's.
+    """
     metadata: EventMetadata = {"failures": len(failed), "parts": parts_table(failed)}
     differing = sum(part.differs for part in failed)
     if differing:  # thrown away, and the other replica's fetched
@@ -327,7 +392,7 @@ def mutated_parts(
                 "part": str(part.part),
                 "source": str(source),
                 "mutations": ", ".join(new) or "none: it was killed",
-                "dagster/row_count": after.rows,
+                "rows": after.rows,
                 "rows deleted": before.rows - after.rows,
                 "bytes": after.bytes_on_disk,
                 "bytes rewritten": 0 if after.files == before.files else after.bytes_on_disk,

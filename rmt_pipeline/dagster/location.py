@@ -23,7 +23,7 @@ from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.dagster.workers import worker_job
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.work.execute import POOLS
+from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.sql.define.table import define_table
 from rmt_pipeline.syntax.statements.nodes import CreateTable
 from rmt_pipeline.syntax.statements.parse import parse

@@ -8,14 +8,13 @@ does not fit is a failure which names the field, and then nothing was done.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import dagster as dg
-from pydantic import Field
 
 from rmt_pipeline.config import expand
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster import forms, names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
 from rmt_pipeline.dagster.ledger import Recorder, first_of
 from rmt_pipeline.protocol.errors import RmtError, UnknownTable, UserError
@@ -57,179 +56,6 @@ _PLAN_SCHEMA = dg.TableSchema(
 )
 
 
-# --- the forms --------------------------------------------------------------------------------
-
-
-class TableForm(dg.Config):
-    """Which table."""
-
-    table: str = Field(
-        description="The table, as database.table; without a database, the one of `default`."
-    )
-
-
-class DryRun(dg.Config):
-    dry_run: bool = Field(
-        default=True,
-        description="Only say what would be done: which parts, how many rows and bytes. Switch it "
-        "off to do it.",
-    )
-
-
-class Waits(dg.Config):
-    alter_sync: int = Field(
-        default=1,
-        ge=0,
-        le=3,
-        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas, 3 those "
-        "that are active. It happens on all of them in any case.",
-    )
-
-
-class OptimizeConfig(TableForm, DryRun, Waits):
-    """OPTIMIZE TABLE: merge parts now."""
-
-    partition: str = Field(
-        default="",
-        description="The id of one partition (partition_id in system.parts). Empty: all.",
-    )
-    final: bool = Field(
-        default=False, description="Make one part of each partition, even if it is one already."
-    )
-    deduplicate: bool = Field(
-        default=False, description="Of rows that are equal keep one: the others are lost."
-    )
-    deduplicate_by: list[str] = Field(
-        default_factory=list,
-        description="With deduplicate: rows are equal when these columns are. None: all columns.",
-    )
-
-
-class MutateConfig(TableForm, DryRun):
-    """ALTER TABLE … UPDATE or DELETE: rewrites every part with rows for which WHERE holds."""
-
-    commands: str = Field(
-        description="What follows ALTER TABLE t, e.g. DELETE WHERE id = 7, or UPDATE price = 0 "
-        "WHERE price < 0; several with commas between them."
-    )
-    mutations_sync: int = Field(
-        default=1,
-        ge=0,
-        le=2,
-        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas.",
-    )
-
-
-class PartitionsConfig(TableForm, DryRun, Waits):
-    """Whole partitions, on every replica."""
-
-    partitions: list[str] = Field(
-        description="Ids of the partitions: partition_id in system.parts, and the names of the "
-        "table's partitions in Dagster.",
-        min_length=1,
-    )
-
-
-class AttachConfig(TableForm, Waits):
-    """ATTACH: what was detached on this server becomes part of the table again."""
-
-    dry_run: bool = Field(default=False, description="Only say what there is to be attached.")
-    partition: str = Field(
-        default="", description="The id of one partition. Empty: all that is detached here."
-    )
-
-
-class FromTableConfig(TableForm, DryRun, Waits):
-    """REPLACE PARTITION … FROM: its rows go, and those of another table's partition come."""
-
-    partition: str = Field(description="The id of the partition, the same in both tables.")
-    from_table: str = Field(
-        description="The table whose rows come, of the same columns and keys; it keeps them."
-    )
-
-
-class ToTableConfig(TableForm, DryRun, Waits):
-    """MOVE PARTITION … TO TABLE: out of here and into there, in one commit."""
-
-    partition: str = Field(description="The id of the partition, the same in both tables.")
-    to_table: str = Field(
-        description="The table that gets its rows, of the same columns and keys."
-    )
-
-
-class FreezeConfig(TableForm):
-    """FREEZE: hard links of this server's active parts, whatever becomes of the table."""
-
-    partition: str = Field(default="", description="The id of one partition. Empty: all.")
-    name: str = Field(
-        default="",
-        description="The snapshot's name; it may have parts of other tables and partitions too. "
-        "Empty: the next number.",
-    )
-
-
-class FetchConfig(TableForm):
-    """FETCH: parts of another table's replicas come into detached/ of this server, for ATTACH."""
-
-    from_path: str = Field(
-        description="The other table's path in ZooKeeper; {macros} are this server's."
-    )
-    partition: str = Field(
-        default="", description="The id of the partition. Empty: the one part below."
-    )
-    part: str = Field(default="", description="The name of one part, instead of a partition.")
-
-
-class CheckConfig(TableForm):
-    """CHECK TABLE: read every byte. A broken part is given up, and fetched from another replica."""
-
-    partition: str = Field(default="", description="The id of one partition. Empty: all.")
-
-
-class SyncConfig(TableForm):
-    """SYSTEM SYNC REPLICA: wait until this server has carried out what is in the log now."""
-
-    mode: Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"] = Field(
-        default="DEFAULT",
-        description="DEFAULT: what is in the log now. STRICT: until the queue is empty. "
-        "LIGHTWEIGHT: no merges and mutations. PULL: only copy the log into the queue.",
-    )
-    timeout_s: float = Field(
-        default=300.0,
-        gt=0,
-        description="Seconds to wait; then the run fails and says for what.",
-    )
-
-
-class RestoreConfig(TableForm):
-    """SYSTEM RESTORE REPLICA: what ZooKeeper has lost is made again from this server's disk."""
-
-    dry_run: bool = Field(
-        default=True, description="Only say which parts of this disk would be announced."
-    )
-
-
-class DropReplicaConfig(DryRun):
-    """SYSTEM DROP REPLICA: what a server that is gone for good has left in ZooKeeper."""
-
-    replica: str = Field(
-        description="The replica's name in ZooKeeper; its server must not run."
-    )
-    table: str = Field(
-        default="",
-        description="database.table of one table. Empty: every table of this server that has it.",
-    )
-
-
-class UndoConfig(TableForm, DryRun, Waits):
-    """Undo an insert: exactly its rows go, on every replica, and it can be inserted again."""
-
-    insert_id: str = Field(
-        description="The insert's id, as in the event of its asset, system.inserts and "
-        "`rmt inserts`."
-    )
-
-
 # --- what they do -----------------------------------------------------------------------------
 
 
@@ -248,7 +74,7 @@ class Doing:
             return table_named(self.server, name)
         except RmtError as error:
             there = _few([one.full_name for one in self.server.catalog.definitions()])
-            refuse_value(field, name, f"{error}. There are: {there}")
+            _refuse_value(field, name, f"{error}. There are: {there}")
 
     def parts(self, table: Table, partition: str) -> list[ActivePart]:
         """The active parts of a partition, or of all when it is empty."""
@@ -267,7 +93,7 @@ class Doing:
                 if partition
                 else "it is to be the id of a partition, and empty does not mean all"
             )
-            refuse_value(field, partition, f"{why}. There are: {there}")
+            _refuse_value(field, partition, f"{why}. There are: {there}")
         return found
 
     def done(self, command: str, table: Table, rows: Mapping[str, int]) -> None:
@@ -275,20 +101,20 @@ class Doing:
         Recorder(self.context, table, self.server.server.name).command(command, rows)
 
 
-def refuse_value(field: str, value: object, why: str) -> NoReturn:
+def _refuse_value(field: str, value: object, why: str) -> NoReturn:
     raise dg.Failure(f"{field} is {value!r}: {why}. Nothing was done", allow_retries=False)
 
 
-def _optimize(run: Doing, config: OptimizeConfig) -> _Told:
+def _optimize(run: Doing, config: forms.OptimizeConfig) -> _Told:
     table = run.table(config.table)
     if config.deduplicate_by and not config.deduplicate:
-        refuse_value(
+        _refuse_value(
             "deduplicate_by", config.deduplicate_by, "it needs deduplicate to be switched on"
         )
     for column in config.deduplicate_by:
         if table.definition.column(column) is None:
             there = _few([one.name for one in table.definition.columns])
-            refuse_value(
+            _refuse_value(
                 "deduplicate_by", column, f"there is no such column. There are: {there}"
             )
     parts = run.parts(table, config.partition)
@@ -312,13 +138,13 @@ def _optimize(run: Doing, config: OptimizeConfig) -> _Told:
     return {"merges": len(made), "parts": _few(made)}
 
 
-def _mutate(run: Doing, config: MutateConfig) -> _Told:
+def _mutate(run: Doing, config: forms.MutateConfig) -> _Told:
     table = run.table(config.table)
     try:
         commands = commands_for(parse_commands(config.commands), table.definition)
         plan = plan_mutation(table.replica, commands, QuerySettings())
     except RmtError as error:
-        refuse_value("commands", config.commands, f"{error.code}. {error}")
+        _refuse_value("commands", config.commands, f"{error.code}. {error}")
     told = _plan_metadata(plan)
     run.say(
         "%s of %s rows match; %s of %s parts %s rewritten, %s bytes",
@@ -336,7 +162,9 @@ def _mutate(run: Doing, config: MutateConfig) -> _Told:
     return {"mutation": mutation_id, **told}
 
 
-def _drop_partitions(run: Doing, config: PartitionsConfig, *, detach: bool = False) -> _Told:
+def _drop_partitions(
+    run: Doing, config: forms.PartitionsConfig, *, detach: bool = False
+) -> _Told:
     table = run.table(config.table)
     partitions = list(dict.fromkeys(config.partitions))
     parts = [part for one in partitions for part in run.parts_of(table, one, "partitions")]
@@ -352,11 +180,11 @@ def _drop_partitions(run: Doing, config: PartitionsConfig, *, detach: bool = Fal
     return _did(parts)
 
 
-def _detach_partitions(run: Doing, config: PartitionsConfig) -> _Told:
+def _detach_partitions(run: Doing, config: forms.PartitionsConfig) -> _Told:
     return _drop_partitions(run, config, detach=True)
 
 
-def _attach_partition(run: Doing, config: AttachConfig) -> _Told:
+def _attach_partition(run: Doing, config: forms.AttachConfig) -> _Told:
     table = run.table(config.table)
     detached = [
         one
@@ -364,7 +192,7 @@ def _attach_partition(run: Doing, config: AttachConfig) -> _Told:
         if config.partition in ("", one.part.partition)
     ]
     if not detached:
-        refuse_value(
+        _refuse_value(
             "partition",
             config.partition,
             f"nothing of it is detached on {run.server.server.name}; system.detached_parts shows "
@@ -383,7 +211,7 @@ def _attach_partition(run: Doing, config: AttachConfig) -> _Told:
     return {**_did(new), "in words": attached.words()}
 
 
-def _replace_partition(run: Doing, config: FromTableConfig) -> _Told:
+def _replace_partition(run: Doing, config: forms.FromTableConfig) -> _Told:
     table, source = run.table(config.table), run.table(config.from_table, "from_table")
     coming = run.parts_of(source, config.partition)
     going = [one for one in table.parts() if one.name.partition == config.partition]
@@ -398,7 +226,7 @@ def _replace_partition(run: Doing, config: FromTableConfig) -> _Told:
     return {"rows": taken.rows, "rows that went": taken.rows_gone, "parts": _few(taken.parts)}
 
 
-def _move_partition(run: Doing, config: ToTableConfig) -> _Told:
+def _move_partition(run: Doing, config: forms.ToTableConfig) -> _Told:
     table, to = run.table(config.table), run.table(config.to_table, "to_table")
     parts = run.parts_of(table, config.partition)
     verb = "would move" if config.dry_run else "move"
@@ -413,7 +241,7 @@ def _move_partition(run: Doing, config: ToTableConfig) -> _Told:
     return {"rows": taken.rows, "parts": _few(taken.parts)}
 
 
-def _freeze(run: Doing, config: FreezeConfig) -> _Told:
+def _freeze(run: Doing, config: forms.FreezeConfig) -> _Told:
     table = run.table(config.table)
     if config.partition:
         run.parts_of(table, config.partition)
@@ -434,21 +262,21 @@ def _freeze(run: Doing, config: FreezeConfig) -> _Told:
     }
 
 
-def _fetch_partition(run: Doing, config: FetchConfig) -> _Told:
+def _fetch_partition(run: Doing, config: forms.FetchConfig) -> _Told:
     table = run.table(config.table)
     if bool(config.partition) == bool(config.part):
-        refuse_value("partition", config.partition, "name a partition by its id, or one part")
+        _refuse_value("partition", config.partition, "name a partition by its id, or one part")
     definition = table.definition
     macros = run.server.server.macros_for(definition.database, definition.name)
     try:
         part = part_of(config.part) if config.part else None
     except UserError as error:
-        refuse_value("part", config.part, str(error))
+        _refuse_value("part", config.part, str(error))
     try:
         path = expand(config.from_path, macros)
         fetched = table.fetch_partition(path, config.partition, part=part)
     except UnknownTable as error:
-        refuse_value("from_path", config.from_path, str(error))
+        _refuse_value("from_path", config.from_path, str(error))
     run.say("in detached/ of this server are now: %s", _few(fetched.parts))
     return {
         "parts": len(fetched.parts),
@@ -457,7 +285,7 @@ def _fetch_partition(run: Doing, config: FetchConfig) -> _Told:
     }
 
 
-def _check_table(run: Doing, config: CheckConfig) -> _Told:
+def _check_table(run: Doing, config: forms.CheckConfig) -> _Told:
     table = run.table(config.table)
     wanted = {part.name for part in run.parts(table, config.partition)}
     problems: dict[str, str] = {}
@@ -480,7 +308,7 @@ def _check_table(run: Doing, config: CheckConfig) -> _Told:
     return {"parts": checked, "bytes": size_bytes, "broken": 0}
 
 
-def _sync_replica(run: Doing, config: SyncConfig) -> _Told:
+def _sync_replica(run: Doing, config: forms.SyncConfig) -> _Told:
     table = run.table(config.table)
     replica = table.replica
     waiting = len(replica.keeper.children(replica.paths.queue))
@@ -491,7 +319,7 @@ def _sync_replica(run: Doing, config: SyncConfig) -> _Told:
     return {"entries at first": waiting, "seconds": round(seconds, 3)}
 
 
-def _restore_replica(run: Doing, config: RestoreConfig) -> _Told:
+def _restore_replica(run: Doing, config: forms.RestoreConfig) -> _Told:
     table = run.table(config.table)
     if config.dry_run:
         there = run.server.keeper().exists(table.definition.engine.zookeeper_path) is not None
@@ -510,7 +338,7 @@ def _restore_replica(run: Doing, config: RestoreConfig) -> _Told:
     return {"parts": restored.parts, "rows": restored.rows, "in words": restored.words()}
 
 
-def _drop_replica(run: Doing, config: DropReplicaConfig) -> _Told:
+def _drop_replica(run: Doing, config: forms.DropReplicaConfig) -> _Told:
     server, keeper = run.server, run.server.keeper()
     if config.table:
         definitions = [run.table(config.table).definition]
@@ -518,7 +346,7 @@ def _drop_replica(run: Doing, config: DropReplicaConfig) -> _Told:
         definitions = server.catalog.definitions()
     own = [one.full_name for one in definitions if one.engine.replica == config.replica]
     if own:
-        refuse_value(
+        _refuse_value(
             "replica",
             config.replica,
             f"it is the replica of this server, {server.server.name}, of {_few(own)}: DROP TABLE "
@@ -529,7 +357,7 @@ def _drop_replica(run: Doing, config: DropReplicaConfig) -> _Told:
         replica = TablePaths(one.engine.zookeeper_path).replica(config.replica)
         root, active = keeper.exists_many([replica.root, replica.is_active])
         if active is not None:
-            refuse_value(
+            _refuse_value(
                 "replica",
                 config.replica,
                 f"it is active in {one.full_name}: its server runs. Stop that first",
@@ -537,7 +365,7 @@ def _drop_replica(run: Doing, config: DropReplicaConfig) -> _Told:
         if root is not None:
             found[one.full_name] = one.engine.zookeeper_path
     if not found:
-        refuse_value(
+        _refuse_value(
             "replica",
             config.replica,
             f"no table has one, of {_few([one.full_name for one in definitions])}",
@@ -550,15 +378,15 @@ def _drop_replica(run: Doing, config: DropReplicaConfig) -> _Told:
     return {"tables": len(found), "of": _few(list(found))}
 
 
-def _undo_insert(run: Doing, config: UndoConfig) -> _Told:
+def _undo_insert(run: Doing, config: forms.UndoConfig) -> _Told:
     table = run.table(config.table)
     try:
         plan = table.plan_undo(config.insert_id)
     except RmtError as error:
-        refuse_value("insert_id", config.insert_id, str(error))
+        _refuse_value("insert_id", config.insert_id, str(error))
     run.say("%s", plan.words())
     if plan.refusal:
-        refuse_value("insert_id", config.insert_id, f"it can't be undone: {plan.refusal}")
+        _refuse_value("insert_id", config.insert_id, f"it can't be undone: {plan.refusal}")
     told = {"rows": plan.rows, "bytes": plan.size_bytes, "parts": _few(plan.parts)}
     if config.dry_run:
         return told
@@ -587,39 +415,58 @@ class _Verb:
 
 VERBS = (
     _Verb(
-        _optimize, OptimizeConfig, "OPTIMIZE: merge the parts of a table, or of a partition."
+        _optimize,
+        forms.OptimizeConfig,
+        "OPTIMIZE: merge the parts of a table, or of a partition.",
     ),
-    _Verb(_mutate, MutateConfig, "ALTER … UPDATE, ALTER … DELETE: rows changed or removed."),
-    _Verb(_drop_partitions, PartitionsConfig, "DROP PARTITION, one or several."),
+    _Verb(
+        _mutate, forms.MutateConfig, "ALTER … UPDATE, ALTER … DELETE: rows changed or removed."
+    ),
+    _Verb(_drop_partitions, forms.PartitionsConfig, "DROP PARTITION, one or several."),
     _Verb(
         _detach_partitions,
-        PartitionsConfig,
+        forms.PartitionsConfig,
         "DETACH PARTITION: out of the table, and each server keeps its parts in detached/.",
     ),
     _Verb(
-        _attach_partition, AttachConfig, "ATTACH PARTITION: what was detached on this server."
+        _attach_partition,
+        forms.AttachConfig,
+        "ATTACH PARTITION: what was detached on this server.",
     ),
-    _Verb(_replace_partition, FromTableConfig, "REPLACE PARTITION … FROM another table."),
-    _Verb(_move_partition, ToTableConfig, "MOVE PARTITION … TO another TABLE."),
-    _Verb(_freeze, FreezeConfig, "FREEZE: a snapshot of this server's parts, by hard links."),
+    _Verb(_replace_partition, forms.FromTableConfig, "REPLACE PARTITION … FROM another table."),
+    _Verb(_move_partition, forms.ToTableConfig, "MOVE PARTITION … TO another TABLE."),
+    _Verb(
+        _freeze, forms.FreezeConfig, "FREEZE: a snapshot of this server's parts, by hard links."
+    ),
     _Verb(
         _fetch_partition,
-        FetchConfig,
+        forms.FetchConfig,
         "FETCH PARTITION or PART … FROM another table's replicas, into detached/.",
     ),
-    _Verb(_check_table, CheckConfig, "CHECK TABLE: every byte of the parts of this server."),
-    _Verb(_sync_replica, SyncConfig, "SYSTEM SYNC REPLICA: wait until this server is level."),
-    _Verb(_restore_replica, RestoreConfig, "SYSTEM RESTORE REPLICA: ZooKeeper lost the table."),
+    _Verb(
+        _check_table, forms.CheckConfig, "CHECK TABLE: every byte of the parts of this server."
+    ),
+    _Verb(
+        _sync_replica, forms.SyncConfig, "SYSTEM SYNC REPLICA: wait until this server is level."
+    ),
+    _Verb(
+        _restore_replica,
+        forms.RestoreConfig,
+        "SYSTEM RESTORE REPLICA: ZooKeeper lost the table.",
+    ),
     _Verb(
         _drop_replica,
-        DropReplicaConfig,
+        forms.DropReplicaConfig,
         "SYSTEM DROP REPLICA: another server is gone for good.",
     ),
-    _Verb(_undo_insert, UndoConfig, "Undo an insert: its rows, and no others, go."),
+    _Verb(_undo_insert, forms.UndoConfig, "Undo an insert: its rows, and no others, go."),
 )
 
 
 def maintenance_jobs(server: str) -> list[dg.JobDefinition]:
+    """The jobs of one server that a person starts, one per verb: DROP, ATTACH, FREEZE, KILL
+    MUTATION, …
+    """
     return [_job(server, verb) for verb in VERBS]
 
 

@@ -7,7 +7,7 @@ import re
 
 import dagster as dg
 
-from rmt_pipeline.replica.work.execute import Pool
+from rmt_pipeline.replica.work.pools import Pool
 
 WORKER_TAG = "rmt/worker"
 SERVER_TAG = "rmt/server"
@@ -25,18 +25,36 @@ def table_key(table: str) -> tuple[str, ...]:
 
 
 def replica_key(table: str, server: str) -> dg.AssetKey:
+    """The asset of a table's replica on one server: `flights/s1_replica`."""
     return dg.AssetKey([*table_key(table), f"{server}_replica"])
 
 
 def parts_key(table: str, server: str) -> dg.AssetKey:
+    """The asset of the parts that workers of one server make: `flights/s1_parts`."""
     return dg.AssetKey([*table_key(table), f"{server}_parts"])
 
 
 def partitions_key(table: str, server: str) -> dg.AssetKey:
+    """The partitioned asset that shows a table's partitions on one server:
+    `flights/s1_partitions`.
+    """
     return dg.AssetKey([*table_key(table), f"{server}_partitions"])
 
 
+def health_key(table: str, server: str) -> dg.AssetKey:
+    """What the checks belong to."""
+    return dg.AssetKey([*table_key(table), f"{server}_health"])
+
+
+def export_key(table: str, server: str, form: str) -> dg.AssetKey:
+    """The asset of a table's export by one server; `form` is delta or iceberg:
+    `flights/s1_delta`.
+    """
+    return dg.AssetKey([*table_key(table), f"{server}_{form}"])
+
+
 def group_name(table: str) -> str:
+    """The group that all assets of a table are in, whichever server they are of."""
     return dagster_name("_".join(table_key(table)))
 
 
@@ -46,6 +64,7 @@ def partitions_of(table: str) -> dg.DynamicPartitionsDefinition:
 
 
 def partitions_name(table: str) -> str:
+    """What Dagster calls the set of the table's partitions: `flights_partition`."""
     return f"{'_'.join(table_key(table))}_partition"
 
 
@@ -55,6 +74,7 @@ def worker_tag(server: str, pool: Pool) -> str:
 
 
 def worker_job_name(server: str, pool: Pool) -> str:
+    """The job whose runs work in one pool of a server: `merge_parts_s1`."""
     return f"{pool}_parts_{dagster_name(server)}"
 
 

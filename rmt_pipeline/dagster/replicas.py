@@ -1,9 +1,10 @@
 """What a table is on each server: its replica, its parts, its partitions.
 
 `replica` is created here; `parts` and `partitions` are made by inserts and workers, whose events
-(`ledger`) are their history.
+(`ledger`) are their history; `health` has the checks.
 """
 
+import datetime as dt
 from collections.abc import Sequence
 
 import dagster as dg
@@ -11,6 +12,14 @@ import dagster as dg
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.protocol.table import TableDefinition
+
+DELAY_MAX_S = 300.0
+"""Whoever is later is not up to date."""
+
+_FRESHNESS = dg.FreshnessPolicy.time_window(
+    fail_window=dt.timedelta(minutes=30), warn_window=dt.timedelta(minutes=15)
+)
+"""Clean-up says every five minutes that a replica is up to date."""
 
 
 def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
@@ -23,26 +32,42 @@ def replica_asset(table: TableDefinition, server: str) -> dg.AssetsDefinition:
         key=names.replica_key(table.full_name, server),
         group_name=names.group_name(table.full_name),
         kinds={"zookeeper"},
-        description=f"The table's replica on server {server}: created if it is not there.",
+        freshness_policy=_FRESHNESS,
+        description=(
+            f"The table's replica on server {server}: created if it is not there. Clean-up "
+            f"materializes it as long as it is less than {DELAY_MAX_S:.0f} s behind the others: "
+            "its freshness is theirs."
+        ),
     )
     def replica(engine: EngineResource) -> dg.MaterializeResult[None]:
         with engine.server(server) as context:
             created = context.create_table(table, if_not_exists=True)
             definition = context.table(table.name, table.database).definition
             return dg.MaterializeResult(
+                data_version=replica_version(definition),
                 metadata={
                     "created": created,
                     "zookeeper path": definition.engine.zookeeper_path,
                     "replica": definition.engine.replica,
                     "directory": str(context.catalog.table_directory(definition)),
-                }
+                },
             )
 
     return replica
 
 
+def replica_version(definition: TableDefinition) -> dg.DataVersion:
+    """The same as long as it is the same replica: else each note that it keeps up would make what
+    is inserted into the table "unsynced" with it.
+    """
+    engine = definition.engine
+    return dg.DataVersion(f"{engine.zookeeper_path}/replicas/{engine.replica}")
+
+
 def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[dg.AssetSpec]:
-    """The two assets that inserts and workers report to; `deps` are the table's ingest assets."""
+    """The two assets that inserts and workers report to, and the one of the checks; `deps` are the
+    table's ingest assets.
+    """
     group = names.group_name(table)
     parts = names.parts_key(table, server)
     tags = {names.SERVER_TAG: server}
@@ -69,6 +94,16 @@ def replica_specs(table: str, server: str, deps: Sequence[dg.AssetKey]) -> list[
             description=(
                 f"The partitions of {table} on server {server}: rows, bytes, active parts, and "
                 "the row hash, which is equal on every replica that holds the same rows."
+            ),
+        ),
+        dg.AssetSpec(
+            names.health_key(table, server),
+            deps=[parts],
+            group_name=group,
+            tags=tags,
+            description=(
+                f"The checks of {table} on server {server}. Never materialized: what a check has "
+                "found stays until it is asked again."
             ),
         ),
     ]

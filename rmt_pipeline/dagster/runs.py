@@ -9,7 +9,7 @@ import dagster as dg
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.presence import present_runs
-from rmt_pipeline.replica.work.execute import POOLS, Pool
+from rmt_pipeline.replica.work.pools import POOLS, Pool
 
 START_MAX_S = 120.0
 """From its launch a run has so long to begin; Dagster waits three minutes itself."""

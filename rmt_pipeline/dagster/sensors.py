@@ -12,7 +12,7 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.runs import WorkerRuns
 from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch, few_of
-from rmt_pipeline.replica.work.execute import Pool
+from rmt_pipeline.replica.work.pools import Pool
 
 TICK_S = 5
 """Dagster's sensor loop is not faster than this, whatever a sensor asks for."""

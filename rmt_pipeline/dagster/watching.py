@@ -19,8 +19,8 @@ from rmt_pipeline.replica.finish import finish_entries
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
 from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.work.execute import POOLS, Pool
-from rmt_pipeline.replica.work.outlook import QueueStatus, Waiting, queue_status
+from rmt_pipeline.replica.work.pools import POOLS, Pool
+from rmt_pipeline.replica.work.queue_status import QueueStatus, Waiting, queue_status
 from rmt_pipeline.system import EventWaker
 from rmt_pipeline.table import Table
 from rmt_pipeline.zookeeper.keeper import Watch

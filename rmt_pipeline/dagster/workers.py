@@ -23,7 +23,8 @@ from rmt_pipeline.dagster.spark import SparkResource
 from rmt_pipeline.dagster.watching import QueueWatch
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange, explain_merges
-from rmt_pipeline.replica.work.execute import Pool, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
@@ -72,6 +73,7 @@ class WorkConfig(dg.Config):
 
 
 def worker_job(server: str, pool: Pool) -> dg.JobDefinition:
+    """The job that works the entries of one pool in the queues of all tables of a server."""
     name = names.worker_job_name(server, pool)
 
     @dg.op(

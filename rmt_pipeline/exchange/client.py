@@ -8,11 +8,10 @@ here: the queue tries again, maybe with another replica.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from threading import Semaphore
 from typing import Protocol
 
 from urllib3 import BaseHTTPResponse
@@ -23,6 +22,7 @@ from rmt_pipeline.exchange.bandwidth import Bandwidth
 from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts
 from rmt_pipeline.exchange.control import refusal
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.exchange.slots import FetchSlots
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -145,11 +145,14 @@ class HttpPeers:
         client: PartClient,
         *,
         at_once_max: int = limits.FETCHES_MAX,
-        slots: Semaphore | None = None,
+        slots: FetchSlots | None = None,
     ) -> None:
         self._client = client
-        self._slots = slots or Semaphore(at_once_max)
+        self._slots = slots or FetchSlots(at_once_max)
         self._pool = ThreadPoolExecutor(at_once_max, thread_name_prefix="fetch")
+        self._recoveries = ThreadPoolExecutor(
+            limits.leaving_some(at_once_max), thread_name_prefix="fetch"
+        )
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
@@ -157,7 +160,7 @@ class HttpPeers:
         if len(requests) == 1:  # the usual case on a quiet table: no thread, no hand-over
             yield [(requests[0], self._fetch(requests[0], store))]
             return
-        left = {self._pool.submit(self._fetch_all, group, store) for group in _groups(requests)}
+        left = {self._submit(group, store) for group in _groups(requests)}
         try:
             while left:
                 done, left = wait(left, return_when=FIRST_COMPLETED)
@@ -165,7 +168,7 @@ class HttpPeers:
                 for future in done:
                     fetched, alone = future.result()
                     found += fetched
-                    left |= {self._pool.submit(self._fetch_all, [one], store) for one in alone}
+                    left |= {self._submit([one], store) for one in alone}
                 if found:
                     yield found
         finally:  # nobody waits for the others any more
@@ -174,7 +177,14 @@ class HttpPeers:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._recoveries.shutdown(cancel_futures=True)
         self._client.connections.close()
+
+    def _submit(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Future[tuple[list[Fetched], list[FetchRequest]]]:
+        pool = self._recoveries if requests[0].recovers else self._pool
+        return pool.submit(self._fetch_all, requests, store)
 
     def _fetch_all(
         self, requests: Sequence[FetchRequest], store: PartStore
@@ -184,7 +194,7 @@ class HttpPeers:
             return [(requests[0], self._fetch(requests[0], store))], []
         first, parts = requests[0], [one.part for one in requests]
         try:
-            with self._slot():
+            with self._slot(first):
                 staged = self._client.fetch_small(first.address, first.endpoint, parts, store)
         except Conflict as error:
             return [(one, error) for one in requests], []
@@ -195,32 +205,24 @@ class HttpPeers:
 
     def _fetch(self, request: FetchRequest, store: PartStore) -> StagedPart | RmtError:
         try:
-            with self._slot():
+            with self._slot(request):
                 return self._client.fetch(
                     request.address, request.endpoint, request.part, store
                 )
         except RmtError as error:
             return error
 
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        """One of those that may fetch at the same time. Raises Conflict when it was cancelled
-        while it waited.
-        """
-        while not self._slots.acquire(timeout=CANCEL_LOOK_S):
-            if self._client.is_cancelled():
-                raise Conflict("the fetch was cancelled before it began")
-        try:
-            yield
-        finally:
-            self._slots.release()
+    def _slot(self, request: FetchRequest) -> AbstractContextManager[None]:
+        return self._slots.taken(self._client.is_cancelled, recovers=request.recovers)
 
 
 def _groups(requests: Sequence[FetchRequest]) -> Iterator[list[FetchRequest]]:
     """Those that one exchange asks for: of one replica, each part once."""
-    of_replica: dict[tuple[ReplicaHost, str], list[FetchRequest]] = {}
+    of_replica: dict[tuple[ReplicaHost, str, bool], list[FetchRequest]] = {}
     for request in requests:
-        of_replica.setdefault((request.address, request.endpoint), []).append(request)
+        of_replica.setdefault((request.address, request.endpoint, request.recovers), []).append(
+            request
+        )
     for asked in of_replica.values():
         for start in range(0, len(asked), wire.PARTS_TOGETHER_MAX):
             yield asked[start : start + wire.PARTS_TOGETHER_MAX]

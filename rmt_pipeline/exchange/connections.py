@@ -27,6 +27,10 @@ PEERS_MAX = 32  # with idle connections; those of the peer that was asked longes
 
 @dataclass(frozen=True, slots=True)
 class Peer:
+    """Where a replica's server answers, as ZooKeeper has it in the replica's `host`. `str` is the
+    beginning of its URLs.
+    """
+
     scheme: str
     host: str
     port: int

@@ -7,7 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import TimeoutError as NoAnswerInTime
 
 from rmt_pipeline.config import Config, ServerConfig, TlsFiles
 from rmt_pipeline.exchange.connections import Connections, Peer, Timeouts, whole_body
@@ -75,5 +76,10 @@ def _asked(method: str, peer: Peer, target: str, secret: str, way: _Way) -> tupl
         try:
             answer = connections.ask(method, peer, target, secret, timeouts=way.timeouts)
         except HTTPError as error:
-            raise Unavailable(f"{peer} cannot be asked for {target}: {error!r}") from error
+            words = repr(error)
+            if isinstance(
+                error, NewConnectionError | NoAnswerInTime
+            ):  # urllib3 names its objects
+                words = str(error).partition("): ")[2]
+            raise Unavailable(f"{peer} cannot be asked for {target}: {words}") from error
         return answer.status, whole_body(answer, way.timeouts, ANSWER_BYTES_MAX)

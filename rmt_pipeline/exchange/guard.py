@@ -42,6 +42,8 @@ class Guard:
 
 
 class Admits(Protocol):
+    """What `guarded` asks about each request."""
+
     def admits(self, path: str, shown: bytes) -> bool: ...
 
 

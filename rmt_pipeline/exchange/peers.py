@@ -13,11 +13,14 @@ from rmt_pipeline.store.staging import StagedPart
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Get `part` from the replica whose ZooKeeper path is `endpoint`, at `address`."""
+    """Get `part` from the replica whose ZooKeeper path is `endpoint`, at `address`. One that
+    `recovers` what is lost or cloned leaves slots to those of what is inserted meanwhile.
+    """
 
     address: ReplicaAddress
     endpoint: str
     part: PartName
+    recovers: bool = False
 
 
 Fetched = tuple[FetchRequest, StagedPart | RmtError]
@@ -25,6 +28,8 @@ Fetched = tuple[FetchRequest, StagedPart | RmtError]
 
 
 class Peers(Protocol):
+    """Other replicas, as far as parts are fetched from them."""
+
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
     ) -> Iterator[Sequence[Fetched]]:

@@ -127,10 +127,12 @@ def first_byte_sent(content_range_text: str) -> int | None:
 
 
 def short_hash(digest: "hashlib._Hash") -> bytes:
+    """A SHA-256, cut to the HASH_BYTES that go over the wire."""
     return digest.digest()[:HASH_BYTES]
 
 
 def hash_of(data: bytes) -> bytes:
+    """The hash of these bytes as it goes over the wire."""
     return short_hash(hashlib.sha256(data))
 
 
@@ -142,6 +144,7 @@ def encode_head(manifest_text: bytes, files: Sequence[PartFile]) -> bytes:
 
 
 def encode_file_head(file: PartFile) -> bytes:
+    """What comes before a file's bytes in the stream: its name and its size in bytes."""
     name = file.name.encode("ascii")
     assert len(name) <= NAME_BYTES_MAX, f"{file.name} is longer than any file name"
     return varint(len(name)) + name + _SIZE.pack(file.size)

@@ -154,13 +154,6 @@ def accepts(address: str, port: int) -> bool:
     return True
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nothing listens on now. Somebody may take it before you do."""
-    with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def family_of(address: str) -> socket.AddressFamily:
+    """IPv4 or IPv6, by how the address is written."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET

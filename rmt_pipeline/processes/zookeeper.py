@@ -59,6 +59,9 @@ logger.early.name = org.apache.zookeeper.server.ServerCnxn
 logger.early.level = off
 logger.unlimited.name = org.apache.zookeeper.server.ServerCnxnFactory
 logger.unlimited.level = error
+# That it is alone.
+logger.main.name = org.apache.zookeeper.server.quorum.QuorumPeerMain
+logger.main.level = error
 """
 
 
@@ -159,7 +162,7 @@ class EmbeddedZooKeeper(ChildServer):
             *(f"-D{name}={value}" for name, value in self._properties.items()),
             "-cp",
             os.pathsep.join(map(str, _jars())),
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",  # alone too: no other one purges
             str(config),
         ]
         with (self.data_dir / "zookeeper.out").open("wb") as out:

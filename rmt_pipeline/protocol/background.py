@@ -18,7 +18,9 @@ class Background(Enum):
 
 
 def stopped_words(what: Background) -> str:
-    """Why something is not done."""
+    """Why a piece of background work is not done: somebody stopped it, and with which statement it
+    is started again.
+    """
     return (
         f"{what.value} are stopped by hand on this server"
         if what.value.endswith("S")

@@ -84,10 +84,18 @@ class UserError(RmtError):
 
 
 class NoReplicaHasPart(Unavailable):
+    """A part is wanted and no replica that answers has it, nor one that contains it. Retried by
+    itself: a replica that is away may come back, or a merge bring the rows.
+    """
+
     code = "NO_REPLICA_HAS_PART"
 
 
 class ZooKeeperUnreachable(Unavailable):
+    """No ZooKeeper answered in time, or it refused the connection. Start it, or correct its
+    addresses in rmt.toml; commands may then be repeated.
+    """
+
     code = "NO_ZOOKEEPER"
 
 
@@ -100,106 +108,187 @@ class AccessDenied(Unavailable):
 
 
 class TableIsReadOnly(Unavailable):
-    """The replica is not active (its server is not running, or is starting over)."""
+    """The replica is not active: its server is not running, or is starting over. Start the server
+    (`rmt serve`), then repeat what was asked.
+    """
 
     code = "TABLE_IS_READ_ONLY"
 
 
 class Timeout(Unavailable):
+    """What was waited for did not come in time. It may still come: the message says what is
+    missing, and who is to bring it.
+    """
+
     code = "TIMEOUT_EXCEEDED"
 
 
 class Unfinished(Unavailable):
-    """The command is in the log and will be carried out; waiting for it ended first."""
+    """The command is in the log and will be carried out; waiting for it ended first. Don't repeat
+    it: look at `system.replication_queue`, or wait with SYSTEM SYNC REPLICA.
+    """
 
     code = "UNFINISHED"
 
 
+class QueryTooSlow(UserError):
+    """The statement took longer than `max_execution_time`. Nothing was changed."""
+
+    code = "TIMEOUT_EXCEEDED"
+
+
 class UnknownCluster(UserError):
+    """ON CLUSTER names a cluster that rmt.toml has no section for. The message lists those that it
+    has.
+    """
+
     code = "CLUSTER_DOESNT_EXIST"
 
 
 class UnknownTable(UserError):
+    """This server has no table of that name, or not the one any more that was opened: it was
+    dropped, renamed or created again meanwhile. Look at SHOW TABLES.
+    """
+
     code = "UNKNOWN_TABLE"
 
 
 class TableDetached(UnknownTable):
-    """It is there, and the server was told not to serve it."""
+    """The table is there, and DETACH TABLE took it away from this server. ATTACH TABLE brings it
+    back.
+    """
 
 
 class UnknownDatabase(UserError):
+    """This server has no database of that name: see SHOW DATABASES, or CREATE DATABASE."""
+
     code = "UNKNOWN_DATABASE"
 
 
 class DatabaseNotEmpty(UserError):
+    """DROP DATABASE of one that still has tables, attached or detached. Drop them first."""
+
     code = "DATABASE_NOT_EMPTY"
 
 
 class SamplingNotSupported(UserError):
+    """SELECT … SAMPLE of a table that was created without SAMPLE BY."""
+
     code = "SAMPLING_NOT_SUPPORTED"
 
 
 class SampleOutOfBound(UserError):
+    """OFFSET after a SAMPLE of all rows, such as `SAMPLE 1 OFFSET 0.5`: no row is left to
+    begin at.
+    """
+
     code = "ARGUMENT_OUT_OF_BOUND"
 
 
 class IncorrectQuery(UserError):
+    """The statement is well formed and has nothing to work on: MATERIALIZE TTL of a table without a
+    TTL.
+    """
+
     code = "INCORRECT_QUERY"
 
 
 class ColumnWithoutDefault(UserError):
-    """A column whose values nothing says how to compute."""
+    """MATERIALIZE COLUMN of a column that has neither DEFAULT nor MATERIALIZED: nothing says which
+    values to compute.
+    """
 
 
 class TableAlreadyExists(UserError):
+    """The name is taken by another table on this server, attached, detached or being dropped.
+    Choose another one, or IF NOT EXISTS.
+    """
+
     code = "TABLE_ALREADY_EXISTS"
 
 
 class DatabaseAlreadyExists(UserError):
+    """The name is taken by another database on this server. Choose another one, or IF NOT
+    EXISTS.
+    """
+
     code = "DATABASE_ALREADY_EXISTS"
 
 
 class ReplicaAlreadyExists(UserError):
+    """A replica of this name is in ZooKeeper at this path. Another server's table, or an earlier
+    one of this server: give the new one another name, ATTACH it where it was created, or SYSTEM
+    DROP REPLICA.
+    """
+
     code = "REPLICA_ALREADY_EXISTS"
 
 
 class ReplicaIsActive(UserError):
-    """What was asked of a dead replica, which lives."""
+    """SYSTEM DROP REPLICA and the like remove replicas that are dead, and this one is active. Stop
+    its server first.
+    """
 
     code = "TABLE_WAS_NOT_DROPPED"
 
 
 class ReplicaIsAlreadyActive(UserError):
+    """Another process serves this replica, or runs as this server. Stop it, or give this one
+    another replica name, server name and data directory.
+    """
+
     code = "REPLICA_IS_ALREADY_ACTIVE"
 
 
 class MetadataMismatch(UserError):
+    """The table's definition here is not the one in ZooKeeper: another key, engine or column. The
+    message has the first difference; CREATE it as it is there.
+    """
+
     code = "METADATA_MISMATCH"
 
 
 class UnknownColumn(UserError):
+    """An expression, key or list of columns names a column that is not in sight there. The message
+    names those that are close.
+    """
+
     code = "UNKNOWN_IDENTIFIER"
 
 
 class NoSuchColumn(UnknownColumn):
-    """What is written names a column that the table does not have."""
+    """ALTER or INSERT names a column to write or to change, and the table does not have it."""
 
     code = "NO_SUCH_COLUMN_IN_TABLE"
 
 
 class UnknownType(UserError):
+    """The text is not a type that columns can have: misspelt, badly parametrised, or one of the
+    original's that is not supported. The message says which.
+    """
+
     code = "UNKNOWN_TYPE"
 
 
 class UnknownFunction(UserError):
+    """An expression calls a function that is not in the allow-list, `system.functions`. The message
+    names those that are close.
+    """
+
     code = "UNKNOWN_FUNCTION"
 
 
 class UnknownSetting(UserError):
+    """SET, SETTINGS or rmt.toml names a setting that does not exist. The message names those that
+    are close.
+    """
+
     code = "UNKNOWN_SETTING"
 
 
 class UnknownEngine(UserError):
+    """CREATE TABLE names an engine that is not of the ReplicatedMergeTree family."""
+
     code = "UNKNOWN_STORAGE"
 
 
@@ -212,10 +301,14 @@ class BadValue(UserError):
 
 
 class BadDate(BadValue):
+    """Text that is to become a date is none, such as 'soon' for a column of type Date."""
+
     code = "CANNOT_PARSE_DATE"
 
 
 class BadTime(BadValue):
+    """Text that is to become a date with a time is none, such as '25:00' for a DateTime."""
+
     code = "CANNOT_PARSE_DATETIME"
 
 
@@ -232,11 +325,33 @@ class ViolatedConstraint(UserError):
 
 
 class IncorrectData(UserError):
+    """A file or stream of rows can't be read in the format that it is said to have. The message has
+    the line; nothing was inserted.
+    """
+
     code = "INCORRECT_DATA"
 
 
 class SyntaxProblem(UserError):
+    """The text is not a statement, expression or TTL. The message has line and column, and what was
+    expected there.
+    """
+
     code = "SYNTAX_ERROR"
+
+
+class AssignedTwice(SyntaxProblem):
+    """One UPDATE gives two values to a column."""
+
+    code = "MULTIPLE_ASSIGNMENTS_TO_COLUMN"
+
+
+class BadPartName(UserError):
+    """DROP PART and the like name a part in a way that no part can be called: `20240101_0_5_1` is
+    one.
+    """
+
+    code = "BAD_DATA_PART_NAME"
 
 
 class NotImplementedStatement(UserError):
@@ -252,18 +367,35 @@ class NotOnCluster(UserError):
 
 
 class TooManyParts(UserError):
+    """An insert is refused because merges or clean-up are behind (`parts_to_throw_insert`,
+    `max_parts_in_total`, `inactive_parts_to_throw_insert`). Insert larger blocks less often, or see
+    why they are behind.
+    """
+
     code = "TOO_MANY_PARTS"
 
 
 class TooManyMutations(UserError):
+    """A mutation is refused because `number_of_mutations_to_throw` of them are unfinished. Wait for
+    some, or KILL MUTATION those that fail.
+    """
+
     code = "TOO_MANY_MUTATIONS"
 
 
 class TooManyPartitions(UserError):
+    """One insert, or one mutation, touches more partitions than it may at once. Do it in pieces, or
+    choose a coarser PARTITION BY.
+    """
+
     code = "TOO_MANY_PARTS"
 
 
 class CannotAssignOptimize(UserError):
+    """With `optimize_throw_if_noop`: OPTIMIZE found nothing to merge. The message has the reason of
+    each partition.
+    """
+
     code = "CANNOT_ASSIGN_OPTIMIZE"
 
 
@@ -274,6 +406,10 @@ class BadConfiguration(UserError):
 
 
 class AddressInUse(UserError):
+    """Another program listens on the port that a server is to have. End it, or change the port in
+    rmt.toml.
+    """
+
     code = "ADDRESS_IN_USE"
 
 
@@ -296,6 +432,8 @@ class MissingPart(Corruption):
 
 
 class DuplicateColumn(UserError):
+    """A list of columns, of CREATE TABLE, ALTER or INSERT, has one name twice."""
+
     code = "DUPLICATE_COLUMN"
 
 
@@ -311,7 +449,17 @@ class IllegalColumn(UserError):
     code = "ILLEGAL_COLUMN"
 
 
+class IllegalIndex(UserError):
+    """An index that a table can't have, such as a second one of a name."""
+
+    code = "ILLEGAL_INDEX"
+
+
 class UnknownFormat(UserError):
+    """FORMAT names one that rows can't be read from or written in, or a file's name tells none. The
+    message lists those that there are.
+    """
+
     code = "UNKNOWN_FORMAT"
 
 

@@ -22,6 +22,15 @@ CLAIM_BYTES_MAX = 1024  # but a REPLACE_RANGE's, which names all its parts
 
 FETCHES_MAX = 16  # at the same time, of one replica (background_fetches_pool_size)
 FETCHES_CLAIMED_MAX = 128  # under way or next in line: small ones are published together
+
+
+def leaving_some(slots: int) -> int:
+    """How many slots for fetches what is lost or cloned may take, at least one: the others are for
+    what is inserted meanwhile.
+    """
+    return max(1, slots * 3 // 4)
+
+
 MERGES_MAX = 32  # merges and mutations (background_pool_size 16, times 2)
 SMALL_MERGE_BYTES = 8 << 20  # of sources: less, and it shares a job with others
 SMALL_MUTATION_BYTES = 1 << 20  # of a part that is mutated together with many others

@@ -87,6 +87,16 @@ class TextReader:
         """The number after `keyword`, which must be there."""
         return self.field_as(keyword, lambda text: parse_decimal(text, low=low, high=high))
 
+    def version(self, keyword: str, known: int) -> int:
+        """The number of the format of a node that is ours, from 1 to what is `known` here."""
+        found = self.number(keyword, low=1)
+        if found > known:
+            raise self.corruption(
+                f"a newer version of rmt wrote this, in format {found}; this one reads up to "
+                f"{known}: upgrade it on this server too"
+            )
+        return found
+
     def listed(self, keyword: str, parse: Callable[[str], T]) -> tuple[T, ...]:
         """What `parse` makes of as many lines as the number after `keyword` says."""
         count = self.number(keyword, high=COUNT_MAX)

@@ -15,10 +15,13 @@ from rmt_pipeline.protocol.parts.set import PartSet
 
 @dataclass(frozen=True, slots=True)
 class LocalPart:
-    """A part on this disk that could be loaded, and its rows."""
+    """A part on this disk that could be loaded, and its rows. `is_copy`: whole of another table's
+    part, with its level, under a number of its own.
+    """
 
     part: PartName
     rows: int
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,9 @@ def reconcile(
     (replicated_max_ratio_of_wrong_parts).
 
     Explanations: a promised part here covers it (it was merged, and its directory outlived its
-    node); it was just written (level 0) and never announced; its sources are promised and here,
-    or the queue will bring it (a merge or fetch died between the rename and ZooKeeper); or an
-    empty unexpected part covers it (a drop).
+    node); it was just written (level 0, or a copy) and never announced; its sources are promised
+    and here, or the queue will bring it (a merge or fetch died between the rename and ZooKeeper);
+    or an empty unexpected part covers it (a drop).
     """
     by_name = {one.part: one for one in local}
     names = frozenset(promised)
@@ -101,7 +104,7 @@ def reconcile(
     if not force and wrong_rows > wrong_rows_ratio_max * all_rows:
         refusal = (
             f"{wrong_rows} of {all_rows} rows are in parts that ZooKeeper does not know, for "
-            f"instance {next(one.part for one in set_aside if not one.harmless and one.rows)}: "
+            f"instance {next(one.part for one in set_aside if not one.harmless)}: "
             "is this the right disk, and the right path in ZooKeeper? To start all the same, and "
             "set them aside in detached/, create the node flags/force_restore_data"
         )
@@ -141,6 +144,6 @@ def _explained(
         harmless, reason = True, f"its sources ({made_of[0]}, …) are promised and here"
     elif node is not None:
         harmless, reason = True, f"it was never announced, and {node} will bring it"
-    elif part.level == 0 and part.mutation == 0:
+    elif (part.level == 0 or local.is_copy) and part.mutation == 0:
         harmless, reason = True, "it was just written, and never announced"
     return SetAside(part, local.rows, harmless, reason)

@@ -82,7 +82,9 @@ NO_TTL = PartTtl()
 
 
 def added(times: Iterable[TtlTimes]) -> tuple[TtlTimes, ...]:
-    """Of pieces of one part: of the part. Each piece has a TtlTimes for every rule."""
+    """When the rows of a part expire, from when those of its pieces (row groups, files) do. Each
+    piece has a TtlTimes for every rule.
+    """
     found: dict[str, TtlTimes] = {}
     for one in times:
         before = found.get(one.rule)

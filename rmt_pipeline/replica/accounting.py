@@ -82,9 +82,12 @@ def covered_now(
     log_version: int,
     is_lost_version: int,
 ) -> bool:
-    """As `require_covered`, of what the replica has and has queued at this moment. False when these
-    are not the versions any more on which it was decided: something was assigned since, and the
-    log refuses it. Raises RowsDoNotAddUp.
+    """Whether `require_covered` holds for these entries with what the replica has, and has queued,
+    at this moment.
+
+    False when the log or `is_lost` has another version than those that the entries were decided on:
+    something was assigned since, and the log will refuse them. Raises RowsDoNotAddUp when it does
+    not hold and the versions are the same.
     """
     there = _There.now(replica)
     try:
@@ -142,7 +145,9 @@ class _There:
 
 @dataclass(slots=True)
 class Accounts:
-    """Of one batch: what there is beside its parts, listed not too long ago."""
+    """Checks the results of one batch before they are published, against a listing of this
+    replica's parts and queue that is at most LISTED_VALID_S old.
+    """
 
     replica: Replica
     _there: _There = field(default_factory=lambda: _There((), ()))

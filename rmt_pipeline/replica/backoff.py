@@ -76,6 +76,13 @@ class Backoff:
             failure = self.failures.get(node)
         return failure is not None and now_s < failure.not_before_s
 
+    def waiting(self, now_s: float) -> frozenset[str]:
+        """All that wait now."""
+        with self._lock:
+            return frozenset(
+                node for node, failure in self.failures.items() if now_s < failure.not_before_s
+            )
+
     def notice_kills(self, replica: Replica, entries: Mapping[str, LogEntry]) -> None:
         """Mutations that failed are tried at once when one was killed: there is less to do.
 
@@ -121,12 +128,18 @@ def longest_wait_s(replica: Replica, entry: LogEntry) -> float:
 
 
 def record_failure(
-    replica: Replica, node: str, tries: int, reason: str, *, holder: Holder | None = None
+    replica: Replica,
+    node: str,
+    tries: int,
+    reason: str,
+    *,
+    holder: Holder | None = None,
+    is_unseen: bool = False,
 ) -> None:
     """Leave the reason for `system.replication_queue`, and give back the claim of `holder`. `tries`
-    are those of this process.
+    are those of this process; `is_unseen` as in `Attempts`.
 
-    The reason is only for people: without an answer it may be lost. The claim is given back in any
+    Without an answer it may be lost, and is left at the next try. The claim is given back in any
     case.
     """
     path = replica.paths.attempts_of(node)
@@ -137,6 +150,7 @@ def record_failure(
         last_exception=reason,
         last_attempt_s=int(replica.clock.now_s()),
         postpone_reason="",
+        is_unseen=is_unseen,
     )
     claim: list[Op] = [Delete(replica.paths.claim(node))] if holder is not None else []
     writes: list[Op] = [SetData(path, attempts.encode()), Create(path, attempts.encode())]

@@ -1,11 +1,12 @@
 """Find who has a part, or a part that contains it, and get it (spec §5.2)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from rmt_pipeline.exchange.peers import FetchRequest
 from rmt_pipeline.protocol.errors import NoReplicaHasPart, RmtError
+from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.nodes.formats import PartHeader, ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -13,9 +14,14 @@ from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.layout import join
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ADDRESS_VALID_S = 1.0
+ASKED_BESIDE_MAX = 32  # entries
+
+SeenNodes = Mapping[str, tuple[bytes, Stat] | None]
+"""What was read a moment ago, by path."""
 
 Failed = Mapping[PartName, Collection[str]]
 """By part: the replicas at which its fetch has failed."""
@@ -68,6 +74,7 @@ def find_sources(
     replica: Replica,
     wanted: Sequence[tuple[PartName, str]],
     failed: Failed = MappingProxyType({}),
+    seen: SeenNodes = MappingProxyType({}),
 ) -> dict[PartName, PartSource | NoReplicaHasPart]:
     """A source for each (part, replica that first had it).
 
@@ -79,11 +86,11 @@ def find_sources(
     Then whoever else has the part, or one that contains it, is asked first.
     """
     hints = {
-        part: name
-        for part, name in wanted
-        if name and name != replica.name and name not in failed.get(part, ())
+        part: name for part, name in _hints(replica, wanted) if name not in failed.get(part, ())
     }
-    found: dict[PartName, PartSource | NoReplicaHasPart] = dict(_read_hints(replica, hints))
+    found: dict[PartName, PartSource | NoReplicaHasPart] = dict(
+        _read_hints(replica, hints, seen)
+    )
     parts = [part for part, _ in wanted if part not in found]
     if parts:
         living = living_replicas(replica.keeper, replica.table)
@@ -99,31 +106,74 @@ def find_sources(
     return found | (find_sources(replica, nowhere_else) if nowhere_else else {})
 
 
-def _read_hints(replica: Replica, hints: Mapping[PartName, str]) -> dict[PartName, PartSource]:
-    addresses = _addresses(replica, sorted(set(hints.values())))
+def _hints(
+    replica: Replica, wanted: Iterable[tuple[PartName, str]]
+) -> list[tuple[PartName, str]]:
+    return [(part, name) for part, name in wanted if name and name != replica.name]
+
+
+def hints_of(replica: Replica, queue: Iterable[str], at_hand: Collection[str]) -> list[str]:
+    """What `find_sources` reads first when all of this queue are fetched that are not at hand, for
+    who reads it with something else: no request more. Nothing of many, of which few may run yet.
+    """
+    known = replica.memory.queue.entries.of(queue)
+    wanted = [
+        (entry.part, entry.source_replica)
+        for node, entry in known.items()
+        if isinstance(entry, GetPart) and node not in at_hand
+    ]
+    if len(wanted) > ASKED_BESIDE_MAX:
+        return []
+    hints = _hints(replica, wanted)
+    names = sorted({name for _, name in hints})
+    parts = [replica.table.replica(name).part(part) for part, name in hints]
+    return [*_paths_of_addresses(replica, _stale(replica, names)), *parts]
+
+
+def _read_hints(
+    replica: Replica, hints: Mapping[PartName, str], seen: SeenNodes
+) -> dict[PartName, PartSource]:
+    addresses = _addresses(replica, sorted(set(hints.values())), seen)
     asked = [(part, name) for part, name in hints.items() if name in addresses]
     paths = [replica.table.replica(name).part(part) for part, name in asked]
     return {
         part: _source(replica, name, addresses[name], part, read[0])
-        for (part, name), read in zip(asked, replica.keeper.get_many(paths), strict=True)
+        for (part, name), read in zip(asked, _read(replica, paths, seen), strict=True)
         if read is not None
     }
 
 
-def _addresses(replica: Replica, names: Sequence[str]) -> dict[str, bytes]:
-    """Of those that are active, or were a moment ago: if one is not any more, its fetch fails and
-    the next try looks again.
-    """
+def _read(
+    replica: Replica, paths: Sequence[str], seen: SeenNodes
+) -> list[tuple[bytes, Stat] | None]:
+    """What was seen to be there is; whatever else may be by now."""
+    found = {path: read for path in paths if (read := seen.get(path)) is not None}
+    left = [path for path in paths if path not in found]
+    reads = dict(zip(left, replica.keeper.get_many(left), strict=True))
+    return [found.get(path) or reads[path] for path in paths]
+
+
+def _stale(replica: Replica, names: Sequence[str]) -> list[str]:
     known, now = replica.memory.addresses.of(names), replica.clock.monotonic_s()
-    stale = [
+    return [
         name
         for name in names
         if now - known.get(name, (-ADDRESS_VALID_S, b""))[0] > ADDRESS_VALID_S
     ]
-    paths = [replica.table.replica(name) for name in stale]
-    reads = replica.keeper.get_many(
-        [node for peer in paths for node in (peer.is_active, peer.host)]
-    )
+
+
+def _paths_of_addresses(replica: Replica, names: Sequence[str]) -> list[str]:
+    paths = [replica.table.replica(name) for name in names]
+    return [node for peer in paths for node in (peer.is_active, peer.host)]
+
+
+def _addresses(replica: Replica, names: Sequence[str], seen: SeenNodes) -> dict[str, bytes]:
+    """Of those that are active, or were a moment ago: if one is not any more, its fetch fails and
+    the next try looks again.
+    """
+    known, now = replica.memory.addresses.of(names), replica.clock.monotonic_s()
+    stale = _stale(replica, names)
+    reads = _read(replica, _paths_of_addresses(replica, stale), seen)
     for name, active, host in zip(stale, reads[0::2], reads[1::2], strict=True):
         known.pop(name, None)
         if active is not None and host is not None:

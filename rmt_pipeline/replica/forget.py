@@ -4,6 +4,14 @@ can be inserted again (spec §9.2).
 An id says which part its block became, and a record which block numbers its rows of a partition
 have. So it can be told at any time, and as often as one likes, what belongs to a dropped range and
 what was inserted before, beside, or again after it: exactly the former is forgotten.
+
+That a node has the version in which it was read does not say that it is the one that was read:
+
+1. An id is read, of rows that are going to be dropped. 2. They are dropped, and it is forgotten.
+3. They are inserted once more: the id is there again, of another part, as young as it was.
+
+So whoever forgets ids gives the node above them another version, and asserts that nobody else has
+since he read them. So does a clean-up; and an insert that relies on an id asserts it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,7 +19,7 @@ from dataclasses import replace
 from itertools import chain
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT, block_id
 from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved
 from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord, PartitionRows
 from rmt_pipeline.protocol.parts.name import PartName
@@ -29,8 +37,9 @@ def what_to_forget(
     are_lost: bool = False,
     but: str = "",
 ) -> list[list[Op]]:
-    """The operations, those that belong together in one list; nothing when all is forgotten. Of the
-    record of the insert `but` none.
+    """The operations, those that belong together in one list; nothing when all is forgotten. The
+    first list is for each multi: what has been read is so still. Of the record of the insert `but`
+    none.
 
     Whoever asks has seen to it that no number inside of the ranges is in flight any more. Blocks
     that `are_lost` to their inserts are missing from then on in what is left of these. An id that
@@ -72,7 +81,9 @@ def take_out(
 
 
 def forget(replica: Replica, dropped: Collection[PartName]) -> None:
-    """All of it, however much it is; it may be repeated. Raises what is no answer."""
+    """Remove the ids and the records of rows that were dropped, in as many multis as it takes.
+    Idempotent. Raises what leaves the outcome open: then call it again.
+    """
     _all_of_it(replica, lambda: what_to_forget(replica, dropped))
 
 
@@ -82,6 +93,7 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
     """
     found: list[list[Op]] = []
     partitions = frozenset(part.partition for part in moved.to)
+    as_read = _as_read(replica)
     ids, records = _read(replica, _id_paths(replica, partitions), partitions)
     for path, read in ids:
         part = PartName.try_parse(read[0].decode(errors="replace"))
@@ -91,11 +103,41 @@ def what_to_renumber(replica: Replica, moved: Moved) -> list[list[Op]]:
         if not insert_id.startswith(REPLACEMENT):  # it goes when its partitions change
             ops = _change(replica.table, insert_id, rows, rows.renumbered(moved), version)
             found += [ops] * bool(ops)
-    return found
+    return [as_read, *found] if found else []
+
+
+def forget_lost(replica: Replica, lost: Collection[PartName]) -> None:
+    """Remove the ids and note in the records what was lost, of rows that nobody has dropped: a
+    client that sends them again is not told that they are there. Idempotent, as `forget`.
+    """
+    _all_of_it(replica, lambda: what_to_forget(replica, lost, are_lost=True))
+
+
+def forget_copy(replica: Replica, part: PartName, content: int, rows: int) -> None:
+    """`forget_lost` for one copy of a part: the one whose content and rows had these hashes.
+    Another part of the same name has other rows, and what is known of those stays.
+    """
+    path = replica.table.block(block_id(part.partition, content))
+    row_hash = f"{rows:032x}"
+
+    def look() -> list[list[Op]]:
+        as_read = _as_read(replica)
+        ids, records = _read(replica, [path], {part.partition})
+        of_it = {
+            insert_id: found
+            for insert_id, found in records.items()
+            if any(line.is_in(part) and line.row_hash == row_hash for line in found[0].lines)
+        }
+        found = [*_ids(ids, [part]), *_records(replica.table, of_it, [part], are_lost=True)]
+        return [as_read, *found] if found else []
+
+    _all_of_it(replica, look)
 
 
 def renumber(replica: Replica, moved: Moved) -> None:
-    """As `forget`."""
+    """Give ids and records the new numbers of blocks that have moved to others. Idempotent, as
+    `forget`.
+    """
     _all_of_it(replica, lambda: what_to_renumber(replica, moved))
 
 
@@ -105,10 +147,12 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
     """
     refused = False
     for _ in range(limits.FORGET_ROUNDS_MAX):
-        todo = look()
-        if not todo:
+        found = look()
+        if not found:
             return
+        as_read, *todo = found
         todo = todo if refused else _together(todo)
+        todo = [[*_after(as_read, number), *ops] for number, ops in enumerate(todo)]
         refused = False
         for start in range(0, len(todo), limits.MULTI_OPS_MAX):
             for result in replica.keeper.multi_many(todo[start : start + limits.MULTI_OPS_MAX]):
@@ -118,6 +162,25 @@ def _all_of_it(replica: Replica, look: Callable[[], list[list[Op]]]) -> None:
                     raise result
         if not refused:
             return
+
+
+def _as_read(replica: Replica) -> list[Op]:
+    """What asserts that no id or record that is read from now on was forgotten since."""
+    parents = (replica.table.blocks, replica.table.inserts)
+    reads = replica.keeper.get_many(parents)
+    return [
+        op
+        for parent, read in zip(parents, reads, strict=True)
+        if read is not None
+        for op in transactions.remove_ids(parent, read[1].version, [])
+    ]
+
+
+def _after(as_read: Sequence[Op], multis: int) -> list[Op]:
+    """What asserts it when we have sent so many multis that do."""
+    return [
+        replace(op, version=op.version + multis) for op in as_read if isinstance(op, SetData)
+    ]
 
 
 def _size(ops: Iterable[Op]) -> int:
@@ -150,16 +213,31 @@ def _read(
     The ids first, and only then which records there are: whoever relies on an id changes it, and
     writes his record, in one multi. So either we read his record, or the id is not any more what
     we have read, and the multi that forgets it is refused.
+
+    Records that are known to have rows of other partitions alone are not read again. What is known
+    is of the nodes that have these names while the stat of their parent, which is read behind the
+    ids, says that none came or went.
     """
-    keeper, table = replica.keeper, replica.table
-    ids = [
-        (path, read)
-        for path, read in zip(paths, keeper.get_many(paths), strict=True)
-        if read is not None
-    ]
-    names = [name for name in keeper.children(table.inserts) if name != but]
-    reads = keeper.get_many([table.insert(name) for name in names])
-    return ids, _decoded(replica, dict(zip(names, reads, strict=True)), partitions)
+    keeper, table, seen = replica.keeper, replica.table, replica.memory.records
+    wanted = seen.wanted(partitions, but)
+    *of_ids, parent = keeper.get_many([*paths, table.inserts])
+    reads: list[tuple[bytes, Stat] | None] = []
+    if parent is not None and seen.is_still(parent[1], keeper.session_id):
+        reads = keeper.get_many([table.insert(name) for name in wanted])
+    else:
+        names, stat = keeper.children_stat(table.inserts)
+        seen = seen.now(stat, names)
+        wanted = seen.wanted(partitions, but)
+        reads = keeper.get_many([table.insert(name) for name in wanted])
+    replica.memory.records = seen.learnt(
+        {
+            name: InsertRecord.all_partitions(read[0])
+            for name, read in zip(wanted, reads, strict=True)
+            if read is not None
+        }
+    )
+    ids = [(path, read) for path, read in zip(paths, of_ids, strict=True) if read is not None]
+    return ids, _decoded(replica, dict(zip(wanted, reads, strict=True)), partitions)
 
 
 def _to_forget(
@@ -170,8 +248,10 @@ def _to_forget(
     are_lost: bool = False,
     but: str = "",
 ) -> list[list[Op]]:
+    as_read = _as_read(replica)
     ids, records = _read(replica, paths, _partitions(dropped), but)
-    return [*_ids(ids, dropped), *_records(replica.table, records, dropped, are_lost=are_lost)]
+    found = [*_ids(ids, dropped), *_records(replica.table, records, dropped, are_lost=are_lost)]
+    return [as_read, *found] if found else []
 
 
 def _partitions(dropped: Collection[PartName]) -> frozenset[str]:

@@ -14,10 +14,11 @@ WATCHED_PER_JOB_MAX = 64
 
 
 class Kills:
-    """Of one session. Thread-safe: watches are called from another thread.
+    """The running jobs of one session, by the mutations that they carry out: a job is asked to stop
+    when one of its mutations is killed. Thread-safe: watches are called from another thread.
 
-    A mutation's node is watched once, when its first job starts. When it goes, or the session
-    ends (then nothing of it can be published either), the jobs that run are asked to stop.
+    A mutation's node is watched once, when its first job starts. When it goes, or the session ends
+    (then nothing of it can be published either), the jobs that run are asked to stop.
     """
 
     def __init__(self) -> None:

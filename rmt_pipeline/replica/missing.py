@@ -5,23 +5,33 @@ from contextlib import suppress
 
 from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
 from rmt_pipeline.protocol.log.entry import (
+    GetPart,
     LogEntry,
     MergeParts,
     MutatePart,
+    ReplaceRange,
     drop_range_of,
     result_of,
     sources_of,
 )
+from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.put_back import is_unseen
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.snapshot import KnownQueue, living_replicas, queued_entries
+from rmt_pipeline.zookeeper.paths import ReplicaPaths
+from rmt_pipeline.zookeeper.snapshot import (
+    KnownQueue,
+    entries_to_come,
+    living_replicas,
+    queued_entries,
+)
 
 LOOKED_AT_MAX = 100
 
 
 def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, str]:
-    """By part: what stands in the way of those of `wanted` that nobody can give or make now, with
-    the remedy that there is. At most `LOOKED_AT_MAX` are looked at.
+    """For each of the `wanted` parts that nobody can give or make now: what stands in the way, in
+    words, with the remedy if there is one. At most `LOOKED_AT_MAX` are looked at.
 
     The queues are read only for what nobody has, and the parts once more after them: what an entry
     makes moves from the one to the other.
@@ -35,13 +45,18 @@ def why_missing(replica: Replica, wanted: Iterable[PartName]) -> dict[PartName, 
         queued = _queued(replica, living)
         promised = _promised(replica, living)
     found: dict[PartName, str] = {}
+    lost = {
+        part: sorted(_lost(part, queued, promised))
+        for part in parts
+        if not _holders(part, promised)
+    }
+    first_ones = {some[0] for some in lost.values() if some}
+    unseen = yet_to_look(replica, first_ones) if first_ones else {}
     for part in parts:
         holders = _holders(part, promised)
-        if not holders:
-            lost = sorted(_lost(part, queued, promised))
-            if lost:
-                found[part] = _lost_words(replica, lost, list(living))
-        elif not any(living[name] for name in holders):
+        if some := lost.get(part):
+            found[part] = _lost_words(replica, some, list(living), unseen.get(some[0], ()))
+        elif holders and not any(living[name] for name in holders):
             found[part] = (
                 f"{part} is only on {', '.join(holders)}, not active now: start the server there"
             )
@@ -57,6 +72,69 @@ def lost_of(replica: Replica, wanted: Collection[PartName]) -> set[PartName]:
     queued = _queued(replica, living)
     promised = _promised(replica, living)
     return {leaf for part in wanted for leaf in _lost(part, queued, promised)}
+
+
+def yet_to_look(
+    replica: Replica, wanted: Collection[PartName]
+) -> dict[PartName, tuple[str, ...]]:
+    """Which of the `wanted` parts may be whole on a disk still, and the replicas that have not
+    looked: they have not tried to get it since a replica gave a part up last, or not from there; or
+    not whether they have a copy of what it is a copy of, in another table. (Who gives it up from
+    now on is in the guards of `lost`; who finds such a copy later does not take it.)
+    Of this replica the disk itself knows.
+
+    1. r1 inserts a part, and gives it up before it has copied the insert's log entry. 2. Then two
+    entries are for it, of which one alone is tried: it is enough.
+    """
+    keeper, table = replica.keeper, replica.table
+    found = {part: {replica.name} for part in wanted if is_unseen(replica, part)}
+    names = keeper.children(table.replicas)
+    lost = keeper.exists_many([table.replica(name).is_lost for name in names])
+    given_up_ms = max((stat.modified_ms for stat in lost if stat is not None), default=0)
+    for peer in (table.replica(name) for name in names if name != replica.name):
+        try:
+            queued = queued_entries(keeper, peer, KnownQueue())
+            copying = {part for part in wanted if _may_copy(replica, peer, part, queued)}
+        except ReplicaRetired:  # it was dropped meanwhile
+            continue
+        gets = {
+            node: entry
+            for node, entry in queued.items()
+            if isinstance(entry, GetPart) and entry.part in wanted
+        }
+        reads = keeper.get_many([peer.attempts_of(node) for node in gets])
+        looked: set[PartName] = set()
+        for entry, tried in zip(gets.values(), reads, strict=True):
+            if (
+                tried is not None
+                and not Attempts.decode(tried[0]).is_unseen
+                # Else it may be of a time when another replica had the part.
+                and tried[1].modified_ms >= given_up_ms
+            ):
+                looked.add(entry.part)
+        for part in ({entry.part for entry in gets.values()} - looked) | copying:
+            found.setdefault(part, set()).add(peer.name)
+    return {part: tuple(sorted(names)) for part, names in found.items()}
+
+
+def _may_copy(
+    replica: Replica, peer: ReplicaPaths, part: PartName, queued: Mapping[str, LogEntry]
+) -> bool:
+    """Whether it has not tried yet to get the part, of which it may have a copy in another table:
+    not even copied the entry from the log, perhaps. Raises ReplicaRetired.
+    """
+    nodes = [node for node, entry in queued.items() if _copies(entry, part)]
+    tried = replica.keeper.get_many([peer.attempts_of(node) for node in nodes])
+    if any(read is not None and Attempts.decode(read[0]).tries for read in tried):
+        return False
+    to_come = entries_to_come(replica.keeper, replica.table, peer, KnownQueue())
+    return any(_copies(entry, part) for entry in to_come)
+
+
+def _copies(entry: LogEntry, part: PartName) -> bool:
+    return (
+        isinstance(entry, ReplaceRange) and bool(entry.from_table) and part in entry.new_parts
+    )
 
 
 def _promised(replica: Replica, names: Collection[str]) -> dict[str, list[PartName]]:
@@ -113,14 +191,22 @@ def _lost(
     return lost
 
 
-def _lost_words(replica: Replica, lost: Sequence[PartName], names: Sequence[str]) -> str:
+def _lost_words(
+    replica: Replica, lost: Sequence[PartName], names: Sequence[str], unseen: Sequence[str]
+) -> str:
     first = lost[0]
     more = f" (and {len(lost) - 1} more parts)" if len(lost) > 1 else ""
     node = replica.table.replica("<replica>").part(first)
+    others = [name for name in unseen if name != replica.name]
+    yet = (
+        f"; {', '.join(others)} has yet to look: it does when a worker runs there, and neither "
+        "FETCHES nor REPLICATION QUEUES are stopped (SYSTEM START FETCHES)"
+    )
     return (
         f"{first}{more} is lost: no replica ({', '.join(names)}) has it, or what it could be made "
         "of. If there is a copy, in detached/ of a replica or in a backup, put it into the table's "
         f"directory on one of them under the name {first} and create {node} in ZooKeeper; else "
-        "insert its rows again. When all replicas are active it becomes an empty part, and "
-        "nothing waits for it any more (system.lost_parts)"
+        "insert its rows again. When all replicas are active, and have looked for it on their own "
+        "disks, it becomes an empty part, and nothing waits for it any more (system.lost_parts)"
+        f"{yet if others else ''}"
     )

@@ -50,6 +50,8 @@ class PartIsBusy(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Published:
+    """A part that is on the disk under its name, and in ZooKeeper."""
+
     part: PartName
     rows: int
     size_bytes: int
@@ -95,7 +97,7 @@ def publish(
             counted=[*counted.ops, *more],
         )
         known = replica.memory.queue
-        before = known.listed(paths)
+        before, queued = known.listed(paths), known.queued(paths)
         try:
             with _on_disk(replica, node, part, staged):
                 answered(replica, ops)
@@ -111,6 +113,7 @@ def publish(
                 f"{replica}: {part} was made, but its queue entry {node} is gone ({refused})"
             ) from refused
         known.published(paths, before, [part], replica.keeper.session_id)
+        known.changed(paths, queued, replica.keeper.session_id, went={node})
         return done
     _discard(replica, staged)
     raise Conflict(

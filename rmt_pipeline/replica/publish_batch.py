@@ -123,11 +123,13 @@ def _publish_plain(
     except (RmtError, OSError):
         return False
     known = replica.memory.queue
-    before = known.listed(replica.paths)
+    before, queued = known.listed(replica.paths), known.queued(replica.paths)
     try:
         answered(replica, [*ops, *counted.ops])
     except (Refused, OutcomeUnknown):
         return False
     parts = [one.part for one in plain]
-    known.published(replica.paths, before, parts, replica.keeper.session_id)
+    session = replica.keeper.session_id
+    known.published(replica.paths, before, parts, session)
+    known.changed(replica.paths, queued, session, went={one.node for one in plain})
     return True

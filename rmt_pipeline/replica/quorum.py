@@ -26,7 +26,16 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, Refused, SetData, absent
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    SetData,
+    Stat,
+    absent,
+)
 from rmt_pipeline.zookeeper.paths import TablePaths
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
@@ -72,6 +81,22 @@ class Quorums:
                 ops.append(SetData(path, after.encode(), version))
         return [*ops, *self._changed_status(change, enough)]
 
+    def without(self, dropped: PartName) -> list[Op]:
+        """Nothing that is dropped waits, and no sequential reader wants it; also where what is left
+        of an insert reaches its quorum by that, and is wanted from now on.
+        """
+        kept = self
+        if self.last is not None:
+            last, version = self.last
+            left = tuple(part for part in last.parts if not dropped.contains(part))
+            kept = replace(self, last=(AddedParts(left), version))
+        ops = kept.changed(lambda entry: None if dropped.contains(entry.part) else entry)
+        if kept.last != self.last and not any(
+            op.path == self.table.quorum_last_part for op in ops
+        ):
+            ops += kept.noted(())
+        return ops
+
     def _changed_status(
         self, change: Callable[[QuorumEntry], QuorumEntry | None], enough: int | None
     ) -> list[Op]:
@@ -83,10 +108,10 @@ class Quorums:
         if not left:
             return [Delete(path, version)]
         if all(_is_reached(entry, enough) for entry in left):
-            return [Delete(path, version), *self._noted(left)]
+            return [Delete(path, version), *self.noted(left)]
         return [SetData(path, QuorumStatus(left).encode(), version)] * (left != status.entries)
 
-    def _noted(self, entries: Iterable[QuorumEntry]) -> list[Op]:
+    def noted(self, entries: Iterable[QuorumEntry]) -> list[Op]:
         """Up to here a sequential reader reads."""
         if self.last is None:
             return []
@@ -101,16 +126,20 @@ def _is_reached(entry: QuorumEntry, enough: int | None) -> bool:
 
 
 def read_quorums(replica: Replica, parts: Collection[PartName] | None = None) -> Quorums:
-    """Of these parts, or of all; and the status, whatever it names."""
+    """The nodes of these parts' quorums (of all when None), and `quorum/status`, whichever part
+    that names, each with its version.
+    """
     keeper, table = replica.keeper, replica.table
+    alone = [table.quorum_status, table.quorum_last_part]
+    beside = [] if parts is None else sorted(parts)
     if parts is None:
-        [names] = keeper.children_many([table.quorum_parallel])
-        beside = [PartName.parse(name) for name in names or ()]
-    else:
-        beside = sorted(parts)
-    status, last, *reads = keeper.get_many(
-        [table.quorum_status, table.quorum_last_part, *map(table.quorum_of, beside)]
-    )
+        parallel, status, last = keeper.get_many([table.quorum_parallel, *alone])
+        if parallel is not None and parallel[1].children_count:
+            [names] = keeper.children_many([table.quorum_parallel])
+            beside = [PartName.parse(name) for name in names or ()]
+    reads: list[tuple[bytes, Stat] | None] = []
+    if parts is not None or beside:
+        status, last, *reads = keeper.get_many([*alone, *map(table.quorum_of, beside)])
     return Quorums(
         table,
         None if status is None else (QuorumStatus.decode(status[0]), status[1].version),
@@ -140,8 +169,11 @@ class Counted:
 
 
 def count_us(replica: Replica, parts: Collection[PartName]) -> Counted:
-    """For parts that we are about to have. The failed ones are read after the nodes: what is in
-    neither was reached, for good.
+    """How the quorum nodes change once this replica has these parts, and which of them have failed
+    already.
+
+    The failed ones are read after the nodes: a part that is in neither has reached its quorum, for
+    good.
     """
     if not parts:
         return Counted()
@@ -154,6 +186,7 @@ def count_us(replica: Replica, parts: Collection[PartName]) -> Counted:
 
 
 def failed_of(replica: Replica, parts: Collection[PartName]) -> frozenset[PartName]:
+    """Those of the parts whose inserts have failed to reach their quorum. Asks ZooKeeper once."""
     wanted = sorted(parts)
     stats = replica.keeper.exists_many([replica.table.quorum_failed(part) for part in wanted])
     return frozenset(part for part, stat in zip(wanted, stats, strict=True) if stat is not None)
@@ -250,26 +283,13 @@ def forget_dropped_quorums(replica: Replica, dropped: PartName) -> None:
     the drop: whoever waited for it is answered.
     """
     for _ in range(limits.FORGET_ROUNDS_MAX):
-        quorums = read_quorums(replica)
-        ops = quorums.changed(lambda entry: None if dropped.contains(entry.part) else entry)
-        if not any(op.path == replica.table.quorum_last_part for op in ops):
-            ops += _last_without(quorums, dropped)
+        ops = read_quorums(replica).without(dropped)
         if not ops:
             return
         with suppress(Refused):
             replica.keeper.multi(ops)
             return
     raise Conflict(f"{replica}: who waits for a quorum changes all the time; trying again")
-
-
-def _last_without(quorums: Quorums, dropped: PartName) -> list[Op]:
-    if quorums.last is None:
-        return []
-    last, version = quorums.last
-    left = tuple(part for part in last.parts if not dropped.contains(part))
-    if left == last.parts:
-        return []
-    return [SetData(quorums.table.quorum_last_part, AddedParts(left).encode(), version)]
 
 
 def clean_quorums(replica: Replica) -> int:

@@ -14,12 +14,13 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.snapshot import (
     awaiting_quorum,
     entries_to_come,
+    gone,
     parts_now,
     queued_entries,
 )
@@ -29,8 +30,9 @@ MARK_KEPT_S = 600.0  # longer than any answer of ZooKeeper to who gives a part u
 
 @dataclass(frozen=True, slots=True)
 class ReadableParts:
-    """The active parts, sorted by name; `absent` are those that were broken or gone and are not
-    fetched again yet: an answer without their rows would be wrong.
+    """The active parts, sorted by name; `absent` are those that were broken or gone, or that a
+    clone has left for what contains them, and are not fetched yet: an answer without their rows
+    would be wrong.
     """
 
     active: tuple[PartName, ...]
@@ -48,13 +50,17 @@ class ReadableParts:
 
 
 def readable_parts(replica: Replica) -> ReadableParts:
-    """Raises ReplicaDropped.
+    """The parts that a reader may read now, and those that it has to wait for. Raises
+    ReplicaDropped.
 
     A part that is given up is marked on this disk, then in one multi its promise goes and its fetch
     is queued; in another the fetch ends and the promise is back. So a part that is missing from the
     promises was marked before they were read. If the queue, which is read after the promises, does
     not make it, then it was fetched between the two reads, and the promises, which are read once
     more, have it; or it was dropped.
+
+    A clone marks so what it leaves and what is to come contains. It fills the queue afterwards, and
+    until it has, `is_lost` says "1": that is read before the queue, and after all.
     """
     keeper, paths, store = replica.keeper, replica.paths, replica.store
     active = parts_now(keeper, paths, replica.memory.queue).current
@@ -63,17 +69,23 @@ def readable_parts(replica: Replica) -> ReadableParts:
         return ReadableParts(tuple(active), ())
     absent: list[PartName] = []
     if any(active.containing(part) is None for part in marked):
-        queued = [
+        [lost] = keeper.get_many([paths.is_lost])
+        is_coming = contained_in(
             made
             for entry in queued_entries(keeper, paths, replica.memory.queue).values()
             if not isinstance(entry, DropRange | DropPart)
             for made in virtual_parts(entry)
-        ]
+        )
         active = parts_now(keeper, paths, replica.memory.queue).current
+        [lost_now] = keeper.get_many([paths.is_lost])
+        if lost is None or lost_now is None:
+            raise gone(paths)
+        if lost[1].version != lost_now[1].version:
+            return readable_parts(replica)  # a clone has begun or ended
         absent = [
             part
             for part in marked
-            if active.containing(part) is None and any(made.contains(part) for made in queued)
+            if active.containing(part) is None and (lost[0] == b"1" or is_coming(part))
         ]
     _forget_old_marks(replica, [part for part in marked if part not in absent])
     return ReadableParts(tuple(active), tuple(absent))
@@ -147,8 +159,10 @@ def _on_their_way(replica: Replica) -> dict[PartName, int]:
 
 
 def note_active(replica: Replica, noted: Holdings | None = None) -> Holdings | None:
-    """For who reads while ZooKeeper is away. What is noted now, None when it can't be: whoever says
-    so the next time spares a comparison with the disk while nothing else is promised.
+    """Note on the disk which parts are active, for readers while ZooKeeper is away.
+
+    Gives what is noted now, or None when the disk takes no note. Whoever hands that in again as
+    `noted` spares a comparison with the disk as long as the parts are the same.
     """
     promised = parts_now(replica.keeper, replica.paths, replica.memory.queue)
     if promised is noted:
@@ -174,7 +188,8 @@ def absent_error(table: object, absent: Sequence[PartName]) -> MissingPart:
     more = f" (and {len(absent) - 1} more)" if len(absent) > 1 else ""
     return MissingPart(
         f"part {first}{more} of {table} was broken or gone, and it is fetched again from another "
-        "replica: try again when it is here (system.replication_queue says what it waits for), "
-        "read on another server, or without its rows: SETTINGS skip_broken_parts = 1",
+        "replica, by itself or merged: try again when it is here (system.replication_queue says "
+        "what it waits for), read on another server, or without its rows: SETTINGS "
+        "skip_broken_parts = 1",
         part=first,
     )

@@ -1,7 +1,7 @@
 """One replica of one table, put together: where it is agreed, where its bytes are, who it is."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.errors import TableIsReadOnly
@@ -12,12 +12,13 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.kills import Kills
+from rmt_pipeline.replica.together import Together
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.bound import BoundKeeper
-from rmt_pipeline.zookeeper.keeper import Keeper
+from rmt_pipeline.zookeeper.keeper import Keeper, Op, Stat
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
-from rmt_pipeline.zookeeper.snapshot import KnownQueue
+from rmt_pipeline.zookeeper.snapshot import CountedChildren, KnownQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,60 @@ class PartCounts:
 
 
 _NO_MUTATIONS = Mutations({})
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRecords(CountedChildren):
+    """The records of inserts, by name; and of some, which are whole, every partition that they will
+    ever have rows of.
+    """
+
+    created_zxid: int = -1
+    children_version: int = -1
+    names: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    def wanted(self, partitions: Collection[str], but: str) -> list[str]:
+        """Those that may have rows of these partitions, without one."""
+        known = dict(self.partitions)
+        return [
+            name
+            for name in self.names
+            if name != but and (name not in known or not known[name].isdisjoint(partitions))
+        ]
+
+    def now(self, stat: Stat, names: Sequence[str]) -> "KnownRecords":
+        """As they are listed now. If a node had gone and come again, more would have changed than
+        the names say: then nothing is known of any.
+        """
+        changes = len(frozenset(self.names).symmetric_difference(names))
+        is_told = stat.created_zxid == self.created_zxid and (
+            stat.children_version - self.children_version == changes
+        )
+        there = frozenset(names) if is_told else frozenset()
+        kept = tuple(one for one in self.partitions if one[0] in there)
+        return KnownRecords(stat.created_zxid, stat.children_version, tuple(names), kept)
+
+    def changed(
+        self, session: int, *, came: Sequence[str], went: Collection[str]
+    ) -> "KnownRecords":
+        """By this session, which has changed nothing else. A name that comes again is of another
+        record.
+        """
+        return replace(
+            self,
+            children_version=self.children_version + len(came) + len(went),
+            names=(*(name for name in self.names if name not in went), *came),
+            partitions=tuple(one for one in self.partitions if one[0] not in went),
+            session=session,
+        )
+
+    def learnt(self, found: Mapping[str, frozenset[str]]) -> "KnownRecords":
+        """With these; of one that has none nothing is known."""
+        told = {name: partitions for name, partitions in found.items() if partitions}
+        if told.items() <= dict(self.partitions).items():
+            return self
+        return replace(self, partitions=tuple((dict(self.partitions) | told).items()))
 
 
 @dataclass(slots=True)
@@ -71,8 +126,10 @@ class Memory:
     """Peers that were active, when (monotonic), and their addresses. A fetch from an old one fails
     and is tried again.
     """
-    parts_counted: tuple[float, PartCounts] | None = None
-    """When parts were counted last (monotonic), and how many there were: to slow inserts down."""
+    parts_counted: tuple[float, PartCounts, int] | None = None
+    """When parts were counted last (monotonic), how many there were, and how many this process has
+    inserted since: to slow inserts down.
+    """
     active: tuple[float, tuple[str, ...]] | None = None
     """When it was asked last (monotonic) which replicas are active, and the answer: to choose who
     merges. When two choose differently both merge, or both wait until the others have.
@@ -89,7 +146,19 @@ class Memory:
     """Mutations as some thread loaded them last, for their entries, which never change."""
     checked: Hints[tuple[str, str], None] = field(default_factory=Hints)
     """Mutations and partitions in which no smaller number was in flight: none comes any more."""
+    records: KnownRecords = field(default_factory=KnownRecords)
+    """Records of inserts that were read before. An insert has rows of the same partitions for ever,
+    and which nodes are the same ones is told by the stat that is read.
+    """
     kills: Kills = field(default_factory=Kills)
+    inserts: "Together[Sequence[Op], list[str]]" = field(default_factory=Together)
+    """Multis of inserts that wait for one that is under way. They are not lost: who sent them does
+    not return before.
+    """
+    passes_by: bool = False
+    """Set by a loop that never ends: nobody is told here of replacements that left nothing to do.
+    They are not queued then (`pull_log`).
+    """
     pull_batch: int = 1
     """Log entries per pull: starts at one and doubles, so that huge entries get through."""
 
@@ -117,7 +186,8 @@ class Replica:
     """Bound to one ZooKeeper session through `keeper`; a new session needs a new Replica.
 
     Whatever session it is made with: nothing of it is written into a namesake that was created
-    since. `worker` names this process in claims, for people. An ALTER needs a new Replica too.
+    since. `worker` names this process in claims, for people; `user` is the account that asks. An
+    ALTER needs a new Replica too.
     """
 
     definition: TableDefinition
@@ -130,6 +200,7 @@ class Replica:
     memory: Memory = field(default_factory=Memory)
     update_definition: UpdateDefinition = _no_catalog
     other_store: OtherStore = _no_other_tables
+    user: str = ""
 
     def __post_init__(self) -> None:
         if self.creation:
@@ -159,6 +230,22 @@ class Replica:
     def paths(self) -> ReplicaPaths:
         return self.table.replica(self.name)
 
+    @property
+    def has_own_window(self) -> bool:
+        """Whether it is a table of one copy that remembers as many inserts as it says itself."""
+        settings = self.settings
+        return (
+            self.definition.engine.is_private
+            and settings.non_replicated_deduplication_window > 0
+        )
+
+    @property
+    def deduplication_window(self) -> int:
+        """How many ids of blocks and of inserts are remembered."""
+        if self.has_own_window:
+            return self.settings.non_replicated_deduplication_window
+        return self.settings.replicated_deduplication_window
+
     def size_limits(self) -> SizeLimits:
         """How large merges may be, by settings and free disk (spec §6.4)."""
         settings = self.settings
@@ -173,6 +260,10 @@ class Replica:
     def new_holder(self) -> str:
         """A name for who holds a number or a claim, for people; no other one is called so."""
         return f"{self.worker} {self.ids.new_id()}"
+
+    def new_entry_id(self) -> str:
+        """Of what somebody asks for: who, for people, is behind the id."""
+        return f"{self.ids.new_id()} {self.user}".strip()
 
     def __str__(self) -> str:
         return f"{self.definition.full_name} (replica {self.name})"

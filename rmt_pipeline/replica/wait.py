@@ -18,6 +18,11 @@ WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
 
 
 class SyncMode(StrEnum):
+    """What SYSTEM SYNC REPLICA waits for: what is in the log now (DEFAULT), of that no merges and
+    mutations (LIGHTWEIGHT), an empty queue (STRICT), or only that the log is copied to the queue
+    (PULL).
+    """
+
     DEFAULT = "DEFAULT"
     STRICT = "STRICT"
     LIGHTWEIGHT = "LIGHTWEIGHT"
@@ -47,7 +52,7 @@ def sync_replica(
     keeper, paths = replica.keeper, replica.paths
     waiting = set(keeper.children(paths.queue))
     if mode is SyncMode.LIGHTWEIGHT or from_replicas:
-        waiting = _meant(replica, waiting, mode, from_replicas)
+        waiting = _waited_for(replica, waiting, mode, from_replicas)
     while waiting:
         left = deadline - replica.clock.monotonic_s()
         if left <= 0:
@@ -55,12 +60,12 @@ def sync_replica(
         queue = keeper.children(paths.queue, waker.wake)
         waiting = set(queue) if mode is SyncMode.STRICT else waiting & set(queue)
         if mode is SyncMode.STRICT and from_replicas:
-            waiting = _meant(replica, waiting, mode, from_replicas)
+            waiting = _waited_for(replica, waiting, mode, from_replicas)
         if waiting:
             waker.wait_s(min(left, WAIT_SLICE_S))
 
 
-def _meant(
+def _waited_for(
     replica: Replica, nodes: Collection[str], mode: SyncMode, from_replicas: Collection[str]
 ) -> set[str]:
     """Of these nodes of the queue, those that are waited for."""
@@ -68,15 +73,15 @@ def _meant(
     others = set(keeper.children(replica.table.replicas)) - set(from_replicas)
     listed = sorted(nodes)
     reads = keeper.get_many([paths.queue_entry(node) for node in listed])
-    meant = set[str]()
+    found = set[str]()
     for node, read in zip(listed, reads, strict=True):
         if read is None:
             continue
         entry = decode(read[0])
         light = kind_name(entry) in LIGHTWEIGHT_KINDS or mode is not SyncMode.LIGHTWEIGHT
         if light and (not from_replicas or entry.source_replica not in others):
-            meant.add(node)
-    return meant
+            found.add(node)
+    return found
 
 
 def wait_as_asked_for(
@@ -84,10 +89,12 @@ def wait_as_asked_for(
     entries: Iterable[tuple[str, bytes]],
     query: QuerySettings,
     waker: Waker,
+    *,
+    is_done_here: bool = False,
 ) -> None:
     """Wait until those that `alter_sync` names (0 nobody, 1 this replica, 2 all, 3 the active ones)
     have carried out these entries: the path of each in the log, and its text. `living` gives a
-    Replica with a living session. Raises Unfinished.
+    Replica with a living session, which is not waited for if it `is_done_here`. Raises Unfinished.
     """
     if query.alter_sync == 0:
         return
@@ -96,7 +103,9 @@ def wait_as_asked_for(
     if query.alter_sync >= 2:
         found = living_replicas(replica.keeper, replica.table)
         names = sorted(
-            name for name, active in found.items() if active or query.alter_sync == 2
+            name
+            for name, active in found.items()
+            if (active or query.alter_sync == 2) and not (is_done_here and name == replica.name)
         )
     for log_entry, data in entries:
         wait_for_entry(
@@ -125,7 +134,7 @@ def wait_for_entry(
     An inactive replica is waited for `inactive_timeout_s` (0: not at all). Raises Unfinished with
     the replicas that have not done it.
     """
-    start = replica.clock.monotonic_s()
+    start, number = replica.clock.monotonic_s(), sequence_number(log_entry)
     unfinished = []
     for name in names:
         paths = replica.table.replica(name)
@@ -137,7 +146,9 @@ def wait_for_entry(
             inactive = replica.keeper.exists(paths.is_active) is None
             return inactive and waited >= inactive_timeout_s
 
-        if not _wait_one(replica, paths, log_entry, data, give_up=give_up, waker=waker):
+        if not _wait_one(
+            replica, paths, number, lambda text: text == data, give_up=give_up, waker=waker
+        ):
             unfinished.append(name)
     if unfinished:
         raise Unfinished(
@@ -148,16 +159,34 @@ def wait_for_entry(
         )
 
 
+def wait_for_kinds(
+    replica: Replica, kinds: Collection[str], give_up: Callable[[], bool], waker: Waker
+) -> bool:
+    """Wait until this replica has carried out what is in the log now of these kinds of entries;
+    False when `give_up` came first.
+    """
+    _, log = replica.keeper.children_stat(replica.table.log)
+
+    def is_meant(data: bytes) -> bool:
+        return kind_name(decode(data)) in kinds
+
+    last = log.next_sequence - 1
+    return _wait_one(replica, replica.paths, last, is_meant, give_up=give_up, waker=waker)
+
+
 def _wait_one(
     replica: Replica,
     paths: ReplicaPaths,
-    log_entry: str,
-    data: bytes,
+    number: int,
+    is_meant: Callable[[bytes], bool],
     *,
     give_up: Callable[[], bool],
     waker: Waker,
 ) -> bool:
-    keeper, number = replica.keeper, sequence_number(log_entry)
+    """Until the log has been copied up to the entry of this number, and none of those that are
+    meant is queued of what was by then; False when `give_up` came first.
+    """
+    keeper = replica.keeper
     try:
         while True:
             pointer, _ = keeper.get(paths.log_pointer, waker.wake)
@@ -169,7 +198,7 @@ def _wait_one(
         nodes = keeper.children(paths.queue)
         reads = keeper.get_many([paths.queue_entry(node) for node in nodes])
         ours = [
-            node for node, read in zip(nodes, reads, strict=True) if read and read[0] == data
+            node for node, read in zip(nodes, reads, strict=True) if read and is_meant(read[0])
         ]
         for node in ours:
             while keeper.exists(paths.queue_entry(node), waker.wake) is not None:

@@ -162,8 +162,8 @@ def _report_promised(
     gone: list[PartName],
     report: Callable[[str, PartName, Corruption], None],
 ) -> None:
-    promised = replica.keeper.exists_many([replica.paths.part(part) for part in gone])
-    for part, stat in zip(gone, promised, strict=True):
-        if stat is not None:
+    promised = replica.keeper.get_many([replica.paths.part(part) for part in gone])
+    for part, read in zip(gone, promised, strict=True):
+        if read is not None:
             problem = MissingPart(f"the directory of {part} was removed", part=part)
             report(replica.paths.root, part, problem)

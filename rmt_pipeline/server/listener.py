@@ -18,6 +18,7 @@ BACKLOG = 512
 KEEP_ALIVE_S = 75  # idle connections of peers; they come back after each poll and linger
 REQUEST_S = 10.0  # to say what one wants, from the first byte or the connection on
 REQUEST_BYTES_MAX = 64 << 10  # head and body; no request of ours has a body
+UNREAD_S = 300.0  # for a peer to read some of what was sent, as the original has it
 GRACE_S = 1  # for answers that are being sent when the end comes
 JOIN_S = 3.0
 
@@ -92,14 +93,16 @@ _Protocol: Any = auto.AutoHTTPProtocol  # one of two, whichever is installed
 
 
 class _Visitor(_Protocol):  # type: ignore[misc]
-    """A connection that has to say what it wants, soon and briefly: uvicorn would wait for a
-    stranger for as long, and remember as much, as he likes.
+    """A connection that has to say what it wants, soon and briefly, and to take what it asked for:
+    uvicorn would wait for a stranger for as long, and remember as much, as he likes. What is
+    written is kept until it is read, and who closes waits for that, too.
     """
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._received = 0
         self._due: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._expect()
 
     def data_received(self, data: bytes) -> None:
@@ -114,11 +117,27 @@ class _Visitor(_Protocol):  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expected()
+        self._read()
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         self._received = 0
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._expect_to_be_read()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()  # when what was written is read
+        self._expect_to_be_read()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_to_be_read()
+
+    def resume_writing(self) -> None:
+        if not self.transport.is_closing():
+            self._read()
+        super().resume_writing()
 
     def _expect(self) -> None:
         if self._due is None and not self._is_answered():
@@ -129,6 +148,15 @@ class _Visitor(_Protocol):  # type: ignore[misc]
         if self._due is not None:
             self._due.cancel()
             self._due = None
+
+    def _expect_to_be_read(self) -> None:
+        if self._unread is None:
+            self._unread = asyncio.get_running_loop().call_later(UNREAD_S, self._hang_up)
+
+    def _read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _is_answered(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

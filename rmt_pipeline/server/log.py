@@ -43,5 +43,6 @@ def set_up_log(*, debug: bool) -> None:
 
 
 def get_log(name: str) -> Log:
+    """The logger of one part of the server; `name` comes after `rmt_pipeline.` in each line."""
     log: Log = structlog.stdlib.get_logger(f"rmt_pipeline.{name}")
     return log

@@ -19,7 +19,9 @@ from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
 from rmt_pipeline.protocol.errors import ReplicaDropped, RmtError
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.work.execute import Pool, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.net import SafetyNet
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.server.log import get_log
@@ -70,8 +72,10 @@ class _Loop:
         context: ServerContext,
         sessions: SparkSessions,
         is_ending: Callable[[], bool],
+        net: SafetyNet,
     ) -> None:
         self._key = key
+        self._net = net
         self._is_ending = is_ending
         self._definition = key.definition
         self._context = context
@@ -116,6 +120,7 @@ class _Loop:
                     linger_s=None,
                     should_stop=self._stop.is_set,
                     is_cancelled=lambda: self._cancel.is_set() or self._is_ending(),
+                    net=self._net,
                     on_flush=log_flush,
                 )
             except ReplicaDropped as error:
@@ -141,6 +146,7 @@ class QueueLoops:
         self._loops: dict[_Key, _Loop] = {}
         self._ending = threading.Event()
         clock = self._context.clock
+        self._net = SafetyNet(clock)
         self._upkeep = UpkeepLoop(self._context.replica, clock, random.Random())  # noqa: S311
         self._upkeep.start()
 
@@ -158,7 +164,7 @@ class QueueLoops:
                 self._loops[key].follow(key.definition)
             else:
                 self._loops[key] = _Loop(
-                    key, self._context, self._sessions, self._ending.is_set
+                    key, self._context, self._sessions, self._ending.is_set, self._net
                 )
         self._upkeep.follow(tables)
 
@@ -229,6 +235,7 @@ def run_pool(
     linger_s: float | None,
     should_stop: Callable[[], bool],
     is_cancelled: Callable[[], bool] = lambda: False,
+    net: SafetyNet | None = None,
     on_flush: Callable[[Flush], None] = log_flush,
 ) -> WorkSummary:
     """Work one pool until it was idle for `linger_s`; None: until `should_stop`. Fetches end when
@@ -245,6 +252,7 @@ def run_pool(
             waker=waker,
             linger_s=linger_s,
             select=pool == "merge",
+            net=net,
             on_flush=on_flush,
             should_stop=should_stop,
         )

@@ -267,7 +267,11 @@ class _Process:
 
     def _status(self) -> ServerStatus:
         return server_status(
-            self._server.name, self._supervisor.keeper, self._tables, self.tasks.waiting()
+            self._server.name,
+            self._supervisor.keeper,
+            self._tables,
+            self.tasks.waiting(),
+            self.tasks.behind(),
         )
 
 

@@ -63,7 +63,8 @@ class ServerStatus:
     """`session` is empty while there is none. `healthy`: every table may be read and written. The
     disk is that of the data directory. `damaged`: files of the catalog that can't be read, with
     what to do about each; the table of such a one is not served. `waiting`: what holds up
-    statements ON CLUSTER, or the log of a Replicated database, whose tables may not be here yet.
+    statements ON CLUSTER, or the log of a Replicated database. `behind`: such databases of which
+    tables are not here, or not as they should be; who asks this server does not find them.
     """
 
     server: str
@@ -73,6 +74,7 @@ class ServerStatus:
     disk_total_bytes: int = 0
     damaged: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -86,6 +88,8 @@ class ServerStatus:
             return "read-only"
         if self.damaged:
             return "damaged files"
+        if self.behind:
+            return "databases behind"
         return "broken parts" if any(table.broken for table in self.tables) else "ok"
 
     def as_json(self) -> dict[str, object]:
@@ -93,7 +97,11 @@ class ServerStatus:
 
 
 def server_status(
-    server: str, keeper: Keeper | None, tables: Tables, waiting: tuple[str, ...] = ()
+    server: str,
+    keeper: Keeper | None,
+    tables: Tables,
+    waiting: tuple[str, ...] = (),
+    behind: tuple[str, ...] = (),
 ) -> ServerStatus:
     """Asks ZooKeeper for the sizes of the queues, in one go."""
     served = [tables.all[name] for name in sorted(tables.all)]
@@ -107,6 +115,7 @@ def server_status(
         disk.total,
         tables.damaged,
         waiting,
+        behind,
     )
 
 

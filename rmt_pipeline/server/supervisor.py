@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rmt_pipeline.catalog.catalog import CatalogVersion
+from rmt_pipeline.catalog.contents import CatalogVersion
 from rmt_pipeline.protocol.errors import ReplicaIsAlreadyActive, Timeout, Unavailable
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.server.log import get_log

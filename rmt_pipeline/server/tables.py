@@ -67,6 +67,10 @@ class ReadOnly:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class ServedTable:
+    """One table of this server: whether it is active (its session in ZooKeeper lives, and it may be
+    written) or read-only, and why.
+    """
+
     definition: TableDefinition
     store: PartStore
     state: Active | ReadOnly
@@ -129,6 +133,11 @@ class Identity:
 
 @dataclass(slots=True)
 class Tables:
+    """The tables that this server serves, by their names: opened as the catalog has them, made
+    active, started anew after a lost session, dropped to the end. For the supervisor's thread
+    alone, but for what says otherwise.
+    """
+
     catalog: Catalog
     clock: Clock
     ids: IdSource

@@ -4,7 +4,7 @@ nobody puts one in (docs/decisions/0019).
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rmt_pipeline.catalog.catalog import Catalog
@@ -61,6 +61,8 @@ class TaskLoop:
         self._carrier: Carrier | None = None
         self._cleaned_at_s = float("-inf")
         self._said = ""
+        self.is_behind = False
+        """What it waits for keeps tables away from who asks this server."""
         self._thread = threading.Thread(target=self._run, name="rmt-tasks", daemon=True)
 
     def start(self) -> None:
@@ -89,9 +91,10 @@ class TaskLoop:
         try:
             worker = self._current(worker)
             self._look(worker)
-            self._said = ""
+            self._said, self.is_behind = "", False
         except RmtError as error:
             self._say(str(error))
+            self.is_behind |= isinstance(error, (NotCaughtUp, AltersUnderWay))
             self._signal.renew()
             retry_s = RETRY_LATER_S if isinstance(error, NotCaughtUp) else RETRY_S
         except Exception as error:
@@ -141,10 +144,16 @@ class TaskLoop:
             now_s=clock.now_s(),
             lifetime_s=ddl.task_max_lifetime,
             tasks_max=ddl.max_tasks_in_queue,
+            first_needed=self._first_needed(worker.keeper),
         )
         self._cleaned_at_s = clock.monotonic_s()
         if removed:
             log.info("old statements ON CLUSTER removed", count=len(removed), last=removed[-1])
+
+    def _first_needed(self, keeper: LivingKeeper) -> Callable[[], int] | None:
+        """For `clean_queue`. A server that has missed a statement ON CLUSTER is told by hand."""
+        del keeper
+        return None
 
     def _carry(self) -> Carrier:
         if self._carrier is None:  # who has no such statement does not load the language
@@ -154,7 +163,7 @@ class TaskLoop:
             )
 
             context = TaskContext(self._config, self._name, purpose="tasks")
-            self._carrier = StatementCarrier(context, EventWaker(), self._stop.is_set)
+            self._carrier = StatementCarrier(context, self._waker, self._stop.is_set)
         return self._carrier
 
 
@@ -243,7 +252,7 @@ class DatabaseLoop(TaskLoop):
         Nor does anybody when r1 is dead in step 2 and comes back in step 3.
         """
         before = picture(keeper, self._paths)
-        under_way = self._compare_with().alters_under_way(keeper, before, self._replica)
+        under_way = self._compare_with().log(keeper, before).under_way(self._replica)
         if under_way:
             name, replica = under_way[0]
             raise AltersUnderWay(
@@ -266,11 +275,39 @@ class DatabaseLoop(TaskLoop):
             self._signal.fire()  # what is there is carried out first
             return
         problems = self._compare_with().catch_up(worker.keeper, now)
+        if self._compare_with().is_behind:
+            problems = self._made_settled(worker.keeper, now)
         if problems:
             raise NotCaughtUp("; ".join(problems))
         if now.last_task != log_pointer(worker.keeper, self._paths, self._replica):
             move_pointer(worker.keeper, self._paths, self._replica, now.last_task)
         self._clean(worker)
+
+    def _first_needed(self, keeper: LivingKeeper) -> Callable[[], int]:
+        """What every server that runs has worked off, and the tables' records know of:
+
+        1. r1 carries an ALTER out, which is then in the queue of the table's replicas.
+        2. Many statements come, and the ALTER is cleaned from the log.
+        3. r3, which is new, or was away, finds it neither in the log nor in the table's record.
+        """
+
+        def first() -> int:
+            now = picture(keeper, self._paths)
+            return self._compare_with().log(keeper, now).first_needed()
+
+        return first
+
+    def _made_settled(self, keeper: LivingKeeper, now: Picture) -> list[str]:
+        """Tables here that have missed an ALTER have it, or why not. Raises as `_settled_picture`:
+
+        1. r3 goes on behind the end of the log, and could not alter a table as others had: it was
+           read-only, or the ALTER was in the record only a moment later.
+        2. r3 has all statements that there are, and its table is still another one.
+        """
+        settled = self._settled_picture(keeper)
+        if settled.last_task != now.last_task:
+            raise Conflict(f"{self._paths.root} was changed meanwhile; it is looked at again")
+        return self._compare_with().catch_up(keeper, settled, is_settled=True)
 
     def _compare_with(self) -> "DatabaseCarrier":
         if self._tables is None:
@@ -279,7 +316,7 @@ class DatabaseLoop(TaskLoop):
 
             context = TaskContext(self._config, self._name, purpose="tasks")
             self._tables = DatabaseCarrier(
-                context, EventWaker(), self._stop.is_set, self._database
+                context, self._waker, self._stop.is_set, self._database
             )
         return self._tables
 
@@ -328,6 +365,10 @@ class TaskLoops:
             for (name, _), loop in list(self._databases.items())
         ]
         return tuple(f"{what}: {loop.waits_for}" for what, loop in loops if loop.waits_for)
+
+    def behind(self) -> tuple[str, ...]:
+        """Databases whose tables are not all here as they should be. From any thread."""
+        return tuple(name for (name, _), loop in [*self._databases.items()] if loop.is_behind)
 
     def stop(self) -> None:
         for loop in (self._queue, *self._databases.values()):

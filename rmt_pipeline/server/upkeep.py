@@ -1,24 +1,31 @@
 """Clean-up beside the work loops: who works a server's queues without Dagster cleans its tables too
 (spec §10; Dagster has a schedule for it, people have `rmt cleanup`).
+
+A table in which nothing was found is not cleaned again before something has changed: that is asked
+of all tables together whose turn it is about to be.
 """
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol.background import Background
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import AccessDenied, RmtError
 from rmt_pipeline.protocol.retention import HYSTERESIS
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
+from rmt_pipeline.replica.upkeep.settled import Read, Settled, is_settled, nodes_to_read
 from rmt_pipeline.server.log import get_log
 from rmt_pipeline.system import Clock
 
 LOOK_EVERY_S = 0.5
 SLOWDOWN = 1.5  # of the pause of a table that has nothing to clean, each time
+TOGETHER = 0.5  # of its pause: so much sooner a table is looked at when another one is
+CLEAN_ANYWAY_S = 86_400.0  # should something be missed after all
 
 log = get_log("worker")
 
@@ -29,6 +36,9 @@ class _Turn:
 
     at_s: float
     pause_s: float
+    settled: Settled | None = None
+    """As it was when nothing was to be cleaned, and nothing grew old."""
+    cleaned_s: float = 0.0
 
 
 class UpkeepLoop:
@@ -66,47 +76,115 @@ class UpkeepLoop:
 
     def look(self) -> None:
         """Clean the tables whose turn it is. Whatever is wrong with one, the others get theirs."""
-        tables = self._tables
-        names = {table.full_name for table in tables}
-        self._turns = {name: turn for name, turn in self._turns.items() if name in names}
-        for table in tables:
+        tables = {table.full_name: table for table in self._tables}
+        self._turns = {name: turn for name, turn in self._turns.items() if name in tables}
+        now_s = self._clock.monotonic_s()
+        for name, table in tables.items():
+            if name not in self._turns:
+                settings = TableSettings.of(dict(table.settings))
+                self._plan(name, settings, float(settings.cleanup_delay_period))
+        if not any(now_s >= turn.at_s for turn in self._turns.values()):
+            return
+        due = [
+            table
+            for name, table in tables.items()
+            if now_s >= (turn := self._turns[name]).at_s
+            or (turn.settled is not None and now_s >= turn.at_s - TOGETHER * turn.pause_s)
+        ]
+        replicas = [(table, self._replica(table)) for table in due]
+        reads = self._read([replica for _, replica in replicas if replica is not None])
+        for table, replica in replicas:
             if self._stop.is_set():
                 return
-            self._look_at(table)
+            self._take_turn(table, replica, reads)
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
             self.look()
 
-    def _look_at(self, table: TableDefinition) -> None:
-        now_s, name = self._clock.monotonic_s(), table.full_name
-        settings = TableSettings.of(dict(table.settings))
-        turn = self._turns.get(name)
-        if turn is None:
-            pause_s = float(settings.cleanup_delay_period)
-        elif now_s < turn.at_s:
-            return
-        else:
-            pause_s = self._clean(table, settings, turn.pause_s)
-        added_s = self._chance.uniform(0, settings.cleanup_delay_period_random_add)
-        self._turns[name] = _Turn(self._clock.monotonic_s() + pause_s + added_s, pause_s)
-
-    def _clean(self, table: TableDefinition, settings: TableSettings, pause_s: float) -> float:
-        """The pause until the next time: longer and longer while nothing is found."""
-        shortest_s = float(settings.cleanup_delay_period)
+    def _replica(self, table: TableDefinition) -> Replica | None:
         try:
-            replica = self._replica_of(table)
-            if Background.CLEANUP in replica.store.marks.stopped():
-                return shortest_s
-            plan = plan_clean_up(replica, hysteresis=self._chance.uniform(*HYSTERESIS))
-            done = carry_out(replica, plan)
+            return self._replica_of(table)
         except RmtError as error:
             log.warning("clean-up paused", table=table.full_name, reason=str(error))
-            return shortest_s
         except Exception:
             log.exception("clean-up failed; trying again", table=table.full_name)
-            return shortest_s
-        if done == CleanedUp():
-            return max(shortest_s, min(pause_s * SLOWDOWN, settings.max_cleanup_delay_period))
-        log.info("cleaned", table=table.full_name, did=done.words())
-        return shortest_s
+        return None
+
+    def _read(self, replicas: Sequence[Replica]) -> dict[str, list[Read]]:
+        """Of each replica the nodes that tell whether something has changed, with as few requests
+        as possible; of none, when there is no answer: then each is cleaned, and finds out why.
+        """
+        nodes = [nodes_to_read(replica) for replica in replicas]
+        try:
+            paths = [path for some in nodes for path in some]
+            found = iter(replicas[0].keeper.get_many(paths) if replicas else [])
+        except AccessDenied:  # to a node of one of them
+            half = len(replicas) // 2
+            if not half:
+                return {}
+            return self._read(replicas[:half]) | self._read(replicas[half:])
+        except Exception as error:  # noqa: BLE001  each is asked about it alone
+            log.debug("tables were not looked at together", reason=str(error))
+            return {}
+        return {
+            replica.paths.root: [next(found) for _ in some]
+            for replica, some in zip(replicas, nodes, strict=True)
+        }
+
+    def _take_turn(
+        self,
+        table: TableDefinition,
+        replica: Replica | None,
+        reads: Mapping[str, Sequence[Read]],
+    ) -> None:
+        settings = TableSettings.of(dict(table.settings))
+        shortest_s = float(settings.cleanup_delay_period)
+        name, turn = table.full_name, self._turns[table.full_name]
+        if replica is None:
+            self._plan(name, settings, shortest_s)
+            return
+        found = reads.get(replica.paths.root, ())
+        now_s, slower_s = self._clock.monotonic_s(), turn.pause_s * SLOWDOWN
+        slower_s = max(shortest_s, min(slower_s, float(settings.max_cleanup_delay_period)))
+        before = turn.settled if now_s < turn.cleaned_s + CLEAN_ANYWAY_S else None
+        with suppress(Exception):  # who cleans finds out why, and tells
+            if before is not None and found and Settled.now(replica, found) == before:
+                self._plan(name, settings, slower_s, before, turn.cleaned_s)
+                return
+        was_clean, settled = self._clean(table, replica, found)
+        self._plan(name, settings, slower_s if was_clean else shortest_s, settled, now_s)
+
+    def _plan(
+        self,
+        name: str,
+        settings: TableSettings,
+        pause_s: float,
+        settled: Settled | None = None,
+        cleaned_s: float = 0.0,
+    ) -> None:
+        added_s = self._chance.uniform(0, settings.cleanup_delay_period_random_add)
+        at_s = self._clock.monotonic_s() + pause_s + added_s
+        self._turns[name] = _Turn(at_s, pause_s, settled, cleaned_s)
+
+    def _clean(
+        self, table: TableDefinition, replica: Replica, found: Sequence[Read]
+    ) -> tuple[bool, Settled | None]:
+        """Whether there was nothing to clean, and what it is like if that stays so. `found` was
+        read before.
+        """
+        try:
+            if Background.CLEANUP in replica.store.marks.stopped():
+                return False, None
+            seen = Settled.now(replica, found)
+            plan = plan_clean_up(replica, hysteresis=self._chance.uniform(*HYSTERESIS))
+            done = carry_out(replica, plan)
+            if done == CleanedUp():
+                is_over = bool(found) and is_settled(replica, found, plan, done)
+                return True, seen if is_over else None
+            log.info("cleaned", table=table.full_name, did=done.words())
+        except RmtError as error:
+            log.warning("clean-up paused", table=table.full_name, reason=str(error))
+        except Exception:
+            log.exception("clean-up failed; trying again", table=table.full_name)
+        return False, None

@@ -35,7 +35,10 @@ class DetachedParts:
 
     def manifest(self, name: DetachedName) -> Manifest:
         """Raises MissingPart, Corruption."""
-        data = self._disk.read(self._path(str(name), layout.MANIFEST))
+        try:
+            data = self._disk.read(self._path(str(name), layout.MANIFEST))
+        except OSError as error:
+            raise Corruption(f"{layout.DETACHED}/{name} can't be read: {error}") from error
         if data is None:
             raise MissingPart(f"{layout.DETACHED}/{name} has no {layout.MANIFEST}")
         try:
@@ -149,10 +152,13 @@ def set_aside(
 
 def copy_of(disk: Disk, root: str, part: PartName, reason: layout.DetachReason) -> str | None:
     """The name that a part's copy would get first, when it is there and says the same of its rows;
-    else None.
+    else None, also when that can't be read: then who detaches the part makes another copy.
     """
     target = layout.join(layout.DETACHED, str(layout.DetachedName(reason, part)))
-    mine, theirs = (
-        disk.read(layout.join(root, name, layout.MANIFEST)) for name in (str(part), target)
-    )
+    try:
+        mine, theirs = (
+            disk.read(layout.join(root, name, layout.MANIFEST)) for name in (str(part), target)
+        )
+    except OSError:
+        return None
     return target if mine is not None and mine == theirs else None

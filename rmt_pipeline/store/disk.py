@@ -54,6 +54,10 @@ class FileStamp(NamedTuple):
 
 
 class Disk(Protocol):
+    """A file system below one directory, which may do with a crash what the module says. Paths are
+    relative, with `/` between names.
+    """
+
     def make_directory(self, path: str) -> None:
         """Make `path` and missing parents. Nothing happens when it is there."""
         ...

@@ -47,6 +47,10 @@ _STAGED_LIST = "frozen.tmp"
 
 
 class BadSnapshotName(UserError):
+    """FREEZE or UNFREEZE WITH NAME of what can't be a directory: too long, or it would lead
+    elsewhere.
+    """
+
     code = "BAD_ARGUMENTS"
 
 

@@ -14,7 +14,8 @@ fetching/<partition>                  locked while a FETCH brings parts of it to
 active_seen                           the active parts, as the server listed them last
 log_seen                              entries that the log had when it was last looked at
 events, errors, postponed             what the host's processes have counted, for people
-given_up/<part name>/                 a part that was broken or gone, until it was fetched again
+given_up/<part name>/                 a part that was broken, gone, left by a clone, until it's here
+    promise                           its header then; empty once what is left was looked at again
 """
 
 import re
@@ -27,6 +28,7 @@ MANIFEST = "part.json"
 FETCHING = "fetching"
 WHOLE = "whole"
 GIVEN_UP = "given_up"
+PROMISE = "promise"
 LOG_SEEN = "log_seen"
 ACTIVE_SEEN = "active_seen"
 REPLICAS_SEEN = "replicas_seen"
@@ -101,10 +103,11 @@ class DetachedName:
 
 def join(*names: str) -> str:
     """A path on a disk; "" is the disk's root."""
-    return "/".join(name for name in names if name)
+    return "/".join(filter(None, names))
 
 
 def data_file(number: int) -> str:
+    """What the n-th file of a part with rows is called: `data-00000.parquet`."""
     assert 0 <= number < 100_000
     return f"data-{number:05d}.parquet"
 
@@ -120,6 +123,7 @@ def deleting(part: PartName | str) -> str:
 
 
 def is_deleting(name: str) -> bool:
+    """Whether the directory is one that was being removed when its process died: `delete_tmp_…`."""
     return name.startswith(_DELETING)
 
 
@@ -131,6 +135,7 @@ def moved(part: PartName, attempt: str) -> str:
 
 
 def parse_moved(name: str) -> PartName | None:
+    """The inverse of `moved`: the part; None for any other name."""
     match = _MOVED.fullmatch(name)
     return None if match is None else PartName.try_parse(match[1])
 
@@ -141,12 +146,14 @@ def dropped(part_range: PartName) -> str:
 
 
 def parse_dropped(name: str) -> PartName | None:
+    """The inverse of `dropped`: the range; None for any other name."""
     if not name.startswith(_DROPPED):
         return None
     return PartName.try_parse(name.removeprefix(_DROPPED))
 
 
 def parse_staged(name: str) -> StagedName | None:
+    """What a staging directory is for, and whose; None for any other name."""
     match = _STAGED.fullmatch(name)
     if match is None:
         return None

@@ -35,12 +35,16 @@ KeyValue = None | bool | int | float | str
 
 
 class PartColumn(NamedTuple):
+    """A column as the part has it, which may be older than the table's."""
+
     name: str
     type: str
     """Canonical ClickHouse text."""
 
 
 class PartFile(NamedTuple):
+    """One file of the part, and what proves that its bytes are whole."""
+
     name: str
     size: int
     """Bytes."""

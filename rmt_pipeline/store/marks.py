@@ -16,6 +16,10 @@ from rmt_pipeline.store.hashes.checksums import hash_hex
 
 
 class ActiveSeen(NamedTuple):
+    """Which parts were active when ZooKeeper was last asked: what a reader goes by while it can't
+    be.
+    """
+
     parts: tuple[PartName, ...]
     seen_s: float
     """Seconds since the epoch."""
@@ -29,13 +33,39 @@ class Marks:
         self._root = root
         self._durable = durable
 
-    def give_up(self, part: PartName) -> None:
-        """The part's rows are not to be had here until it is fetched again. Idempotent. Safe when
-        this returns, also from a crash of the host.
+    def give_up(self, *parts: PartName, promise: bytes = b"") -> None:
+        """The parts' rows are not to be had here until they are fetched again. Safe when this
+        returns, also from a crash of the host. Of one that is marked already the time begins anew.
+
+        `promise`: the header under which the part was promised, for who looks again at what is left
+        of it on this disk.
         """
-        self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
-        for parent in (self._path(layout.GIVEN_UP), self._root) if self._durable else ():
+        for part in parts:
+            self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
+            self._note_promise(part, promise)
+        parents = (self._path(layout.GIVEN_UP), self._root)
+        for parent in parents if parts and self._durable else ():
             self._disk.fsync_directory(parent)
+
+    def promise(self, part: PartName) -> bytes:
+        """As it was given up. Nothing when it was looked at again since, or is not given up."""
+        return self._disk.read(self._path(layout.GIVEN_UP, str(part), layout.PROMISE)) or b""
+
+    def is_unseen(self, part: PartName) -> bool:
+        """Whether nobody has looked again at what is left of the part. No byte is read."""
+        return bool(self._disk.size(self._path(layout.GIVEN_UP, str(part), layout.PROMISE)))
+
+    def looked_again(self, part: PartName) -> None:
+        """In vain: nothing of the part is whole on this disk."""
+        if self.is_unseen(part):
+            self._note_promise(part, b"")
+
+    def _note_promise(self, part: PartName, promise: bytes) -> None:
+        path = self._path(layout.GIVEN_UP, str(part), layout.PROMISE)
+        self._disk.write(path, [promise])
+        if self._durable:
+            self._disk.fsync(path)
+            self._disk.fsync_directory(self._path(layout.GIVEN_UP, str(part)))
 
     def given_up(self) -> list[PartName]:
         """What is marked, sorted; also what has been fetched since."""
@@ -43,8 +73,10 @@ class Marks:
         return sorted(part for part in found if part is not None)
 
     def given_up_s(self, part: PartName) -> float | None:
-        """When it was marked, in seconds since the epoch; None when it is not."""
-        return self._disk.modified_s(self._path(layout.GIVEN_UP, str(part)))
+        """When it was marked last, in seconds since the epoch; None when it is not."""
+        mark = self._path(layout.GIVEN_UP, str(part))
+        noted_s = self._disk.modified_s(layout.join(mark, layout.PROMISE))
+        return self._disk.modified_s(mark) if noted_s is None else noted_s
 
     def forget_given_up(self, part: PartName) -> None:
         """It is here again, or nobody wants it any more."""

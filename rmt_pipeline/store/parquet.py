@@ -1,7 +1,7 @@
 """Arrow to Parquet and back. The same rows and library give the same bytes."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -103,6 +103,34 @@ def dataset_format() -> "pyarrow.dataset.ParquetFileFormat":
             page_checksum_verification=True
         )
     )
+
+
+class ColumnBytes(NamedTuple):
+    """Of one column, in its pages as they lie on the disk, and before they were compressed."""
+
+    compressed: int
+    uncompressed: int
+
+
+def column_bytes(path: str) -> dict[str, ColumnBytes]:
+    """Of a file's columns, by their names; those inside of an Array or a Tuple count for it."""
+    metadata = pq.read_metadata(path)
+    names = metadata.schema.to_arrow_schema().names
+    found = dict.fromkeys(names, ColumnBytes(0, 0))
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for at in range(row_group.num_columns):
+            chunk = row_group.column(at)
+            whose = [
+                name for name in names if f"{chunk.path_in_schema}.".startswith(f"{name}.")
+            ]
+            name = max(whose, key=len)  # n.x of Nested is no part of a column n
+            before = found[name]
+            found[name] = ColumnBytes(
+                before.compressed + chunk.total_compressed_size,
+                before.uncompressed + chunk.total_uncompressed_size,
+            )
+    return found
 
 
 def row_group_rows(rows: int, size_bytes: int) -> int:

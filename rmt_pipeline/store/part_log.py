@@ -8,8 +8,8 @@ is synced, and a line that a crash has torn is left out.
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.protocol.events import ProfileEvent
@@ -39,6 +39,8 @@ class PartEvent:
     error: str = ""
     differs: bool = False
     """What was made is not what another replica has published."""
+    entry_id: str = ""
+    """Of the log entry that took the part; "" of other events."""
 
 
 class PartLog:
@@ -55,7 +57,7 @@ class PartLog:
     def note(self, events: Iterable[PartEvent]) -> None:
         """If it can't be noted, the parts are none the worse for it."""
         events = tuple(events)
-        lines = "".join(f"{json.dumps(asdict(event))}\n" for event in events).encode()
+        lines = "".join(f"{json.dumps(_fields(event))}\n" for event in events).encode()
         if not lines:
             return
         self.counts.add(total(map(_counted, events)))
@@ -86,6 +88,14 @@ class PartLog:
                 self._disk.rename(self._now, self._before)
         finally:
             lock.release()
+
+
+_NAMES = tuple(field.name for field in fields(PartEvent))
+
+
+def _fields(event: PartEvent) -> dict[str, Any]:
+    """Not `asdict`, which copies every value."""
+    return {name: getattr(event, name) for name in _NAMES}
 
 
 def _counted(event: PartEvent) -> dict[ProfileEvent, int]:

@@ -112,11 +112,11 @@ class PartStore:
                 adopted = self._adopted(kind, name, part, wanted[part])
                 if adopted is not None:
                     found[part] = adopted
-        for part in wanted.keys() - found.keys():
-            if self.is_taken(part):
+        for part, fits in wanted.items():
+            if part not in found and self.is_taken(part):
                 with contextlib.suppress(Corruption):
                     manifest = self.verify(part)
-                    if wanted[part](manifest):
+                    if fits(manifest):
                         found[part] = StagedPart(self._new_name(kind, str(part)), manifest)
         return found
 
@@ -155,16 +155,10 @@ class PartStore:
     def _new_name(self, kind: layout.StageKind, hint: str) -> str:
         return str(layout.StagedName(kind, hint, self._ids.new_id()))
 
-    def clone(self, part: PartName, kind: layout.StageKind, hint: str) -> StagedPart:
-        """The same rows as `part`, staged again without copying bytes: hard links.
-
-        Raises MissingPart, DiskFull.
-        """
-        manifest = self.manifest(part)
-        return self.clone_into(self.begin(kind, hint), part, manifest)
-
     def clone_into(self, staging: Staging, part: PartName, manifest: Manifest) -> StagedPart:
-        """As `clone`, into an empty `staging`; `manifest` tells its story (same files)."""
+        """The same rows as `part`, staged again in an empty `staging` without copying bytes: hard
+        links. `manifest` tells its story, of the same files. Raises MissingPart, DiskFull.
+        """
         try:
             self._link_files(part, staging.directory, [file.name for file in manifest.files])
             return replace(staging.seal(manifest), is_clone=True)

@@ -116,6 +116,8 @@ class EventCounts:
 
 
 class ErrorCount(NamedTuple):
+    """How often an error was seen on this host, and what the last one said."""
+
     times: int
     last_s: int
     """Seconds since the epoch."""
@@ -140,6 +142,8 @@ class ErrorCounts:
 
 
 class Postponed(NamedTuple):
+    """How often an entry of the queue was looked at and left, and when last."""
+
     times: int
     last_s: int
     """Seconds since the epoch."""

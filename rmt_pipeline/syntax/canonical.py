@@ -83,6 +83,7 @@ def _text(node: Node) -> str:
 
 
 def literal_text(literal: Literal) -> str:
+    """As a statement has it; read back, it is the same literal."""
     value = literal.value
     if value is None:
         return "NULL"
@@ -195,12 +196,12 @@ def _window(spec: WindowSpec) -> str:
             f"PARTITION BY {', '.join(canonical(each) for each in spec.partition_by)}"
         )
     if spec.order_by:
-        pieces.append(f"ORDER BY {', '.join(order_text(item) for item in spec.order_by)}")
+        pieces.append(f"ORDER BY {', '.join(_order_text(item) for item in spec.order_by)}")
     if spec.frame:
         pieces.append(spec.frame)
     return f"({' '.join(pieces)})"
 
 
-def order_text(item: OrderItem) -> str:
+def _order_text(item: OrderItem) -> str:
     direction = "DESC" if item.descending else "ASC"
     return f"{canonical(item.node)} {direction}{' NULLS FIRST' if item.nulls_first else ''}"

@@ -40,6 +40,9 @@ def parse_expression(text: str) -> Node:
 
 
 def expression(c: Cursor) -> Node:
+    """One expression, from where the cursor stands up to what can't belong to it. Raises
+    SyntaxProblem, also for one that is nested too deeply.
+    """
     c.deeper()
     node = _ternary(c)
     c.depth -= 1

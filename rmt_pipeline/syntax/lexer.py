@@ -32,7 +32,7 @@ class Token(NamedTuple):
     @property
     def value(self) -> str:
         """What a string or a name in quotes means; all else means itself. Raises SyntaxProblem."""
-        return unquote(self.text) if self.kind in ("string", "name") else self.text
+        return token_value(self.text) if self.kind in ("string", "name") else self.text
 
 
 # Possessive: a quote that is never closed is found out in one pass, and not by trying to end it
@@ -104,7 +104,7 @@ def skip_space(source: str, at: int, stop: int) -> int:
     return match.end() if match else at
 
 
-def unquote(text: str) -> str:
+def token_value(text: str) -> str:
     r"""What a string or name means that is typed so, quotes included.
 
     A doubled quote is one; an unknown escape keeps its backslash: '\d' is two characters.

@@ -5,16 +5,17 @@ it out needs no more than the text and the columns.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import assert_never
 
-from rmt_pipeline.protocol.errors import NotImplementedStatement, SyntaxProblem
+from rmt_pipeline.protocol.errors import AssignedTwice, NotImplementedStatement, SyntaxProblem
 from rmt_pipeline.syntax.canonical import canonical, identifier_text
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.types.escapes import quote_text
+from rmt_pipeline.values import dataclass
 
 _OTHERS = frozenset(
     {
@@ -43,6 +44,8 @@ _ALTERS = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionId:
+    """`IN PARTITION ID '202401'`: a partition by its id, as `system.parts` shows it."""
+
     id: str
 
     def __str__(self) -> str:
@@ -165,6 +168,7 @@ def names_used(command: Command, uses: Callable[[Node], Collection[str]]) -> set
 
 
 def with_partition(command: Command, partition: Partition) -> Command:
+    """The command, for one partition alone: IN PARTITION was said once for all of them."""
     return replace(command, partition=partition)
 
 
@@ -180,6 +184,9 @@ def parse_commands(text: str) -> tuple[Command, ...]:
 
 
 def command(c: Cursor) -> Command:
+    """One command of ALTER TABLE … UPDATE, DELETE, or a change of columns that rewrites rows.
+    Raises SyntaxProblem; NotImplementedStatement.
+    """
     for alter in _ALTERS:
         if c.take_words(*alter):
             return _alter_column(c, alter[0])
@@ -254,4 +261,4 @@ def _refuse_twice(assignments: tuple[Assignment, ...]) -> None:
     names = [one.column for one in assignments]
     for name in names:
         if names.count(name) > 1:
-            raise SyntaxProblem(f"one UPDATE assigns to column {name} more than once")
+            raise AssignedTwice(f"one UPDATE assigns to column {name} more than once")

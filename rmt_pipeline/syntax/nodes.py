@@ -5,10 +5,12 @@ original; `operator` remembers how it was written, for the canonical text.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from fractions import Fraction
 from typing import Any
 from typing import Literal as Choice
+
+from rmt_pipeline.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class ColumnsMatcher:
 
 @dataclass(frozen=True, slots=True)
 class OrderItem:
+    """One term of ORDER BY: `price DESC NULLS FIRST`. Without NULLS FIRST, NULL and NaN
+    come last.
+    """
+
     node: "Node"
     descending: bool = False
     nulls_first: bool = False
@@ -76,18 +82,28 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Lambda:
+    """A function written where it is used: `(x, y) -> x + y`, an argument of `arrayMap` and its
+    kin.
+    """
+
     parameters: tuple[str, ...]
     body: "Node"
 
 
 @dataclass(frozen=True, slots=True)
 class Aliased:
+    """`price * 2 AS twice`: an expression that has a name from then on."""
+
     node: "Node"
     alias: str
 
 
 @dataclass(frozen=True, slots=True)
 class Subquery:
+    """`(SELECT max(id) FROM t)` as a value or as the right side of IN. In FROM it is a
+    `Derived`.
+    """
+
     query: "Query"
 
 
@@ -115,6 +131,8 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class TableFunction:
+    """A call in FROM, as in `FROM numbers(10) AS n`."""
+
     name: str
     arguments: tuple[Node, ...]
     alias: str = ""
@@ -134,6 +152,10 @@ Strictness = Choice["ALL", "ANY", "SEMI", "ANTI", "ASOF"]
 
 @dataclass(frozen=True, slots=True)
 class Join:
+    """`a LEFT JOIN b ON a.id = b.id` in FROM. `on` is None when USING names the columns, and for
+    CROSS JOIN; `strictness` says how many of b's rows one of a's may find.
+    """
+
     left: "TableExpression"
     right: "TableExpression"
     kind: JoinKind
@@ -144,6 +166,10 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class ArrayJoin:
+    """`t ARRAY JOIN tags AS tag`: a row for each element. With LEFT (`keep_empty`) a row without
+    elements stays.
+    """
+
     left: "TableExpression"
     items: tuple[Node, ...]
     keep_empty: bool = False
@@ -162,6 +188,8 @@ class WithItem:
 
 @dataclass(frozen=True, slots=True)
 class LimitBy:
+    """`LIMIT 2 OFFSET 1 BY user`: so many rows of each combination of the values in `by`."""
+
     limit: Node
     offset: Node | None
     by: tuple[Node, ...]
@@ -169,6 +197,10 @@ class LimitBy:
 
 @dataclass(frozen=True, slots=True)
 class Select:
+    """One SELECT, clause by clause, without those that belong to the whole query (UNION, FORMAT,
+    SETTINGS).
+    """
+
     items: tuple[Node, ...]
     with_items: tuple[WithItem, ...] = ()
     distinct: bool = False

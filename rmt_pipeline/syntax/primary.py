@@ -49,6 +49,9 @@ _AFTER_NAMES = (
 
 
 def primary(c: Cursor, expression: ReadExpression) -> Node:
+    """An expression without operators around it: a literal, a name, a call, what stands in
+    parentheses or brackets. Raises SyntaxProblem.
+    """
     token = c.current
     match token.kind:
         case "number":
@@ -231,6 +234,9 @@ def _frame_bound(c: Cursor) -> str:
 
 
 def order_item(c: Cursor, expression: ReadExpression) -> OrderItem:
+    """One item of ORDER BY. Raises SyntaxProblem; NotImplementedStatement for COLLATE and WITH
+    FILL.
+    """
     node = expression(c)
     descending = False
     if c.at_word("ASC", "ASCENDING", "DESC", "DESCENDING"):

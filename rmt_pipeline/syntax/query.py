@@ -25,24 +25,16 @@ from rmt_pipeline.syntax.nodes import (
     WithItem,
 )
 from rmt_pipeline.syntax.primary import order_item, window_spec
-from rmt_pipeline.syntax.settings import settings
+from rmt_pipeline.syntax.settings import settings_clause
 
 Operation = Choice["UNION ALL", "UNION", "EXCEPT ALL", "EXCEPT", "INTERSECT ALL", "INTERSECT"]
-
-
-def parse_query(text: str) -> Query:
-    """The one query that `text` is. Raises SyntaxProblem naming the place."""
-    cursor = Cursor(text, read_query=inner_query)
-    found = query(cursor)
-    cursor.expect_end()
-    return found
 
 
 def inner_query(c: Cursor) -> Query:
     """A query inside of another one, and its SETTINGS, which only count at the statement's end."""
     found = query(c)
     if c.take_words("SETTINGS"):
-        settings(c)
+        settings_clause(c)
     return found
 
 
@@ -273,6 +265,7 @@ _JOIN_WORDS = frozenset(
 
 
 def from_clause(c: Cursor) -> TableExpression:
+    """FROM with its joins, from left to right. Raises SyntaxProblem."""
     c.expect_words("FROM")
     source = _table(c)
     count = 0

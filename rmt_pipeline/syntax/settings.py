@@ -6,12 +6,12 @@ Settings = tuple[tuple[str, str], ...]
 """Names and values in the order given; a value as text, without quotes."""
 
 
-def settings(c: Cursor) -> Settings:
+def settings_clause(c: Cursor) -> Settings:
     """After the word SETTINGS or SET."""
-    return c.several(setting)
+    return c.several(one_setting)
 
 
-def setting(c: Cursor) -> tuple[str, str]:
+def one_setting(c: Cursor) -> tuple[str, str]:
     """`name = value`."""
     name = c.identifier("the name of a setting")
     c.expect("=")

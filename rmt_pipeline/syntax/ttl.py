@@ -29,6 +29,9 @@ def parse_ttl(text: str) -> tuple[TtlElement, ...]:
 
 
 def ttl_element(c: Cursor) -> TtlElement:
+    """One element of a TTL clause. Raises SyntaxProblem; NotImplementedStatement for TO and GROUP
+    BY.
+    """
     time = expression(c)
     for word, meaning in (("TO", "TO DISK and TO VOLUME"), ("GROUP", "GROUP BY")):
         if c.at_word(word):

@@ -42,10 +42,10 @@ def parse_type(text: str) -> DataType:
     try:
         parsed = read_type(cursor)
     except SyntaxProblem as problem:
-        raise UnknownType(f"cannot read the type {shown_type(text)}: {problem}") from None
+        raise UnknownType(f"cannot read the type {_shown_type(text)}: {problem}") from None
     if not cursor.at_end:
         after = cursor.current.text
-        raise UnknownType(f"cannot read the type {shown_type(text)}: {after!r} after its end")
+        raise UnknownType(f"cannot read the type {_shown_type(text)}: {after!r} after its end")
     return parsed
 
 
@@ -89,7 +89,7 @@ class _Reader:
         return whole.source[self._start : whole.last_end]
 
     def problem(self, reason: str) -> UnknownType:
-        return UnknownType(f"cannot read the type {shown_type(self.text())}: {reason}")
+        return UnknownType(f"cannot read the type {_shown_type(self.text())}: {reason}")
 
     def shown(self) -> str:
         return "its end" if self.c.at_end else self.c.current.text[:40]
@@ -103,11 +103,11 @@ class _Reader:
         if word.upper() in DECIMAL_DIGITS:
             (scale,) = self._numbers(word, 1, 1)
             return self._checked(
-                decimal_rule, DataType("Decimal", (DECIMAL_DIGITS[word.upper()], scale))
+                _decimal_rule, DataType("Decimal", (DECIMAL_DIGITS[word.upper()], scale))
             )
         family = word if word in EXACT else SPELLINGS.get(word.upper())
         if family is None:
-            raise UnknownType(unknown_type(word, self.text()))
+            raise UnknownType(_unknown_type(word, self.text()))
         if family in INTEGER_BITS or (family == "String" and word != "String"):
             self._numbers(word, 0, 1)  # INT(11), VARCHAR(255): the length means nothing
             return DataType(family)
@@ -124,10 +124,10 @@ class _Reader:
         match family:
             case "Decimal":
                 numbers = self._numbers(family, 0, 2) or (10,)
-                return self._checked(decimal_rule, DataType(family, (*numbers, 0)[:2]))
+                return self._checked(_decimal_rule, DataType(family, (*numbers, 0)[:2]))
             case "FixedString":
                 return self._checked(
-                    fixed_string_rule, DataType(family, self._numbers(family, 1, 1))
+                    _fixed_string_rule, DataType(family, self._numbers(family, 1, 1))
                 )
             case "DateTime" | "DateTime64":
                 return self._time(family)
@@ -294,7 +294,7 @@ class _Reader:
 # What a type may not be: the original's restrictions, each with its reason.
 
 
-def decimal_rule(made: DataType) -> str | None:
+def _decimal_rule(made: DataType) -> str | None:
     precision, scale = made.numbers
     if not 1 <= precision <= 76:
         return f"a Decimal has 1 to 76 digits, not {precision}"
@@ -305,7 +305,7 @@ def decimal_rule(made: DataType) -> str | None:
     return None
 
 
-def fixed_string_rule(made: DataType) -> str | None:
+def _fixed_string_rule(made: DataType) -> str | None:
     if not 1 <= made.numbers[0] <= 0xFFFFFF:
         return f"a FixedString has 1 to {0xFFFFFF} bytes, not {made.numbers[0]}"
     return None
@@ -425,8 +425,8 @@ SPELLINGS = _spellings()
 TWO_WORDS = {spelling.split(" ")[0] for spelling in SPELLINGS if " " in spelling}
 
 
-def unknown_type(word: str, text: str) -> str:
-    whole = f" (in {shown_type(text)})" if word != text.strip() else ""
+def _unknown_type(word: str, text: str) -> str:
+    whole = f" (in {_shown_type(text)})" if word != text.strip() else ""
     if word in _WITHOUT_REASON:
         return f"columns of type {word} are not supported{whole}: {_WITHOUT_REASON[word]}"
     known = {name.lower(): name for name in (*EXACT, *_ANY_CASE, *SPELLINGS)}
@@ -437,5 +437,5 @@ def unknown_type(word: str, text: str) -> str:
     return f"unknown type {word!r}{whole}; known ones close to it: {hint}"
 
 
-def shown_type(text: str) -> str:
+def _shown_type(text: str) -> str:
     return repr(text if len(text) <= 200 else f"{text[:200]}...")

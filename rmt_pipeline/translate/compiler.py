@@ -58,7 +58,7 @@ from rmt_pipeline.types.data_type import DataType
 # Literals.
 
 
-def literal(node: Literal) -> Typed:
+def _literal(node: Literal) -> Typed:
     value = node.value
     if value is None:
         return Typed("NULL", NULL_TYPE, Constant(None))
@@ -137,7 +137,7 @@ class Compiler:
             return known
         match node:
             case Literal():
-                return literal(node)
+                return _literal(node)
             case Name():
                 return self._name(node)
             case Call():
@@ -207,10 +207,10 @@ class Compiler:
         if found.windowed and self.windows:
             raise TypeProblem(f"{self.windows}: {canonical(call)}")
         if found.name in self.session:
-            return literal(Literal(self.session[found.name]))
+            return _literal(Literal(self.session[found.name]))
         arguments = [self.compile(each) for each in call.arguments]
         if found.name not in SEES_NULL and any(each.is_null_literal for each in arguments):
-            return literal(Literal(None))
+            return _literal(Literal(None))
         return located(call, lambda: found.build(arguments))
 
     def _exists(self, call: Call) -> Typed:

@@ -9,11 +9,12 @@ from functools import lru_cache
 from rmt_pipeline.protocol.errors import SyntaxProblem, UserError
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.nodes import Name, Node
+from rmt_pipeline.syntax.nodes import Call, Name, Node, walk
 from rmt_pipeline.syntax.types import NamedType, parse_type
 from rmt_pipeline.translate.base.function import condition
 from rmt_pipeline.translate.base.typed import Typed, column, to_stored
 from rmt_pipeline.translate.compiler import Compiler
+from rmt_pipeline.translate.functions.registry import find_function
 from rmt_pipeline.translate.names import unknown_column, with_elements
 from rmt_pipeline.types.data_type import DataType
 
@@ -75,6 +76,14 @@ def compile_node(
         return _compiled(node, known, allow_nondeterministic, session)
     except RecursionError:
         raise SyntaxProblem("an expression is nested too deeply") from None
+
+
+@lru_cache(maxsize=2048)
+def is_deterministic(text: str) -> bool:
+    """Whether an expression gives the same answer each time, from the same columns."""
+    calls = (node for node in walk(parse_expression(text)) if isinstance(node, Call))
+    found = (find_function(call.name) for call in calls)
+    return all(function is None or function.deterministic for function in found)
 
 
 @lru_cache(maxsize=2048)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from rmt_pipeline.protocol.alter.definition import place_in_keys
 from rmt_pipeline.protocol.errors import (
     BadValue,
+    NoSuchColumn,
     NotImplementedStatement,
-    UnknownColumn,
     UserError,
 )
 from rmt_pipeline.protocol.table import Column, TableDefinition
@@ -24,9 +25,14 @@ from rmt_pipeline.syntax.mutation import (
 from rmt_pipeline.syntax.nodes import Call, Node
 from rmt_pipeline.syntax.special_forms import cast_node
 from rmt_pipeline.syntax.types import parse_type
+from rmt_pipeline.translate.compiler import NotDeterministic
 from rmt_pipeline.translate.evaluate import evaluate
-from rmt_pipeline.translate.expression import Expression, compile_expression, compile_node
-from rmt_pipeline.types.escapes import quote_name
+from rmt_pipeline.translate.expression import (
+    Expression,
+    compile_expression,
+    compile_node,
+    is_deterministic,
+)
 
 
 class CannotUpdateColumn(UserError):
@@ -36,6 +42,8 @@ class CannotUpdateColumn(UserError):
 
 
 class BadCondition(UserError):
+    """The WHERE of a mutation is no condition: its type is neither a number nor Bool."""
+
     code = "ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER"
 
 
@@ -109,7 +117,7 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
     column = definition.column(name)
     if column is None:
         known = ", ".join(each.name for each in rules.columns)
-        raise UnknownColumn(
+        raise NoSuchColumn(
             f"UPDATE {assignment}: {definition.full_name} has no column {name}; it has {known}"
         )
     is_set = column.default_kind not in ("ALIAS", "EPHEMERAL", "MATERIALIZED")
@@ -121,13 +129,19 @@ def _check_assignment(assignment: Assignment, rules: _Rules) -> None:
             f"UPDATE {assignment}: {name} is {column.default_kind} and has no values of its own "
             f"to set: it is always {column.default}"
         )
-    if (place := _place_of(name, rules)) is not None:
+    if (place := _place_of(name, definition)) is not None:
         raise CannotUpdateColumn(
             f"UPDATE {assignment}: {name} is {place} and says where or how a row is kept. Delete "
             "the rows and insert them with the new value"
         )
     for computed in affected(name, rules.columns):
-        if (place := _place_of(computed.name, rules)) is not None:
+        if not is_deterministic(computed.default):
+            raise NotDeterministic(
+                f"UPDATE {assignment}: the MATERIALIZED column {computed.name} follows from {name} "
+                f"and is {computed.default}, which would be another value on each replica. Make "
+                f"it a DEFAULT with MODIFY COLUMN, or insert the rows anew"
+            )
+        if (place := _place_of(computed.name, definition)) is not None:
             raise CannotUpdateColumn(
                 f"UPDATE {assignment}: the MATERIALIZED column {computed.name} is computed from "
                 f"{name}, and is {place}"
@@ -182,21 +196,10 @@ def _used(text: str, columns: Sequence[Column]) -> tuple[str, ...]:
     return compile_expression(text, columns, allow_nondeterministic=True).columns_used
 
 
-def _place_of(name: str, rules: _Rules) -> str | None:
-    """What the column is for the engine, in words; None for an ordinary column."""
-    definition = rules.definition
-    keys = (
-        ("in the partition key", definition.partition_by),
-        ("in the sorting key", definition.order_by),
-        ("in the primary key", definition.primary_key or ()),
-        ("in the sampling key", (definition.sample_by,) if definition.sample_by else ()),
-    )
-    for words, expressions in keys:
-        for text in expressions:
-            if text == quote_name(name) or name in _used(text, rules.columns):
-                return words
+def _place_of(name: str, definition: TableDefinition) -> str | None:
+    """Why the column can't get other values, in words; None for an ordinary one."""
     if name == definition.engine.version_column:
         return "the engine's version column"
     if name == definition.engine.sign_column:
         return "the engine's sign column"
-    return None
+    return place_in_keys(name, definition, _used)

@@ -16,6 +16,9 @@ def with_elements(value: Typed, names: Iterable[str]) -> Typed:
 
 
 def unknown_column(parts: tuple[str, ...], known: Iterable[str]) -> UnknownColumn:
+    """What to raise for a name that is no column: it names those that are close, or all
+    when few.
+    """
     name = ".".join(parts)
     names = list(dict.fromkeys(known))
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

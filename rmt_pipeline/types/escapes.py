@@ -56,10 +56,12 @@ def quote_name(name: str, reserved: Collection[str] = ()) -> str:
 
 
 def in_backticks(name: str) -> str:
+    """A name in backticks, whatever is in it."""
     return f"`{name.translate(_IN_BACKTICKS)}`"
 
 
 def duckdb_name(name: str) -> str:
+    """A name as DuckDB quotes it, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -69,4 +71,5 @@ def duckdb_text(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
+    """A value's text for a message: in quotes, its first 100 characters."""
     return repr(text if len(text) <= 100 else f"{text[:100]}...")

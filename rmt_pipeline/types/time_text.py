@@ -27,6 +27,7 @@ NANOSECONDS_MAX = 2**63 - 2  # 2262-04-11; DuckDB takes the last one for infinit
 
 
 def read_date(data_type: DataType, text: str) -> object:
+    """The day of a Date or Date32 of the text. Raises ValueError with what is wrong."""
     if text in _ZERO_DATES:
         return EPOCH.date()
     match = _DATE.fullmatch(text)
@@ -50,6 +51,9 @@ def _day(match: re.Match[str], text: str) -> dt.date:
 
 
 def read_time(data_type: DataType, text: str) -> object:
+    """The stored form's value of a DateTime or DateTime64 of the text: a datetime in UTC, or
+    nanoseconds since the epoch for more than 6 digits. Raises ValueError with what is wrong.
+    """
     text = text.strip()
     digits = data_type.numbers[0] if data_type.numbers else 0
     seconds, fraction = _instant(data_type, text, digits)

@@ -45,6 +45,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def tsv(value: object, data_type: DataType) -> str:
+    r"""A value as TSV has it; NULL is `\N`."""
     return formatter(data_type, "TSV")(value)
 
 

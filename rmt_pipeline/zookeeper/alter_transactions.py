@@ -4,9 +4,19 @@ from dataclasses import dataclass
 
 from rmt_pipeline.protocol.alter.history import AlterRecord
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Keeper, Op, SetData
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, log_entry_name
 from rmt_pipeline.zookeeper.snapshot import gone
 from rmt_pipeline.zookeeper.transactions import release_locks
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where the log ended when it was found out what is in the table: the number that the next
+    entry gets, and the version of this replica's pointer then.
+    """
+
+    number: int
+    pointer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +29,14 @@ class AlterVersions:
     """None: the table was made before there was this node."""
     mutations: int
     applied: int
+    end: LogEnd | None = None
+    """Nothing may have come into the log since. None: it may."""
 
 
 def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> AlterVersions:
-    """Raises ReplicaDropped when the table or the replica is gone."""
+    """The versions by which an ALTER is checked: of the table's nodes, and how many ALTERs this
+    replica has applied. Raises ReplicaDropped when the table or the replica is gone.
+    """
     paths = [table.metadata, table.columns, table.alters, table.mutations]
     metadata, columns, alters, mutations, applied = keeper.get_many(
         [*paths, replica.metadata_version]
@@ -36,6 +50,14 @@ def alter_versions(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> 
         mutations=mutations[1].version,
         applied=int(applied[0] or b"0"),
     )
+
+
+def log_end(keeper: Keeper, table: TablePaths, replica: ReplicaPaths) -> LogEnd:
+    """To be asked before looking at what is in the table. Raises ReplicaDropped."""
+    log, pointer = keeper.exists_many([table.log, replica.log_pointer])
+    if log is None or pointer is None:
+        raise gone(replica)
+    return LogEnd(log.next_sequence, pointer.version)
 
 
 def alter_records(keeper: Keeper, table: TablePaths, version: int) -> list[AlterRecord]:
@@ -72,21 +94,30 @@ def submit_alter(
     ALTER before; that of `mutations` that no mutation came since they were looked at (§7.1, §8.1).
     Once the lock is gone, a copy that is still under way can't land: merges may then span the
     mutation's numbers.
+
+    With `seen.end` nothing has come into the log since: no rows either, of which no version tells.
+    The entry gets the very name that the next one would have got. While our pointer stays where it
+    is, no clean-up takes away what has got that name.
     """
     assert seen.alters is not None
+    entry, guards = Create(table.log_prefix, texts.entry, sequence=True), list[Op]()
+    if seen.end is not None:
+        entry = Create(table.log_entry(log_entry_name(seen.end.number)), texts.entry)
+        guards = [Check(replica.log_pointer, seen.end.pointer)]
     ops: list[Op] = [
         Check(replica.is_active),
         SetData(table.metadata, texts.metadata, seen.metadata),
         SetData(table.columns, texts.columns, seen.columns),
         SetData(table.alters, b"", seen.alters),
         Create(table.alter(seen.metadata + 1), texts.record),
-        Create(table.log_prefix, texts.entry, sequence=True),
+        entry,
         SetData(table.mutations, b"", seen.mutations)
         if texts.mutation is not None
         else Check(table.mutations, seen.mutations),
     ]
     if texts.mutation is not None:
         ops.append(Create(f"{table.mutations}/", texts.mutation, sequence=True))
+    ops += guards
     return [*ops, *release_locks([texts.lock] if texts.lock else [])]
 
 
@@ -97,6 +128,9 @@ def fence_alter(table: TablePaths, seen: AlterVersions) -> list[Op]:
 
 
 def create_alters(table: TablePaths) -> list[Op]:
+    """Make the node that numbers the table's ALTERs: that of a table which an older version
+    created.
+    """
     return [Create(table.alters)]
 
 

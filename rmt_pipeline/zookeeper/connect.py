@@ -83,24 +83,20 @@ def connect(
     if access.sasl and access.identity:
         _speak_sasl(client, access)
     try:
-        client.start(timeout=connect_timeout_s)
+        _start(client, connect_timeout_s)
         if access.identity:
             _await_answer(client)
         if root + chroot:
             client.ensure_path(root + chroot)
             client.chroot = root + chroot
     except (KazooTimeoutError, ConnectionLoss, SessionExpiredError) as problem:
-        _give_up(client)
-        raise ZooKeeperUnreachable(
-            f"no ZooKeeper answered at {hosts} within {connect_timeout_s:g} s"
-            f"{handler.refused_because}; start one with `rmt zookeeper`, or correct "
-            "[zookeeper] hosts in rmt.toml"
-        ) from problem
+        _give_up(client, handler)
+        raise unreachable(hosts, connect_timeout_s, handler.refused_because) from problem
     except DENIED as problem:
-        _give_up(client)
+        _give_up(client, handler)
         raise denied(root + chroot, access.who, problem) from None
     except ZookeeperError as problem:
-        _give_up(client)
+        _give_up(client, handler)
         raise ZooKeeperUnreachable(
             f"ZooKeeper at {hosts} refused to create {root}{chroot}: {type(problem).__name__}"
         ) from problem
@@ -113,7 +109,28 @@ def connect(
     )
 
 
-def _give_up(client: KazooClient) -> None:
+def unreachable(hosts: str, waited_s: float, because: str = "") -> ZooKeeperUnreachable:
+    """What whoever waited in vain for any of the hosts is told, with the remedy."""
+    return ZooKeeperUnreachable(
+        f"no ZooKeeper answered at {hosts} within {waited_s:g} s{because}; start one with "
+        "`rmt zookeeper`, or correct [zookeeper] hosts in rmt.toml"
+    )
+
+
+def _start(client: KazooClient, timeout_s: float) -> None:
+    """Raises KazooTimeoutError; kazoo's own `start` would give up as it does, not as we do."""
+    client.start_async().wait(timeout_s)
+    if not client.connected:
+        raise KazooTimeoutError
+
+
+def _give_up(client: KazooClient, handler: "OneSessionHandler") -> None:
+    """At once, also when a server has taken the connection and says nothing: kazoo would wait for
+    it for as long as a session lasts.
+    """
+    if not client.connected:
+        handler.may_connect = lambda: False
+        handler.cut()
     client.stop()
     client.close()
 

@@ -16,11 +16,15 @@ What kazoo does, and what this adapter makes of it:
 8. A read may be stale. That is left to the caller: `sync`, or a write that settles it.
 9. kazoo knows no reads of many nodes in one request, ZooKeeper does since 3.6: we add them. A
    server that refuses one, and hangs up, is asked for one node at a time from then on.
+10. Nor does it know watches that stay (ZooKeeper 3.6 too). Before 3.9 one that fires once, asked
+   for the same path, takes the place of one that stays: so who lists children that are awaited
+   waits with the latter. A server that has none of them is asked a few times in a session.
 """
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from kazoo.client import KazooClient
@@ -43,7 +47,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol import serialization
-from kazoo.protocol.states import KazooState, ZnodeStat
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from rmt_pipeline.protocol.errors import (
@@ -66,10 +70,11 @@ from rmt_pipeline.zookeeper.keeper import (
 )
 from rmt_pipeline.zookeeper.session import SessionLife
 from rmt_pipeline.zookeeper.strays import Strays
-from rmt_pipeline.zookeeper.watches import What
+from rmt_pipeline.zookeeper.watches import Key, Lasting, What
 
 MULTI_BYTES_MAX = 1_000_000  # ZooKeeper drops a connection that sends a packet of 1 MiB
 READ_TOGETHER_MAX = 128  # nodes in one request
+LASTING_WATCH_TRIES = 3  # without an answer, in one session
 IN_FLIGHT_MAX = 200  # kazoo's wake-up pipe holds some 270 requests and then blocks the caller
 CLOSE_TIMEOUT_S = 2.5  # how long the server may take to confirm the end of a session
 SETTLE_PAUSE_S = 1.0  # between two tries to delete what the session left
@@ -127,6 +132,61 @@ class _ReadMany:
         return found
 
 
+class _ChildWatchers(defaultdict[str, set[Any]]):
+    """kazoo's own, of which it takes out what fires: what stays is put back. When the connection
+    breaks kazoo calls all of them and begins with a new one.
+    """
+
+    def pop(self, path: str, *default: Any) -> Any:
+        found = super().pop(path, *default)
+        if stays := {one for one in found if isinstance(one, _StaysHere)}:
+            self[path] = stays
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _StaysHere:
+    """What kazoo calls for a watch that stays. It has no type when there is no connection."""
+
+    event: Lasting
+
+    def __call__(self, happened: WatchedEvent) -> None:
+        if happened.type == EventType.NONE:
+            self.event.lapse()
+        else:
+            self.event()
+
+
+class _AddWatch:
+    """A watch of the children of a node that stays when it has fired."""
+
+    type = 106
+    _FOR_CHILDREN = 0
+
+    def __init__(self, client: KazooClient, path: str, event: Lasting) -> None:
+        self._client = client
+        self._path = _rooted(client.chroot, path)
+        self._event = event
+
+    def serialize(self) -> bytes:
+        path: bytes = serialization.write_string(self._path)
+        mode: bytes = serialization.int_struct.pack(self._FOR_CHILDREN)
+        return path + mode
+
+    def deserialize(self, answer: bytes, offset: int) -> bool:
+        """In kazoo's own thread, which brings the watch's events after this answer, and tells of
+        the end of this connection after both: so none is missed.
+        """
+        del answer, offset
+        watchers = self._client._child_watchers  # noqa: SLF001
+        if not isinstance(watchers, _ChildWatchers):
+            watchers = _ChildWatchers(set, watchers)
+            self._client._child_watchers = watchers  # noqa: SLF001
+        watchers[self._path].add(_StaysHere(self._event))
+        self._event.watches.lasts(self._event.key)
+        return True
+
+
 class SessionHandler(Protocol):
     """What the keeper needs of kazoo's handler: whether kazoo may connect (again) is asked
     here, and a connection that hangs can be broken.
@@ -164,6 +224,7 @@ class KazooKeeper:
         self._listings = (client.get_children_async, self._children_stat_async)
         self._strays = Strays(self._see_to_strays)
         self._can_read_together = True
+        self._lasting_watch_tries = LASTING_WATCH_TRIES
         self._settler = threading.Lock()  # held by the one thread that settles unasked
         self._hung_up = threading.Event()
         client.add_listener(self._on_state)
@@ -236,6 +297,27 @@ class KazooKeeper:
             )
         ]
 
+    def await_children(self, path: str, watch: Watch) -> bool:
+        self._life.require()
+        self._strays.settle(self)
+        key: Key = ("children", path)
+        if self._life.wait(key, watch):
+            return True
+        if not self._lasting_watch_tries:
+            return False
+        pending = self._client.handler.async_result()
+        event = Lasting(key, self._life.watches)
+        self._client._call(_AddWatch(self._client, path, event), pending)  # noqa: SLF001
+        try:
+            self._answer(pending, path)
+        except Unavailable as unavailable:
+            self._lasting_watch_tries -= 1  # perhaps it hung up because of this
+            if isinstance(unavailable.__cause__, UnimplementedError):
+                self._lasting_watch_tries = 0
+                return False
+            raise
+        return self._life.wait(key, watch)
+
     def sync(self, path: str) -> None:
         self._read(self._sync_async, path, None)
 
@@ -269,6 +351,8 @@ class KazooKeeper:
         if watch is None:
             return self._answer(call(path), path)
         what: What = "children" if call in self._listings else "data"
+        if what == "children" and self._life.wait((what, path), watch):
+            return self._answer(call(path), path)
         asked, event = self._life.ask(what, path, watch)
         try:
             answer = self._answer(call(path, event), path)

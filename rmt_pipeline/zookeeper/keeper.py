@@ -55,12 +55,16 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Delete a node without children, of this version unless ANY_VERSION."""
+
     path: str
     version: int = ANY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class SetData:
+    """Replace the data of a node, of this version unless ANY_VERSION."""
+
     path: str
     data: bytes = b""
     version: int = ANY_VERSION
@@ -83,6 +87,8 @@ def absent(path: str) -> list[Op]:
 
 
 class RefusalKind(StrEnum):
+    """Why ZooKeeper refuses an operation."""
+
     NO_NODE = "no node"
     NODE_EXISTS = "node exists"
     BAD_VERSION = "bad version"
@@ -144,6 +150,14 @@ class Keeper(Protocol):
         ...
 
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]: ...
+
+    def await_children(self, path: str, watch: Watch) -> bool:
+        """Call `watch` once, when children of `path` come or go that the reads after this call may
+        not see; or when the node does. It costs a request only the first time in a connection.
+
+        False where ZooKeeper has no watches that stay: then list the children with the watch.
+        """
+        ...
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         """All operations or none. Returns one string per operation: the created path, else "".

@@ -165,7 +165,9 @@ class Dropping:
 
 
 def cut_deletions(names: Sequence[_T], path: Callable[[_T], str]) -> Iterator[Sequence[_T]]:
-    """So that each multi of a `Dropping` that deletes some of them fits into a packet."""
+    """The names in groups, such that one multi of a `Dropping` can delete all of a group: it must
+    fit into a packet.
+    """
     return cut(
         names, lambda name: op_bytes(Delete(path(name))), limits.MULTI_BYTES_MAX - _GUARD_BYTES
     )

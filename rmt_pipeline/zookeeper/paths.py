@@ -16,6 +16,7 @@ def sequence_number(path: str) -> int:
 
 
 def last_name(path: str) -> str:
+    """What stands after the last slash: `queue-0000000007`."""
     return path.rsplit("/", 1)[1]
 
 
@@ -26,6 +27,7 @@ def ancestors(path: str) -> list[str]:
 
 
 def log_entry_name(number: int) -> str:
+    """The name of a log entry by its number: 7 is `log-0000000007`."""
     return f"log-{number:010d}"
 
 

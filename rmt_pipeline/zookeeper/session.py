@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.zookeeper.keeper import Watch
-from rmt_pipeline.zookeeper.watches import Asked, Event, Watches, What
+from rmt_pipeline.zookeeper.watches import Asked, Event, Key, Watches, What
 
 
 class SessionLife:
@@ -59,6 +59,14 @@ class SessionLife:
             self.watches.failed(asked)
             raise self.retired()
         return asked, event
+
+    def wait(self, key: Key, watch: Watch) -> bool:
+        """As `Watches.wait`. Raises ReplicaRetired."""
+        is_waiting = self.watches.wait(key, watch)
+        if self._over is not None:  # it ended since the caller looked; perhaps nobody calls it
+            self.watches.fire(key)
+            raise self.retired()
+        return is_waiting
 
     def retire(self, why: str) -> None:
         """The session ended by itself. Does not block: the rest happens on another thread."""

@@ -4,8 +4,8 @@ A session sees the tree move forward only, and its requests are answered in orde
 are sent one after another in one session see states that follow one another, also pipelined.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
@@ -28,43 +28,133 @@ KnownEntries = Hints[str, LogEntry]
 """Queue entries read before. A queue node never changes and its name is never used again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The children of `parts` as they were when that node had this stat.
+NodeCounts = tuple[int, int, int]
+"""What a node counts: when it was created, its own changes, and children that came or went."""
 
-    `session`: the one that has added some of them since the listing, 0 if nobody has. Another one
-    may see the node as it was before, and count others' changes for these.
+
+def node_counts(read: tuple[bytes, Stat] | None) -> NodeCounts | None:
+    """Equal to what it was before when nothing has changed; None of a node that is not there."""
+    if read is None:
+        return None
+    stat = read[1]
+    return stat.created_zxid, stat.version, stat.children_version
+
+
+QUEUE_KNOWN_MAX = 1000  # entries; a queue with more is listed at each look
+
+
+@dataclass(frozen=True, slots=True)
+class CountedChildren:
+    """The children of a node as they were when it had this stat.
+
+    ZooKeeper counts each child that comes or goes, and no two states of a node have one count. So a
+    stat that is known says which children there are, however long ago they were listed.
+
+    `session`: the one that has added or removed some since they were listed, 0 if nobody has.
+    Another one may see the node as it was before, and count others' changes for these.
     """
 
     created_zxid: int
     children_version: int
-    holdings: Holdings
-    session: int = 0
+    session: int = field(default=0, kw_only=True)
 
     def is_still(self, stat: Stat, session: int) -> bool:
-        """The node is the same one and none of its children came or went: each of them counts."""
+        """The node is the same one and none of its children came or went."""
         found = stat.created_zxid, stat.children_version
         known = self.created_zxid, self.children_version
         return found == known and self.session in {0, session}
 
-    def joined(self, parts: Sequence[PartName], session: int) -> "Listed":
-        """With parts that this session has added, and nothing else: each is one change more."""
-        count, holdings = self.children_version + len(parts), self.holdings.joined(parts)
-        return Listed(self.created_zxid, count, holdings, session)
+
+@dataclass(frozen=True, slots=True)
+class Listed(CountedChildren):
+    """The children of `parts`: `holdings` were listed, and `came` were seen there since by
+    `session`, which has made them itself, or asserted them in a write of its own; those that `went`
+    it has removed.
+    """
+
+    holdings: Holdings
+    came: frozenset[PartName] = frozenset()
+    went: frozenset[PartName] = frozenset()
+
+    def changed(
+        self, session: int, *, came: Iterable[PartName], went: Iterable[PartName]
+    ) -> "Listed":
+        """With parts that this session has seen there since they were listed, and without those
+        that it has removed.
+        """
+        came = self.came.union(part for part in came if part not in self.holdings)
+        return replace(self, came=came, went=self.went.union(went), session=session)
+
+    def is_of(self, other: "Listed") -> bool:
+        """They began with the same listing."""
+        mine = self.created_zxid, self.children_version
+        return mine == (other.created_zxid, other.children_version)
+
+    def at(self, stat: Stat, session: int) -> "Listed | None":
+        """The children at this stat, if it proves which they are: each one that came or went since
+        is one more in its version. So if we know as many that were there since, which were not
+        there before, or were removed, it was these that came and went, and nothing else. Only the
+        session that saw them is known to have read the stat after that.
+        """
+        changes = stat.children_version - self.children_version
+        is_same = stat.created_zxid == self.created_zxid and self.session in {0, session}
+        if not is_same or changes != len(self.came) + len(self.went):
+            return None
+        if not self.came and not self.went:
+            return self
+        found = self.holdings.joined(self.came).without(self.went)
+        return Listed(stat.created_zxid, stat.children_version, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Queued(CountedChildren):
+    """The nodes of a queue, in its order."""
+
+    names: tuple[str, ...]
+
+    def changed(self, session: int, *, came: Sequence[str], went: Collection[str]) -> "Queued":
+        """By this session, which has changed nothing else: each is one change more."""
+        count = self.children_version + len(came) + len(went)
+        names = tuple(name for name in self.names if name not in went)
+        return Queued(self.created_zxid, count, (*names, *came), session=session)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownQueue:
-    """What was read of a replica's queue and parts before, to save reads. `parts`: by their path,
-    as they were listed last.
+    """What was read of a replica's queue and parts before, to save reads. `parts` and `nodes`, of
+    the queue: by their path, as they were listed last.
     """
 
     entries: KnownEntries = field(default_factory=KnownEntries)
     parts: Hints[str, Listed] = field(default_factory=Hints)
+    nodes: Hints[str, Queued] = field(default_factory=Hints)
+
+    def queued(self, replica: ReplicaPaths) -> Queued | None:
+        """What is known of its queue. To be asked as `listed` is."""
+        return self.nodes.of([replica.queue]).get(replica.queue)
+
+    def changed(
+        self,
+        replica: ReplicaPaths,
+        before: Queued | None,
+        session: int,
+        *,
+        came: Sequence[str] = (),
+        went: Collection[str] = (),
+    ) -> None:
+        """As `published`, of a write that changed no other nodes of the queue."""
+        if before is not None and before.session in {0, session}:
+            self.found(replica, before.changed(session, came=came, went=went))
+
+    def found(self, replica: ReplicaPaths, queued: Queued) -> None:
+        if len(queued.names) > QUEUE_KNOWN_MAX:
+            self.nodes.forget([replica.queue])
+        else:
+            self.nodes.learn({replica.queue: queued})
 
     def listed(self, replica: ReplicaPaths) -> Listed | None:
         """What is known of its parts. Whoever compares it with a stat, or adds to it what he is
-        about to write, asks before he sends anything: so what is known was read before.
+        about to write or assert, asks before he sends anything: so what is known was read before.
         """
         return self.parts.of([replica.parts]).get(replica.parts)
 
@@ -74,13 +164,20 @@ class KnownQueue:
         before: Listed | None,
         parts: Sequence[PartName],
         session: int,
+        *,
+        went: Collection[PartName] = (),
     ) -> None:
-        """This session's write has landed, which added these nodes to the parts; `before` is what
-        was known when it was sent. What others changed since that was read is not in it, and is not
-        missed: the node counts it too, and so the parts are listed again.
+        """This session's write has landed, which added these nodes to the parts, or asserted that
+        they are there, and removed those that `went`; `before` is what was known when it was sent.
+        What others changed since that was read is not in it, and is not missed: the node counts it
+        too, and so the parts are listed again.
         """
-        if before is not None and before.session in {0, session}:
-            self.parts.learn({replica.parts: before.joined(parts, session)})
+        if before is None or before.session not in {0, session}:
+            return
+        now = self.listed(replica)
+        if now is not None and now.is_of(before) and now.session in {0, session}:
+            before = now  # what others of this session have seen meanwhile is in it
+        self.parts.learn({replica.parts: before.changed(session, came=parts, went=went)})
 
 
 FINISHED_KNOWN_MAX = 100  # beyond twice what is queued
@@ -96,6 +193,8 @@ class QueueSnapshot:
     executing_version: int
     is_lost: bool
     is_lost_version: int
+    beside: Mapping[str, tuple[bytes, Stat] | None] = field(default_factory=dict)
+    """What was read `beside`, by its path."""
 
 
 def queue_snapshot(
@@ -106,6 +205,9 @@ def queue_snapshot(
     claims_watch: Watch | None = None,
     *,
     names: Sequence[str] | None = None,
+    queued: Queued | None = None,
+    beside: Sequence[str] = (),
+    with_claims: bool = True,
 ) -> QueueSnapshot:
     """The queue first, then the claims, then the parts. The watches are for changes of the queue,
     and for claims that are taken or end. `is_lost` before all: who acts on what is *not* queued
@@ -113,7 +215,9 @@ def queue_snapshot(
 
     `names`: the queue as the caller has just listed it, who acts on nothing but entries that are
     there, and asserts these; or who has read `is_lost` before it, and compares. Then `is_lost` is
-    read later, and all is one request.
+    read later, and all is one request. So it is with `queued`: the stat says, before the claims and
+    the parts are read, that it is what a listing would have given now; else it is listed, and all
+    is read anew. What is read `beside` is read with that request, in no order that matters.
 
     An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
     twice, which is harmless, but never not at all: an entry missing from the queue was finished
@@ -132,23 +236,28 @@ def queue_snapshot(
     lost = None
     if names is None:
         [lost] = keeper.get_many([replica.is_lost])
-        names = _children(keeper, replica, replica.queue, watch)
+        listing = _listed_queue if with_claims else list_queue
+        names = listing(keeper, replica, known, watch)
     entries = _entries(keeper, replica, names, known.entries)
     listed = known.listed(replica)
-    now_lost, executing, parts_node = keeper.get_many(
-        [replica.is_lost, replica.executing, replica.parts]
+    now_lost, queue_node, executing, parts_node, *rest = keeper.get_many(
+        [replica.is_lost, replica.queue, replica.executing, replica.parts, *beside]
     )
     lost = lost or now_lost
     if lost is None or executing is None or parts_node is None:
         raise gone(replica)
+    if queued is not None and not is_as_known(keeper, replica, queued, queue_node):
+        again = list_queue(keeper, replica, known, watch) if with_claims else None
+        return queue_snapshot(
+            keeper, replica, known, watch, claims_watch, names=again, with_claims=with_claims
+        )
     claimed: list[str] = []
-    if claims_watch is not None or executing[1].children_count:
+    if with_claims and (claims_watch is not None or executing[1].children_count):
         claimed = _children(keeper, replica, replica.executing, claims_watch)
         parts = parts_now(keeper, replica, known)
-    elif listed is not None and listed.is_still(parts_node[1], keeper.session_id):
-        parts = listed.holdings
     else:
-        parts = _list_parts(keeper, replica, known)
+        known_still = as_listed(keeper, replica, known, listed, parts_node[1])
+        parts = _list_parts(keeper, replica, known) if known_still is None else known_still
     claims = keeper.get_many([replica.claim(node) for node in claimed])
     return QueueSnapshot(
         entries=tuple(entries.items()),
@@ -161,12 +270,54 @@ def queue_snapshot(
         executing_version=executing[1].version,
         is_lost=lost[0] == b"1",
         is_lost_version=lost[1].version,
+        beside=dict(zip(beside, rest, strict=True)),
     )
 
 
-def listed_queue(keeper: Keeper, replica: ReplicaPaths) -> list[str]:
-    """The nodes of the queue. Raises ReplicaDropped."""
-    return _children(keeper, replica, replica.queue, None)
+def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> QueueSnapshot:
+    """As `queue_snapshot`, without the claims: for who takes entries and parts away, whoever is at
+    them, and acts on there being no others. So `is_lost` is read before the queue. While its stat
+    says that the queue is the one that is known, all of it is one request.
+    """
+    queued = known.queued(replica)
+    names = None if queued is None else queued.names
+    return queue_snapshot(keeper, replica, known, names=names, queued=queued, with_claims=False)
+
+
+def is_as_known(
+    keeper: Keeper,
+    replica: ReplicaPaths,
+    queued: Queued,
+    node: tuple[bytes, Stat] | None,
+) -> bool:
+    """Whether the replica's queue, as this session has read its node since, has the entries that
+    are known. Raises ReplicaDropped.
+    """
+    if node is None:
+        raise gone(replica)
+    return queued.is_still(node[1], keeper.session_id)
+
+
+def list_queue(
+    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None
+) -> Sequence[str]:
+    """The names of the queue's nodes, in order; `known` remembers them for the next look. Raises
+    ReplicaDropped.
+    """
+    try:
+        names, stat = keeper.children_stat(replica.queue, watch)
+    except Refused as refused:
+        raise gone(replica) from refused
+    found = Queued(stat.created_zxid, stat.children_version, tuple(names))
+    known.found(replica, found)
+    return found.names
+
+
+def _listed_queue(
+    keeper: Keeper, replica: ReplicaPaths, _known: KnownQueue, watch: Watch | None
+) -> Sequence[str]:
+    """As `list_queue`, of a queue that is listed at each look."""
+    return _children(keeper, replica, replica.queue, watch)
 
 
 def _children(
@@ -193,9 +344,28 @@ def parts_now(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdi
         stat = keeper.exists(replica.parts)
         if stat is None:
             raise gone(replica)
-        if listed.is_still(stat, keeper.session_id):
-            return listed.holdings
+        found = as_listed(keeper, replica, known, listed, stat)
+        if found is not None:
+            return found
     return _list_parts(keeper, replica, known)
+
+
+def as_listed(
+    keeper: Keeper,
+    replica: ReplicaPaths,
+    known: KnownQueue,
+    listed: Listed | None,
+    stat: Stat,
+) -> Holdings | None:
+    """The parts at this stat, which this session has read since it had `listed`, if it proves which
+    they are.
+    """
+    found = None if listed is None else listed.at(stat, keeper.session_id)
+    if found is None:
+        return None
+    if found is not listed:
+        known.parts.learn({replica.parts: found})
+    return found.holdings
 
 
 def _list_parts(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
@@ -215,6 +385,7 @@ def _just_ended(entry: LogEntry) -> Claim:
 
 
 def gone(replica: ReplicaPaths) -> ReplicaDropped:
+    """What to raise for a replica whose nodes are not in ZooKeeper."""
     return ReplicaDropped(
         f"{replica.root} is gone from ZooKeeper: the replica was dropped; "
         "DROP TABLE here too, or create it again"
@@ -248,7 +419,7 @@ def queued_entries(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None = None
 ) -> Mapping[str, LogEntry]:
     """What a replica, also another one, has queued, by node. Raises ReplicaDropped."""
-    names = _children(keeper, replica, replica.queue, watch)
+    names = list_queue(keeper, replica, known, watch)
     return _entries(keeper, replica, names, known.entries)
 
 
@@ -267,13 +438,13 @@ def entries_to_come(
 
 @dataclass(frozen=True, slots=True)
 class ClaimsAndParts:
-    """Names that this replica promises, or that somebody is about to promise."""
+    """What this replica promises, by name, or somebody is about to promise."""
 
     claimed: frozenset[PartName]
-    parts: frozenset[PartName]
+    names: frozenset[str]
 
     def is_free(self, part: PartName) -> bool:
-        return part not in self.claimed and part not in self.parts
+        return part not in self.claimed and str(part) not in self.names
 
 
 def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
@@ -283,7 +454,7 @@ def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
     keeper.sync(replica.root)  # else this may be an answer from the past
     nodes, listed = keeper.children_many([replica.executing, replica.parts])
     claims = keeper.get_many([replica.claim(node) for node in nodes or ()])
-    if nodes:  # one that is gone by now may have been published after the parts were listed
+    if None in claims:  # that one may have been published after the parts were listed
         listed = keeper.children(replica.parts)
     if nodes is None or listed is None:
         raise gone(replica)
@@ -291,13 +462,19 @@ def claims_and_parts(keeper: Keeper, replica: ReplicaPaths) -> ClaimsAndParts:
         frozenset(
             part for read in claims if read is not None for part in Claim.decode(read[0]).parts
         ),
-        frozenset(map(PartName.parse, listed)),
+        frozenset(listed),
     )
 
 
-def active_parts(keeper: Keeper, replica: ReplicaPaths) -> tuple[PartName, ...]:
-    """Every part that the replica promises, covered ones included."""
-    return tuple(PartName.parse(name) for name in keeper.children(replica.parts))
+def active_parts(
+    keeper: Keeper, replica: ReplicaPaths, partitions: Collection[str] | None = None
+) -> tuple[PartName, ...]:
+    """Every part that the replica promises (of these partitions), covered ones included."""
+    names = keeper.children(replica.parts)
+    if partitions is not None:
+        prefixes = tuple(f"{one}_" for one in partitions)
+        names = [name for name in names if name.startswith(prefixes)]
+    return tuple(map(PartName.parse, names))
 
 
 def committing_blocks(

@@ -44,7 +44,9 @@ class Stray:
 
 
 class Strays:
-    """What one session left. Thread-safe."""
+    """Nodes that one session left behind, because the answer to their creation was lost, and that
+    it has still to remove. Thread-safe.
+    """
 
     def __init__(self, on_left: Callable[[], None] = lambda: None) -> None:
         """`on_left` is told when there is something to see to; it must not block."""

@@ -44,6 +44,9 @@ class ThroughKeeper(Generic[KeeperT]):
     def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         return self.session.children_many(paths)
 
+    def await_children(self, path: str, watch: Watch) -> bool:
+        return self.session.await_children(path, watch)
+
     def multi(self, ops: Sequence[Op]) -> list[str]:
         return self.session.multi(ops)
 

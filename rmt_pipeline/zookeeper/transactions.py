@@ -128,11 +128,15 @@ class BlockCommit:
 
 @dataclass(frozen=True, slots=True)
 class BlockThere:
-    """A block that is not inserted again: its id, and what part that named when it was read."""
+    """A block that is not inserted again: its id, and what part that named when it was read. Then
+    or before that the node above had the version `forgotten`: it tells whether ids were forgotten
+    since, and this one may be there again for another part.
+    """
 
     block_id: str
     part: str
     version: int
+    forgotten: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,10 @@ def commit_insert(
     their parts, is refused, and finds the record of this insert when he looks again.
     """
     steps = _may_insert(replica, is_lost_version)
+    steps += [
+        ([Check(table.blocks, version)], Purpose.BLOCK_THERE, None)
+        for version in sorted({one.forgotten for one in there})
+    ]
     steps += [
         (
             [SetData(table.block(one.block_id), one.part.encode(), one.version)],
@@ -450,6 +458,9 @@ def note_finished(
 
 
 def remove_mutations(table: TablePaths, ids: Sequence[str], replicas_version: int) -> list[Op]:
+    """Forget mutations that every replica has done, unless a replica was added or removed since
+    that was found out (spec §7.6).
+    """
     return [
         Check(table.replicas, replicas_version),
         *(Delete(table.mutation(one)) for one in ids),
@@ -460,7 +471,9 @@ def remove_mutations(table: TablePaths, ids: Sequence[str], replicas_version: in
 
 
 def mark_lost(replica: ReplicaPaths, host_version: int) -> list[Op]:
-    """An inactive replica that is too far behind, unless it came back: then `host` changed."""
+    """Note that an inactive replica is lost, since it is too far behind for the log to be kept for
+    it; refused when it came back meanwhile, which changes `host`.
+    """
     return [Check(replica.host, host_version), SetData(replica.is_lost, b"1")]
 
 
@@ -482,6 +495,7 @@ def trim_log(
 
 
 def remove_node(path: str) -> list[Op]:
+    """Remove one node that nothing else depends on, whichever version it has."""
     return [Delete(path)]
 
 

@@ -7,7 +7,8 @@ how often somebody looked:
 * a waiter that asks again, for the same, is there once;
 * a waiter that is a bound method, such as a waker's `wake`, is not kept alive: when nobody has the
   waker any more, nobody waits;
-* a read that failed has left nothing.
+* a read that failed has left nothing;
+* where ZooKeeper's own watch stays, of children that are awaited, a waiter costs no request.
 
 A waiter is called at the first event after its read was sent. That may be one that the answer
 already tells of (it was on its way): whoever is called looks again, and asks again.
@@ -52,6 +53,19 @@ class Event:
         self.watches.fire(self.key)
 
 
+@dataclass(frozen=True, slots=True)
+class Lasting(Event):
+    """An `Event` of a watch that stays after it has fired, and ends with the connection.
+
+    1. The connection breaks, and with it the watch. Somebody asks for it before we hear of that.
+    2. He takes it for one that stays, sends no request, and is among those who wait.
+    3. We hear of it: first nothing stays any more, and then everybody who waits is called, he too.
+    """
+
+    def lapse(self) -> None:
+        self.watches.lapse(self.key)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
     """One read that asks for a watch and has no answer yet."""
@@ -61,12 +75,15 @@ class Asked:
 
 
 class Watches:
-    """Thread-safe."""
+    """Who waits for which change of which node, in one session: however many wait for the same
+    change, ZooKeeper is asked once. Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[Key, set[Waiter]] = {}
         self._asked: dict[Key, list[Asked]] = {}
+        self._lasting: set[Key] = set()
         # Filled by the garbage collector, at any moment in any thread: it may not take the lock.
         self._nobody: deque[tuple[Key, Waiter]] = deque()
 
@@ -86,16 +103,55 @@ class Watches:
             self._asked.setdefault(key, []).append(asked)
         return asked, Event(key, self)
 
+    def lasts(self, key: Key) -> None:
+        """ZooKeeper has a watch for it that stays until `lapse`. The answer says so before any of
+        its events.
+        """
+        with self._lock:
+            self._lasting.add(key)
+
+    def lapse(self, key: Key) -> None:
+        """The watch is gone: whoever waits looks for himself."""
+        with self._lock:
+            self._lasting.discard(key)
+        self.fire(key)
+
+    def wait(self, key: Key, watch: Watch) -> bool:
+        """Wait with the watch that stays, if there is one."""
+        waiter = self._waiter(key, watch)
+        with self._lock:
+            self._drop_nobody()
+            if key in self._lasting:
+                self._waiting.setdefault(key, set()).add(waiter)
+                return True
+        return False
+
     def answered(self, asked: Asked) -> None:
         """From now on there is a watch, unless its event has come already."""
         with self._lock:
             if self._take(asked):
                 self._waiting.setdefault(asked.key, set()).add(asked.waiter)
+        self._crossed(asked)
 
     def failed(self, asked: Asked) -> None:
         """The caller learns of the failure; that is enough."""
         with self._lock:
             self._take(asked)
+        self._crossed(asked)
+
+    def _crossed(self, asked: Asked) -> None:
+        """A watch that fires once takes the place of one that stays, in servers before 3.9.
+
+        1. The one that stays is asked for. 2. Before its answer comes, somebody else asks for one
+        that fires once. 3. The first answer: it stays. 4. The second one: it does not, and after
+        the next event there is no watch at all, with nobody to tell of it.
+
+        So it counts as gone, which is told to all; who asks for it again has it.
+        """
+        with self._lock:
+            is_crossed = asked.key in self._lasting
+        if is_crossed:
+            self.lapse(asked.key)
 
     def fire(self, key: Key) -> None:
         """Call whoever waits for it, once."""

@@ -13,12 +13,12 @@ from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.sql.formats.write import column_text
 from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
-from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.connection import open_connection
 from rmt_pipeline.translate.evaluate import in_stored_form
 from rmt_pipeline.translate.select.query import translate_query
 from tests.support.clickhouse_oracle import ClickHouseRefused, ask, connection, create_table
 from tests.support.merging import write_part
+from tests.support.queries import parse_query
 from tests.unit.protocol.alter.altering import alter
 
 COLUMNS = (

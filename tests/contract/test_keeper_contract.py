@@ -407,3 +407,58 @@ def test_every_watch_fires_when_the_session_ends(sessions: Sessions) -> None:
         end(keeper)
         assert fired.came()
         assert fired.count == 1
+
+
+def test_who_awaits_children_is_called_at_the_next_change_each_time(sessions: Sessions) -> None:
+    one, other = sessions.connect(), sessions.connect()
+    one.multi([Create("/a")])
+    other.sync("/")
+    for number in range(5):
+        fired = Fired()
+        assert other.await_children("/a", fired)
+        one.multi([Create(f"/a/{number}")])
+        assert fired.came()
+        one.multi([Delete(f"/a/{number}")])
+        other.sync("/")
+        assert fired.count == 1, "who does not ask again is not called again"
+
+
+def test_children_that_are_awaited_are_listed_with_a_watch_too(sessions: Sessions) -> None:
+    """The watch that fires once does not take the place of the one that stays."""
+    one, other = sessions.connect(), sessions.connect()
+    one.multi([Create("/a")])
+    other.sync("/")
+    first, listed, again = Fired(), Fired(), Fired()
+    other.children("/a", listed)
+    assert other.await_children("/a", first)
+    one.multi([Create("/a/b")])
+    assert first.came()
+    assert listed.came()
+    assert other.children("/a", again) == ["b"]
+    one.multi([Create("/a/c")])
+    assert again.came()
+    last = Fired()
+    assert other.await_children("/a", last)
+    one.multi([Create("/a/d")])
+    assert last.came()
+    assert (first.count, listed.count, again.count) == (1, 1, 1)
+
+
+def test_who_awaits_children_hears_that_their_node_goes(keeper: Keeper) -> None:
+    keeper.multi([Create("/a")])
+    fired = Fired()
+    assert keeper.await_children("/a", fired)
+    keeper.multi([Delete("/a")])
+    assert fired.came()
+
+
+def test_who_awaits_children_hears_that_the_session_ends(sessions: Sessions) -> None:
+    for end in (lambda keeper: keeper.close(), sessions.expire):
+        keeper = sessions.connect()
+        keeper.multi([Check("/")])
+        fired = Fired()
+        assert keeper.await_children("/", fired)
+        end(keeper)
+        assert fired.came()
+        with pytest.raises(ReplicaRetired):
+            keeper.await_children("/", Fired())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmt_pipeline.sql.run.session import Session
+from tests.contract import changed_tables
 from tests.support.scripts import script_session, told_apart
 
 NESTED = """
@@ -422,7 +423,7 @@ SYSTEM DROP UNCOMPRESSED CACHE;
 SYSTEM DROP QUERY CACHE;
 SELECT 1 SETTINGS async_insert = 1, wait_for_async_insert = 1, async_insert_busy_timeout_ms = 5;
 """
-SHOWN = """
+SHOWN_OF_TABLE = """
 CREATE TABLE t (k UInt64, s String COMMENT 'hey', v Nullable(Int32) DEFAULT 5,
     e Enum8('a'=1,'b'=2), m Int8 MATERIALIZED 1)
     ENGINE = ReplicatedMergeTree ORDER BY (k, s) PRIMARY KEY k COMMENT 'tt';
@@ -457,6 +458,32 @@ ALTER TABLE a DETACH PARTITION 1;
 SELECT table, partition_id, disk, reason, level FROM system.detached_parts
     WHERE database = 'script';
 SELECT name FROM system.disks WHERE name = 'default';
+"""
+COMPUTED_WHEN_INSERTED = """
+CREATE TABLE a (k Int64, c DateTime DEFAULT now(), d Date DEFAULT today(), y DEFAULT yesterday(),
+    z DEFAULT now('Asia/Tokyo'), m DateTime64(3) MATERIALIZED now64(), r UInt32 DEFAULT rand(),
+    s UInt64 DEFAULT rand64(), u UUID DEFAULT generateUUIDv4(), p Float64 DEFAULT randCanonical(),
+    x UInt8 MATERIALIZED r % 10, a DateTime ALIAS now()) ENGINE = ReplicatedMergeTree ORDER BY k;
+SHOW CREATE TABLE a;
+DESCRIBE a;
+INSERT INTO a (k) SELECT number FROM numbers(1000);
+SELECT count(), uniqExact(c), uniqExact(d), uniqExact(y), uniqExact(z), uniqExact(m),
+    uniqExact(r) > 990, uniqExact(s), uniqExact(u), uniqExact(p) > 990, uniqExact(x) FROM a;
+SELECT count() FROM a WHERE now() - c < 3600 AND a - c < 3600 AND c = z AND c <= m AND d - y = 1
+    AND x = r % 10 AND 0 <= p AND p < 1 AND substring(toString(u), 15, 1) = '4';
+INSERT INTO a (k, c, r) VALUES (5000, DEFAULT, 7), (5001, '2020-01-01 00:00:00', DEFAULT);
+SELECT k, c = z, year(c) = 2020, r = 7, x = r % 10 FROM a WHERE k >= 5000 ORDER BY k;
+INSERT INTO a (k, r) FORMAT JSONEachRow {"k": 6000, "r": 3} {"k": 6001};
+SELECT k, now() - c < 3600, r = 3 FROM a WHERE k >= 6000 ORDER BY k;
+ALTER TABLE a ADD COLUMN later DateTime;
+ALTER TABLE a MODIFY COLUMN later DEFAULT now();
+INSERT INTO a (k) VALUES (7000);
+SELECT now() - later < 3600 FROM a WHERE k = 7000;
+ALTER TABLE a MODIFY COLUMN c DEFAULT toDateTime('2020-01-01 00:00:00');
+INSERT INTO a (k) VALUES (8000);
+SELECT c FROM a WHERE k = 8000;
+CREATE TABLE b (k Int64) ENGINE = ReplicatedMergeTree ORDER BY rand();
+CREATE TABLE b (k Int64, r Int64 DEFAULT nosuch()) ENGINE = ReplicatedMergeTree ORDER BY k;
 """
 RENAMED = """
 CREATE TABLE a (k Int64, v String) ENGINE = ReplicatedMergeTree ORDER BY k;
@@ -709,7 +736,7 @@ SHOW CREATE TABLE c2;
 INSERT INTO c2 VALUES (1, 'abcdef', 1);
 CREATE TABLE c4 (k UInt64, CONSTRAINT c CHECK nosuch) ENGINE = ReplicatedMergeTree ORDER BY k;
 """
-SCRIPTS = {
+SCRIPTS = changed_tables.SCRIPTS | {
     "constraints": CONSTRAINTS,
     "partitions by every kind of key": PARTITION_KEYS,
     "which rows are duplicates": DEDUPLICATED,
@@ -719,12 +746,13 @@ SCRIPTS = {
     "what has expired is taken away": EXPIRED,
     "samples": SAMPLED,
     "inserts": INSERTED,
+    "computed when inserted": COMPUTED_WHEN_INSERTED,
     "parts": PARTS,
     "what is shown": SHOWN,
     "renamed tables": RENAMED,
     "detached tables": DETACHED,
     "tables like others, and what is equal": LIKE,
-    "what is shown of a table": SHOWN,
+    "what is shown of a table": SHOWN_OF_TABLE,
     "engines of one copy": PLAIN,
     "columns that parts lack": LACKING,
     "the sorting key and TTL": KEYS,
@@ -734,7 +762,7 @@ SCRIPTS = {
     "groups of nested columns": GROUPS,
     "nested columns as a whole": WHOLE,
 }
-OTHER_CODES = {
+OTHER_CODES = changed_tables.OTHER_CODES | {
     "constraints": ("DROP COLUMN t",),
     "detached tables": ("ATTACH TABLE nosuch",),
     "tables like others, and what is equal": ("AS nosuch",),

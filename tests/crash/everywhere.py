@@ -1,5 +1,6 @@
 """A fault at every effect of a scenario, one by one, without playing its beginning again for each:
-at each effect the process forks, the fault strikes in the fork, and here everything goes on.
+at each effect the process forks, the fault strikes in the fork, and here everything goes on. So it
+is with pairs: in the fork another one strikes at every effect that follows, in forks of the fork.
 """
 
 import gc
@@ -14,18 +15,30 @@ from tests.support.schedule import Fault, Kind, Strike
 
 class Everywhere(Strike):
     """Strikes at each effect that the fault can hit, until one fork has failed; never here. Or
-    only at one of `every` so many, from the one with the number `first` on.
+    only at one of `every` so many, from the one with the number `first` on. `then` strikes in the
+    forks, at what everybody does after the fault.
     """
 
-    def __init__(self, how: Fault, *, owner: str, every: int = 1, first: int = 0) -> None:
+    def __init__(
+        self,
+        how: Fault,
+        *,
+        owner: str,
+        every: int = 1,
+        first: int = 0,
+        then: "Everywhere | None" = None,
+    ) -> None:
         super().__init__(how, owner=owner)
         self.every = every
         self.first = first
+        self.then = then
         self.is_fork = False
         self.survived = 0
         self.failed_at: int | None = None
 
     def fault(self, kind: Kind, owner: str) -> Fault | None:
+        if self.is_fork and self.then is not None:
+            return None if self._is_calm else self.then.fault(kind, owner)
         number = self.asked
         super().fault(kind, owner)
         if self.asked == number or self.is_fork or self.failed_at is not None:
@@ -61,22 +74,55 @@ def strike_everywhere(
     did not. `must_survive` with a strike at this effect tells why.
     """
     everywhere = Everywhere(how, owner=scenario.owner, every=every, first=first)
+    _play(scenario, everywhere, everywhere)
+    return everywhere
+
+
+def strike_after(scenario: Scenario, once: "Once", then: Everywhere) -> Everywhere:
+    """The same of a second fault, when the first has struck at one place."""
+    once.then = then
+    _play(scenario, once, then)
+    return then
+
+
+def strike_twice_everywhere(scenario: Scenario, everywhere: Everywhere) -> Everywhere:
+    """A fork survives when those survive in which `everywhere.then` struck after it."""
+    _play(scenario, everywhere, everywhere)
+    return everywhere
+
+
+def _play(scenario: Scenario, schedule: Strike, everywhere: Everywhere) -> None:
     code = 1
     try:
         with remembering():
-            run = scenario.play(everywhere)
+            run = scenario.play(schedule)
             if everywhere.is_fork:
                 simulation.live_on(run)
-                code = 0
+                then = everywhere.then
+                code = 0 if then is None or then.failed_at is None else 1
             run.world.end()
     finally:
         if everywhere.is_fork:
             os._exit(code)
-    return everywhere
+
+
+class Once(Strike):
+    """A strike, after which somebody else is asked."""
+
+    then: Strike | None = None
+    has_struck = False
+
+    def fault(self, kind: Kind, owner: str) -> Fault | None:
+        if self.has_struck:
+            is_over = self._is_calm or self.then is None
+            return None if is_over else self.then.fault(kind, owner)
+        fault = super().fault(kind, owner)
+        self.has_struck = fault is not None
+        return fault
 
 
 def must_survive(scenario: Scenario, schedule: Strike) -> None:
-    """One fault at one place, from the beginning to the end, in this process."""
+    """What the schedule does, from the beginning to the end, in this process."""
     with remembering():
         run = scenario.play(schedule)
         try:

@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.commands import AlterCommand
+from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica, remove_leftovers
+from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import sequence_number
 from tests.simulation.altering import add_column, alter, drop_column
@@ -149,7 +153,8 @@ def forget_blocks(context: Context) -> None:
     replica = context.replica()
     plan = plan_clean_up(replica)
     blocks = tuple(context.keeper().children(TABLE.blocks))
-    carry_out(replica, replace(plan, blocks=replace(plan.blocks, remove=blocks)))
+    ids = replace(plan.ids, blocks=replace(plan.ids.blocks, remove=blocks))
+    carry_out(replica, replace(plan, ids=ids))
 
 
 def assign(run: Run) -> None:
@@ -199,6 +204,26 @@ def lose_everywhere(run: Run) -> None:
 def lost_everywhere(run: Run) -> None:
     three_inserts(run)
     lose_everywhere(run)
+
+
+def unreadable_for_a_moment(run: Run) -> None:
+    """The only copy of a part, on r1, is given up: nobody could read it, and now anybody can."""
+    boot(run)
+    site = run.cluster.sites["r2"]
+    run.cluster.switch_off(site, for_s=1.0)
+    insert(run)
+    assert run.world.run(REST_STEPS_MAX, lambda: not run.ledger.clients)
+    part, *_ = run.finished.active(run.cluster.sites["r1"])
+
+    def fails(part: PartName) -> Manifest:
+        run.world.reads_failed.append(("h1", str(part)))
+        raise Corruption("input/output error", part=part)
+
+    def give_up(context: Context) -> None:
+        assert refetch(context.replica(), part, fails)
+
+    given_up = run.cluster.spawn(run.cluster.sites["r1"], "give up", give_up)
+    assert run.world.run(REST_STEPS_MAX, lambda: not given_up.is_alive, every=1)
 
 
 def clean_at_r1(run: Run) -> None:
@@ -416,6 +441,7 @@ SCENARIOS: dict[str, Scenario] = {
         lost_everywhere,
         clean_at_r1,
     ),
+    "put a part back": Scenario("h1/fetch", unreadable_for_a_moment, lambda _: None),
     "clean up after mutations": Scenario("h1/clean up", mutated, clean),
     "drop partitions": Scenario("h1/drop", three_inserts, drop_at_r1("a", "b")),
     "drop a partition beside inserts": Scenario("h1/drop", one_insert, drop_beside_inserts),

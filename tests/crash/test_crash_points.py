@@ -9,7 +9,14 @@ import os
 
 import pytest
 
-from tests.crash.everywhere import must_survive, strike_everywhere
+from tests.crash.everywhere import (
+    Everywhere,
+    Once,
+    must_survive,
+    strike_after,
+    strike_everywhere,
+    strike_twice_everywhere,
+)
 from tests.crash.scenarios import SCENARIOS, UNKNOWN_PART, Scenario
 from tests.simulation import run as simulation
 from tests.simulation.checkers import Finished
@@ -18,6 +25,31 @@ from tests.support.world import Event
 
 EVERY = int(os.environ.get("RMT_CRASH_EVERY", "3"))
 FAULTS = list(Fault)
+EVERY_FIRST, EVERY_SECOND = (1, 1) if EVERY == 1 else (11, 67)
+PAIRS = [
+    (Fault.KILL_AFTER, Fault.KILL_AFTER),
+    (Fault.KILL_AFTER, Fault.LOSE_ANSWER),
+    (Fault.LOSE_ANSWER, Fault.KILL_AFTER),
+    (Fault.POWER_CUT, Fault.POWER_CUT),
+]
+TWICE = [
+    "insert",
+    "insert in part",
+    "insert alone on two",
+    "merge",
+    "pull and fetch",
+    "mutate",
+    "drop partitions",
+    "carry out a drop",
+    "replace partitions",
+    "carry out a replacement on the follower",
+    "clone",
+    "join and clone",
+    "start over",
+    "replace a lost part",
+    "take up an ALTER",
+]
+"""Of these, each pair of effects in `make crash`; one in some 700 in `make test`."""
 
 
 @pytest.mark.parametrize("how", FAULTS, ids=lambda how: how.name.lower())
@@ -33,6 +65,34 @@ def test_every_promise_survives_one_fault_anywhere(name: str, how: Fault) -> Non
         error.add_note(f"{name}: {how}, at effect {at} of {scenario.owner}")
         raise
     pytest.fail(f"{name}: {how}, at effect {at} of {scenario.owner}, only in a fork")
+
+
+@pytest.mark.parametrize(
+    "pair", PAIRS, ids=lambda pair: "-".join(one.name.lower() for one in pair)
+)
+@pytest.mark.parametrize("name", TWICE)
+def test_every_promise_survives_a_second_fault_in_the_recovery(
+    name: str, pair: tuple[Fault, Fault]
+) -> None:
+    """Whoever goes on after the first one, on any host."""
+    scenario, (how, again) = SCENARIOS[name], pair
+    turn = TWICE.index(name) + PAIRS.index(pair)
+    then = Everywhere(again, owner="", every=EVERY_SECOND, first=turn)
+    both = Everywhere(how, owner=scenario.owner, every=EVERY_FIRST, first=turn, then=then)
+    at = strike_twice_everywhere(scenario, both).failed_at
+    if at is None:
+        return
+    then = Everywhere(again, owner="", every=EVERY_SECOND, first=turn)
+    second = strike_after(scenario, Once(how, at=at, owner=scenario.owner), then).failed_at
+    once = Once(how, at=at, owner=scenario.owner)
+    once.then = None if second is None else Strike(again, at=second)
+    words = f"{name}: {how}, at effect {at} of {scenario.owner}; then {again}, at {second}"
+    try:
+        must_survive(scenario, once)
+    except Exception as error:
+        error.add_note(words)
+        raise
+    pytest.fail(f"{words}, only in a fork")
 
 
 @pytest.mark.parametrize("number", [0, 2, 7])
@@ -51,6 +111,33 @@ def test_a_fault_in_a_fork_is_the_same_fault(
     assert (found.failed_at, found.survived) == (number, number)
     with pytest.raises(AssertionError, match="the canary is dead"):
         must_survive(scenario, Strike(how, at=number, owner=scenario.owner))
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_pairs_strike_twice_and_what_fails_is_found(
+    deaths: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails with the second fault fails there alone; nobody dies a third time."""
+    scenario, how = SCENARIOS["insert"], Fault.KILL_AFTER
+
+    def canary(finished: Finished) -> None:
+        died = [event for event in finished.cluster.world.trace if event[2] == how.value]
+        assert len(died) <= deaths, "the canary is dead"
+
+    monkeypatch.setattr(simulation, "CHECKERS", (*simulation.CHECKERS, canary))
+    then = Everywhere(how, owner="", every=90, first=5)
+    both = Everywhere(how, owner=scenario.owner, every=4, then=then)
+    found = strike_twice_everywhere(scenario, both)
+    assert (found.failed_at is None) == (deaths == 2)
+    assert (found.survived > 1) == (deaths == 2)
+    if deaths == 1:
+        again = Everywhere(how, owner="", every=90, first=5)
+        once = Once(how, at=0, owner=scenario.owner)
+        assert strike_after(scenario, once, again).failed_at == 5
+        once = Once(how, at=0, owner=scenario.owner)
+        once.then = Strike(how, at=5)
+        with pytest.raises(AssertionError, match="the canary is dead"):
+            must_survive(scenario, once)
 
 
 def test_every_effect_is_struck() -> None:

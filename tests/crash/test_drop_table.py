@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.catalog import catalog as catalog_module
+from rmt_pipeline.catalog import contents
 from rmt_pipeline.protocol.errors import Conflict, OutcomeUnknown, UnknownTable
 from rmt_pipeline.server.tables import Active
 from rmt_pipeline.sql.run.session import Session
@@ -263,5 +263,5 @@ def test_of_two_who_begin_to_drop_one_table_the_second_one_finds_none(tmp_path):
     catalog.add(again)
     with pytest.raises(UnknownTable, match="created again"), catalog.begin_drop(definition, 1):
         pytest.fail("it dropped a table that it has not seen")
-    staging = Path(world.config.server("r1").data) / "metadata" / catalog_module._STAGING
+    staging = Path(world.config.server("r1").data) / "metadata" / contents._STAGING
     assert list(staging.iterdir()) == []

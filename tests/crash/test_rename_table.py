@@ -12,7 +12,7 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.protocol.errors import ReplicaAlreadyExists, TableAlreadyExists, UnknownTable
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.work.execute import Tools
+from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.server.tables import Active
 from rmt_pipeline.system import EventWaker

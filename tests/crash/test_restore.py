@@ -2,6 +2,7 @@
 comes next goes on, and in the end every row that any disk had is there once, on every replica.
 """
 
+import os
 import random
 import shutil
 import tempfile
@@ -27,6 +28,7 @@ from tests.support.mortal_disk import Died
 from tests.support.restoring import Disaster, restore_until_open
 
 EFFECTS_MAX = 200
+EVERY_PAIR = 1 if os.environ.get("RMT_CRASH_EVERY") == "1" else 5
 ROWS = Counter([1, 2, 3, 4, 5, 5])
 _DISKS: dict[tuple[str, ...], Path] = {}
 """By the names of the replicas: as they were when ZooKeeper was lost."""
@@ -140,6 +142,40 @@ def test_whoever_comes_next_goes_on(tmp_path, how, who):
         all_is_well(disaster, names, where)
 
 
+@pytest.mark.parametrize("who", ["r1", "r2"])
+def test_whoever_comes_next_dies_too(tmp_path, who):
+    """At each pair of effects (`make crash`; else at one of EVERY_PAIR): the second process of the
+    replica goes on where the first one died.
+    """
+    names, played = ("r1", "r2"), 0
+    for first in range(1, EFFECTS_MAX):
+        for second in range(1, EFFECTS_MAX):
+            if (7 * first + second) % EVERY_PAIR:
+                continue
+            disaster = disaster_with_rows(tmp_path / f"{first}-{second}", names)
+            for name in names[: names.index(who)]:
+                disaster.restore(name)
+            died = [dies(disaster, who, at) for at in (first, second)]
+            if all(died):
+                played += 1
+                all_is_well(disaster, names, f"{who}: effect {first}, then {second}")
+            else:
+                break
+        if not died[0]:
+            break
+    assert played >= 5, "so many pairs there are"
+
+
+def dies(disaster: Disaster, who: str, at: int) -> bool:
+    """After its effect of that number; not when it has no more."""
+    replica = disaster.connect(who)
+    mortal = Mortal(replica.session, at, "after")
+    with suppress(Died, NothingToRestore):
+        restore(replace(replica, keeper=mortal), who.encode())
+    disaster.zookeeper.expire(replica.keeper.session_id)
+    return mortal.left <= 0
+
+
 def test_the_last_of_three_dies_anywhere(tmp_path):
     names = ("r1", "r2", "r3")
     for disaster, where in died_everywhere(tmp_path, names, "after", "r3"):
@@ -240,10 +276,6 @@ def nothing_in_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(restore_module, "_log_parts", lambda *_: None)
 
 
-def the_longer_log_is_remembered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Marks, "note_log_seen", lambda *_: None)
-
-
 def unguarded(patch: pytest.MonkeyPatch) -> None:
     """What is announced does not depend on the version of what was announced."""
     patch.setattr(announce_module, "Check", lambda path, version=-1: Check("/"))
@@ -274,16 +306,16 @@ def plainly(tmp_path: Path) -> None:
         numbers_from_zero,
         parts_of_one_disk,
         nothing_in_the_log,
-        the_longer_log_is_remembered,
         others_are_not_known,
         only_what_covers,
     ],
     ids=lambda plant: plant.__name__,
 )
 def test_a_planted_bug_is_noticed(tmp_path, monkeypatch, plant):
+    disaster_with_rows(tmp_path / "before", ("r1", "r2"))  # the bug is in what comes after it
     plant(monkeypatch)
     with pytest.raises((AssertionError, RmtError)):
-        plainly(tmp_path)
+        plainly(tmp_path / "after")
 
 
 def test_a_late_request_that_nothing_refuses_is_noticed(tmp_path, monkeypatch):

@@ -95,7 +95,7 @@ def test_further_tables_have_assets_and_checks_of_their_own() -> None:
     assert found["assets"]["sales/orders/r1_partitions"]["partitions"] == (
         "dynamic sales_orders_partition"
     )
-    assert "sales/orders/r1_parts: checksums" in found["checks"]
+    assert "sales/orders/r1_health: checksums" in found["checks"]
 
 
 def test_a_location_without_tables_of_its_own_works_the_queues_of_its_servers() -> None:
@@ -126,7 +126,9 @@ def test_a_project_s_first_location_is_a_copy_of_ours(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert ran.stdout.split() == ["sales/orders/r1_partitions", "sales/orders/r1_parts"]
+    assert set(ran.stdout.split()) == {
+        f"sales/orders/r1_{kind}" for kind in ("parts", "partitions", "health")
+    }
 
 
 @pytest.mark.parametrize("module", ["assets.definitions", "examples.flights.definitions"])

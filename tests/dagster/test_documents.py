@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rmt_pipeline import config as configuration
+from rmt_pipeline.config import load_config, sections
 from rmt_pipeline.sql.run.session import Session
 from tests.support.site import Site
 
@@ -57,24 +57,24 @@ def test_the_page_of_rmt_toml_has_every_key_and_a_file_that_is_read(tmp_path: Pa
     [text] = blocks("docs/configuration.md", "toml")
     file = tmp_path / "rmt.toml"
     file.write_text(text, encoding="utf-8")
-    assert configuration.load_config(file).server("r1").listen == "127.0.0.1:9009"
+    assert load_config(file).server("r1").listen == "127.0.0.1:9009"
 
     every_key = re.sub(r"^# (?=\w+ =)", "", text, flags=re.MULTILINE)
     written = tomllib.loads(every_key)
     written["servers.NAME"] = written.pop("servers")["r1"]
     written["clusters.NAME"] = written.pop("clusters")["main"]
     models = {
-        "zookeeper": configuration.ZooKeeperConfig,
-        "servers.NAME": configuration.ServerConfig,
-        "spark": configuration.SparkConfig,
-        "dagster": configuration.DagsterConfig,
-        "exchange": configuration.ExchangeConfig,
-        "clusters.NAME": configuration.ClusterConfig,
-        "distributed_ddl": configuration.DistributedDdlConfig,
-        "tls": configuration.TlsConfig,
-        "monitoring": configuration.MonitoringConfig,
-        "files": configuration.FilesConfig,
+        "zookeeper": sections.ZooKeeperConfig,
+        "servers.NAME": sections.ServerConfig,
+        "spark": sections.SparkConfig,
+        "dagster": sections.DagsterConfig,
+        "exchange": sections.ExchangeConfig,
+        "clusters.NAME": sections.ClusterConfig,
+        "distributed_ddl": sections.DistributedDdlConfig,
+        "tls": sections.TlsConfig,
+        "monitoring": sections.MonitoringConfig,
+        "files": sections.FilesConfig,
     }
     for section, model in models.items():
         assert written[section].keys() == keys_of(model), section
-    assert len(fields(configuration.Config)) == len(models) + len(["path"])
+    assert len(fields(sections.Config)) == len(models) + len(["path"])

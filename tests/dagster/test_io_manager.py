@@ -10,8 +10,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from dagster._core.definitions.data_version import DATA_VERSION_TAG, CachingStaleStatusResolver
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
+from dagster._core.loader import LoadingContextForTest
 
 from rmt_pipeline.dagster import RmtIOManager, names
 from rmt_pipeline.dagster.ledger import Recorder
@@ -118,6 +120,51 @@ def test_rows_that_were_corrected_are_another_insert(
             asset = stored(lambda days, count=count: rows_of(days[0], count))
             materialize(io_manager, [asset], instance, partition_key="2026-01-05")
     assert site.r1.table("stored").dataset().count_rows() == 5
+
+
+def versions(instance: dg.DagsterInstance, asset: str = "stored") -> list[str]:
+    """Of the materializations of 5 January, the oldest first."""
+    of_the_day = dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=["2026-01-05"])
+    found = instance.fetch_materializations(of_the_day, limit=9)
+    events = [record.asset_materialization for record in reversed(found.records)]
+    return [event.tags[DATA_VERSION_TAG] for event in events if event is not None]
+
+
+def test_a_data_version_is_of_the_rows_and_not_of_the_run(io_manager: RmtIOManager) -> None:
+    """What is downstream is stale when the rows of its partition are others, and only then."""
+
+    @dg.asset(partitions_def=DAYS)
+    def downstream(stored: pa.Table) -> None: ...
+
+    def status(asset: dg.AssetsDefinition, day: str) -> str:
+        graph = dg.Definitions([asset, downstream]).resolve_asset_graph()
+        loading = LoadingContextForTest(instance)
+        resolver = CachingStaleStatusResolver(instance, graph, loading)
+        return resolver.get_status(downstream.key, day).value
+
+    first = stored(lambda days: rows_of(days[0]))
+    corrected = stored(lambda days: rows_of(days[0], 4))
+    with dg.instance_for_test() as instance:
+        for day in ("2026-01-05", "2026-01-06"):
+            materialize(io_manager, [first, downstream], instance, partition_key=day)
+        materialize(io_manager, [first], instance, partition_key="2026-01-05")
+        assert status(first, "2026-01-05") == "FRESH", "the same rows again"
+        materialize(io_manager, [corrected], instance, partition_key="2026-01-05")
+        assert status(corrected, "2026-01-05") == "STALE"
+        assert status(corrected, "2026-01-06") == "FRESH", "a day whose rows are the same"
+        one, same, other = versions(instance)
+    assert one == same != other
+
+
+def test_a_data_version_that_an_asset_says_itself_stays(io_manager: RmtIOManager) -> None:
+    @dg.asset(name="stored", partitions_def=DAYS)
+    def asset(context: dg.AssetExecutionContext) -> pa.Table:
+        context.set_data_version(context.asset_key, dg.DataVersion("mine"))
+        return rows_of(context.partition_key)
+
+    with dg.instance_for_test() as instance:
+        materialize(io_manager, [asset], instance, partition_key="2026-01-05")
+        assert versions(instance) == ["mine"]
 
 
 def replacing(given: Any, **metadata: Any) -> dg.AssetsDefinition:
@@ -234,6 +281,8 @@ def test_an_upsert_takes_the_place_of_what_has_its_key_also_when_it_was_there_be
             materialize(
                 io_manager, [upserted, downstream], instance, partition_key="2026-01-05"
             )
+        first, second, third = versions(instance, "upserted")
+    assert first == third != second, "of the rows that are read"
     assert [[str(row["amount"]) for row in rows] for rows in seen] == [
         ["1.00"],
         ["2.00"],

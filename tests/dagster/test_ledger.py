@@ -1,5 +1,6 @@
 """What Dagster is told about parts."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -7,6 +8,7 @@ import pytest
 
 from rmt_pipeline.dagster import ledger, names, workers
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.assign.explain import Explained, ExplainedRange
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.work.step import PartDone
@@ -26,7 +28,8 @@ def part(number: int, *, kind: str = "FETCH", rows: int = 10, lag_s: float = 0.0
 
 def test_a_flush_is_counted_by_kind_and_lists_every_part() -> None:
     metadata = ledger.parts_metadata([part(1), part(2, rows=5), part(3, kind="MERGE_PARTS")])
-    assert metadata["dagster/row_count"] == 25
+    assert (metadata["rows"], metadata["bytes"]) == (25, 300)
+    assert list(metadata)[-1] == "parts", "numbers first: the table is long"
     assert metadata["parts FETCH"] == 2
     assert metadata["parts MERGE_PARTS"] == 1
     assert metadata["fetch lag p50 ms"] == 20.0
@@ -64,6 +67,7 @@ def test_a_merge_says_what_went_in_and_what_came_out() -> None:
         "merge bytes in": 160,
         "merge bytes out": 100,
         "merge seconds max": 3,
+        "merge bytes per second": 40,
     }
     assert not any(name.startswith("merge ") for name in ledger.parts_metadata([part(8)]))
 
@@ -151,8 +155,8 @@ def test_a_merged_part_tells_the_inserts_and_runs_of_its_sources(tmp_path: Path)
         ledger.Recorder(events, table, "r1").parts(done)
         metadata = events.events[0].metadata
         [row] = [one for one in metadata["parts"].records if one.data["part"] == "all_0_6_1"]
-        shown = " ".join(one.insert_id for one in made[:5])
-        assert row.data["insert_ids"] == f"{shown} and 2 more"
+        shown = " ".join(one.insert_id for one in made[:2])
+        assert row.data["insert_ids"] == f"{shown} and 5 more"
         assert row.data["run_ids"] == "run-0 run-1"
 
 
@@ -173,6 +177,7 @@ def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Pa
         assert command.partition == "1"
         told = {name: value.value for name, value in command.metadata.items()}
         assert (told["command"], told["asked for through"]) == ("DROP_RANGE", "r1")
+        assert told["user"] == "user of r1"
         assert (told["rows that went"], told["which went"]) == (1, "1_0_0_0")
         last = events.events[-1]
         assert (last.partition, last.metadata["dagster/row_count"].value) == ("1", 0)
@@ -180,3 +185,71 @@ def test_a_partition_that_holds_nothing_leaves_dagster_s_partitions(tmp_path: Pa
         recorder.parts(ledger.inserted(table, [again]))
         assert sorted(events.instance.get_dynamic_partitions("t_partition")) == ["0", "1"]
         events.instance.dispose()
+
+
+def test_replaced_and_moved_partitions_are_told_on_the_server_that_asked_and_on_the_other(
+    tmp_path: Path,
+) -> None:
+    """By the command, its account, and the parts that went and came; a partition that is emptied
+    leaves Dagster's, one that has its first row joins them.
+    """
+    with Replicas(tmp_path / "t", define=by_tens) as t:
+        s = Replicas(tmp_path / "s", define=lambda name: other_of(by_tens(name)), beside=t)
+        t.insert("r1", 1)
+        t.insert("r1", 11)
+        s.insert("r1", 2)
+        s.insert("r1", 3)
+        both = {"t": t, "s": s}
+        instances = {name: Events(dg.DagsterInstance.ephemeral()) for name in ("r1", "r2")}
+        for name in ("r1", "r2"):  # what they have, before
+            tell(both, instances[name], name)
+        now = {"alter_sync": 0}
+        for name, events in instances.items():
+            events.events.clear()
+            assert partitions_of(events, "t") == ["0", "1"], name
+        t.table("r1").replace_partition("0", s.table("r1"), settings=now)
+        t.table("r1").move_partition("1", s.table("r1"), settings=now)
+        for name, events in instances.items():
+            tell(both, events, name)
+            told = {
+                (event.asset_key, event.partition): {
+                    key: value.value for key, value in event.metadata.items()
+                }
+                for event in events.events
+                if isinstance(event, dg.AssetObservation)
+            }
+            t_asset, s_asset = (
+                names.partitions_key(f"default.{table}", name) for table in ("t", "s")
+            )
+            assert told.keys() == {(t_asset, "0"), (t_asset, "1"), (s_asset, "1")}
+            for one in told.values():
+                assert (one["user"], one["asked for through"]) == ("user of r1", "r1")
+            replaced, left, arrived = told[t_asset, "0"], told[t_asset, "1"], told[s_asset, "1"]
+            assert (replaced["command"], replaced["which went"]) == ("REPLACE_RANGE", "0_0_0_0")
+            assert replaced["which came"] == "0_2_2_0 0_3_3_0"
+            assert (replaced["rows that went"], replaced["rows that came"]) == (1, 2)
+            assert (left["command"], left["which went"]) == ("DROP_RANGE", "1_0_0_0")
+            assert (left["which came"], left["rows that went"]) == ("none", 1)
+            assert (arrived["which went"], arrived["which came"]) == ("none", "1_0_0_0")
+            assert partitions_of(events, "t") == ["0"]
+            assert partitions_of(events, "s") == ["0", "1"]
+            events.instance.dispose()
+
+
+def other_of(definition: TableDefinition) -> TableDefinition:
+    engine = replace(definition.engine, zookeeper_path="/tables/s")
+    return replace(definition, name="s", engine=engine)
+
+
+def tell(tables: dict[str, Replicas], events: Events, name: str) -> None:
+    """What the server's workers do, and tell Dagster."""
+    for replicas in tables.values():
+        done = replicas.work_off(name)
+        table = replicas.table(name)
+        there = ledger.inserted(table, [one.name for one in table.parts()])
+        ledger.Recorder(events, table, name).parts([*there, *done])
+
+
+def partitions_of(events: Events, table: str) -> list[str]:
+    found = events.instance.get_dynamic_partitions(names.partitions_name(f"default.{table}"))
+    return sorted(found)

@@ -1,13 +1,17 @@
 """`rmt_table`: one statement beside a project's own assets; the same as a component."""
 
+import asyncio
 import re
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster.components.core.package_entry import (
     DG_PLUGIN_ENTRY_POINT_GROUP,
     discover_package_objects,
@@ -15,6 +19,8 @@ from dagster.components.core.package_entry import (
 from dagster.components.testing import create_defs_folder_sandbox
 
 from rmt_pipeline import dagster as rmt
+from rmt_pipeline.dagster.checks import checks_of
+from rmt_pipeline.dagster.replicas import replica_specs
 from rmt_pipeline.protocol.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +53,7 @@ def test_two_tables_on_three_servers_are_two_statements() -> None:
             f"{table}/{server}_{kind}"
             for table in ("orders", "sales/visits")
             for server in SERVERS
-            for kind in ("replica", "parts", "partitions")
+            for kind in ("replica", "parts", "partitions", "health")
         ),
     }
     assert [dep.asset_key for dep in specs["sales/visits/r3_parts"].deps] == [orders.key]
@@ -57,6 +63,34 @@ def test_two_tables_on_three_servers_are_two_statements() -> None:
         checks = [node.name for node in definitions.resolve_job_def(f"check_{server}").nodes]
         assert len(checks) == 2 * 6, "one run checks all tables of a server"
         assert all(server in name for name in checks)
+
+
+def test_what_a_check_has_found_stays_when_parts_are_flushed() -> None:
+    """In the UI a check counts as "not evaluated" once its asset is materialized again."""
+    table, server = "default.orders", "r1"
+    specs = replica_specs(table, server, [])
+    keys = {check.key for each in checks_of(table, server) for check in each.check_specs}
+    with dg.instance_for_test() as instance:
+        for key in keys:
+            evaluated = dg.AssetCheckEvaluation(key.asset_key, key.name, passed=True)
+            instance.report_runless_asset_event(evaluated)
+        for spec in specs:
+            if spec.key not in {key.asset_key for key in keys}:
+                instance.report_runless_asset_event(dg.AssetMaterialization(spec.key))
+        shown = asyncio.run(counting(instance, keys))
+    assert len(keys) == len(shown) == 6
+    assert all(shown)
+
+
+async def counting(
+    instance: dg.DagsterInstance, keys: Collection[dg.AssetCheckKey]
+) -> list[bool]:
+    """As the UI asks."""
+    loading = LoadingContextForTest(instance)
+    records = [await AssetCheckExecutionRecord.gen(loading, key) for key in keys]
+    return [
+        await record.targets_latest_materialization(loading) for record in records if record
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +115,9 @@ def test_dg_finds_the_component_where_the_wheel_says() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     modules = project["entry-points"][DG_PLUGIN_ENTRY_POINT_GROUP].values()
     found = {f"{key.namespace}.{key.name}" for key in discover_package_objects([*modules])}
-    assert "rmt_pipeline.dagster.ReplicatedTable" in found
+    assert {
+        f"rmt_pipeline.dagster.{name}" for name in ("ReplicatedTable", "TableExport")
+    } <= found
 
 
 def yaml_of_the_page() -> dict[str, Any]:
@@ -113,10 +149,28 @@ def test_a_component_is_the_same_in_yaml() -> None:
             f"{table}/{server}_{kind}"
             for table in ("orders", "visits")
             for server in ("r1", "r2")
-            for kind in ("replica", "parts", "partitions")
+            for kind in ("replica", "parts", "partitions", "health")
         ),
     }
     assert jobs.count("fetch_parts_r1") == 1, "both tables have one worker on a server"
+
+
+@experimental
+def test_an_export_is_a_component_too() -> None:
+    attributes = {"table": "sales.orders", "server": "r2", "formats": ["delta"]}
+    given = {"type": "rmt_pipeline.dagster.TableExport", "attributes": attributes}
+    with create_defs_folder_sandbox() as sandbox:
+        sandbox.scaffold_component(
+            component_cls=rmt.TableExport, defs_path="given", defs_yaml_contents=given
+        )
+        sandbox.scaffold_component(component_cls=rmt.TableExport, defs_path="visits_export")
+        with sandbox.build_all_defs() as definitions:
+            keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
+            sensors = {sensor.name for sensor in definitions.sensors or ()}
+    assert {key for key in keys if not key.endswith("_parts")} == {
+        *("sales/orders/r2_delta", "visits/r1_delta", "visits/r1_iceberg"),
+    }
+    assert sensors == {"export_sales_orders_r2", "export_visits_r1"}
 
 
 @experimental

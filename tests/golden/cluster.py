@@ -14,7 +14,6 @@ from typing import Protocol
 
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.formats.write import write_rows
@@ -30,6 +29,7 @@ from tests.golden.scenario import (
     mutation_of,
     part_of,
 )
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 REPLICAS = ("r1", "r2")

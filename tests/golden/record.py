@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.clickhouse import ClickHouse
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from tests.golden.cluster import REPLICAS, StatementFailed, perform
+from tests.golden.cluster import AS_RECORDED, REPLICAS, StatementFailed, perform
 from tests.golden.scenario import Answered, Outcome, Run, steps_of
+from tests.support.ports import free_port
 
 CREATED = re.compile(r"CREATE TABLE (\w+)", re.IGNORECASE)
 
@@ -30,7 +30,10 @@ class Original:
         self, replica: str, statement: str, settings: Sequence[tuple[str, str]] = ()
     ) -> list[str]:
         try:
-            answer = self._servers[replica].query(statement, **dict(settings))
+            known = {
+                name: value for name, value in settings if (name, value) not in AS_RECORDED
+            }
+            answer = self._servers[replica].query(statement, **known)
         except RuntimeError as error:
             raise StatementFailed(str(error)) from error
         return answer.splitlines()

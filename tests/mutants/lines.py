@@ -1,5 +1,6 @@
 """Planted bugs of one line each, for the tests of one narrow lane."""
 
+from tests.mutants.lines_databases import DATABASE_MUTANTS
 from tests.mutants.lines_inserts import INSERT_MUTANTS
 from tests.mutants.lines_quorum import QUORUM_MUTANTS
 from tests.mutants.planting import LineMutant
@@ -11,6 +12,7 @@ DROPS = "tests/unit/replica/partitions/test_drop.py"
 FETCHES = "tests/unit/replica/partitions/test_from_path.py"
 FREEZES = "tests/unit/replica/partitions/test_freeze.py"
 FROZEN = "tests/unit/store/test_frozen.py"
+SETTLED = "tests/unit/replica/partitions/test_settled.py"
 SWAPS = "tests/unit/replica/partitions/test_from_table.py"
 OVERWRITES = "tests/unit/replica/partitions/test_overwrite.py"
 ZOOKEEPER = "rmt_pipeline/zookeeper"
@@ -22,6 +24,7 @@ CLAIMS = "tests/unit/replica/test_claims.py"
 BESIDE = "tests/simulation/test_scenarios_beside.py"
 FETCH = "tests/unit/replica/work/test_fetch_sources.py"
 BAD_PARTS = "tests/unit/replica/test_bad_parts.py"
+RESTORE = "tests/unit/replica/life/test_restore.py"
 CLONE = "tests/unit/replica/test_clone.py"
 AGAIN = "tests/unit/replica/life/test_created_again.py"
 ON_DISK = "tests/unit/replica/test_look_at_disk.py"
@@ -35,12 +38,31 @@ EXCHANGE = "tests/unit/exchange/test_together.py"
 LYING = "tests/unit/replica/work/test_lying_peer.py"
 LOOKS = "tests/unit/replica/test_looks.py"
 PULL = "tests/unit/replica/test_pull_log.py"
+NET = "tests/unit/replica/work/test_net.py"
+VIEW = "tests/unit/protocol/queue/test_view.py"
+LIMITS = "tests/unit/exchange/test_limits.py"
+CLONED = "tests/unit/replica/work/test_fetch_sources.py"
+TURNS = "tests/unit/replica/test_upkeep_loop.py"
 IDLE = "tests/unit/replica/test_idle.py"
+_CLEAN_UP_FAILED = (
+    '            log.exception("clean-up failed; trying again", table=table.full_name)\n'
+)
+KEPT = "tests/unit/replica/work/test_kept_results.py"
+STOPPED = "tests/unit/replica/test_stopped.py"
 QUEUE = "tests/unit/protocol/queue"
 TRIES = "tests/unit/replica/work/test_merge_failures.py"
 SCENARIOS = "tests/simulation/test_scenarios.py"
 UNANSWERED = "tests/unit/replica/test_unanswered_changes.py"
 
+PUBLISH = """\
+        Delete(replica.queue_entry(node)),
+        Delete(replica.claim(node)),
+        *(op for path in nobody_has
+"""[:-1]
+PUBLISH_ALL_THE_SAME = """\
+        Delete(replica.claim(node)),
+        *(op for path in nobody_has
+"""[:-1]
 TAKE_UP = """\
     take_up(replica, entry.metadata_text, entry.columns_text, entry.alter_version)
 """
@@ -60,6 +82,7 @@ APPLIED = """\
 """
 
 MUTANTS: tuple[LineMutant, ...] = (
+    *DATABASE_MUTANTS,
     *INSERT_MUTANTS,
     *QUORUM_MUTANTS,
     LineMutant(
@@ -348,10 +371,17 @@ MUTANTS: tuple[LineMutant, ...] = (
         UNANSWERED,
     ),
     LineMutant(
+        "queue: what may not be tried again yet takes a slot",
+        f"{REPLICA}/work/execute.py",
+        "plan_of_pool(view, facts, self._pool, self._backoff.waiting(now_s))",
+        "plan_of_pool(view, facts, self._pool)",
+        "tests/unit/replica/work/test_waits_hold_no_slots.py",
+    ),
+    LineMutant(
         "alter: a submission is looked for and not fenced off",
         f"{REPLICA}/alter/request.py",
         "        keeper.multi(fence_alter(table, seen))\n",
-        "        raise Refused(Kind.BAD_VERSION, table.alters)\n",
+        "        raise Refused(RefusalKind.BAD_VERSION, table.alters)\n",
         UNANSWERED,
     ),
     LineMutant(
@@ -367,6 +397,43 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{TAKE_UP}    try:\n{APPLIED}",
         f"    try:\n{APPLIED}{TAKE_UP}",
         "tests/unit/replica/alter/test_alter.py",
+    ),
+    LineMutant(
+        "start: a definition that is older than what was applied is refused",
+        f"{REPLICA}/life/start.py",
+        "    if known < applied:  # the catalog is of another time: a backup\n",
+        "    if known < 0:\n",
+        "tests/unit/replica/alter/test_alter.py",
+    ),
+    LineMutant(
+        "start: it compares with the disk before it clones",
+        f"{REPLICA}/life/start.py",
+        "        cloned = clone_if_lost(replica)\n        recovered = recover_parts(replica)\n",
+        "        recovered = recover_parts(replica)\n        cloned = clone_if_lost(replica)\n",
+        CLONE,
+    ),
+    LineMutant(
+        "restore: a copy from before the first start is joined",
+        f"{REPLICA}/life/restore.py",
+        "        _require_known_ones_first(replica)\n        return False\n    try:\n",
+        "        return False\n    if not host.data_length:\n        return False\n    try:\n",
+        "tests/unit/replica/life/test_restore.py"
+        "::test_a_copy_from_before_the_first_start_is_made_what_the_disks_say",
+    ),
+    LineMutant(
+        "restore: who a copy does not know joins it",
+        f"{REPLICA}/life/restore.py",
+        "        _require_known_ones_first(replica)\n",
+        "",
+        "tests/unit/replica/life/test_restore.py"
+        "::test_who_an_older_copy_does_not_know_is_not_restored_before_those_that_it_knows",
+    ),
+    LineMutant(
+        "restore: one that died in between is in the way",
+        f"{REPLICA}/life/restore.py",
+        "        return _is_awaited(replica)\n",
+        '        raise NothingToRestore(f"{replica} is in ZooKeeper")\n',
+        RESTORE,
     ),
     LineMutant(
         "wire: a name may lead elsewhere",
@@ -392,14 +459,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "clean up: a directory may be claimed",
         "rmt_pipeline/zookeeper/snapshot.py",
-        "        return part not in self.claimed and part not in self.parts\n",
-        "        return part not in self.parts\n",
+        "        return part not in self.claimed and str(part) not in self.names\n",
+        "        return str(part) not in self.names\n",
         CLEAN_UP,
     ),
     LineMutant(
         "clean up: a directory may be promised again",
         "rmt_pipeline/zookeeper/snapshot.py",
-        "        return part not in self.claimed and part not in self.parts\n",
+        "        return part not in self.claimed and str(part) not in self.names\n",
         "        return part not in self.claimed\n",
         CLEAN_UP,
     ),
@@ -420,8 +487,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "start: files that are gone are not missed",
         "rmt_pipeline/replica/upkeep/check.py",
-        "LocalPart(part, replica.store.inspect(part).rows)",
-        "LocalPart(part, replica.store.manifest(part).rows)",
+        "            manifest = replica.store.inspect(part)\n",
+        "            manifest = replica.store.manifest(part)\n",
         BAD_PARTS,
     ),
     LineMutant(
@@ -448,9 +515,10 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "queue: waiting is a failed attempt",
         f"{REPLICA}/work/execute.py",
-        "        altered, ready, awaiting = alters_first(",
-        "        for node, why in plan.wait:\n            record_failure(replica, node, 1, why)\n"
-        "        altered, ready, awaiting = alters_first(",
+        "        waiting = [\n",
+        "        for node, reason in plan.wait:\n"
+        "            self._carrier.failed(node, view.entries[node], NoReplicaHasPart(reason))\n"
+        "        waiting = [\n",
         ON_DISK,
     ),
     LineMutant(
@@ -459,6 +527,69 @@ MUTANTS: tuple[LineMutant, ...] = (
         "        return str(layout.StagedName(kind, hint, self._ids.new_id()))\n",
         '        return str(layout.StagedName(kind, hint, "0" * 32))\n',
         f"{TRIES}::test_a_merge_that_is_killed_leaves_a_directory_that_is_swept",
+    ),
+    LineMutant(
+        "store: half of what an attempt that died has fetched is taken for a part",
+        "rmt_pipeline/store/part_store.py",
+        "        if self._is_whole(adopted):\n",
+        "        if adopted:\n",
+        f"{SCENARIOS}::test_what_an_attempt_that_died_has_staged_stops_nobody",
+    ),
+    LineMutant(
+        "fetch: what an attempt that died has fetched is asked for again",
+        f"{REPLICA}/work/carry.py",
+        "        requests = [source.request for source in sources if source.part not in kept]\n",
+        "        requests = [source.request for source in sources]\n",
+        f"{KEPT}::test_a_part_that_was_fetched_is_not_asked_for_again",
+    ),
+    LineMutant(
+        "mutate: what an attempt that died has made is made again",
+        f"{REPLICA}/work/making.py",
+        "store.adopt(kind, {part: one.is_made for part, one in wanted.items()})",
+        "store.adopt(kind, {})",
+        f"{KEPT}::test_a_part_that_was_mutated_is_not_mutated_again",
+    ),
+    LineMutant(
+        "publish: a merge whose entry a drop took is published",
+        "rmt_pipeline/zookeeper/transactions.py",
+        PUBLISH,
+        PUBLISH_ALL_THE_SAME,
+        f"{DROPS}::test_a_merge_that_is_published_after_its_range_was_dropped_is_thrown_away",
+    ),
+    LineMutant(
+        "publish: a fetch whose entry a drop took is published",
+        "rmt_pipeline/zookeeper/transactions.py",
+        PUBLISH,
+        PUBLISH_ALL_THE_SAME,
+        f"{DROPS}::test_a_fetch_of_what_is_dropped_meanwhile_brings_nothing_back",
+    ),
+    LineMutant(
+        "drop: a part that a merge was assigned for since it was looked at",
+        f"{REPLICA}/partitions/drop.py",
+        "        log_version=view.predicate.log_version,\n",
+        "        log_version=-1,\n",
+        f"{DROPS}::test_a_merge_that_is_assigned_at_the_same_time_comes_first",
+    ),
+    LineMutant(
+        "swap: two replacements at once do not exclude each other",
+        f"{REPLICA}/partitions/swap.py",
+        "side.version = partition_version(side.replica)",
+        "side.version = -1",
+        f"{SWAPS}::test_two_replacements_at_once_end_as_one_of_them",
+    ),
+    LineMutant(
+        "drop: who could not cancel an insert in flight drops all the same",
+        f"{REPLICA}/partitions/drop.py",
+        "keeper.multi_many([cancel_insert(lock) for lock in locks]):\n",
+        "keeper.multi_many([cancel_insert(lock) for lock in locks])[:0]:\n",
+        f"{DROPS}::test_nothing_is_dropped_while_an_insert_in_flight_may_still_commit",
+    ),
+    LineMutant(
+        "replace: who carries it out does not tell the disk",
+        f"{REPLICA}/work/replace.py",
+        "            if found.inside or are_on_disk(replica, [dropped]):\n",
+        "            if not self.replica:\n",
+        f"{SWAPS}::test_who_dies_once_he_has_carried_a_replacement_out_starts_again",
     ),
     LineMutant(
         "queue: a drop leaves the merges inside its range",
@@ -519,8 +650,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: nobody watches the log",
         "rmt_pipeline/replica/work/worker.py",
-        "pull_log(self.replica, self._log.fire)",
-        "pull_log(self.replica)",
+        "pull_log(self.replica, self._log.fire, put_off=self._put_off)",
+        "pull_log(self.replica, put_off=self._put_off)",
         IDLE,
     ),
     LineMutant(
@@ -554,8 +685,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "worker: there is no safety net",
         "rmt_pipeline/replica/work/worker.py",
-        "                self._log.renew()\n                self._retry_s = 0.0\n",
-        "",
+        "            self._log.renew()\n            self._mutations.look_again()\n",
+        "            self._mutations.look_again()\n",
         IDLE,
     ),
     LineMutant(
@@ -568,8 +699,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "merges: what was fetched since is not seen",
         "rmt_pipeline/replica/work/worker.py",
-        "            self._merges.look_again()\n",
-        "",
+        "            self._patience_s = PATIENCE_FIRST_S\n            self._merges.look_again()\n",
+        "            self._patience_s = PATIENCE_FIRST_S\n",
         IDLE,
     ),
     LineMutant(
@@ -581,7 +712,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "publish together: what was promised is not compared",
-        "rmt_pipeline/replica/work/execute.py",
+        "rmt_pipeline/replica/work/carry.py",
         "        difference = self._differs(task.how, staged)",
         "        difference = None",
         TOGETHER,
@@ -616,7 +747,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "publish together: what nobody promised is taken for compared",
-        "rmt_pipeline/replica/work/execute.py",
+        "rmt_pipeline/replica/work/carry.py",
         "staged, task.how.header is not None, awaited)",
         "staged, True, awaited)",
         TOGETHER,
@@ -693,7 +824,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "fetch: who could not send a part is asked again and again",
-        "rmt_pipeline/replica/work/execute.py",
+        "rmt_pipeline/replica/work/carry.py",
         "            peer=peer,\n",
         "",
         FETCH,
@@ -714,7 +845,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "worker: what the disk can't do keeps claims",
-        "rmt_pipeline/replica/work/execute.py",
+        "rmt_pipeline/replica/work/carry.py",
         "        finally:\n            self.give_back(batch)\n",
         "        finally:\n            pass\n",
         CLAIMS,
@@ -769,6 +900,35 @@ MUTANTS: tuple[LineMutant, ...] = (
         CLONE,
     ),
     LineMutant(
+        "clone: readers do not wait for what it leaves",
+        "rmt_pipeline/replica/life/clone.py",
+        "    replica.store.marks.give_up(*filter(is_coming, gone))\n",
+        "",
+        CLONE,
+    ),
+    LineMutant(
+        "clone: readers wait for what was dropped",
+        "rmt_pipeline/replica/life/clone.py",
+        "give_up(*filter(is_coming, gone))",
+        "give_up(*gone)",
+        CLONE,
+    ),
+    LineMutant(
+        "clone: readers do not wait while the queue is not filled",
+        "rmt_pipeline/replica/readable.py",
+        '(lost[0] == b"1" or is_coming(part))',
+        "is_coming(part)",
+        CLONE,
+    ),
+    LineMutant(
+        "clone: one that begins while a reader looks is not noticed",
+        "rmt_pipeline/replica/readable.py",
+        "        if lost[1].version != lost_now[1].version:\n"
+        "            return readable_parts(replica)  # a clone has begun or ended\n",
+        "",
+        CLONE,
+    ),
+    LineMutant(
         "clone: its source may have become lost",
         "rmt_pipeline/replica/life/clone.py",
         "                *source.unchanged(),\n                SetData(",
@@ -799,7 +959,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "start: what the log lost is not missed",
         "rmt_pipeline/replica/life/start.py",
-        "    mark_lost_if_log_is_gone(replica)\n",
+        "        mark_lost_if_log_is_gone(replica)\n",
         "",
         CLONE,
     ),
@@ -811,10 +971,192 @@ MUTANTS: tuple[LineMutant, ...] = (
         PULL,
     ),
     LineMutant(
+        "pull: what others want is put off",
+        "rmt_pipeline/replica/pull_log.py",
+        "        if not wants_nothing or is_full or now_s >= due_s:\n",
+        "        if is_full or now_s >= due_s:\n",
+        PULL,
+    ),
+    LineMutant(
+        "pull: what is put off is put off for ever",
+        "rmt_pipeline/replica/pull_log.py",
+        " or is_full or now_s >= due_s:\n",
+        " or is_full:\n",
+        PULL,
+    ),
+    LineMutant(
+        "pull: what was put off is believed wherever the pointer is",
+        "rmt_pipeline/replica/pull_log.py",
+        "        if self.pointer != pointer:\n            self._forget()\n",
+        "",
+        PULL,
+    ),
+    LineMutant(
+        "pull: what was put off stays due when another has moved the pointer",
+        "rmt_pipeline/replica/pull_log.py",
+        "        self.pointer, self.entries, self.due_s = None, (), math.inf\n",
+        "        self.pointer, self.entries = None, ()\n",
+        PULL,
+    ),
+    LineMutant(
+        "duty: who looks for a mutation that was killed looks for ever",
+        "rmt_pipeline/replica/assign/duty.py",
+        "            self._look_next_s = math.inf  # also when the last one was killed\n",
+        "",
+        NOTED,
+    ),
+    LineMutant(
+        "worker: while nothing is pulled a loop looks all the time",
+        "rmt_pipeline/replica/work/worker.py",
+        "        if Background.PULLING_REPLICATION_LOG in stopped:\n            return max",
+        "        if False:\n            return max",
+        STOPPED,
+    ),
+    LineMutant(
+        "net: nothing has ever changed",
+        "rmt_pipeline/replica/work/worker.py",
+        "        if self._net is not None and before == self._seen:\n",
+        "        if self._net is not None:\n",
+        NET,
+    ),
+    LineMutant(
+        "net: that it is told late is not counted",
+        "rmt_pipeline/replica/work/worker.py",
+        "        most_s = SAFETY_NET_S - (0.0 if self._net is None else nets.VALID_S)\n",
+        "        most_s = SAFETY_NET_S\n",
+        NET,
+    ),
+    LineMutant(
+        "recovery: what was inserted is fetched when all else is",
+        "rmt_pipeline/protocol/queue/view.py",
+        "        by_turns = _by_turns(fetched, entries)\n",
+        "        by_turns = iter(fetched)\n",
+        VIEW,
+    ),
+    LineMutant(
+        "recovery: it claims all slots for fetches",
+        "rmt_pipeline/protocol/queue/rules.py",
+        "    if reason is None and isinstance(entry, GetPart) and entry.recovers:\n",
+        "    if False:\n",
+        VIEW,
+    ),
+    LineMutant(
+        "recovery: it takes all slots of the exchange",
+        "rmt_pipeline/exchange/slots.py",
+        "            for slots in (self._recoveries, self._all) if recovers else (self._all,):\n",
+        "            for slots in (self._all,):\n",
+        LIMITS,
+    ),
+    LineMutant(
+        "recovery: the exchange is not told what it is for",
+        "rmt_pipeline/replica/work/execute.py",
+        "            request = replace(source.request, recovers=recovers)\n",
+        "            request = source.request\n",
+        CLONED,
+    ),
+    LineMutant(
+        "net: what was read once is true for ever",
+        "rmt_pipeline/replica/work/net.py",
+        "                if now_s < known.read_s + VALID_S:\n",
+        "                if True:\n",
+        NET,
+    ),
+    LineMutant(
+        "net: each table is read alone",
+        "rmt_pipeline/replica/work/net.py",
+        "            others = {} if known is None else self._others(now_s)\n",
+        "            others = {}\n",
+        NET,
+    ),
+    LineMutant(
+        "net: a table that may not be read keeps the others from it",
+        "rmt_pipeline/replica/work/net.py",
+        "            found = _read(replica, own)\n",
+        "            raise\n",
+        NET,
+    ),
+    LineMutant(
+        "net: what was seen for merges is believed whatever has changed",
+        "rmt_pipeline/replica/work/worker.py",
+        "                self._merges.look_again()\n            self._retry_s",
+        "                pass\n            self._retry_s",
+        NET,
+    ),
+    LineMutant(
+        "clean-up: nothing ever changes in a table that was clean",
+        "rmt_pipeline/server/upkeep.py",
+        "found and Settled.now(replica, found) == before:\n",
+        "found:\n",
+        TURNS,
+    ),
+    LineMutant(
+        "clean-up: what comes into a table's directory is no change",
+        "rmt_pipeline/replica/upkeep/settled.py",
+        "node_counts, reads)), hash(replica.store.names()), replica.settings\n",
+        "node_counts, reads)), 0, replica.settings\n",
+        TURNS,
+    ),
+    LineMutant(
+        "clean-up: a setting that is altered is no change",
+        "rmt_pipeline/replica/upkeep/settled.py",
+        "node_counts, reads)), hash(replica.store.names()), replica.settings\n",
+        "node_counts, reads)), hash(replica.store.names()), None\n",
+        TURNS,
+    ),
+    LineMutant(
+        "clean-up: a disk that fails under one table at rest ends it for all",
+        "rmt_pipeline/server/upkeep.py",
+        "        with suppress(Exception):  # who cleans finds out why, and tells\n",
+        "        if True:\n",
+        TURNS,
+    ),
+    LineMutant(
+        "clean-up: what waits to grow old is clean",
+        "rmt_pipeline/replica/upkeep/settled.py",
+        "    if done != CleanedUp() or plan.parts.kept or log",
+        "    if done != CleanedUp() or log",
+        TURNS,
+    ),
+    LineMutant(
+        "clean-up: a log that somebody holds up is clean",
+        "rmt_pipeline/replica/upkeep/settled.py",
+        "        log[1].children_count > settings.min_replicated_logs_to_keep\n",
+        "        False\n",
+        TURNS,
+    ),
+    LineMutant(
+        "worker: nobody moves the pointer behind what was put off",
+        "rmt_pipeline/replica/work/worker.py",
+        "        waits.append(self._put_off_due_s() - now_s)\n",
+        "        pass\n",
+        IDLE,
+    ),
+    LineMutant(
+        "watches: one that stays is counted on when the connection has broken",
+        "rmt_pipeline/zookeeper/watches.py",
+        "            self._lasting.discard(key)\n",
+        "            pass\n",
+        "tests/unit/test_watches.py",
+    ),
+    LineMutant(
+        "fetch partition: a pointer that was put off is all that a replica has",
+        f"{REPLICA}/partitions/from_path.py",
+        '            (self._reached(one, int(pointer[0] or b"0")), -len(queue), one)\n',
+        '            (int(pointer[0] or b"0"), -len(queue), one)\n',
+        FETCHES,
+    ),
+    LineMutant(
+        "watches: one that stays is counted on when another took its place",
+        "rmt_pipeline/zookeeper/watches.py",
+        "        if is_crossed:\n",
+        "        if False and is_crossed:\n",
+        "tests/unit/test_watches.py",
+    ),
+    LineMutant(
         "pull: nobody's quorum counts what was inserted here",
         "rmt_pipeline/replica/pull_log.py",
-        "            and not entry.quorum\n",
-        "",
+        " if entry.source_replica == author and not entry.quorum:\n",
+        " if entry.source_replica == author:\n",
         PULL,
     ),
     LineMutant(
@@ -825,11 +1167,67 @@ MUTANTS: tuple[LineMutant, ...] = (
         LOOKS,
     ),
     LineMutant(
+        "inserts: what this process has inserted itself does not count",
+        f"{REPLICA}/insert/insert.py",
+        "        count_inserted(replica, len(self._committing.blocks))\n",
+        "",
+        "tests/unit/replica/insert/test_throttle.py",
+    ),
+    LineMutant(
+        "looks: of parts that one session saw another one believes it",
+        f"{ZOOKEEPER}/snapshot.py",
+        "self.created_zxid and self.session in {0, session}\n        if not is_same",
+        "self.created_zxid\n        if not is_same",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: parts that went are not counted",
+        f"{ZOOKEEPER}/snapshot.py",
+        "        changes = stat.children_version - self.children_version\n",
+        "        changes = stat.children_count - len(self.holdings)\n",
+        LOOKS,
+    ),
+    LineMutant(
         "looks: what was listed meanwhile is counted twice",
         f"{ZOOKEEPER}/snapshot.py",
-        "            self.parts.learn({replica.parts: before.joined(parts, session)})\n",
-        "            known = self.listed(replica) or before\n"
-        "            self.parts.learn({replica.parts: known.joined(parts, session)})\n",
+        "        if now is not None and now.is_of(before) and now.session in {0, session}:\n",
+        "        if now is not None and now.session in {0, session}:\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: a queue that is known is not compared",
+        f"{ZOOKEEPER}/snapshot.py",
+        "    return queued.is_still(node[1], keeper.session_id)\n",
+        "    return queued.created_zxid == node[1].created_zxid\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: a queue that is as long as it was is the same",
+        f"{ZOOKEEPER}/snapshot.py",
+        "    return queued.is_still(node[1], keeper.session_id)\n",
+        "    return len(queued.names) == node[1].children_count\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: what was carried out is queued still",
+        f"{ZOOKEEPER}/snapshot.py",
+        "        names = tuple(name for name in self.names if name not in went)\n",
+        "        names = self.names\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: a queue that was listed meanwhile is counted twice",
+        f"{ZOOKEEPER}/snapshot.py",
+        "            self.found(replica, before.changed(session, came=came, went=went))\n",
+        "            known = self.queued(replica) or before\n"
+        "            self.found(replica, known.changed(session, came=came, went=went))\n",
+        LOOKS,
+    ),
+    LineMutant(
+        "looks: nobody waits for what others do to a queue that is known",
+        f"{REPLICA}/work/execute.py",
+        "        is_awaited = replica.keeper.await_children(replica.paths.queue, watch)\n",
+        "        is_awaited = True\n",
         LOOKS,
     ),
     LineMutant(
@@ -877,8 +1275,9 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "pull: entries that went from the end are not missed",
         "rmt_pipeline/replica/pull_log.py",
-        "        if nothing_new and index >= log.next_sequence:\n",
-        "        if nothing_new:\n",
+        "        if read is None or sequence_number(name) != pointer + position:\n",
+        "        if read is None:\n            break\n"
+        "        if sequence_number(name) != pointer + position:\n",
         CLONE,
     ),
     LineMutant(
@@ -912,8 +1311,15 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "upkeep: one table stops the others",
         "rmt_pipeline/server/upkeep.py",
-        "        except Exception:\n",
-        "        except ValueError:\n",
+        "        except Exception:\n" + _CLEAN_UP_FAILED + "        return None\n",
+        "        except ValueError:\n" + _CLEAN_UP_FAILED + "        return None\n",
+        "tests/unit/replica/test_upkeep_loop.py",
+    ),
+    LineMutant(
+        "upkeep: one clean-up stops the others",
+        "rmt_pipeline/server/upkeep.py",
+        "        except Exception:\n" + _CLEAN_UP_FAILED + "        return False",
+        "        except ValueError:\n" + _CLEAN_UP_FAILED + "        return False",
         "tests/unit/replica/test_upkeep_loop.py",
     ),
     LineMutant(
@@ -985,6 +1391,132 @@ MUTANTS: tuple[LineMutant, ...] = (
         "    return [one for one in dropped if one is not None and one.is_drop_range]\n",
         "    return [one for one in dropped if one is not None and one.level == 0]\n",
         f"{SWAPS}::test_a_start_after_a_death_shows_nothing_that_was_replaced",
+    ),
+    LineMutant(
+        "pull: what was replaced here is passed by while directories are left",
+        f"{REPLICA}/settled.py",
+        " - busy - are_on_disk(replica, real)\n",
+        " - busy\n",
+        SETTLED,
+    ),
+    LineMutant(
+        "pull: what a clone has got back stays when its replacement is read again",
+        f"{REPLICA}/settled.py",
+        "    busy = frozenset([*there, *",
+        "    busy = frozenset([*",
+        f"{SETTLED}::test_what_a_clone_has_got_back_goes_with_the_entry",
+    ),
+    LineMutant(
+        "pull: what a clone has queued stays when its replacement is read again",
+        f"{REPLICA}/settled.py",
+        "*(one for one in real if one.partition in queued)])",
+        "])",
+        f"{SETTLED}::test_who_was_cloned_since_from_one_that_is_behind_carries_it_out",
+    ),
+    LineMutant(
+        "pull: what is queued together with its replacement is fetched and stays",
+        "rmt_pipeline/replica/pull_log.py",
+        "is_first = before.isdisjoint(one.partitions) or ",
+        "is_first = True or ",
+        f"{SETTLED}::test_who_reads_the_log_of_before_once_more_carries_it_out",
+    ),
+    LineMutant(
+        "pull: what can't be read of what was replaced stops who pulls",
+        "rmt_pipeline/replica/pull_log.py",
+        "        with suppress(Corruption):  # who",
+        "        with suppress():  # who",
+        SETTLED,
+    ),
+    LineMutant(
+        "swap: what has happened is told to have failed when the session ends then",
+        f"{REPLICA}/partitions/swap.py",
+        "    if paths is not None:\n        # Of",
+        "    if paths is not None and side.living():\n        # Of",
+        SETTLED,
+    ),
+    LineMutant(
+        "forget: a record that was replaced here has the partitions of the one before",
+        f"{REPLICA}/replica.py",
+        "for one in self.partitions if one[0] not in went),\n",
+        "for one in self.partitions),\n",
+        SETTLED,
+    ),
+    LineMutant(
+        "pull: what was replaced here is passed by while ids are left",
+        f"{REPLICA}/settled.py",
+        " or what_to_forget(replica, ends):\n",
+        ":\n",
+        SETTLED,
+    ),
+    LineMutant(
+        "pull: what was replaced here is passed by while a quorum is waited for",
+        f"{REPLICA}/settled.py",
+        "    if any(quorums.without(one) for one in real) or what",
+        "    if what",
+        SETTLED,
+    ),
+    LineMutant(
+        "pull: what replaced is there for ever",
+        "rmt_pipeline/replica/pull_log.py",
+        "            return entry.new_parts if len(entry.new_parts) <= BROUGHT_MAX else None\n",
+        "            return ()\n",
+        SETTLED,
+    ),
+    LineMutant(
+        "pull: people are told of no replacement",
+        "rmt_pipeline/replica/pull_log.py",
+        "    if replacements and replica.memory.passes_by:\n",
+        "    if replacements:\n",
+        SETTLED,
+    ),
+    LineMutant(
+        "swap: what was put off of its partition is not copied",
+        f"{REPLICA}/partitions/swap.py",
+        "put_off=PutOff(apart))",
+        "put_off=PutOff())",
+        SETTLED,
+    ),
+    LineMutant(
+        "swap: who waits for all waits for himself",
+        f"{REPLICA}/partitions/from_table.py",
+        ", is_done_here=True)",
+        ")",
+        SETTLED,
+    ),
+    LineMutant(
+        "forget: a record that came again is taken for the one before",
+        f"{REPLICA}/replica.py",
+        "            stat.children_version - self.children_version == changes\n",
+        "            changes >= 0\n",
+        SETTLED,
+    ),
+    LineMutant(
+        "forget: a record of which some was dropped has no more partitions",
+        f"{PROTOCOL}/nodes/records.py",
+        "        if record.batches or not record.is_whole or rows != record.rows:\n",
+        "        if record.batches or not record.is_whole:\n",
+        SETTLED,
+    ),
+    LineMutant(
+        "swap: a copy with a level that nobody announced stops the next start",
+        f"{REPLICA}/upkeep/check.py",
+        "LocalPart(part, manifest.rows, is_copy)",
+        "LocalPart(part, manifest.rows)",
+        f"{SWAPS}::test_a_start_after_a_death_shows_nothing_that_was_replaced",
+    ),
+    LineMutant(
+        "swap: what another engine has merged is merged",
+        f"{REPLICA}/partitions/from_table.py",
+        "part.level if _merge_alike(here, there) else 0\n",
+        "part.level\n",
+        f"{SWAPS}::test_what_another_engine_has_merged_is_to_be_merged_still",
+    ),
+    LineMutant(
+        "swap: a copy has level 0",
+        f"{REPLICA}/partitions/from_table.py",
+        "part.level if _merge_alike(here, there) else 0\n",
+        "0\n",
+        SWAPS,
     ),
     LineMutant(
         "swap: parts that changed meanwhile are replaced unread",

@@ -6,8 +6,47 @@ REPLICA = "rmt_pipeline/replica"
 ROWS = "rmt_pipeline/protocol/inserts/rows.py"
 RULES = "tests/unit/protocol/inserts/test_rows.py"
 TESTS = "tests/unit/replica/insert/test_lost_blocks.py"
+IDS = "tests/unit/replica/insert/test_ids_in_zookeeper.py"
+
+MANY = "tests/unit/replica/insert/test_many.py"
 
 INSERT_MUTANTS = (
+    LineMutant(
+        "ids: who undoes an insert without ids does not tell who read its record",
+        f"{REPLICA}/partitions/undo.py",
+        " or [SetData(replica.table.inserts)]\n",
+        "\n",
+        f"{IDS}::test_who_forgets_what_was_undone_forgets_nothing_that_was_said_again",
+    ),
+    LineMutant(
+        "group commit: one that is refused takes the others along",
+        f"{REPLICA}/insert/many.py",
+        "        except Refused:\n            return None\n",
+        "        except Refused:\n            raise\n",
+        MANY,
+    ),
+    LineMutant(
+        "group commit: what got no answer is sent again",
+        f"{REPLICA}/insert/many.py",
+        "        except Refused:\n            return None\n",
+        "        except Exception:\n            return None\n",
+        MANY,
+    ),
+    LineMutant(
+        "group commit: each is told what became of the first",
+        "rmt_pipeline/replica/together.py",
+        "() if results is None else results[number : number + 1]\n",
+        "() if results is None else results[:1]\n",
+        MANY,
+    ),
+    LineMutant(
+        "group commit: who is interrupted takes back what is still to be sent",
+        "rmt_pipeline/replica/together.py",
+        "        while asked.is_taken and not asked.is_over:\n",
+        "        while False:\n",
+        "tests/unit/replica/test_together.py"
+        "::test_who_is_interrupted_while_it_is_done_for_him_learns_it_when_it_is_over",
+    ),
     LineMutant(
         "lost blocks: what is in of a partition stands for all of it",
         f"{REPLICA}/insert/insert.py",
@@ -115,5 +154,26 @@ INSERT_MUTANTS = (
         "if oldest_ms is None or written_ms[one] < oldest_ms",
         "if one",
         f"{TESTS}::test_ids_are_not_there_longer_than_the_record_that_they_belong_to",
+    ),
+    LineMutant(
+        "ids: one that is there again is the one that was found",
+        "rmt_pipeline/zookeeper/transactions.py",
+        "for version in sorted({one.forgotten for one in there})",
+        "for version in sorted({one.forgotten for one in there if False})",
+        f"{IDS}::test_an_id_that_is_there_again_is_not_the_one_that_was_found",
+    ),
+    LineMutant(
+        "ids: what came since is forgotten",
+        f"{REPLICA}/forget.py",
+        "replace(op, version=op.version + multis)",
+        "replace(op, version=-1)",
+        f"{IDS}::test_who_forgets_what_was_dropped_forgets_nothing_that_came_since",
+    ),
+    LineMutant(
+        "ids: those who forget many are in their own way",
+        f"{REPLICA}/forget.py",
+        "replace(op, version=op.version + multis)",
+        "replace(op, version=op.version)",
+        f"{IDS}::test_many_are_forgotten_with_several_multis",
     ),
 )

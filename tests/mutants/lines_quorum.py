@@ -157,10 +157,117 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
         f"{LOST}::test_who_gives_a_part_up_meanwhile_is_asked_again",
     ),
     LineMutant(
+        "lost parts: whatever somebody brought back meanwhile",
+        f"{REPLICA}/upkeep/lost.py",
+        "        guards += absent(peer.part(part)) if peer.name != replica.name else []\n",
+        "        pass\n",
+        f"{LOST}::test_what_somebody_brings_back_meanwhile_is_not_replaced",
+    ),
+    LineMutant(
         "lost parts: their ids stay",
         f"{REPLICA}/upkeep/lost.py",
         "        *(op for some in forgotten for op in some),\n",
         "",
         f"{LOST}::test_its_insert_is_named_and_can_be_repeated",
+    ),
+    LineMutant(
+        "lost parts: who has yet to look again is not waited for",
+        f"{REPLICA}/upkeep/lost.py",
+        "yet_to_look(replica, [part]) or ",
+        "",
+        f"{LOST}::test_what_could_not_be_read_for_a_moment_is_put_back",
+    ),
+    LineMutant(
+        "lost parts: who failed to fetch has looked again",
+        f"{REPLICA}/missing.py",
+        "                and not Attempts.decode(tried[0]).is_unseen\n",
+        "",
+        f"{LOST}::test_who_has_tried_to_fetch_it_only_has_yet_to_look_at_his_own",
+    ),
+    LineMutant(
+        "lost parts: what was fetched and not told is not looked at",
+        f"{REPLICA}/put_back.py",
+        "    return store.marks.is_unseen(part) or _is_untold(store, part)\n",
+        "    return store.marks.is_unseen(part)\n",
+        f"{LOST}::test_what_is_broken_of_it_is_lost_then",
+    ),
+    LineMutant(
+        "lost parts: who failed while another had it has looked",
+        f"{REPLICA}/missing.py",
+        "                and tried[1].modified_ms >= given_up_ms\n",
+        "",
+        f"{LOST}::test_also_when_he_has_failed_to_get_it_before",
+    ),
+    LineMutant(
+        "lost parts: each of a replica's entries for one is waited for",
+        f"{REPLICA}/missing.py",
+        "        for part in ({entry.part for entry in gets.values()} - looked) | copying:\n",
+        "        if len(gets) > len(looked):\n            looked.clear()\n"
+        "        for part in ({entry.part for entry in gets.values()} - looked) | copying:\n",
+        "tests/unit/replica/test_missing_parts.py"
+        "::test_who_has_yet_to_look_on_his_own_disk_is_named",
+    ),
+    LineMutant(
+        "lost parts: other rows are put back",
+        f"{REPLICA}/put_back.py",
+        "        if difference is not None:\n",
+        "        if difference is None:\n            return manifest\n        if not promise:\n",
+        f"{LOST}::test_other_rows_are_not_put_back",
+    ),
+    LineMutant(
+        "lost parts: where there is no room nothing is whole",
+        f"{REPLICA}/put_back.py",
+        "    problems: list[str] = []\n",
+        "    problems: list[str] = []\n    store.marks.looked_again(part)\n",
+        f"{LOST}::test_while_there_is_no_room_to_put_it_back_it_is_not_lost",
+    ),
+    LineMutant(
+        "marks: an old one keeps its time",
+        "rmt_pipeline/store/marks.py",
+        "            self._note_promise(part, promise)\n",
+        "            if self.given_up_s(part) is None:\n"
+        "                self._note_promise(part, promise)\n",
+        "tests/unit/replica/test_flipped_bytes.py"
+        "::test_an_old_mark_is_not_forgotten_while_its_part_is_given_up_again",
+    ),
+    LineMutant(
+        "restore: what was given up before is put back",
+        f"{REPLICA}/life/restore.py",
+        "        marks.looked_again(part)\n",
+        "        pass\n",
+        "tests/unit/replica/life/test_restore.py"
+        "::test_no_part_of_the_table_of_before_is_put_back_afterwards",
+    ),
+    LineMutant(
+        "lost parts: nobody is waited for who may have a copy in another table",
+        f"{REPLICA}/missing.py",
+        "for part in wanted if _may_copy(replica, peer, part, queued)}\n",
+        "for part in wanted if False}\n",
+        "tests/unit/replica/partitions/test_from_table.py"
+        "::test_a_part_is_not_lost_that_another_replica_has_a_copy_of",
+    ),
+    LineMutant(
+        "lost parts: one is linked from another table after it was lost",
+        f"{REPLICA}/work/replace.py",
+        "if there is None]\n",
+        "]\n",
+        "tests/unit/replica/partitions/test_from_table.py"
+        "::test_it_is_lost_when_that_one_has_looked_in_vain",
+    ),
+    LineMutant(
+        "lost parts: one is linked from another table while it is lost",
+        f"{REPLICA}/work/replace.py",
+        "*found.dropping.finish(going, headers), *self.none_lost]",
+        "*found.dropping.finish(going, headers)]",
+        "tests/unit/replica/partitions/test_from_table.py"
+        "::test_a_part_that_is_lost_while_another_replica_links_its_copy_is_lost_there_too",
+    ),
+    LineMutant(
+        "lost parts: what a replacement brought is not looked at again",
+        f"{REPLICA}/work/replace.py",
+        "if is_unseen(self.replica, part):",
+        "if is_unseen(self.replica, part) and False:",
+        "tests/simulation/test_scenarios.py"
+        "::test_what_a_replacement_brought_is_looked_at_again_before_it_is_lost",
     ),
 )

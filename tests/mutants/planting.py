@@ -1,5 +1,9 @@
 """One line of the code is written otherwise, in a copy of the tree: who notices."""
 
+import ast
+import builtins
+import keyword
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("rmt_pipeline", "tests", "docs", "pyproject.toml")
 TIMEOUT_S = 600
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*\b(?!=[^=])")
+_STRING = re.compile(r"f?\"[^\"]*\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,20 @@ class LineMutant:
     def is_there(self) -> bool:
         """Whether the line still stands in the file, once."""
         return (ROOT / self.file).read_text().count(self.line) == 1
+
+    def nonsense(self) -> str:
+        """Why the file can't be run with it, whatever the promise that it should break: any test
+        would notice that. "" when it can.
+        """
+        text = (ROOT / self.file).read_text()
+        try:
+            ast.parse(text.replace(self.line, self.wrong))
+        except SyntaxError as error:
+            return str(error)
+        known = {*_WORD.findall(text), *_WORD.findall(self.line), *dir(builtins)}
+        used = {*_WORD.findall(_STRING.sub("", self.wrong))}
+        unknown = sorted(used - known - {*keyword.kwlist})
+        return ", ".join(f"{name} is nowhere else" for name in unknown)
 
 
 def notice(mutant: LineMutant) -> str:

@@ -16,7 +16,7 @@ from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.quorum import Counted
-from rmt_pipeline.replica.work import execute
+from rmt_pipeline.replica.work import carry, execute
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
 from rmt_pipeline.zookeeper.bound import BoundKeeper
@@ -123,7 +123,11 @@ def entries_are_shared(patch: pytest.MonkeyPatch) -> None:
 
 
 def parts_listed_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(snapshot.Listed, "is_still", lambda self, stat: True)
+    patch.setattr(snapshot.Listed, "at", lambda listed, *_: listed)
+
+
+def queue_listed_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(snapshot.Queued, "is_still", lambda *_: True)
 
 
 # --- insert ---
@@ -152,7 +156,7 @@ def unknown_is_success(patch: pytest.MonkeyPatch) -> None:
         except OutcomeUnknown:
             if self._committing is None:
                 raise
-            self._committed()
+            self._committed(replica)
             return None
 
     patch.setattr(Insertion, "_commit_batch", wrong)
@@ -166,7 +170,7 @@ def absence_is_proof(patch: pytest.MonkeyPatch) -> None:
             return
         parts = [replica.paths.part(commit.part) for _, commit in self._committing.blocks]
         if any(stat is not None for stat in replica.keeper.exists_many(parts)):
-            self._committed()
+            self._committed(replica)
         else:
             self._withdraw(replica)
 
@@ -186,10 +190,10 @@ def zookeeper_before_disk(patch: pytest.MonkeyPatch) -> None:
 
     commit = Insertion._committed
 
-    def now(self: Insertion) -> None:
+    def now(self: Insertion, replica: Any) -> None:
         while waiting:
             right(*waiting.pop())
-        commit(self)
+        commit(self, replica)
 
     patch.setattr(PartStore, "publish_all", later)
     patch.setattr(
@@ -327,7 +331,7 @@ def leftovers_go_unasked(patch: pytest.MonkeyPatch) -> None:
 
 
 def unanswered_publication_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
-    right = execute.Executor._failed_task
+    right = carry.BatchCarrier._failed_task
 
     def wrong(self: Any, batch: Any, task: Any, error: Exception) -> Any:
         told = right(self, batch, task, error)
@@ -335,14 +339,14 @@ def unanswered_publication_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
             self._replica.store.remove(task.part)
         return told
 
-    patch.setattr(execute.Executor, "_failed_task", wrong)
+    patch.setattr(carry.BatchCarrier, "_failed_task", wrong)
 
 
 def no_covered_entry_is_skipped(patch: pytest.MonkeyPatch) -> None:
     right = queue.QueueView.plan
 
-    def wrong(self: Any, facts: Any, limit: int) -> Any:
-        return replace(right(self, facts, limit), done=())
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        return replace(right(*args, **kwargs), done=())
 
     patch.setattr(queue.QueueView, "plan", wrong)
 

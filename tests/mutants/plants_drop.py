@@ -12,6 +12,7 @@ from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica import forget
 from rmt_pipeline.replica.partitions import drop
 from rmt_pipeline.replica.work import drop as work
+from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Op, SetData
 from rmt_pipeline.zookeeper.partition_transactions import Dropping
 from tests.mutants.plants import Plant
@@ -39,6 +40,20 @@ def entries_inside_stay(patch: pytest.MonkeyPatch) -> None:
 def nothing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(drop, "what_to_forget_at_once", lambda *_: [])
     patch.setattr(work, "forget", lambda *_: None)
+
+
+def one_partition_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """Of those that were asked for; the answer is as if all were gone."""
+    right = drop._drop
+    patch.setattr(drop, "_drop", lambda living, some, **how: right(living, some[:1], **how))
+
+
+def nobody_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(drop, "wait_as_asked_for", lambda *_: None)
+
+
+def nothing_is_detached(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartStore, "detach_copy", lambda *_, **__: None)
 
 
 def all_ids_are_forgotten(patch: pytest.MonkeyPatch) -> None:

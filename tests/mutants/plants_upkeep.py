@@ -23,8 +23,8 @@ from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import clone
 from rmt_pipeline.replica.life import start as start_action
 from rmt_pipeline.replica.mutations import mutations
-from rmt_pipeline.replica.upkeep import check, clean_up
-from rmt_pipeline.replica.work import execute
+from rmt_pipeline.replica.upkeep import check, clean_up, lost
+from rmt_pipeline.replica.work import carry, execute
 from rmt_pipeline.store import part_store
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import transactions
@@ -38,6 +38,11 @@ from tests.support import sim_rows
 
 def missing_is_not_fetched(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(check, "refetch", lambda replica, part, look=None: None)
+
+
+def what_is_lost_is_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(execute, "what_is_left", lambda replica, entry: None)
+    patch.setattr(lost, "yet_to_look", lambda replica, parts: {})
 
 
 def listed_is_all_there_is(patch: pytest.MonkeyPatch) -> None:
@@ -89,7 +94,7 @@ def clone_lists_parts_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def clone_keeps_everything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(clone, "_leave", lambda replica, known, source: ())
+    patch.setattr(clone, "_leave", lambda *_: ())
 
 
 def clone_is_done_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -334,13 +339,13 @@ def names_are_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def merges_have_other_names_on_r2(otherwise: Callable[[PartName], PartName]) -> Plant:
-    right = execute.publish
+    right = carry.publish
 
     def wrong(replica: Any, node: str, part: PartName, staged: Any, **how: Any) -> Any:
         name = otherwise(part) if replica.name == "r2" and part.level else part
         return right(replica, node, name, staged, **how)
 
-    return lambda patch: patch.setattr(execute, "publish", wrong)
+    return lambda patch: patch.setattr(carry, "publish", wrong)
 
 
 def one_level_more(part: PartName) -> PartName:

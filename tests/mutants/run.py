@@ -37,6 +37,11 @@ TESTS = {
     **vars(test_scenarios_threads),
 }
 CHECKS = ("checkers.py", "watchman.py", "between.py")
+OF_THE_PLANT = (TypeError, AttributeError, NameError)
+
+
+class NotPlanted(Exception):
+    """What a plant puts in the place of a function does not fit where it is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +119,14 @@ def _in_scenario(name: str) -> Notice | None:
 
 
 def _notice(where: str, error: BaseException, seed: int = 0) -> Notice:
-    """Assertions of the production code notice too: then the check is where they stand."""
+    """Assertions of the production code notice too: then the check is where they stand. Raises
+    NotPlanted for what no check says: a bug that breaks everything proves nothing.
+    """
     first: BaseException = error
     while first.__cause__ is not None:
         first = first.__cause__
+    if isinstance(first, OF_THE_PLANT):
+        raise NotPlanted(f"{where}: the planted bug does not fit the code: {first}") from first
     frames = traceback.extract_tb(first.__traceback__)
     checks = [frame.name for frame in frames if frame.filename.endswith(CHECKS)]
     check = checks[-1] if checks else frames[-1].name

@@ -4,18 +4,22 @@ world comes to rest, and all checks look. A change of what random worlds do chan
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Literal
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, Unavailable
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.upkeep.check import refetch
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
-from rmt_pipeline.zookeeper.keeper import Create, Op, Stat, Watch
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.zookeeper.keeper import Create, Op, Refused, Stat
 from tests.crash.scenarios import drop_it
 from tests.simulation.altering import add_column, alter
-from tests.simulation.dropping import drop
+from tests.simulation.dropping import WAITS, drop
 from tests.simulation.ledger import Change, ClientInsert, Read
 from tests.simulation.replacing import put, put_beside
 from tests.simulation.run import LATER_S
@@ -25,6 +29,7 @@ from tests.support.cluster import TABLE, Context, SimWaker
 from tests.support.sim_rows import FILE, rows_on, stage_rows
 from tests.support.world import Killed
 
+Story = Callable[[Scene], None]
 SIZE = Size(hosts=2, partitions=2, clients=0, inserts_each=0, rows_max=2)
 
 
@@ -110,13 +115,47 @@ def who_inserts_for_two_dies_after_the_commit(scene: Scene) -> None:
     dies(scene, making(insert(scene, 0), quorum=2), after=commits)
 
 
-def goes_away(scene: Scene) -> None:
-    """The server of r1, not its host: other processes live on."""
-    site = scene.cluster.sites["r1"]
+def an_insert_without_an_answer(how: Literal["lost", "late", "done"]) -> Story:
+    """Its commit was not sent, is still under way, or has happened. Its session goes on."""
+
+    def story(scene: Scene) -> None:
+        said, late = [], list[Sequence[Op]]()
+
+        def run(context: Context) -> None:
+            keeper = context.keeper()
+            multi = keeper.multi
+
+            def unanswered(ops: Sequence[Op]) -> list[str]:
+                while late:  # before what the session says next
+                    with suppress(Refused):
+                        multi(late.pop())
+                if said or not any(map(commits, ops)):
+                    return multi(ops)
+                said.append(how)
+                if how == "done":
+                    multi(ops)
+                elif how == "late":
+                    late.append(ops)
+                raise OutcomeUnknown("no answer")
+
+            keeper.multi = unanswered  # type: ignore[method-assign]
+            making(insert(scene, 0))(context)
+
+        with suppress(OutcomeUnknown, Unavailable):
+            scene.do("r1", run)
+        assert said
+
+    story.__name__ = f"an_insert_whose_commit_is_{how}"
+    return story
+
+
+def goes_away(scene: Scene, replica: str = "r1") -> None:
+    """Its server, not its host: other processes live on."""
+    site = scene.cluster.sites[replica]
     assert site.server is not None
     site.is_out = True
     scene.world.end_process(site.server, kill_others=True)
-    scene.let(lambda: TABLE.replica("r1").is_active not in scene.nodes)
+    scene.let(lambda: TABLE.replica(replica).is_active not in scene.nodes)
 
 
 def a_quorum_fails_while_its_insert_waits(scene: Scene) -> None:
@@ -155,15 +194,15 @@ def the_log_goes_before_who_pulls_has_read_it(scene: Scene) -> None:
 
     def slow(context: Context) -> None:
         replica, keeper = context.replica(), context.keeper()
-        children_stat = keeper.children_stat
+        get_many = keeper.get_many
 
-        def listed(path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
-            if not waiting:
-                waiting.append(path)
+        def read(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+            if not waiting and replica.table.log in paths:
+                waiting.extend(paths)
                 waker.wait_s(1e6)
-            return children_stat(path, watch)
+            return get_many(paths)
 
-        keeper.children_stat = listed  # type: ignore[method-assign]
+        keeper.get_many = read  # type: ignore[method-assign]
         pull_log(replica)
 
     process = scene.cluster.spawn(scene.cluster.sites["r1"], "slow", slow)
@@ -297,6 +336,15 @@ def a_part_is_lost_before_its_server_starts(scene: Scene) -> None:
     site.host.disk.lose(scene.parts("r1")[0])
 
 
+def a_replica_is_slow_and_the_log_is_cleaned(scene: Scene) -> None:
+    """It lives, and has more to pull than is kept of the log for those that don't."""
+    inserts(scene, 0)
+    scene.pull("r2")
+    inserts(scene, *range(1, 8))
+    scene.do("r1", clean_up)
+    scene.pull("r2")
+
+
 def a_file_that_cannot_be_read_any_more(scene: Scene) -> None:
     """Of one replica; the other one has the part whole. Then somebody merges it."""
     inserts(scene, 0, 1)
@@ -306,6 +354,18 @@ def a_file_that_cannot_be_read_any_more(scene: Scene) -> None:
     ledger.lost_parts += 1
     scene.cluster.sites["r1"].host.disk.spoil(f"{part}/{FILE}")
     scene.merge("r2")
+
+
+def a_file_that_cannot_be_read_for_a_moment(scene: Scene) -> None:
+    """Of the only copy of a part, by whoever checks it."""
+    inserts(scene, 0)
+    part = PartName.parse(scene.parts("r1")[0])
+
+    def fails(part: PartName) -> Manifest:
+        scene.world.reads_failed.append(("h1", str(part)))
+        raise Corruption("input/output error", part=part)
+
+    assert scene.do("r1", lambda context: refetch(context.replica(), part, fails))
 
 
 def a_fetch_fails_once(scene: Scene) -> None:
@@ -322,6 +382,30 @@ def a_merge(scene: Scene) -> None:
     inserts(scene, 0, 1)
     scene.work("r1", "r2")
     scene.merge("r1")
+
+
+def a_merge_whose_sources_one_replica_has_not_yet(scene: Scene) -> None:
+    """It fetches what comes of the merge, which covers all else that is in its queue."""
+    inserts(scene, 0, 1)
+    scene.work("r1")
+    scene.merge("r1")
+    scene.work("r1")
+    scene.pull("r2")
+
+
+def a_replica_comes_back_after_its_log_is_gone(scene: Scene) -> None:
+    """Who has it all has still to carry out a merge."""
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    goes_away(scene, "r2")
+    inserts(scene, 1, 2, 3, 4, 5)
+    scene.merge("r1")
+    scene.pull("r1")
+    scene.world.now_s += LATER_S
+    scene.do("r1", clean_up)
+    assert scene.nodes[TABLE.replica("r2").is_lost].data == b"1"
+    scene.cluster.sites["r2"].is_out = False
+    scene.boot("r2")
 
 
 def a_merge_that_comes_out_otherwise(scene: Scene) -> None:
@@ -360,6 +444,15 @@ def a_mutation(scene: Scene) -> None:
     workload = Workload(scene.cluster, scene.run.ledger, SIZE)
     workload.spawn_mutation(Change("000.a"), at=scene.cluster.sites["r1"])
     scene.let(lambda: bool(scene.children(TABLE.mutations)))
+
+
+def mutations_are_cleaned_up_before_they_are_done(scene: Scene) -> None:
+    inserts(scene, 0)
+    workload = Workload(scene.cluster, scene.run.ledger, SIZE)
+    for count, suffix in enumerate(("+1", "+2"), 1):
+        workload.spawn_mutation(Change("000.", suffix), at=scene.cluster.sites["r1"])
+        scene.let(lambda count=count: len(scene.children(TABLE.mutations)) == count)  # type: ignore[misc]
+    scene.do("r1", clean_up)
 
 
 def two_mutations_one_after_the_other(scene: Scene) -> None:
@@ -407,6 +500,29 @@ def a_partition_is_attached_twice(scene: Scene) -> None:
         scene.do("r1", tables.statement("attach", "a"))
 
 
+def a_partition_is_dropped_while_parts_come(
+    scene: Scene, before: Literal["move", "attach"] = "move"
+) -> None:
+    """Their numbers are smaller than the drop's, which is in the log before them."""
+    tables = scene.another_table()
+    inserts(scene, 0)
+    scene.do("r1", tables.statement(before, "a"))
+    inserts(scene, 1)
+    scene.work("r1")
+    held = scene.hold(
+        "r1",
+        tables.statement("attach", "a"),
+        lambda op: op.path.startswith(f"{tables.target.table.log}/"),
+    )
+    scene.do("r2", lambda context: drop("a")(context.beside(tables.target)))
+    scene.release(held)
+
+
+def what_an_attach_relies_on_is_dropped(scene: Scene) -> None:
+    """A part of the source was attached before, and so is not to come again."""
+    a_partition_is_dropped_while_parts_come(scene, "attach")
+
+
 def an_alter(scene: Scene) -> None:
     inserts(scene, 0)
     scene.cluster.spawn(scene.cluster.sites["r1"], "alter", alter(add_column("x")))
@@ -421,6 +537,21 @@ def a_drop(scene: Scene) -> None:
 def a_drop_of_several_blocks(scene: Scene) -> None:
     inserts(scene, 0, 1)
     scene.do("r1", drop("a", "b"))
+
+
+def a_drop_that_is_waited_for(scene: Scene, *, detach: bool = False) -> None:
+    inserts(scene, 0)
+    scene.work("r1", "r2")
+    act = drop("a", "b", detach=detach, query=WAITS[1], ledger=scene.run.ledger)
+    process = scene.cluster.spawn(scene.cluster.sites["r1"], "drop", act)
+    scene.let(lambda: bool(scene.run.ledger.drops))
+    scene.work("r1")
+    scene.let(lambda: not process.is_alive)
+    assert scene.run.ledger.drops_answered
+
+
+def a_detach_that_is_waited_for(scene: Scene) -> None:
+    a_drop_that_is_waited_for(scene, detach=True)
 
 
 def a_drop_comes_before_a_merge_is_assigned(scene: Scene) -> None:
@@ -440,10 +571,16 @@ def an_insert_comes_after_a_drop_has_its_numbers(scene: Scene) -> None:
     scene.release(held)
 
 
-STORIES: dict[str, Callable[[Scene], None]] = {
+STORIES: dict[str, Story] = {
     story.__name__: story
     for story in (
         an_insert,
+        an_insert_without_an_answer("lost"),
+        an_insert_without_an_answer("late"),
+        an_insert_without_an_answer("done"),
+        a_merge_whose_sources_one_replica_has_not_yet,
+        a_replica_comes_back_after_its_log_is_gone,
+        mutations_are_cleaned_up_before_they_are_done,
         a_block_of_another_insert,
         who_inserts_dies_after_the_first_commit,
         who_inserts_dies_with_its_numbers,
@@ -459,7 +596,9 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         a_drop_comes_before_an_insert_commits,
         a_table_is_created_again_before_an_insert_commits,
         a_part_is_lost_before_its_server_starts,
+        a_replica_is_slow_and_the_log_is_cleaned,
         a_file_that_cannot_be_read_any_more,
+        a_file_that_cannot_be_read_for_a_moment,
         what_is_dropped_of_an_insert_in_part,
         a_fetch_fails_once,
         a_merge,
@@ -472,9 +611,13 @@ STORIES: dict[str, Callable[[Scene], None]] = {
         an_insert_comes_before_its_partition_has_moved,
         a_partition_comes_from_a_replica_that_is_behind,
         a_partition_is_attached_twice,
+        a_partition_is_dropped_while_parts_come,
+        what_an_attach_relies_on_is_dropped,
         an_alter,
         a_drop,
         a_drop_of_several_blocks,
+        a_drop_that_is_waited_for,
+        a_detach_that_is_waited_for,
         a_drop_comes_before_a_merge_is_assigned,
         an_insert_comes_after_a_drop_has_its_numbers,
     )

@@ -7,7 +7,7 @@ from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.replica import publish, pull_log
 from rmt_pipeline.replica.insert import quorum as insert_quorum
 from rmt_pipeline.replica.mutations import mutations
-from rmt_pipeline.replica.partitions import swap
+from rmt_pipeline.replica.partitions import from_table, swap
 from rmt_pipeline.replica.upkeep import clean_up
 from rmt_pipeline.zookeeper import transactions
 from tests.mutants import plants
@@ -47,11 +47,17 @@ MUTANTS: tuple[Mutant, ...] = (
         test="test_a_part_that_another_thread_fetches_meanwhile_is_not_merged_over",
     ),
     # looking
-    Mutant("looks: parts are listed only once", plants.parts_listed_once),
+    Mutant(
+        "looks: parts are listed only once",
+        plants.parts_listed_once,
+        story="a_merge_whose_sources_one_replica_has_not_yet",
+    ),
+    Mutant("looks: a queue is listed only once", plants.queue_listed_once),
     # insert
     Mutant(
         "insert: no block id in the commit",
         plants.without("commit_insert", plants.creates("/blocks/")),
+        story="an_insert",
     ),
     Mutant(
         "insert: ids of blocks are each replica's own, hidden by merges",
@@ -74,21 +80,43 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "insert: no part node in the commit",
         plants.without("commit_insert", plants.creates("/parts/")),
+        seed=1,  # the part comes back from its own disk: it is noticed by who waits for it
     ),
     Mutant(
         "insert: locks not in the commit",
         plants.without("commit_insert", plants.deletes("/block-")),
+        story="an_insert_whose_commit_is_late",
     ),
     Mutant(
         "insert: a lost replica takes it",
         plants.without("commit_insert", plants.checks("/is_lost")),
         test="test_a_replica_that_was_marked_lost_takes_no_insert",
     ),
-    Mutant("insert: unknown taken for failure", plants.unknown_is_failure),
-    Mutant("insert: unknown taken for success", plants.unknown_is_success),
-    Mutant("insert: absence in a read taken for proof", plants.absence_is_proof),
-    Mutant("insert: settled as committed, always", plants.settled_as(Committed())),
-    Mutant("insert: settled as not committed, always", plants.settled_as(NotCommitted())),
+    Mutant(
+        "insert: unknown taken for failure",
+        plants.unknown_is_failure,
+        story="an_insert_whose_commit_is_done",
+    ),
+    Mutant(
+        "insert: unknown taken for success",
+        plants.unknown_is_success,
+        story="an_insert_whose_commit_is_lost",
+    ),
+    Mutant(
+        "insert: absence in a read taken for proof",
+        plants.absence_is_proof,
+        story="an_insert_whose_commit_is_late",
+    ),
+    Mutant(
+        "insert: settled as committed, always",
+        plants.settled_as(Committed()),
+        story="an_insert_whose_commit_is_lost",
+    ),
+    Mutant(
+        "insert: settled as not committed, always",
+        plants.settled_as(NotCommitted()),
+        story="an_insert_whose_commit_is_done",
+    ),
     Mutant(
         "insert: into whatever has the table's place",
         plants.writes_do_not_say_which_replica_they_mean,
@@ -150,8 +178,16 @@ MUTANTS: tuple[Mutant, ...] = (
         only_by="answers_were_true",
     ),
     # following
-    Mutant("pull: pointer one too small", plants.pointer_off_by(-1)),
-    Mutant("pull: pointer one too large", plants.pointer_off_by(1)),
+    Mutant(
+        "pull: pointer one too small",
+        plants.pointer_off_by(-1),
+        story="an_insert",
+    ),
+    Mutant(
+        "pull: pointer one too large",
+        plants.pointer_off_by(1),
+        story="a_merge_whose_sources_one_replica_has_not_yet",
+    ),
     Mutant(
         "pull: pointer's version not checked",
         plants.any_version("pull", "/log_pointer"),
@@ -198,11 +234,14 @@ MUTANTS: tuple[Mutant, ...] = (
         test="test_of_two_results_that_differ_one_is_published",
     ),
     Mutant(
-        "publish: claim stays", plants.without("publish_part", plants.deletes("/executing/"))
+        "publish: claim stays",
+        plants.without("publish_part", plants.deletes("/executing/")),
+        story="an_insert",
     ),
     Mutant(
         "publish: part node missing",
         plants.without("publish_part", plants.creates("/r1/parts/")),
+        story="a_merge",
     ),
     Mutant(
         "publish: leftovers removed unasked",
@@ -219,7 +258,11 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.only_the_exact_part,
         test="test_a_larger_part_that_was_fetched_makes_the_smaller_entries_no_work",
     ),
-    Mutant("queue: covered entries not skipped", plants.no_covered_entry_is_skipped),
+    Mutant(
+        "queue: covered entries not skipped",
+        plants.no_covered_entry_is_skipped,
+        story="a_replica_comes_back_after_its_log_is_gone",
+    ),
     Mutant(
         "queue: overlapping work at once",
         plants.rule_is_ignored("_produced_by_another"),
@@ -267,14 +310,22 @@ MUTANTS: tuple[Mutant, ...] = (
         plants.predicate_without("_block_between"),
         test="test_no_merge_spans_the_number_of_a_mutation_that_is_being_written",
     ),
-    Mutant("predicate: parts in between ignored", plants.predicate_without("_part_between")),
+    Mutant(
+        "predicate: parts in between ignored",
+        plants.predicate_without("_part_between"),
+        story="what_is_between_comes_in_late",
+    ),
     Mutant(
         "predicate: parts in between ignored, without the guard",
         upkeep.unguarded(plants.predicate_without("_part_between")),
         story="what_is_between_comes_in_late",
         first_by="merges_read_all_that_they_cover",
     ),
-    Mutant("predicate: promised parts merged again", plants.unpulled_is_merged),
+    Mutant(
+        "predicate: promised parts merged again",
+        plants.unpulled_is_merged,
+        story="a_drop_comes_before_a_merge_is_assigned",
+    ),
     # partitions
     Mutant(
         "drop: inserts in flight are not cancelled",
@@ -288,8 +339,16 @@ MUTANTS: tuple[Mutant, ...] = (
         story="a_drop",
         only_by="ids_are_those_of_what_is_there",
     ),
-    Mutant("drop: ids of later blocks go too", drops.all_ids_are_forgotten),
-    Mutant("drop: entries inside the range stay", drops.entries_inside_stay),
+    Mutant(
+        "drop: ids of later blocks go too",
+        drops.all_ids_are_forgotten,
+        story="an_insert_comes_after_a_drop_has_its_numbers",
+    ),
+    Mutant(
+        "drop: entries inside the range stay",
+        drops.entries_inside_stay,
+        story="a_drop_comes_before_an_insert_commits",
+    ),
     Mutant(
         "drop: the range has the number after its own",
         drops.the_range_ends(2),
@@ -301,6 +360,24 @@ MUTANTS: tuple[Mutant, ...] = (
         drops.the_range_ends(-1),
         story="a_drop_of_several_blocks",
         only_by="drops_take_all_that_came_before",
+    ),
+    Mutant(
+        "drop: of several partitions the first one goes",
+        drops.one_partition_is_enough,
+        story="a_drop_that_is_waited_for",
+        only_by="answered_drops_happened",
+    ),
+    Mutant(
+        "drop: answered before it is so here",
+        drops.nobody_waits,
+        story="a_drop_that_is_waited_for",
+        only_by="answered_drops_happened",
+    ),
+    Mutant(
+        "detach: without a copy",
+        drops.nothing_is_detached,
+        story="a_detach_that_is_waited_for",
+        only_by="answered_drops_happened",
     ),
     Mutant(
         "drop: a part stays promised",
@@ -384,9 +461,21 @@ MUTANTS: tuple[Mutant, ...] = (
         upkeep.clone_is_done_too_early,
         scenario="clone",
     ),
-    Mutant("clone: merges of the source forgotten", upkeep.clone_forgets_the_queue),
-    Mutant("clone: never", upkeep.never_cloned),
-    Mutant("clean up: active replicas do not pin the log", upkeep.active_replicas_do_not_pin),
+    Mutant(
+        "clone: merges of the source forgotten",
+        upkeep.clone_forgets_the_queue,
+        seed=10,
+    ),
+    Mutant(
+        "clone: never",
+        upkeep.never_cloned,
+        story="a_replica_comes_back_after_its_log_is_gone",
+    ),
+    Mutant(
+        "clean up: active replicas do not pin the log",
+        upkeep.active_replicas_do_not_pin,
+        story="a_replica_is_slow_and_the_log_is_cleaned",
+    ),
     Mutant(
         "clean up: disk before ZooKeeper",
         upkeep.disk_before_zookeeper_on_removal,
@@ -442,6 +531,18 @@ MUTANTS: tuple[Mutant, ...] = (
         story="a_partition_is_attached_twice",
         first_by="what_comes_was_there",
     ),
+    Mutant(
+        "from a table: parts come into what a drop has taken meanwhile",
+        plants.instead(swap, "partition_version", lambda *_: -1),
+        story="a_partition_is_dropped_while_parts_come",
+        first_by="nothing_comes_into_what_was_dropped",
+    ),
+    Mutant(
+        "from a table: what a drop takes meanwhile is taken for there",
+        plants.instead(from_table, "_still_there", lambda *_: []),
+        story="what_an_attach_relies_on_is_dropped",
+        first_by="what_was_there_before_comes",
+    ),
     # mutations
     Mutant(
         "mutate: done once more",
@@ -482,10 +583,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "clean up: mutations nobody has finished",
         plants.instead(mutations, "finished_mutations", upkeep.all_but_the_newest),
+        story="mutations_are_cleaned_up_before_they_are_done",
     ),
     Mutant(
         "alter: the columns are not noted as applied",
         upkeep.altered_without(lambda op: op.path.endswith("/columns")),
+        story="an_alter",
     ),
     Mutant(
         "alter: the version is not noted as applied",
@@ -506,7 +609,11 @@ MUTANTS: tuple[Mutant, ...] = (
         story="a_merge",
         only_by="no_other_rows_are_there",
     ),
-    Mutant("merge: a row is doubled", upkeep.merge_makes(lambda rows: [*rows, rows[0]])),
+    Mutant(
+        "merge: a row is doubled",
+        upkeep.merge_makes(lambda rows: [*rows, rows[0]]),
+        story="a_merge",
+    ),
     Mutant(
         "publish: not compared with the others",
         plants.instead(publish, "_compare_with_others", lambda *_: []),
@@ -535,5 +642,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "store: what cannot be read is not broken",
         upkeep.what_is_unreadable_is_not_broken,
         story="a_file_that_cannot_be_read_any_more",
+    ),
+    Mutant(
+        "lost parts: what is left of them is not looked at again",
+        upkeep.what_is_lost_is_not_looked_at_again,
+        story="a_file_that_cannot_be_read_for_a_moment",
+        only_by="what_is_lost_was_looked_at_again",
     ),
 )

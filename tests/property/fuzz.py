@@ -50,13 +50,13 @@ from rmt_pipeline.store.hashes.checksums import hash_hex
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import parse_commands
-from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.syntax.statements.split import split
 from rmt_pipeline.syntax.types import parse_type
 from tests.support import asgi
 from tests.support.edge_rows import COLUMNS
 from tests.support.exchange import SECRET
+from tests.support.queries import parse_query
 
 HANGS_AFTER_S = (
     30  # of processor time: beside a busy neighbour a hang takes longer, no more work

@@ -12,7 +12,6 @@ from rmt_pipeline.protocol.errors import UnknownType, UserError
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.expression import parse_expression
-from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.syntax.types import arrow_schema, parse_type
 from rmt_pipeline.translate.connection import open_connection, user_error
 from rmt_pipeline.translate.evaluate import evaluate
@@ -25,6 +24,7 @@ from rmt_pipeline.types.from_text import parse_value
 from rmt_pipeline.types.to_text import column_values, formatter
 from tests.support.edge_rows import COLUMNS
 from tests.support.function_cases import CASES
+from tests.support.queries import parse_query
 
 NAMES = [column.name for column in COLUMNS]
 WORDS = st.sampled_from(

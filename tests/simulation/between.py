@@ -16,7 +16,7 @@ from tests.simulation.ledger import Ledger, inserted_as
 from tests.support.cluster import Cluster, Context
 from tests.support.fake_keeper import Node
 
-REMEMBERED_S = 20.0  # longer than a statement may be frozen, and its last write under way
+REMEMBERED_S = 60.0  # longer than a statement may be frozen, and its last write under way
 
 Form = Literal["replace", "attach", "move"]
 FORMS: tuple[Form, ...] = ("replace", "attach", "move")
@@ -38,8 +38,8 @@ class Tables:
     sold: Ledger
     """The books of the source."""
     bought: Ledger
-    began: list[tuple[float, frozenset[str]]] = field(default_factory=list)
-    """When a statement began, and the rows that were in the source then."""
+    began: list[tuple[float, frozenset[tuple[str, PartName]]]] = field(default_factory=list)
+    """When a statement began, and the rows that were in the source then, by their blocks."""
     came: dict[PartName, bool] = field(default_factory=dict)
     """By part of the target: whether it left the source in the same multi."""
     attached: set[str] = field(default_factory=set)
@@ -69,10 +69,10 @@ class Tables:
                 f"{form} brought {part}, moved in the same multi: {moved}"
             )
 
-    def _rows_now(self, partition: str) -> frozenset[str]:
+    def _rows_now(self, partition: str) -> frozenset[tuple[str, PartName]]:
         """In the log, and not dropped."""
         return frozenset(
-            row
+            (row, blocks[-1])
             for row, blocks in self.sold.blocks.items()
             if blocks[-1].partition == partition and blocks[-1] not in self.sold.dropped_by
         )
@@ -145,13 +145,14 @@ class Tables:
         self.attached.update(entry.source_parts)
 
     def what_was_there_before_comes(self, entry: ReplaceRange) -> None:
-        """What the source had when the statement began, unless it was dropped since."""
+        """What the source had when the statement began, unless it was dropped since; also if it was
+        inserted again after that, which may be later than the source was read.
+        """
         partition = entry.range.partition
         soon_s = self.source.world.now_s - REMEMBERED_S
         rows = [rows for when_s, rows in self.began if when_s >= soon_s]
         assert rows, f"{entry} was asked for by nobody"
-        for row in frozenset.intersection(*rows) & self._rows_now(partition):
-            block = self.sold.blocks[row][-1]
+        for row, block in frozenset.intersection(*rows) & self._rows_now(partition):
             there = [
                 block
                 for block in self.bought.blocks.get(row, ())

@@ -15,7 +15,7 @@ from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.pull_log import LogTrimmed
-from rmt_pipeline.replica.work.execute import POOLS
+from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, sequence_number
 from tests.simulation.ledger import ClientInsert, Ledger, fits, inserted_as
@@ -241,6 +241,20 @@ def acknowledged_rows_did_not_fail(finished: Finished) -> None:
                 assert last not in ledger.failed, f"{insert} was answered, and {last} failed"
 
 
+def answered_drops_happened(finished: Finished) -> None:
+    """Whoever was told that it is dropped, or detached: all that was in the log before he asked is,
+    on his replica at once, if he waited; and what was detached there lies beside.
+    """
+    ledger = finished.ledger
+    for answer in ledger.drops_answered:
+        stays = answer.blocks - ledger.dropped_by.keys()
+        assert not stays, f"{answer.replica} has answered a drop of {show(sorted(stays))}"
+        assert not answer.left, f"{answer.left} of a drop were there on {answer.replica}"
+        unknown = answer.nowhere if answer.replica not in ledger.broken else set()
+        nowhere = {row for row in unknown if not ledger.is_changed(row)}
+        assert not nowhere, f"{nowhere} are not among what {answer.replica} has detached"
+
+
 def nobody_waits_for_a_quorum(finished: Finished) -> None:
     """Every replica is there, and has what there is: whoever waited was answered, or failed."""
     waiting = finished.children(finished.table.quorum_parallel)
@@ -326,7 +340,7 @@ def nobody_saw_corruption(finished: Finished) -> None:
     here, or fail for a moment, and staged parts be swept because a clock jumped.
     """
     is_broken, jumped = finished.ledger.lost_parts > 0, finished.ledger.clock_jumps > 0
-    is_broken = is_broken or finished.cluster.world.reads_failed > 0
+    is_broken = is_broken or bool(finished.cluster.world.reads_failed)
     for process, error in finished.cluster.world.ended_by:
         excused = (is_broken and not isinstance(error, LogTrimmed)) or (
             jumped and isinstance(error, MissingPart)
@@ -409,6 +423,7 @@ CHECKERS: tuple[Callable[[Finished], None], ...] = (
     no_other_rows_are_there,
     answers_were_true,
     acknowledged_rows_did_not_fail,
+    answered_drops_happened,
     nobody_waits_for_a_quorum,
     promised_is_on_disk,
     rows_are_conserved,

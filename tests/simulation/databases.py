@@ -4,66 +4,75 @@ tables while servers die, join, leave and lose their disks, and the log is clean
 calm: everybody ends with what the log says, and nobody waits.
 """
 
-import fcntl
-import os
 import shutil
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
-
-import rmt_pipeline.zookeeper.connect as connecting
 from rmt_pipeline import system
-from rmt_pipeline.catalog import catalog as catalogs
 from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.cluster.database import picture
 from rmt_pipeline.cluster.queue import clean_queue
-from rmt_pipeline.compute.jobs.merge import LocalMerger
-from rmt_pipeline.compute.jobs.mutate import LocalMutator
-from rmt_pipeline.config import Address, Config
+from rmt_pipeline.config import Address
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import RmtError, UserError
+from rmt_pipeline.protocol.alter.texts import definition_of_texts
+from rmt_pipeline.protocol.errors import (
+    OutcomeUnknown,
+    TableAlreadyExists,
+    TableDetached,
+    Unavailable,
+    UnknownDatabase,
+    UnknownTable,
+    UserError,
+)
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task, TaskOutcome
-from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.work.execute import Tools
-from rmt_pipeline.replica.work.worker import work
-from rmt_pipeline.server import tasks
+from rmt_pipeline.protocol.table import Column, Engine, TableDefinition
 from rmt_pipeline.server.status import Counters
 from rmt_pipeline.server.supervisor import Supervisor
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.server.tasks import TaskLoops
+from rmt_pipeline.sql.run.catch_up import DatabaseCarrier
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.run.task import TaskContext
 from rmt_pipeline.syntax.statements import nodes as said
 from rmt_pipeline.syntax.statements.parse import parse
-from rmt_pipeline.zookeeper.paths import DatabasePaths, database_table, sequence_number
-from tests.support.cluster import SimWaker
+from rmt_pipeline.zookeeper.paths import (
+    DatabasePaths,
+    TablePaths,
+    TaskQueuePaths,
+    database_table,
+    sequence_number,
+)
 from tests.support.fake_keeper import Node
 from tests.support.fast import remembering
-from tests.support.local_replicas import DirectPeers
-from tests.support.schedule import Kind, Schedule, Swarm
+from tests.support.schedule import Schedule, Swarm
 from tests.support.servers import cluster_config
-from tests.support.sim_keeper import SimKeeper
-from tests.support.world import SESSION_TIMEOUT_S, Host, Process, World
+from tests.support.sim_server import NEVER_S, LivingSession, WorkLoops, within
+from tests.support.world import Host, Process, World
 
 DATABASE = "CREATE DATABASE d ENGINE = Replicated('/databases/d', '{shard}', '{replica}')"
 PATHS = DatabasePaths("/databases/d")
+QUEUE = TaskQueuePaths("/clickhouse/task_queue/ddl")
 SHARDS = (("r1", "r2"), ("r3",))
 NAMES = ("t", "u", "v")
 STORM_STEPS = 900
 CALM_STEPS_MAX = 3_000
 CALM_S = 900.0  # an ALTER that nobody carries out is waited for for 300 s
-NEVER_S = 1e9
+BESIDE = "CREATE TABLE IF NOT EXISTS k ON CLUSTER c (n UInt64) ENGINE = MergeTree ORDER BY n"
+ON_CLUSTER = 0.1
+"""How many statements are such."""
 RESTART_S = 0.3
-RETRY_S = 0.2
 MANY = 10**6
 MEMORY = Path("/dev/shm")
+
+
+MEDDLED = TableDefinition(
+    "d", "", (Column("n", "UInt64"),), Engine("MergeTree", "", "someone"), ("n",)
+)
+"""A table that is none of the database's."""
 
 
 class NotSettled(AssertionError):
@@ -95,7 +104,16 @@ class Books:
     """Of all tables that ever were."""
     uncertain: set[str] = field(default_factory=set)
     """Comments of tables that some server could not alter, and has told so; and of those of which
-    an ALTER was removed from the log while no record knew of it: its client is told TaskRemoved.
+    an ALTER was removed from the log as too old while no record knew of it, or was on one server
+    alone, where somebody has dropped the table behind the database's back.
+    """
+    is_too_old: bool = False
+    """Whatever is in the log, it may be removed."""
+    missed: list[str] = field(default_factory=list)
+    """ALTERs that were removed though they are not too old, and no record knows of them."""
+    beside: dict[str, tuple[str, bool | None]] = field(default_factory=dict)
+    """The statements ON CLUSTER by their nodes: what was said, and whether there is a table k after
+    it; None of one that every server refuses.
     """
     of_task: dict[str, str] = field(default_factory=dict)
     """The comment of the table that each ALTER is of, by the node of the log."""
@@ -109,16 +127,40 @@ class Books:
                 self.origins.add(TableRecord.decode(nodes[path].data).origin)
             if log == PATHS.queue.root and name.startswith("query-"):
                 self.take(name, Task.decode(nodes[path].data).query)
+            if log == QUEUE.root and name.startswith("query-"):
+                self.take_beside(name, Task.decode(nodes[path].data).query)
             if log.endswith("/finished") and TaskOutcome.decode(nodes[path].data).code:
-                task = log.removesuffix("/finished").rpartition("/")[2]
-                if task in self.of_task:
+                queue, _, task = log.removesuffix("/finished").rpartition("/")
+                if queue == PATHS.queue.root and task in self.of_task:
                     self.uncertain.add(self.of_task[task])
+        self.removed(nodes, before)
+
+    def removed(self, nodes: dict[str, Node], before: dict[str, Node | None]) -> None:
+        """What is removed from the log: `active` goes first."""
         for path in before:
             above, _, name = path.rpartition("/")
             task = above.rpartition("/")[2]
             is_removed = name == "active" and path not in nodes and task in self.of_task
             if is_removed and not self.is_told(nodes, task):
+                if not self.is_too_old and self.of_task[task] not in self.uncertain:
+                    self.missed.append(task)
                 self.uncertain.add(self.of_task[task])
+
+    def take_beside(self, task: str, query: str) -> None:
+        match parse(query):
+            case said.OnCluster(statement=said.CreateTable(table=table)):
+                self.beside[task] = query, None if table.database == "d" else True
+            case said.OnCluster(statement=said.DropTable()):
+                self.beside[task] = query, False
+            case _:
+                raise AssertionError(f"nobody has said {query}")
+
+    def is_untold(self, nodes: dict[str, Node], comment: str) -> bool:
+        """Whether there is an ALTER of the table that its record does not know of."""
+        return any(
+            one == comment and not self.is_told(nodes, task)
+            for task, one in self.of_task.items()
+        )
 
     def is_told(self, nodes: dict[str, Node], task: str) -> bool:
         """Whether the record of the table that this is an ALTER of knows of it."""
@@ -163,6 +205,12 @@ def altered(table: Model, words: Sequence[str]) -> Model:
     raise AssertionError(f"nobody has said {words}")
 
 
+def is_trouble(outcome: TaskOutcome) -> bool:
+    """Whether ZooKeeper or the disk failed a statement: it may have happened all the same."""
+    troubles = (Unavailable.code, OutcomeUnknown.code)
+    return outcome.code in troubles or outcome.message.startswith("BadSector")
+
+
 def comment_of(query: str) -> str:
     return query.rpartition("COMMENT '")[2].partition("'")[0]
 
@@ -177,158 +225,6 @@ def model_of(definition: TableDefinition, *, is_detached: bool = False) -> Model
 # --- the world ---------------------------------------------------------------------------------
 
 
-class LivingSession(SimKeeper):
-    """As a supervisor wants it."""
-
-    session_timeout_s = SESSION_TIMEOUT_S
-
-
-class Thread:
-    """A task of the process that starts it."""
-
-    world: World
-
-    def __init__(self, target: Callable[[], None], **_: object) -> None:
-        self._target, self._is_over = target, False
-
-    def start(self) -> None:
-        assert self.world.current is not None
-        self.world.current.process.spawn(self._run)
-
-    def _run(self) -> None:
-        try:
-            self._target()
-        finally:
-            self._is_over = True
-
-    def join(self, timeout_s: float) -> None:
-        end_s = self.world.now_s + timeout_s
-        while not self._is_over and self.world.now_s < end_s:
-            self.world.sleep_s(0.05)
-
-
-class Log:
-    """What servers tell people; a bug that they go on after breaks the world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def info(self, event: str, **about: object) -> None:
-        current = self._world.current
-        self._world.note(str(current and current.process), event, str(about)[:200])
-
-    warning = debug = info
-
-    def log(self, _level: int, event: str, **about: object) -> None:
-        self.info(event, **about)
-
-    def exception(self, event: str, **about: object) -> None:
-        self.info(event, **about)
-        error = sys.exception()
-        assert error is not None
-        self._world.breaks(error)
-
-
-@contextmanager
-def within(world: World) -> Iterator[None]:
-    """Production code's clocks, ids, wakers, threads, sessions and files are the world's."""
-
-    def process() -> Process:
-        assert world.current is not None, "only a task has a session"
-        return world.current.process
-
-    def flock(file: Any, how: int) -> None:
-        while True:
-            try:
-                fcntl.flock(file, how | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if how & fcntl.LOCK_NB:
-                    raise
-                world.sleep_s(0.01)
-            else:
-                return
-
-    def stage_file(path: Path, content: bytes) -> Path:
-        if world.current is None:
-            return staged(path, content)
-        name = path.parent.parent.parent.name
-        return world.effect(
-            process(), Kind.DISK, "stage a file of", name, lambda: staged(path, content)
-        )
-
-    staged = catalogs.stage_file
-    log = Log(world)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(system.SystemClock, "now_s", lambda _: world.now_s)
-        patch.setattr(system.SystemClock, "monotonic_s", lambda _: world.now_s)
-        patch.setattr(system.SystemClock, "sleep_s", lambda _, seconds: world.sleep_s(seconds))
-        patch.setattr(system.RandomIds, "new_id", lambda _: world.new_id())
-        patch.setattr(
-            system.EventWaker, "__init__", lambda self: setattr(self, "sim", SimWaker(world))
-        )
-        patch.setattr(system.EventWaker, "wake", lambda self: self.sim.wake())
-        patch.setattr(system.EventWaker, "wait_s", lambda self, most_s: self.sim.wait_s(most_s))
-        patch.setattr(Thread, "world", world, raising=False)
-        patch.setattr(tasks, "threading", SimpleNamespace(Thread=Thread, Event=threading.Event))
-        patch.setattr(tasks, "LOOK_ANYWAY_S", NEVER_S)  # who misses a watch waits for ever
-        patch.setattr(connecting, "connect", lambda *_, **__: LivingSession(process()))
-        patch.setattr(catalogs, "stage_file", stage_file)
-        patch.setattr(catalogs, "fcntl", SimpleNamespace(**{**vars(fcntl), "flock": flock}))
-        patch.setattr(os, "fsync", lambda _: None)
-        for module in ("tasks", "tables", "supervisor"):
-            patch.setattr(f"rmt_pipeline.server.{module}.log", log)
-        yield
-
-
-class WorkLoops:
-    """What a server works its tables' queues with: they have no rows, but are altered."""
-
-    def __init__(self, world: World, config: Config, name: str) -> None:
-        self._world = world
-        self._context = ServerContext(config, name, purpose="worker")
-        self._going: dict[str, tuple[list[bool], SimWaker]] = {}
-
-    def follow(self, tables: Sequence[TableDefinition]) -> None:
-        wanted = {table.uuid: table for table in tables}
-        for uuid in self._going.keys() - wanted.keys():
-            is_over, waker = self._going.pop(uuid)
-            is_over.append(True)
-            waker.wake()
-        for uuid in wanted.keys() - self._going.keys():
-            self._going[uuid] = [], SimWaker(self._world)
-            assert self._world.current is not None
-            self._world.current.process.spawn(
-                lambda uuid=uuid: self._work(
-                    wanted[uuid], *self._going.get(uuid, ([True], None))
-                )
-            )
-
-    def stop(self) -> None:
-        self.follow([])
-
-    def _work(
-        self, table: TableDefinition, is_over: list[bool], waker: SimWaker | None
-    ) -> None:
-        assert waker is not None or is_over
-        clock = self._context.clock
-        assert self._world.current is not None
-        spawn = self._world.current.process.spawn
-        while not is_over:
-            try:
-                work(
-                    lambda: self._context.replica(table),
-                    Tools(DirectPeers({}), LocalMerger(clock), LocalMutator(clock), spawn),
-                    "fetch",
-                    waker=waker,
-                    linger_s=None,
-                    on_flush=lambda _: None,
-                    should_stop=lambda: bool(is_over),
-                )
-            except RmtError as error:
-                self._world.note(table.full_name, "work paused", str(error)[:200])
-            self._world.sleep_s(RETRY_S)
-
-
 @dataclass(eq=False)
 class Run:
     """One world from its storm to its end."""
@@ -341,6 +237,8 @@ class Run:
     """The servers that are to have the database."""
     given_up: set[str] = field(default_factory=set)
     """The origins of tables that were on a disk that is lost: a replica of theirs may stay."""
+    lost: set[str] = field(default_factory=set)
+    """The servers that have lost their disk: statements ON CLUSTER of before are not repeated."""
     clients: int = 0
     said: int = 0
     """Statements about tables: each has a number of its own."""
@@ -469,6 +367,14 @@ class Run:
         rng = self.rng
         one, other = rng.sample(NAMES, 2)
         column = rng.choice("xy")
+        if rng.random() < ON_CLUSTER:
+            return rng.choice(
+                (
+                    BESIDE,
+                    "DROP TABLE IF EXISTS k ON CLUSTER c",
+                    f"CREATE TABLE d.{one} ON CLUSTER c (n UInt64) ENGINE = MergeTree ORDER BY n",
+                )
+            )
         engine = rng.choice(("ReplicatedMergeTree", "ReplicatedMergeTree", "MergeTree"))
         return rng.choice(
             (
@@ -517,36 +423,81 @@ class Run:
         self.world.sleep_s(0.01)
         shutil.rmtree(self.directory / name, ignore_errors=True)
         self.given_up |= self.books.origins  # no DROP finds what this server had of them
+        self.lost.add(name)
         self.world.note(name, "lost its disk", "")
         self.world.sleep_s(2.5)
         self.create(name)
 
-    def clean(self, name: str) -> None:
+    def clean(self, name: str, *, is_too_old: bool = False) -> None:
+        """As a server that finds all but the last too many; or too old."""
+
         def run() -> None:
             keeper = LivingSession(process)
-            clean_queue(
-                keeper, PATHS.queue, now_s=self.world.now_s, lifetime_s=MANY, tasks_max=1
+            carrier = DatabaseCarrier(
+                self.context(name), system.EventWaker(), lambda: False, "d"
             )
-            self.world.end_process(process, kill_others=True)
+            self.books.is_too_old |= is_too_old
+            try:
+                if is_too_old or self.has(name):
+                    clean_queue(
+                        keeper,
+                        PATHS.queue,
+                        now_s=self.world.now_s,
+                        lifetime_s=MANY,
+                        tasks_max=1,
+                        first_needed=None
+                        if is_too_old
+                        else lambda: carrier.log(keeper, picture(keeper, PATHS)).first_needed(),
+                    )
+            finally:
+                self.world.end_process(process, kill_others=True)
 
         process = self.world.start_process(self.world.hosts[name], "cleaner")
         process.spawn(run)
         self.until_it_ends(process, 5.0)
 
+    def meddle(self, name: str) -> None:
+        """Somebody drops a table of the database from the server's catalog, and may make another
+        one of that name: both behind the database's back.
+        """
+        table, again = self.rng.choice(NAMES), self.rng.random() < 0.5
+        other = replace(
+            MEDDLED,
+            name=table,
+            engine=replace(MEDDLED.engine, zookeeper_path=f"/meddled/{self.world.new_id()}"),
+        )
+
+        def run() -> None:
+            with ServerContext(self.config, name) as context:
+                with suppress(UnknownTable, UnknownDatabase, TableDetached):
+                    context.drop_table("d", table)
+                if again:
+                    with suppress(TableAlreadyExists, UnknownDatabase):
+                        context.create_table(other)
+            self.world.end_process(process, kill_others=True)
+
+        nodes = self.world.zookeeper.nodes
+        for model in self.books.tables.values():
+            if self.books.is_untold(nodes, model.comment):
+                self.books.uncertain.add(model.comment)
+        process = self.world.start_process(self.world.hosts[name], "meddler")
+        process.spawn(run)
+        self.until_it_ends(process, 5.0)
+
     def _have_events(self) -> None:
         self.world.sleep_s(self.rng.uniform(0.5, 2.0))
-        kinds = ("off", "off", "off", "clean", "clean", "leave", "disk")
-        for kind in self.rng.sample(kinds, self.rng.choice((0, 2, 4))):
+        kinds = ("off", "off", "off", "clean", "clean", "old", "leave", "disk", "meddle")
+        for kind in self.rng.sample(kinds, self.rng.choice((0, 2, 4, 6))):
             self.world.sleep_s(self.rng.uniform(0.0, 1.5))
             if self.world.is_calm:
                 return
             name = self.rng.choice(self.names[1:])
-            if kind == "clean":
-                self.clean("r1")
+            if kind in ("clean", "old"):
+                self.clean("r1", is_too_old=kind == "old")
             elif kind == "off":
                 self.switch_off(self.rng.choice(self.names), self.rng.uniform(0.1, 6.0))
             elif name in self.wanted:
-                {"leave": self.leave, "disk": self.lose_disk}[kind](name)
+                {"leave": self.leave, "disk": self.lose_disk, "meddle": self.meddle}[kind](name)
 
     # --- its life ---
 
@@ -603,7 +554,34 @@ class Run:
             difference = self.difference(name)
             if difference:
                 return f"{name} {difference} (it is at {pointer!r} of {last})"
+            if left := self.difference_beside(name):
+                return f"{name} {left}"
         return self.what_hangs()
+
+    def difference_beside(self, name: str) -> str:
+        """What statements ON CLUSTER have left undone there; those that failed for the server's own
+        trouble, which is told, may have happened or not.
+        """
+        host = str(self.config.server(name).advertised_address)
+        may_be, told = {False}, ""
+        for task, (query, is_there) in self.books.beside.items():
+            outcome = self.outcome_beside(task, host)
+            if outcome is None:
+                return f"has not done {task} of {QUEUE.root}: {query}"
+            told += f"; {query}: {outcome.message or 'done'}"
+            if is_there is None:
+                if not outcome.code:
+                    return f"has not refused {query}"
+            else:
+                may_be = {is_there, *(may_be if is_trouble(outcome) else ())}
+        tables = set(self.context(name).catalog.tables("default"))
+        if name not in self.lost and tables not in [{"k"} if one else set() for one in may_be]:
+            return f"has the tables {sorted(tables)} of default{told}"
+        return ""
+
+    def outcome_beside(self, task: str, host: str) -> TaskOutcome | None:
+        node = self.world.zookeeper.nodes.get(QUEUE.task(task).finished_on(host))
+        return None if node is None else TaskOutcome.decode(node.data)
 
     def difference(self, name: str) -> str:
         catalog = self.context(name).catalog
@@ -612,7 +590,7 @@ class Run:
         }
         for one in catalog.detached("d"):
             if one.permanently:
-                here[one.definition.name] = model_of(one.definition, is_detached=True)
+                here[one.definition.name] = self.once_attached(one.definition)
         wanted = self.books.tables
         attached = {table for table, model in wanted.items() if not model.is_detached}
         if not attached <= here.keys() <= wanted.keys():  # what is detached is made by ATTACH
@@ -626,6 +604,23 @@ class Run:
         if "d_broken_tables" in catalog.databases():
             return f"has moved {catalog.tables('d_broken_tables')} aside, which had no rows"
         return ""
+
+    def once_attached(self, definition: TableDefinition) -> Model:
+        """What a table that is detached will be: its queue, which nobody works meanwhile, may have
+        an ALTER yet that another replica of the shard has carried out.
+        """
+        mine = model_of(definition, is_detached=True)
+        nodes, shard = self.world.zookeeper.nodes, TablePaths(definition.engine.zookeeper_path)
+        metadata, columns = nodes.get(shard.metadata), nodes.get(shard.columns)
+        if (
+            metadata is None
+            or columns is None
+            or metadata.version == definition.metadata_version
+        ):
+            return mine
+        texts = metadata.data.decode(), columns.data.decode()
+        there = definition_of_texts(definition, *texts, metadata.version, ())
+        return replace(mine, columns=model_of(there).columns)
 
     def what_hangs(self) -> str | None:
         """In ZooKeeper: what nobody has any more, and what somebody holds."""
@@ -653,11 +648,28 @@ class Run:
         logged = [comment_of(query) for query in self.books.logged if "COMMENT" in query]
         twice = {one for one in logged if logged.count(one) > 1}
         assert not twice, f"{twice} were created twice"
+        missed = self.books.missed
+        assert not missed, f"{missed} were cleaned away, and no record knew of them"
         for query in self.books.answered:
             if "COMMENT" in query:
                 assert comment_of(query) in logged, f"{query} was answered, and never logged"
-            elif "d." in query:
+            elif "d." in query and "ON CLUSTER" not in query:
                 assert query in self.books.logged, f"{query} was answered, and never logged"
+        self.check_answers_beside()
+
+    def check_answers_beside(self) -> None:
+        """Of a statement ON CLUSTER that failed on a server its client is told."""
+        hosts = [str(self.config.server(name).advertised_address) for name in self.names]
+        done = [
+            query
+            for task, (query, _) in self.books.beside.items()
+            if all(self.outcome_beside(task, host) == TaskOutcome() for host in hosts)
+        ]
+        for query in {query for query in self.books.answered if "ON CLUSTER" in query}:
+            answered = self.books.answered.count(query)
+            assert answered <= done.count(query), (
+                f"{query} was answered, and not done everywhere"
+            )
 
 
 @dataclass

@@ -1,13 +1,17 @@
 """DROP PARTITION, DROP PART and TRUNCATE by a simulated client."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.partitions.drop import drop_part, drop_partitions
+from rmt_pipeline.store import layout
 from rmt_pipeline.zookeeper.snapshot import active_parts
-from tests.support.cluster import Context, SimWaker
+from tests.simulation.ledger import DropAnswer, Ledger, inserted_as, is_inside
+from tests.support.cluster import Context, SimWaker, Site
 
 WAITS = (
     QuerySettings(alter_sync=0),
@@ -19,19 +23,32 @@ FORMS = ("DROP", "DROP", "DROP", "DETACH", "PART", "DETACH PART", "ALL")
 Action = Callable[[Context], None]
 
 
-def drop(*partitions: str, detach: bool = False, query: QuerySettings = WAITS[0]) -> Action:
-    """Without partitions: all there are."""
+def drop(
+    *partitions: str,
+    detach: bool = False,
+    query: QuerySettings = WAITS[0],
+    ledger: Ledger | None = None,
+) -> Action:
+    """Without partitions: all there are. The answer is noted in the ledger."""
 
     def run(context: Context) -> None:
-        drop_partitions(
+        answer = _asked(
+            context, ledger, lambda block: not partitions or block.partition in partitions
+        )
+        dropped = drop_partitions(
             context.replica, partitions or None, query, waking(context), detach=detach
         )
+        _answered(context, ledger, answer, dropped, query, detach=detach)
 
     return run
 
 
 def drop_some_part(
-    rng: random.Random, *, detach: bool = False, query: QuerySettings = WAITS[0]
+    rng: random.Random,
+    *,
+    detach: bool = False,
+    query: QuerySettings = WAITS[0],
+    ledger: Ledger | None = None,
 ) -> Action:
     """Of those that are active there."""
 
@@ -40,18 +57,78 @@ def drop_some_part(
         parts = list(PartSet(active_parts(replica.keeper, replica.paths)))
         if parts:
             part = rng.choice(parts)
+            answer = _asked(context, ledger, lambda block: is_inside(block, part))
             drop_part(context.replica, part, query, waking(context), detach=detach)
+            _answered(context, ledger, answer, [part], query, detach=detach)
 
     return run
+
+
+def _asked(
+    context: Context, ledger: Ledger | None, is_meant: Callable[[PartName], bool]
+) -> DropAnswer:
+    """What is in the log before it is asked, and of that what this replica has."""
+    if ledger is None:
+        return DropAnswer(context.site.replica, frozenset())
+    meant = {block for block in ledger.all_blocks() - set(ledger.dropped_by) if is_meant(block)}
+    here = _rows_of(context, ledger, meant)
+    return DropAnswer(context.site.replica, frozenset(meant), here)
+
+
+def _answered(
+    context: Context,
+    ledger: Ledger | None,
+    answer: DropAnswer,
+    dropped: Sequence[PartName],
+    query: QuerySettings,
+    *,
+    detach: bool,
+) -> None:
+    """From outside, at this moment. Who did not wait was promised nothing of what is here."""
+    if ledger is None:
+        return
+    ledger.drops_answered.append(answer)
+    if query.alter_sync == 0:
+        return
+    answer.left = _rows_of(context, ledger, answer.blocks)
+    if detach:
+        mine = {block for block, by in ledger.dropped_by.items() if by in dropped}
+        taken = {row for row in answer.here if mine.intersection(ledger.blocks[row][-1:])}
+        answer.nowhere = taken - _detached_rows(context.site)
+
+
+def _rows_of(context: Context, ledger: Ledger, blocks: Collection[PartName]) -> set[str]:
+    """Those that came last in one of the blocks, and that the replica's readers see."""
+    node = context.process.world.zookeeper.nodes.get(context.site.paths.parts)
+    parts = PartSet(map(PartName.parse, node.children if node else ()))
+    rows = _read(context.site, parts)
+    came = {
+        row: ledger.blocks[row][-1] for row in rows - ledger.arrived if row in ledger.blocks
+    }
+    return {row for row, block in came.items() if block in blocks}
+
+
+def _detached_rows(site: Site) -> set[str]:
+    names = site.host.disk.list(site.path(layout.DETACHED))
+    return _read(site, [f"{layout.DETACHED}/{name}" for name in names])
+
+
+def _read(site: Site, parts: Iterable[object]) -> set[str]:
+    """But for those that have rotten: readers are refused."""
+    rows = set[str]()
+    for part in parts:
+        with suppress(UnicodeDecodeError):
+            rows |= set(map(inserted_as, site.rows(part)))
+    return rows
 
 
 def waking(context: Context) -> Callable[[], SimWaker]:
     return lambda: SimWaker(context.process.world)
 
 
-def drawn(rng: random.Random, partitions: str) -> Action:
+def drawn(rng: random.Random, partitions: str, ledger: Ledger) -> Action:
     form, query = rng.choice(FORMS), rng.choice(WAITS)
     if form.endswith("PART"):
-        return drop_some_part(rng, detach=form != "PART", query=query)
+        return drop_some_part(rng, detach=form != "PART", query=query, ledger=ledger)
     some = () if form == "ALL" else rng.sample(partitions, rng.randint(1, len(partitions)))
-    return drop(*some, detach=form == "DETACH", query=query)
+    return drop(*some, detach=form == "DETACH", query=query, ledger=ledger)

@@ -80,6 +80,21 @@ class Change:
         return row + self.suffix if self.suffix else None
 
 
+@dataclass(slots=True, eq=False)
+class DropAnswer:
+    """A DROP or DETACH that was answered: the blocks in the log that it was asked to take, and the
+    rows of these that its replica had then.
+    """
+
+    replica: str
+    blocks: frozenset[PartName]
+    here: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    """Rows that its replica had still when it was answered, though it was to wait for that."""
+    nowhere: set[str] = field(default_factory=set)
+    """Rows that it was to detach, and that were not among what is detached when it was answered."""
+
+
 @dataclass(slots=True)
 class Ledger:
     inserts: list[ClientInsert] = field(default_factory=list)
@@ -98,6 +113,7 @@ class Ledger:
     dropped_by: dict[PartName, PartName] = field(default_factory=dict)
     """By the part in which rows came, the first drop that took them; itself, if its quorum failed.
     """
+    drops_answered: list[DropAnswer] = field(default_factory=list)
     lost: set[PartName] = field(default_factory=set)
     """Parts whose bytes were taken from every disk: empty ones take their place."""
     failed: set[PartName] = field(default_factory=set)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -21,8 +22,10 @@ from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.replica.assign import duty
 from rmt_pipeline.replica.work import worker
 from rmt_pipeline.zookeeper import snapshot
+from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
-from rmt_pipeline.zookeeper.snapshot import KnownQueue
+from rmt_pipeline.zookeeper.snapshot import KnownQueue, Listed, Queued
+from tests.simulation import between, watchman
 from tests.simulation.between import Tables
 from tests.simulation.checkers import (
     CHECKERS,
@@ -34,7 +37,6 @@ from tests.simulation.checkers import (
     what_is_missing,
 )
 from tests.simulation.ledger import Ledger
-from tests.simulation.watchman import Watchman
 from tests.simulation.workload import COMMIT_BYTES_MAX, Size, Workload, check_parts, clean_up
 from tests.support.cluster import FORMS, Cluster
 from tests.support.fast import remembering
@@ -93,7 +95,7 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
     for site in cluster.sites.values():
         site.form = schedule.rng.choice(FORMS)
     restarts = True
-    Watchman(cluster, ledger)
+    watchman.Watchman(cluster, ledger)
     tables = with_another_table(cluster, ledger) if size.between else None
     if is_busy:
         cluster.boot(*list(cluster.sites)[: size.hosts - size.newcomers])
@@ -112,7 +114,7 @@ def with_another_table(cluster: Cluster, ledger: Ledger) -> Tables:
     for name, site in other.sites.items():
         site.form = cluster.sites[name].form
     books = Ledger()
-    Watchman(other, books)
+    watchman.Watchman(other, books)
     return Tables(cluster, other, ledger, books)
 
 
@@ -190,41 +192,69 @@ def live_on(run: Run) -> None:
 
 
 def failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:
-    with remembering(), forgetful():
+    with remembering(watchman, between), forgetful():
         return _failure_of(schedule)
 
 
 @contextmanager
 def forgetful() -> Iterator[None]:
     """The queues of these worlds are short: what is finished is forgotten at once. Whoever looks at
-    the parts asserts that he would find the same if he read and built it anew. And there is no
+    parts or queue asserts that he would find the same if he read and built it anew. And there is no
     safety net: who misses a watch waits for ever.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshot, "FINISHED_KNOWN_MAX", 0)
-        patch.setattr(snapshot, "parts_now", _compared(snapshot.parts_now))
+        patch.setattr(snapshot, "as_listed", _compared(snapshot.as_listed))
+        patch.setattr(snapshot, "is_as_known", _queue_compared(snapshot.is_as_known))
         patch.setattr(worker, "SAFETY_NET_S", NEVER_S)
-        patch.setattr(duty, "LIST_EVERY_S", NEVER_S)
         patch.setattr(duty, "SEEN_MAX_S", NEVER_S)
         yield
 
 
-def _compared(right: Callable[..., Holdings]) -> Callable[..., Holdings]:
-    def compared(keeper: Any, replica: ReplicaPaths, known: KnownQueue) -> Holdings:
-        remembered = known.parts.of([replica.parts]).get(replica.parts)
-        holdings = right(keeper, replica, known)
-        if remembered is not None and holdings is remembered.holdings:
-            there = getattr(keeper, "session", keeper).node_seen(replica.parts)
-            assert there is not None
+def _compared(right: Callable[..., Holdings | None]) -> Callable[..., Holdings | None]:
+    looked_at: WeakSet[Holdings] = WeakSet()  # they never change: once is enough
+
+    def compared(
+        keeper: Any,
+        replica: ReplicaPaths,
+        known: KnownQueue,
+        listed: Listed | None,
+        stat: Stat,
+    ) -> Holdings | None:
+        holdings = right(keeper, replica, known, listed, stat)
+        if holdings is None:
+            return None
+        there = getattr(keeper, "session", keeper).node_seen(replica.parts)
+        if there is not None and there.stat == stat:
             assert {str(part) for part in holdings} == there.children, (
                 f"{replica.parts} was listed before and is not the same any more"
             )
-        afresh = Holdings.of(holdings)
-        assert holdings.of_partition == afresh.of_partition
-        assert holdings.current == afresh.current
+        if holdings not in looked_at:
+            afresh = Holdings.of(holdings)
+            assert holdings.of_partition == afresh.of_partition
+            assert holdings.current == afresh.current
+            looked_at.add(holdings)
         return holdings
 
     return compared
+
+
+def _queue_compared(right: Callable[..., bool]) -> Callable[..., bool]:
+    def compared_queue(
+        keeper: Any,
+        replica: ReplicaPaths,
+        queued: Queued,
+        node: tuple[bytes, Stat] | None,
+    ) -> bool:
+        is_right = right(keeper, replica, queued, node)
+        there = getattr(keeper, "session", keeper).node_seen(replica.queue)
+        if is_right and there is not None and (there.data, there.stat) == node:
+            assert set(queued.names) == there.children, (
+                f"{replica.queue} is taken for what it was and is not the same any more"
+            )
+        return is_right
+
+    return compared_queue
 
 
 def _failure_of(schedule: Swarm) -> tuple[Exception, Run] | None:

@@ -11,7 +11,8 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.work.execute import Executor, Pool
+from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData

@@ -15,6 +15,7 @@ FAILED_ONCE = {
     24: "as 8, and what was to end it had no answer",
     36: "an ALTER was noted as done by all servers, and none had carried it out",
     70: "a server told what an ALTER makes of a table before it had taken that up",
+    7019: "a table was detached with an ALTER of another server still in its queue",
 }
 
 
@@ -31,6 +32,6 @@ def trace_of(seed: int) -> list[object]:
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
-    first = trace_of(8)
+    first = trace_of(9)
     assert len(first) > databases.STORM_STEPS
-    assert trace_of(8) == first
+    assert trace_of(9) == first

@@ -7,12 +7,16 @@ from types import FunctionType
 
 import pytest
 
+from rmt_pipeline.protocol.merges.predicate import mergeable_runs
+from rmt_pipeline.protocol.queue import view as queue
 from tests.crash.scenarios import SCENARIOS
-from tests.mutants import lines, table
+from tests.mutants import lines, plants, table
 from tests.mutants.machine.__main__ import explained
-from tests.mutants.machine.sites import planted, sites_of
-from tests.mutants.machine.tests_of_lines import ROOT
-from tests.mutants.run import alone, notice, sooner
+from tests.mutants.machine.planting import Garden
+from tests.mutants.machine.sites import Site, planted, sites_of
+from tests.mutants.machine.tests_of_lines import ROOT, ByLine
+from tests.mutants.planting import LineMutant
+from tests.mutants.run import NotPlanted, alone, notice, sooner
 from tests.mutants.stories import STORIES, tell
 from tests.mutants.table import Mutant
 from tests.simulation import run
@@ -71,8 +75,33 @@ def test_nobody_notices_a_change_that_changes_nothing() -> None:
     assert notice(Mutant("nothing", lambda patch: None, seed=1), seeds_max=2) is None
 
 
+def test_a_bug_that_does_not_fit_the_code_any_more_is_noticed_by_nobody() -> None:
+    """Whoever calls it gets a TypeError, which says nothing of the promise that it should break."""
+    unfit = Mutant(
+        "unfit", plants.instead(queue.QueueView, "plan", lambda: ()), story="a_merge"
+    )
+    with pytest.raises(NotPlanted, match=r"does not fit the code: .*takes 0 positional"):
+        notice(unfit)
+
+
 def test_the_lines_that_are_planted_stand_in_their_files() -> None:
     assert [mutant.name for mutant in lines.MUTANTS if not mutant.is_there] == []
+
+
+def test_the_lines_that_are_planted_are_python_and_know_their_names() -> None:
+    found = {mutant.name: mutant.nonsense() for mutant in lines.MUTANTS}
+    assert {name: why for name, why in found.items() if why} == {}
+
+
+def test_a_line_that_cannot_be_run_is_nonsense() -> None:
+    where = "rmt_pipeline/replica/life/start.py"
+    line = "        mark_lost_if_log_is_gone(replica)\n"
+    unknown, unindented = (
+        LineMutant("nonsense", where, line, wrong, "")
+        for wrong in ("        gone()\n", "        if\n")
+    )
+    assert unknown.nonsense() == "gone is nowhere else"
+    assert "invalid syntax" in unindented.nonsense()
 
 
 def test_the_scenarios_that_notice_bugs_exist() -> None:
@@ -82,7 +111,7 @@ def test_the_scenarios_that_notice_bugs_exist() -> None:
 def test_the_table_in_the_docs_has_every_bug_once() -> None:
     names = [mutant.name for mutant in (*table.MUTANTS, *lines.MUTANTS)]
     assert len(names) == len(set(names)) >= 40
-    shown = re.findall(r"^\| ([a-z ]+: [^|]+?) \|", PROOF.read_text(), re.MULTILINE)
+    shown = re.findall(r"^\| ([a-z -]+: [^|]+?) \|", PROOF.read_text(), re.MULTILINE)
     assert sorted(shown) == sorted(names)
 
 
@@ -123,3 +152,37 @@ def act(keeper, old, new):
         ),
         ("exception", right.replace("return None", "raise")),
     }
+
+
+def test_a_bug_of_the_machine_grows_in_what_is_imported_already() -> None:
+    """In a function, and in what is made within it; not in what is done once, at the import."""
+    garden = Garden()
+    [within] = _sites("rmt_pipeline/protocol/merges/predicate.py", "mergeable_runs filter: run")
+    plant = garden.plant(within)
+    assert plant is not None
+    [(function, code)] = plant.functions
+    assert function is mergeable_runs
+    before = function.__code__
+    try:
+        plant.grow()
+        assert function.__code__ is code != before
+    finally:
+        function.__code__ = before
+    [once] = _sites("rmt_pipeline/replica/pull_log.py", ":: arithmetic")
+    assert garden.plant(once) is None
+
+
+def _sites(file: str, name: str) -> list[Site]:
+    text = Path(ROOT, file).read_text()
+    return [site for site in sites_of(text, file) if name in site.name]
+
+
+def test_tests_of_a_line_come_quickest_first_and_worlds_last() -> None:
+    world = "t.py::test_every_promise_holds_in_every_world[1]"
+    tests = ByLine(
+        {"a.py": {1: ["slow", "quick", "slowest"], 2: ["other"]}},
+        {"slow": 2.0, "quick": 1.0, "slowest": 9.0, "other": 0.5},
+        [world, world.replace("1", "21")],
+    )
+    assert tests.running("a.py", 1, within_s=4.0) == ["quick", "slow", world]
+    assert tests.running("a.py", 7, within_s=1.0) == ["other", world]

@@ -15,6 +15,7 @@ from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import AlterMetadata
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.nodes.records import Attempts
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.life.clone import clone_if_lost
@@ -26,10 +27,13 @@ from rmt_pipeline.replica.upkeep.check import (
     check_part,
     look_at_disk,
     recover_parts,
+    refetch,
 )
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
+from tests.simulation.replacing import put
 from tests.simulation.scene import (
     Scene,
     commits,
@@ -238,14 +242,27 @@ def test_a_replica_name_that_is_taken_is_refused() -> None:
         assert scene.nodes.keys() == before
 
 
-def test_what_an_attempt_that_died_has_staged_stops_nobody() -> None:
-    """Q14."""
+@pytest.mark.parametrize("left", ["nothing", "half a manifest", "no data", "half of the data"])
+def test_what_an_attempt_that_died_has_staged_stops_nobody(left: str) -> None:
+    """Q14. Nor is it taken for the part, whatever its manifest says."""
     with Scene() as scene:
         scene.insert("r1", "x")
-        disk = scene.cluster.sites["r2"].host.disk
-        disk.make_directory("tmp_fetch_a_0_0_0_0123456789abcdef0123456789abcdef")
+        site = scene.cluster.sites["r2"]
+        theirs, disk = scene.cluster.sites["r1"].host.disk, site.host.disk
+        attempt = "tmp_fetch_a_0_0_0_0123456789abcdef0123456789abcdef"
+        disk.make_directory(attempt)
+        for name in theirs.list("a_0_0_0") if left != "nothing" else ():
+            data = theirs.read(f"a_0_0_0/{name}")
+            assert data is not None
+            if name == "part.json":
+                whole = left != "half a manifest"
+                disk.write(f"{attempt}/{name}", [data if whole else data[: len(data) // 2]])
+            elif left == "half of the data":
+                disk.write(f"{attempt}/{name}", [data[: len(data) // 2]])
         scene.work("r2")
         assert scene.rows("r2") == ["x"]
+        assert site.outside is not None
+        assert site.outside.verify(PartName("a", 0, 0, 0)).rows == 1
 
 
 def test_a_session_that_ends_gives_its_claims_back() -> None:
@@ -399,3 +416,22 @@ def test_a_replica_that_was_marked_lost_takes_no_insert() -> None:
         [(_, error)] = scene.world.ended_by
         assert isinstance(error, TableIsReadOnly)
         assert scene.children(TABLE.log) == []
+
+
+def test_what_a_replacement_brought_is_looked_at_again_before_it_is_lost() -> None:
+    """1. A replacement is in the log, and has yet to be carried out where its part is. 2. That one
+    can't be read for a moment, and is given up: its fetch comes after the replacement.
+    """
+
+    def fails(part: PartName) -> Manifest:
+        raise Corruption("input/output error", part=part)
+
+    with Scene() as scene:
+        scene.insert("r1", "x")
+        scene.do("r1", put({"a": ["y"]}))
+        [brought] = set(scene.parts("r1")) - {"a_0_0_0"}
+        part = PartName.parse(brought)
+        assert scene.do("r1", lambda context: refetch(context.replica(), part, fails))
+        scene.pull("r1")
+        scene.step("r1", "fetch")
+        assert scene.rows("r1") == ["y"]

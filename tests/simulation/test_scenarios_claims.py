@@ -1,5 +1,6 @@
 """Scenarios about claims and clones: what may happen between the reads of who decides."""
 
+from collections import deque
 from collections.abc import Sequence
 
 from rmt_pipeline.protocol.errors import Unavailable
@@ -7,7 +8,7 @@ from rmt_pipeline.replica.life.clone import clone_if_lost
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.replica.work.step import Step
-from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Delete, Op, SetData
 from tests.simulation.scene import Scene, claims, fetch_step, publishes
 from tests.support.cluster import TABLE, Context
 from tests.support.lost_answers import faulty
@@ -207,3 +208,14 @@ def test_after_a_result_that_differs_theirs_is_fetched() -> None:
         done = scene.do("r2", merge_otherwise)
         assert done == [("MERGE_PARTS", True), ("FETCH", False)]
         assert scene.rows("r1") == scene.rows("r2") == ["x", "y"]
+
+
+def test_what_is_late_of_a_session_that_is_over_never_comes() -> None:
+    """As ZooKeeper has it: else a claim that nobody holds would stay for ever."""
+    with Scene() as scene:
+        session = scene.world.connect(scene.cluster.sites["r1"].host.processes[0])
+        scene.world.expire(session)
+        late = deque([[Create("/late", ephemeral=True)] for _ in range(20)])
+        scene.world.late_writes[session.session_id] = late
+        scene.world.land_late(session)
+        assert "/late" not in scene.world.zookeeper.nodes

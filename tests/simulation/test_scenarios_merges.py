@@ -93,7 +93,7 @@ def test_a_block_that_commits_between_the_reads_of_a_status_holds_the_mutation_u
         def look(context: Context) -> list[MutationStatus]:
             fire = firing_after(context.keeper(), held.waker.wake, scene.world)
             fire("children_many")
-            fire("children_stat")
+            fire("get_many")
             return status(context.replica(), load_mutations(context.replica()))
 
         [one] = scene.do("r2", look)
@@ -197,7 +197,7 @@ def test_a_block_that_commits_between_the_reads_of_the_predicate_is_seen() -> No
         def merge(context: Context) -> Assigned | Nothing:
             fire = firing_after(context.keeper(), held.waker.wake, scene.world)
             fire("children_many")
-            fire("children_stat")
+            fire("get_many")
             return optimize_partition(context.replica(), "a", final=True, skip_merged=False)
 
         scene.do("r1", merge)
@@ -216,7 +216,7 @@ def firing_after(
 
         def asked(paths: str | Sequence[str], *args: object) -> object:
             answer = right(paths, *args)
-            about = paths if isinstance(paths, str) else paths[0]
+            about = paths if isinstance(paths, str) else next(iter(paths), "")
             if not fired and about in (TABLE.log, TABLE.partition("a")):
                 fired.append(True)
                 fire()

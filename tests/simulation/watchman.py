@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import (
     DropPart,
@@ -28,10 +29,14 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import Intersects, PartSet
 from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.store import layout
+from rmt_pipeline.store.hashes.checksums import hash_hex
+from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, sequence_number
 from tests.simulation.checkers import outside_store, paths_of, show
 from tests.simulation.ledger import Ledger, fits, inserted_as, is_inside
 from tests.support.cluster import Cluster, Site
+from tests.support.fake_disk import BadSector, FakeDisk
 from tests.support.fake_keeper import Node
 
 
@@ -89,6 +94,7 @@ class Watchman:
         log = f"{self.cluster.table.log}/"
         logged = [path for path in before if path.startswith(log) and path in nodes]
         gone = [path for path in before if path not in nodes]
+        self._unreadable_parts_are_lost([path for path in before if path in nodes])
         for path in logged:
             if before[path] is None:
                 self._logged(path, nodes[path], gone)
@@ -109,6 +115,44 @@ class Watchman:
                 paths = self.cluster.table.replica(parent.split("/")[-2])
                 self.claims_never_overlap(paths, name)
                 self.waits_are_for_what_is_there(paths)
+
+    def _unreadable_parts_are_lost(self, written: Sequence[str]) -> None:
+        """A disk that failed to read the only copy twice is taken for one that has lost it: its
+        bytes are set aside, the part is empty, and everybody is told. Nothing else loses a part.
+        """
+        lost = f"{self.cluster.table.lost_parts}/"
+        for path in written if self.cluster.world.reads_failed else ():
+            if path.startswith(lost):
+                part = PartName.parse(path.removeprefix(lost))
+                for site in self.cluster.sites.values():
+                    self.what_is_lost_was_looked_at_again(site, part)
+                self.ledger.lose(part)
+
+    def what_is_lost_was_looked_at_again(self, site: Site, part: PartName) -> None:
+        """Where a part was given up, and its bytes are whole still, in its place or set aside, they
+        could not be read when they were looked at again. An empty one that is lost in its turn has
+        none, whatever was set aside before.
+        """
+        disk = site.host.disk
+        given_up = f"{layout.GIVEN_UP}/{part}"
+        if disk.modified_s(site.path(given_up)) is None or part in self.ledger.lost:
+            return
+        reasons = ("broken", "broken-on-start", "ignored")
+        names = (layout.parse_detached(name) for name in disk.list(site.path(layout.DETACHED)))
+        aside = [
+            f"{layout.DETACHED}/{one}"
+            for one in names
+            if one is not None and one.part == part and one.reason in reasons
+        ]
+        whole = [name for name in (str(part), *aside) if _has_rows(disk, site.path(name))]
+        failed = [
+            path
+            for host, path in self.cluster.world.reads_failed
+            if host == site.host.name and str(part) in path
+        ]
+        assert not whole or len(failed) > 1, (
+            f"{part} is lost, and whole on {site.replica}: {whole}; reads that failed: {failed}"
+        )
 
     def failed_parts_are_nowhere(self, part: PartName) -> None:
         """P41, I12. Nobody who is active has the part, or what it became of: at the moment at which
@@ -351,6 +395,17 @@ class Watchman:
                 if block not in self.ledger.dropped_by
             ]
             assert not there, f"{row} is in {there[0]}, and now in {path}: {part}"
+
+
+def _has_rows(disk: FakeDisk, directory: str) -> bool:
+    """Whether there are rows of a part in it, and each of its bytes can be read."""
+    try:
+        manifest = Manifest.decode(disk.read(f"{directory}/{layout.MANIFEST}") or b"")
+        files = [(file, disk.read(f"{directory}/{file.name}")) for file in manifest.files]
+    except (Corruption, BadSector):
+        return False
+    is_whole = all(data is not None and hash_hex(data) == file.hash for file, data in files)
+    return is_whole and manifest.rows > 0
 
 
 def _is_apart(one: PartName, two: PartName, is_over: bool) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.errors import Corruption, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition, select_and_assign
@@ -68,6 +68,8 @@ class Size:
     """Of an insert's multi: one with more partitions goes in with several."""
     between: int = 0
     """How often rows of partitions go to a second table, which there is then."""
+    vanishings: int = 0
+    """How often a host comes back with an empty disk."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
@@ -92,10 +94,63 @@ class Size:
             swaps=apart.choice((0, 0, 3)),
             commit_bytes_max=apart.choice((COMMIT_BYTES_MAX, 1, 4000)),
             between=apart.choice((0, 0, 0, 0, 0, 0, 0, 4)),
+            vanishings=apart.choice((0, 0, 0, 2)),
         )
 
 
+TOGETHER = 3  # of so many inserts one is under way beside others, in one process
 _AT_ONCE = {"broken_parts_wait_ms": 0}
+
+
+class Several:
+    """A process in which several inserts are under way at once."""
+
+    process: Process
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._is_done = SimWaker(world)
+        self._todo: list[tuple[Callable[[Context], None], SimWaker]] = []
+        self._running = 0
+        self._context: Context | None = None
+        self._is_over = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one more may come."""
+        return self.process.is_alive and not self._is_over
+
+    def begin(self, run: Callable[[Context], None], waker: SimWaker) -> None:
+        self._running += 1
+        if self._context is None:
+            self._todo.append((run, waker))
+        else:
+            self._spawn(self._context, run, waker)
+
+    def wait(self, context: Context) -> None:
+        """The life of the process."""
+        self._context = context
+        for run, waker in self._todo:
+            self._spawn(context, run, waker)
+        while self._running:
+            self._is_done.wait_s(PATIENCE_S)
+        self._is_over = True
+
+    def _spawn(self, context: Context, run: Callable[[Context], None], waker: SimWaker) -> None:
+        def one() -> None:
+            try:
+                run(context)
+            except RmtError as error:  # of this client; the others go on
+                self._world.note(
+                    str(self.process), "told", f"{type(error).__name__}: {error}"[:300]
+                )
+                self._world.ended_by.append((str(self.process), error))
+            finally:
+                self._running -= 1
+                waker.wake()
+                self._is_done.wake()
+
+        self.process.spawn(one)
 
 
 class Workload:
@@ -110,6 +165,7 @@ class Workload:
         self._ledger = ledger
         self._size = size
         self._tables = tables
+        self._several: dict[str, Several] = {}
         self._desk = Host("clients", cluster.world.hosts["h1"].disk, [0.0])
         self._world.everybody.append(self._desk)
 
@@ -132,7 +188,7 @@ class Workload:
             self._spawn("between", lambda: self._send_some(self._tables))
         if self._size.losses:
             self._spawn("checker", lambda: self._again_and_again("check", check_parts))
-        if self._size.outages + self._size.losses:
+        if self._size.outages + self._size.losses + self._size.vanishings:
             self._spawn("misfortune", self._have_bad_luck)
         for site in list(self._cluster.sites.values())[
             len(self._cluster.sites) - self._size.newcomers :
@@ -256,8 +312,25 @@ class Workload:
             self._world.note(str(insert), "answered", result.words())
             waker.wake()
 
-        process = self._cluster.spawn(site, f"insert {insert.number}.{insert.attempts}", run)
+        name = f"insert {insert.number}.{insert.attempts}"
+        if insert.number % TOGETHER == 0:
+            process = self._beside_others(site, name, run, waker)
+        else:
+            process = self._cluster.spawn(site, name, run)
         process.on_end.append(waker.wake)
+
+    def _beside_others(
+        self, site: Site, name: str, run: Callable[[Context], None], waker: SimWaker
+    ) -> Process:
+        """In a process of the host in which others insert, with one session; in a new one if there
+        is none. It ends with the last of them.
+        """
+        several = self._several.get(site.replica)
+        if several is None or not several.is_open:
+            several = self._several[site.replica] = Several(self._world)
+            several.process = self._cluster.spawn(site, f"{name} and others", several.wait)
+        several.begin(run, waker)
+        return several.process
 
     def _require_in_part(self, insert: ClientInsert) -> None:
         """P37. Only what has lost some of its rows, and has others, is refused for its blocks."""
@@ -282,7 +355,7 @@ class Workload:
             return
         for row in insert.all_rows():
             blocks = ledger.blocks[row]
-            last = [*blocks, *(one for one in blocks if one in result.parts)][-1]
+            last = [*blocks, *(one for one in blocks if _tells_of(result, one))][-1]
             holders = [
                 paths.name
                 for paths in there
@@ -320,7 +393,7 @@ class Workload:
                 if any(self._has_broken(disk, part) for part in snapshot.parts):
                     return  # since it was compared: that nobody can notice
         except Corruption:
-            if not self._ledger.lost_parts + self._world.reads_failed:
+            if not (self._ledger.lost_parts or self._world.reads_failed):
                 raise
             return  # the reader was told
         self._ledger.reads.append(Read(context.site.replica, rows))
@@ -379,7 +452,7 @@ class Workload:
             self._world.sleep_s(self._rng.uniform(0.0, 1.0))
             if self._world.is_calm:
                 return
-            action = drawn(self._rng, "abcd"[: self._size.partitions + 1])
+            action = drawn(self._rng, "abcd"[: self._size.partitions + 1], self._ledger)
             process = self._cluster.spawn(self._somewhere(), "drop", action)
             if self._rng.random() < 0.5:
                 continue
@@ -491,6 +564,8 @@ class Workload:
 
     def _have_bad_luck(self) -> None:
         strikes = [self._switch_off] * self._size.outages + [self._lose] * self._size.losses
+        if self._tables is None:  # of two tables nobody looks whether others have both
+            strikes += [self._lose_disk] * self._size.vanishings
         self._rng.shuffle(strikes)
         for strike in strikes:
             self._world.sleep_s(self._rng.uniform(0.1, 0.8))
@@ -526,6 +601,59 @@ class Workload:
         if found and not self._world.is_calm:
             self._break(*self._rng.choice(found))
 
+    def _lose_disk(self) -> None:
+        """Of any host, and with it all that it promises; as soon as each part of it is, or is in,
+        one that another host has whole.
+        """
+        found: list[Site] = []
+        for _ in range(50):
+            found = [site for site in self._cluster.sites.values() if self._can_be_missed(site)]
+            if found or self._world.is_calm:
+                break
+            self._world.sleep_s(0.02)
+        if not found or self._world.is_calm:
+            return
+        site = self._rng.choice(found)
+        self._world.note(site.replica, "loses its disk", "")
+        promised = self._promised(site)
+        self._ledger.lost_parts += len(promised)
+        self._ledger.hit.update(map(str, promised))
+        self._ledger.broken.add(site.replica)
+        self._cluster.switch_off(site, for_s=self._rng.uniform(0.1, 3.0))
+        for name in site.host.disk.list(""):
+            site.host.disk.lose(name)
+
+    def _promised(self, site: Site) -> list[PartName]:
+        node = self._world.zookeeper.nodes.get(TABLE.replica(site.replica).parts)
+        return sorted(map(PartName.parse, node.children), key=str) if node else []
+
+    def _can_be_missed(self, site: Site) -> bool:
+        elsewhere = [
+            part
+            for other in self._cluster.sites.values()
+            if other is not site
+            for part in self._promised(other)
+            if str(part) not in self._ledger.hit and self._is_whole_on(other, str(part))
+        ]
+        promised = self._promised(site)
+        return (
+            bool(promised)
+            and all(any(one.contains(part) for one in elsewhere) for part in promised)
+            and not self._is_promising(site)
+        )
+
+    def _is_promising(self, site: Site) -> bool:
+        """Whether a write that is on its way will say that it has a part: that would land when the
+        disk is gone, and perhaps nobody else has the part.
+        """
+        parts = TABLE.replica(site.replica).parts
+        return any(
+            op.path.startswith(f"{parts}/")
+            for writes in self._world.late_writes.values()
+            for ops in writes
+            for op in ops
+        )
+
     def _is_whole_on(self, site: Site, name: str) -> bool:
         part = PartName.try_parse(name)
         promised = TABLE.replica(site.replica).part(name) in self._world.zookeeper.nodes
@@ -544,6 +672,8 @@ class Workload:
         how = self._rng.choice(("loses", "can't read", "has rot in") if is_file else ("loses",))
         if how == "has rot in" and not disk.size(what):
             how = "can't read"
+        if self._is_in_both_tables(disk, what):  # of the other's part nobody has another copy
+            how = "loses"
         self._world.note(site.replica, how, what)
         self._ledger.lost_parts += 1
         self._ledger.hit.add(part)
@@ -554,6 +684,12 @@ class Workload:
             disk.spoil(what)
         else:
             disk.rot(what, self._rng)
+
+    def _is_in_both_tables(self, disk: FakeDisk, file: str) -> bool:
+        """A REPLACE or the like has linked it."""
+        return self._tables is not None and any(
+            name.startswith(f"{self._tables.target.root}/") for name in disk.names_of(file)
+        )
 
     def _join(self, site: Site) -> None:
         self._world.sleep_s(self._rng.uniform(0.2, 2.0))
@@ -582,3 +718,21 @@ def clean_up(context: Context) -> None:
     """As `rmt cleanup` and the schedule do."""
     replica = context.replica()
     carry_out(replica, plan_clean_up(replica))
+
+
+def _tells_of(result: InsertResult, block: PartName) -> bool:
+    """Whether an insert's answer is about this block: it made it, or found it there, or is a
+    duplicate of what did.
+    """
+    first = result.duplicate_of
+    return (
+        block in result.parts
+        or (block.partition, str(block)) in result.duplicates
+        or (
+            first is not None
+            and any(
+                one.partition == block.partition and one.first <= block.block_min <= one.last
+                for one in first.partitions
+            )
+        )
+    )

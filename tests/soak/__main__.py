@@ -1,6 +1,7 @@
-"""`python -m tests.soak --minutes n`: two servers that work, a ZooKeeper, a Spark, clients that
-insert, read, optimize and delete; all but Spark are killed, stopped and started again, and the
-servers' clocks jump. At the end the tables must be what the histories say, and no process is left.
+"""`python -m tests.soak --minutes n`: two servers that work, an ensemble of three ZooKeepers, a
+Spark, clients that insert, read, optimize and delete. Any process is killed or frozen, the servers'
+clocks jump, their disks are full, and lose files and bits while they are read. At the end the
+tables must be what the histories say, and no process, thread, file or node may be left.
 
 With `--own-jvm` each server has a JVM of its own for Spark, which must end when that is killed.
 """
@@ -13,8 +14,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import urllib3
@@ -22,19 +26,43 @@ import urllib3
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.processes.java import find_java
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.spark import ConnectServer
-from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
-from rmt_pipeline.protocol.errors import RmtError
+from rmt_pipeline.protocol.errors import RmtError, Unavailable
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
+from tests.soak import disks
 from tests.soak.client import KEYS_PER_CLIENT, keys_of
+from tests.soak.damage import Damage
 from tests.soak.history import judge, read_histories
+from tests.soak.leftovers import Held, files_left, grown, nodes_left
+from tests.support.ensemble import MEMBERS, Ensemble
+from tests.support.ports import free_port
 
 SERVERS = ("r1", "r2")
-CLIENTS = 4
+CLIENTS = 5
+OPERATOR, READER = 0, CLIENTS - 1
+FAULTS = (
+    "kill",
+    "kill",
+    "freeze",
+    "client",
+    "clock",
+    "zookeeper",
+    "zookeeper killed",
+    "zookeeper frozen",
+    "damage",
+    "damage",
+    "damage",
+    "full disk",
+    "full disk",
+    "spark",
+)
+SPARK_STARTS_MAX = 3
+FULL_S = (1.0, 10.0)
+FULL_LEFT = (0, 0, 4096, 65_536)  # bytes that are free on a full disk
 SKEWS_S = (-3600.0, 0.0, 5.0, 3600.0, 86400.0)
 GONE_WITHIN_S = 30.0
 MARK = "RMT_SOAK"  # in the environment of every process of a soak
+WHOSE = "RMT_SOAK_PROCESS"  # and of all that one of them has started
 FAULTS_EVERY_S = (3.0, 9.0)
 READY_S = 120.0
 SETTLES_S = 300.0
@@ -43,7 +71,10 @@ TABLE = (
     "CREATE TABLE t (key Int64, part Int64, text String) "
     "ENGINE = ReplicatedMergeTree('/soak/{table}', '{replica}') "
     "PARTITION BY part ORDER BY key "
-    "SETTINGS old_parts_lifetime = 20, merge_selecting_sleep_ms = 500"
+    "SETTINGS old_parts_lifetime = 20, merge_selecting_sleep_ms = 500, "
+    "cleanup_delay_period = 5, cleanup_delay_period_random_add = 2, max_cleanup_delay_period = 10, "
+    "temporary_directories_lifetime = 60, max_replicated_logs_to_keep = 100, "
+    "finished_mutations_to_keep = 10, replicated_deduplication_window = 10000"
 )
 CONFIG = """
 [zookeeper]
@@ -66,13 +97,17 @@ macros = {{shard = "01", replica = "r2"}}
 class Soak:
     """All processes of one soak, in one directory that stays when something is wrong."""
 
-    def __init__(self, directory: Path, seed: int, *, own_jvm: bool) -> None:
+    def __init__(self, directory: Path, seed: int, *, own_jvm: bool, small_disks: bool) -> None:
         self.directory = directory
         self.own_jvm = own_jvm
+        self.small_disks = small_disks
+        if small_disks:
+            for name in SERVERS:
+                disks.mount(directory / name)
         os.environ[MARK] = directory.name
         self.rng = random.Random(seed)
         self.ports = {name: free_port() for name in SERVERS}
-        self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", free_port())
+        self.zookeeper = Ensemble(directory)
         self.spark = ConnectServer(
             directory / "spark.log",
             port=free_port(),
@@ -80,6 +115,9 @@ class Soak:
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.struck: list[str] = []
+        self.spark_starts = threading.Thread()
+        self.held: dict[str, Held] = {}
+        self.log_max = 0
         self.file = directory / "rmt.toml"
         self.file.write_text(
             CONFIG.format(
@@ -90,18 +128,20 @@ class Soak:
             )
         )
         self.config = load_config(self.file)
+        self.damage = Damage(self.config, self.rng)
 
     # --- processes ---
 
     def begin(self) -> None:
         self.zookeeper.start()
         if not self.own_jvm:
-            self.spark.start()
+            self._start_spark()
         for name in SERVERS:
             self.serve(name)
             self._until(lambda name=name: self._answers(name), f"{name} to answer")
             self._rmt("sql", "--server", name, TABLE)
             self._until(lambda name=name: self._is_writable(name), f"{name} to be active")
+            self.held[name] = Held.by(self.processes[name].pid)
 
     def serve(self, name: str) -> None:
         skew = str(self.directory / f"skew-{name}")
@@ -124,7 +164,8 @@ class Soak:
             *("--config", str(self.file), "--client", str(number), "--first", str(first)),
             *("--history", str(self.directory / f"history-{number}")),
             *("--seconds", str(seconds)),
-            *(["--operates"] if number == 0 else []),
+            *(["--operates"] if number == OPERATOR else []),
+            *(["--reads"] if number == READER else []),
         )
 
     @property
@@ -135,7 +176,7 @@ class Soak:
         with (self.directory / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                env={**os.environ, "RMT_CONFIG": str(self.file)},
+                env={**os.environ, "RMT_CONFIG": str(self.file), WHOSE: name},
                 stdout=log,
                 stderr=log,
             )
@@ -149,8 +190,7 @@ class Soak:
     def strike(self, seconds_left: float) -> None:
         """One fault, of those that the cluster must survive."""
         server = self.rng.choice(SERVERS)
-        client = self.rng.randrange(CLIENTS)
-        what = self.rng.choice(("kill", "kill", "freeze", "zookeeper", "client", "clock"))
+        what = self.rng.choice(FAULTS)
         self.struck.append(what)
         if what == "kill":
             self._kill(server)
@@ -158,41 +198,104 @@ class Soak:
             self._no_jvm_is_left_over()
             self.serve(server)
         elif what == "clock":
-            (self.directory / f"skew-{server}").write_text(str(self.rng.choice(SKEWS_S)))
+            self._set_clock(server, self.rng.choice(SKEWS_S))
         elif what == "freeze":
-            self.processes[server].send_signal(signal.SIGSTOP)
-            time.sleep(self.rng.uniform(0.5, 2.0 * SESSION_TIMEOUT_S))
-            self.processes[server].send_signal(signal.SIGCONT)
-        elif what == "zookeeper":
+            self._freeze(self.processes[server].pid)
+        elif what == "damage":
+            self.damage.do(server, [name for name in SERVERS if name != server])
+        elif what == "full disk":
+            self._fill(server)
+        elif what == "spark":
+            self._strike_spark()
+        elif what.startswith("zookeeper"):
+            self._strike_zookeeper(what)
+        else:
+            self._strike_client(self.rng.randrange(CLIENTS), seconds_left)
+
+    def _set_clock(self, server: str, skew_s: float) -> None:
+        (self.directory / f"skew-{server}").write_text(str(skew_s))
+
+    def _freeze(self, pid: int | None) -> None:
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.rng.uniform(0.5, 2.0 * SESSION_TIMEOUT_S))
+        os.kill(pid, signal.SIGCONT)
+
+    def _fill(self, server: str) -> None:
+        """Sometimes its server starts on it."""
+        if not self.small_disks:
+            return
+        with disks.filled(self.directory / server, self.rng.choice(FULL_LEFT)):
+            time.sleep(self.rng.uniform(*FULL_S))
+            if self.rng.random() < 0.3:
+                self._kill(server)
+                self.serve(server)
+                time.sleep(self.rng.uniform(*FULL_S))
+
+    def _strike_zookeeper(self, what: str) -> None:
+        number = self.rng.randrange(MEMBERS)
+        if what == "zookeeper frozen":
+            self._freeze(self.zookeeper.members[number].pid)
+        elif what == "zookeeper killed":
+            member = self.zookeeper.kill(number)
+            time.sleep(self.rng.uniform(0.0, 2.0 * SESSION_TIMEOUT_S))
+            member.start()
+        else:
             self.zookeeper.stop()
             time.sleep(self.rng.uniform(0.0, 3.0))
             self.zookeeper.start()
+
+    def _strike_spark(self) -> None:
+        """It takes a minute to start again on a busy machine: other faults do not wait for it."""
+        if self.own_jvm or self.spark_starts.is_alive():
+            return
+        if self.spark.pid is not None and self.rng.random() < 0.5:
+            self._freeze(self.spark.pid)
         else:
-            self._kill(f"client-{client}")
-            self.insert(client, seconds_left)
+            self.spark.kill()
+            self.spark.stop()
+            self.spark_starts = threading.Thread(target=self._start_spark)
+            self.spark_starts.start()
+
+    def _start_spark(self) -> None:
+        for _ in range(SPARK_STARTS_MAX):
+            with contextlib.suppress(Unavailable):
+                return self.spark.start()
+        return None
+
+    def _strike_client(self, number: int, seconds_left: float) -> None:
+        name = f"client-{number}"
+        if self.rng.random() < 0.3:
+            self._freeze(self.processes[name].pid)
+        else:
+            self._kill(name)
+            self.insert(number, seconds_left)
 
     def _no_jvm_is_left_over(self) -> None:
-        """Of the servers that have one, each has at most one; who was killed has none."""
-        living = sum(self.processes[name].poll() is None for name in SERVERS)
-        most = living if self.own_jvm else 1
-        self._until(
-            lambda: len(self._running("SparkSubmit")) <= most,
-            f"at most {most} JVMs for Spark",
-            within_s=GONE_WITHIN_S,
-        )
+        """A server that lives has at most one (where there is no other Spark, one of its own); who
+        was killed has none.
+        """
+        for name in SERVERS:
+            most = int(self.processes[name].poll() is None)
+            jvms = partial(self._running, "SparkSubmit", f"{WHOSE}={name}")
+            self._until(
+                lambda jvms=jvms, most=most: len(jvms()) <= most,
+                f"at most {most} JVMs for Spark of {name}",
+                within_s=GONE_WITHIN_S,
+            )
 
-    def _running(self, *words: str) -> list[str]:
-        """Command lines of Java processes with these words; without words, of all processes of
-        this soak but ourselves.
+    def _running(self, program: str = "", variable: str = "") -> list[str]:
+        """Java processes with this word, which have the variable in their environment; without
+        words, all processes of this soak but ourselves.
         """
         found = []
-        mark = f"{MARK}={self.directory.name}".encode()
+        wanted = {f"{MARK}={self.directory.name}".encode(), variable.encode()} - {b""}
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                is_ours = mark in (process / "environ").read_bytes().split(b"\0")
-                is_wanted = not words or (
-                    "java" in command.split(" ")[0] and all(word in command for word in words)
+                is_ours = wanted <= {*(process / "environ").read_bytes().split(b"\0")}
+                is_wanted = not program or (
+                    "java" in command.split(" ")[0] and program in command
                 )
                 if is_ours and is_wanted and int(process.name) != os.getpid():
                     found.append(f"{process.name} {command[:200]}")
@@ -215,20 +318,62 @@ class Soak:
             self.insert(number, seconds)
         while (left_s := end_s - time.monotonic()) > 0:
             time.sleep(min(left_s, self.rng.uniform(*FAULTS_EVERY_S)))
+            self._mind()
             if time.monotonic() < end_s:
                 self.strike(end_s - time.monotonic())
+                self._look_at_the_log()
         for name, process in self.processes.items():
             if name.startswith("client"):
                 status = process.wait(READY_S)
                 assert status == 0, f"{name} ended with {status}; see its log"
 
+    def _mind(self) -> None:
+        """As the service of docs/deploy.md does: who finds no ZooKeeper when it starts ends, and is
+        started again.
+        """
+        for name in self.processes.keys() & {*SERVERS}:
+            if self.processes[name].poll() is not None:
+                said = (self.directory / f"{name}.log").read_text().splitlines()[-1:]
+                assert "NO_ZOOKEEPER" in "".join(said), f"{name} ended by itself; see its log"
+                self.struck.append("start without ZooKeeper")
+                self.serve(name)
+
+    def _look_at_the_log(self) -> None:
+        with contextlib.suppress(RmtError), ServerContext.open(self.config, "r1") as context:
+            replica = context.table("t").replica
+            entries = len(replica.keeper.children(replica.table.log))
+            self.log_max = max(self.log_max, entries)
+
     # --- the end ---
+
+    def nothing_is_kept(self) -> None:
+        """Clean-up comes by itself, and takes what the faults have left."""
+        for name in SERVERS:
+            self._until_none(f"on {name}", lambda name=name: self._left(name))
+
+    def _left(self, name: str) -> Iterable[str]:
+        with ServerContext.open(self.config, name) as context:
+            yield from files_left(context)
+            yield from nodes_left(context.table("t").replica, SERVERS)
+        yield from grown(self.held[name], Held.by(self.processes[name].pid))
+
+    def _until_none(self, where: str, left: Callable[[], Iterable[str]]) -> None:
+        found: list[str] = []
+
+        def is_none() -> bool:
+            found[:] = left()
+            return not found
+
+        try:
+            self._until(is_none, "nothing to be left")
+        except AssertionError:
+            raise AssertionError(f"left {where}: {'; '.join(found)[:2000]}") from None
 
     def tables(self) -> dict[str, tuple[int, ...]]:
         """What each server holds when all queues are empty."""
         for name in SERVERS:
-            if self.processes[name].poll() is not None:
-                raise AssertionError(f"{name} ended by itself; see its log")
+            self._set_clock(name, 0.0)
+        for name in SERVERS:
             self._until(lambda name=name: self._is_writable(name), f"{name} to be active")
         with ServerContext.open(self.config, "r1") as one:
             self._until(lambda: self._is_even(one), "the queues to be empty")
@@ -262,6 +407,7 @@ class Soak:
             return False
 
     def _is_writable(self, name: str) -> bool:
+        self._mind()
         try:
             with ServerContext.open(self.config, name) as context:
                 replica = context.table("t").replica
@@ -298,6 +444,8 @@ class Soak:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(30)
+        if self.spark_starts.is_alive():
+            self.spark_starts.join()
         if not self.own_jvm:
             self.spark.stop()
         self.zookeeper.stop()
@@ -309,22 +457,35 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--own-jvm", action="store_true", help="a JVM in each server")
     options = parser.parse_args()
-    soak = Soak(
-        Path(tempfile.mkdtemp(prefix="rmt-soak-")), options.seed, own_jvm=options.own_jvm
-    )
-    print(f"histories and logs are in {soak.directory}", flush=True)
+    small_disks = disks.go_inside("tests.soak", sys.argv[1:])
+    if not small_disks:
+        print("no disk will be full: this machine lets no user mount a small one (unshare)")
+    directory = Path(tempfile.mkdtemp(prefix="rmt-soak-"))
+    soak = Soak(directory, options.seed, own_jvm=options.own_jvm, small_disks=small_disks)
+    print(f"histories and logs are in {directory}", flush=True)
+    is_right = False
     try:
         soak.begin()
         soak.run(options.minutes * 60)
         tables = soak.tables()
+        verdict = judge(*read_histories(soak.histories), tables)
+        print(f"faults: {counted(soak.struck)}; disks: {counted(soak.damage.done)}")
+        print(f"the log had {soak.log_max} entries at most")
+        print(verdict.words(), flush=True)
+        soak.nothing_is_kept()
+        is_right = verdict.is_right
     finally:
         soak.end()
+        if small_disks and not is_right:
+            for name in SERVERS:
+                disks.keep(directory / name)
     soak.nothing_is_left()
-    verdict = judge(*read_histories(soak.histories), tables)
-    faults = ", ".join(f"{soak.struck.count(what)} {what}" for what in sorted(set(soak.struck)))
-    print(f"faults: {faults or 'none'}")
-    print(verdict.words())
-    return 0 if verdict.is_right else 1
+    return 0 if is_right else 1
+
+
+def counted(names: Iterable[str]) -> str:
+    counts = sorted(Counter(names).items())
+    return ", ".join(f"{count} {name}" for name, count in counts) or "nothing"
 
 
 if __name__ == "__main__":

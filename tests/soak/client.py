@@ -1,5 +1,6 @@
 """One client of a soak: inserts keys that are its own, asks elsewhere when it is not sure, reads.
-One that operates also has parts merged, and deletes what it has inserted.
+One that operates also has parts merged, and deletes what it has inserted; one that reads does
+nothing else, without a pause, so that whatever happens to files happens while they are read.
 
 `python -m tests.soak.client --config rmt.toml --client 3 --history file --seconds 60`
 """
@@ -8,6 +9,7 @@ import argparse
 import random
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,8 +17,11 @@ from pathlib import Path
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.protocol.errors import OutcomeUnknown, RmtError, UserError
+from rmt_pipeline.protocol.errors import DiskFull, OutcomeUnknown, RmtError, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.sql.formats.rows import Rows
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.table import ReadWithoutZooKeeper
 from tests.soak.history import Insert, Read, Recorder
 
 KEYS_PER_CLIENT = 10_000_000
@@ -36,8 +41,12 @@ SETTINGS = QuerySettings.of(
 )
 
 
+def row_of(key: int) -> tuple[int, int, str]:
+    return key, key % PARTITIONS, f"row {key}"
+
+
 def rows_of(keys: Sequence[int]) -> list[dict[str, object]]:
-    return [{"key": key, "part": key % PARTITIONS, "text": f"row {key}"} for key in keys]
+    return [dict(zip(("key", "part", "text"), row_of(key), strict=True)) for key in keys]
 
 
 class Client:
@@ -49,6 +58,7 @@ class Client:
         first: int,
         *,
         operates: bool = False,
+        reads: bool = False,
     ) -> None:
         self._rng = random.Random(f"{number} {first}")
         self._contexts = contexts
@@ -56,9 +66,13 @@ class Client:
         self._number = number
         self._next = number * KEYS_PER_CLIENT + first
         self._operates = operates
+        self._reads = reads
         self._there: list[Insert] = []
 
     def turn(self) -> None:
+        if self._reads:
+            self._read(self._rng.choice(self._contexts))
+            return
         if self._operates and self._rng.random() < OPERATES_SHARE:
             self._rng.choice((self._optimize, self._delete))(self._rng.choice(self._contexts))
         elif self._rng.random() < READ_SHARE:
@@ -84,6 +98,8 @@ class Client:
             except OutcomeUnknown:
                 if self._rng.random() < GIVES_UP:
                     return  # it stays unknown
+            except DiskFull:  # refused, that is: nothing is there, and elsewhere may be space
+                time.sleep(self._rng.uniform(0.0, 0.3))
             except UserError as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 raise
@@ -115,22 +131,46 @@ class Client:
 
     def _read(self, context: ServerContext) -> None:
         begin_s = time.monotonic()
+        look = self._rng.choice((rows_selected, rows_of_dataset))
         try:
-            keys = keys_of(context)
-        except (RmtError, OSError):
-            return
-        self._recorder.write(Read(context.server.name, keys, begin_s, time.monotonic()))
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                rows = look(context)
+        except (RmtError, OSError) as error:
+            refused = f"{type(error).__name__}: {error}"[:200]
+            read = Read(context.server.name, (), begin_s, time.monotonic(), refused=refused)
+        else:
+            seen_last = any(issubclass(one.category, ReadWithoutZooKeeper) for one in told)
+            keys = tuple(sorted(key for key, _, _ in rows))
+            wrong = tuple(str(row) for row in rows if row != row_of(row[0]))
+            read = Read(
+                context.server.name, keys, begin_s, time.monotonic(), seen_last, wrong=wrong
+            )
+        self._recorder.write(read)
+
+
+Row = tuple[int, int, str]
+
+
+def rows_selected(context: ServerContext) -> list[Row]:
+    """All of the table on this server, as SELECT gives them."""
+    answer = Session(context).execute("SELECT key, part, text FROM t")
+    assert isinstance(answer, Rows)
+    return [
+        row
+        for batch in answer.batches
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
+
+
+def rows_of_dataset(context: ServerContext) -> list[Row]:
+    """And as a pyarrow Dataset does."""
+    table = context.table("t").dataset().to_table(columns=["key", "part", "text"])
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def keys_of(context: ServerContext) -> tuple[int, ...]:
-    """All keys of the table on this server, as a reader sees them."""
-    import pyarrow.parquet as pq  # noqa: PLC0415  takes a second
-
-    keys: list[int] = []
-    with context.table("t").snapshot() as snapshot:
-        for file in snapshot.files:
-            keys += pq.read_table(file, columns=["key"]).column("key").to_pylist()
-    return tuple(sorted(keys))
+    return tuple(sorted(key for key, _, _ in rows_of_dataset(context)))
 
 
 def main() -> int:
@@ -141,6 +181,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="keys that an earlier life used")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--operates", action="store_true")
+    parser.add_argument("--reads", action="store_true", help="and nothing else")
     options = parser.parse_args()
     config = load_config(options.config)
     contexts = [ServerContext.open(config, name) for name in config.servers]
@@ -150,6 +191,7 @@ def main() -> int:
         Recorder(options.history),
         options.first,
         operates=options.operates,
+        reads=options.reads,
     )
     end_s = time.monotonic() + options.seconds
     while time.monotonic() < end_s:

@@ -37,12 +37,20 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """All keys that one server showed at one moment between `begin_s` and `end_s`."""
+    """All keys that one server showed at one moment between `begin_s` and `end_s`.
+
+    `seen_last`: ZooKeeper did not answer, and the reader was warned that these are the keys of an
+    earlier moment, so that newer ones may be missing. `wrong`: rows that nobody has ever inserted
+    like this. `refused`: why there was no answer, and then there are no keys.
+    """
 
     server: str
     keys: tuple[int, ...]
     begin_s: float
     end_s: float
+    seen_last: bool = False
+    wrong: tuple[str, ...] = ()
+    refused: str = ""
 
 
 @dataclass(slots=True)
@@ -61,6 +69,8 @@ class Verdict:
     """Acknowledged by a server, and not in a read of that server that began later."""
     vanished: list[str] = field(default_factory=list)
     """Seen by a read of a server, and not by a later one."""
+    wrong: list[str] = field(default_factory=list)
+    """Rows in a read whose values do not belong together."""
     different: list[str] = field(default_factory=list)
     """In the table of one server at the end, and not in another's."""
     inserts: int = 0
@@ -69,6 +79,8 @@ class Verdict:
     unknown_and_there: int = 0
     deleted: int = 0
     reads: int = 0
+    reads_seen_last: int = 0
+    reads_refused: int = 0
 
     @property
     def faults(self) -> dict[str, list[str]]:
@@ -81,7 +93,8 @@ class Verdict:
     def words(self) -> str:
         counts = (
             f"{self.inserts} inserts, {self.acknowledged} acknowledged, {self.unknown} unknown "
-            f"({self.unknown_and_there} of them there), {self.deleted} deleted, {self.reads} reads"
+            f"({self.unknown_and_there} of them there), {self.deleted} deleted, {self.reads} reads "
+            f"({self.reads_seen_last} without ZooKeeper, {self.reads_refused} refused)"
         )
         wrong = [
             f"{len(found)} {name}: {', '.join(found[:5])}"
@@ -117,7 +130,8 @@ def read_histories(files: Iterable[Path]) -> tuple[list[Insert], list[Read]]:
             if kind == "insert":
                 inserts[event["name"]] = Insert(keys=keys, **event)
             else:
-                reads.append(Read(keys=keys, **event))
+                wrong = tuple(event.pop("wrong"))
+                reads.append(Read(keys=keys, wrong=wrong, **event))
     return list(inserts.values()), reads
 
 
@@ -164,7 +178,13 @@ def _judge_reads(verdict: Verdict, inserts: Sequence[Insert], reads: Sequence[Re
     tried = {key for insert in inserts for key in insert.keys}
     going = {key for insert in inserts if insert.outcome in GOING for key in insert.keys}
     for read in sorted(reads, key=lambda read: read.begin_s):
-        by_server[read.server].append(read)
+        verdict.wrong += [f"{row} on {read.server}" for row in read.wrong]
+        if read.refused:
+            verdict.reads_refused += 1
+        elif read.seen_last:
+            verdict.reads_seen_last += 1
+        else:
+            by_server[read.server].append(read)
         twice = [key for key, count in Counter(read.keys).items() if count > 1]
         verdict.duplicated += [f"{key} in a read of {read.server}" for key in twice]
         verdict.unexpected += [f"{key} in a read" for key in sorted(set(read.keys) - tried)]

@@ -6,8 +6,8 @@ import pytest
 
 from rmt_pipeline.compute.jobs.spark import SparkSessions
 from rmt_pipeline.processes.java import find_java
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.spark import ConnectServer
+from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ def plan(directory: Path, table=TABLE, **changes) -> StagePlan:
         columns_given=None,
         insert_id="token-1",
         run_id="run-1",
-        created_s=CREATED_S,
+        now_s=CREATED_S,
         durable=False,
     )
     return dataclasses.replace(whole, **changes)

@@ -10,7 +10,7 @@ import pytest
 
 from rmt_pipeline.compute import units
 from rmt_pipeline.compute.jobs.merge import LocalMerger, SparkMerger
-from rmt_pipeline.compute.jobs.spark import SparkSessions, cancel, run_jobs
+from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.merge.job import MergeDone, MergeFailure, MergeJob, SourcePart
 from rmt_pipeline.compute.merge.plan import plan_merge
 from rmt_pipeline.compute.units import UnitFailed
@@ -117,9 +117,9 @@ def test_cancelled_jobs_end_and_their_units_say_so(tmp_path, connect) -> None:
         target=lambda: results.extend(run_jobs(connect, [[planned]], tag="to-be-cancelled"))
     )
     running.start()
-    while running.is_alive():
-        cancel(connect, "another-tag")
-        cancel(connect, "to-be-cancelled")  # before the job has begun, there is nothing to stop
+    while running.is_alive():  # before the job has begun, there is nothing to stop
+        connect.get().interruptTag("another-tag")
+        connect.get().interruptTag("to-be-cancelled")
         time.sleep(0.2)
     (failed,) = results
     assert isinstance(failed, UnitFailed)

@@ -31,7 +31,8 @@ from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.replica.work.execute import POOLS, Pool, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.pools import POOLS, Pool
 from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.frozen import Shadow
@@ -60,6 +61,8 @@ SETTINGS = {
     "max_replicated_logs_to_keep": "6",
     "finished_mutations_to_keep": "2",
 }
+
+TABLE_SETTINGS = TableSettings.of(SETTINGS)
 
 
 def definition_of(replica: str, table: TablePaths = TABLE) -> TableDefinition:
@@ -216,7 +219,7 @@ class Context:
                 store=self.store,
                 clock=self.clock,
                 ids=self._cluster.world,
-                settings=TableSettings.of(SETTINGS),
+                settings=TABLE_SETTINGS,
                 worker=str(self.process),
                 memory=Memory(),
                 update_definition=self.update_definition,

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from rmt_pipeline.catalog.replicated import replicated_database
+from rmt_pipeline.cluster.queue import clean_queue
 from rmt_pipeline.server.tasks import DatabaseLoop, NotCaughtUp
 from rmt_pipeline.sql.formats.rows import Rows
 from rmt_pipeline.sql.run import databases, on_cluster, tables
@@ -36,6 +37,7 @@ class Node:
         if self.loop is None:
             self.loop = DatabaseLoop(self.servers.config, self.name, "d", database)
             self.loop._context.use(mortal(self.server.keeper))
+            self.loop._context.clock = self.servers.clock  # ZooKeeper's: else all is too old
         self.loop._signal.fire()
         for _ in range(LOOKS_MAX):
             self.worker = self.loop._current(self.worker)
@@ -126,3 +128,9 @@ def part(site: Site, name: str, table: str = "t", database: str = "d") -> None:
     directory = site.nodes[name].catalog.table_directory(definition) / "detached" / "all_0_0_0"
     directory.mkdir(parents=True)
     (directory / "manifest.json").write_text("{}")
+
+
+def forgets(site: Site) -> None:
+    """The log is cleaned but for its last statement, as when all before that are too old."""
+    keeper, now_s = site.servers.zookeeper.connect(), site.servers.clock.now_s()
+    clean_queue(keeper, PATHS.queue, now_s=now_s, lifetime_s=10**6, tasks_max=1)

@@ -17,7 +17,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired
 from rmt_pipeline.system import Clock
 from rmt_pipeline.zookeeper.keeper import (
     ANY_VERSION,
@@ -142,6 +142,11 @@ class FakeZooKeeper:
     def on_commit(self, observer: Callable[[dict[str, Node | None]], None]) -> None:
         """Call `observer` after each transaction with the nodes as they were before it."""
         self._commit_observers.append(observer)
+
+    def forget_watches(self) -> None:
+        """Of all sessions: whatever happens from now on, nobody who waits for it is told."""
+        for session in self.sessions.values():
+            session.forget_watches()
 
     def expire(self, session_id: int) -> None:
         """The session is over: its ephemeral nodes vanish together, its keeper is retired."""
@@ -353,6 +358,11 @@ class FakeKeeper:
         nodes = [self._read(path) for path in paths]
         return [None if node is None else sorted(node.children) for node in nodes]
 
+    def await_children(self, path: str, watch: Watch) -> bool:
+        self._require_session()
+        self._watches.setdefault((CHILDREN, path), {})[watch] = None
+        return True
+
     def multi(self, ops: Sequence[Op]) -> list[str]:
         self._require_session()
         self.strays.settle(self)
@@ -366,7 +376,7 @@ class FakeKeeper:
         for ops in multis:
             try:
                 results.append(self.multi(ops))
-            except (Refused, ReplicaRetired) as error:
+            except (Refused, ReplicaRetired, OutcomeUnknown) as error:
                 results.append(error)
         return results
 
@@ -400,6 +410,9 @@ class FakeKeeper:
         for waiting in watches.values():
             for watch in waiting:
                 watch()
+
+    def forget_watches(self) -> None:
+        self._watches.clear()
 
     def see(self, zxid: int) -> None:
         """This session's server has applied everything up to `zxid`; watches fire."""

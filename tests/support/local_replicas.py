@@ -28,7 +28,9 @@ from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.frozen import Shadow
@@ -259,9 +261,11 @@ class Replicas:
         return DirectPeers(stores)
 
     def executor(self, name: str, pool: Pool, *, merger: Merger | None = None) -> Executor:
+        return Executor(self[name], self.tools(merger), pool)
+
+    def tools(self, merger: Merger | None = None) -> Tools:
         merger = merger or LocalMerger(self.clock)
-        tools = Tools(DirectPeers(self.stores), merger, LocalMutator(self.clock))
-        return Executor(self[name], tools, pool)
+        return Tools(DirectPeers(self.stores), merger, LocalMutator(self.clock))
 
     def create_again(self, *names: str) -> None:
         """Somebody drops these replicas, and with the last one the table, and creates them again:
@@ -315,6 +319,7 @@ class Replicas:
             ids=self._ids,
             settings=TableSettings(),
             worker=f"test of {name}",
+            user=f"user of {name}",
             other_store=lambda _, table: (
                 beside.stores[name]
                 if beside and table == beside[name].definition.name

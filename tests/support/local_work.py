@@ -9,7 +9,8 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge.job import Merger
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.replica.work.execute import Pool, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.replica.work.worker import Flush, work
 from rmt_pipeline.system import EventWaker, SystemClock

@@ -3,6 +3,7 @@
 import hashlib
 
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store.layout import StageKind
 from rmt_pipeline.store.manifest import KeyBound, Manifest, PartColumn, PartFile
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
@@ -50,3 +51,8 @@ def put(store: PartStore, name: str, data: bytes = b"rows") -> PartName:
     part = PartName.parse(name)
     store.publish(stage_bytes(store, data, partition=part.partition), part)
     return part
+
+
+def clone(store: PartStore, part: PartName, kind: StageKind, hint: str) -> StagedPart:
+    """The same rows as `part`, staged again under another name."""
+    return store.clone_into(store.begin(kind, hint), part, store.manifest(part))

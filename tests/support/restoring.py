@@ -1,7 +1,7 @@
 """A table whose ZooKeeper loses everything, and replicas that make it again from their disks."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from rmt_pipeline.protocol.errors import Conflict
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.life.restore import NothingToRestore, Restored, restore
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.readable import note_active
@@ -58,7 +59,12 @@ class Disaster(Replicas):
     def connect(self, name: str) -> Replica:
         """Another process, with a session of its own."""
         bound = replace(self[name], keeper=self.zookeeper.connect(), memory=Memory())
-        bound.update_definition = lambda change: change(bound.definition)
+
+        def update(change: Callable[[TableDefinition], TableDefinition]) -> TableDefinition:
+            bound.definition = change(bound.definition)
+            return bound.definition
+
+        bound.update_definition = update
         self._replicas[name] = bound
         return bound
 

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmt_pipeline.catalog.catalog import CatalogVersion
+from rmt_pipeline.catalog.contents import CatalogVersion
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.config import Address, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.replica.work.execute import Tools
+from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.worker import Worker
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.sql.formats.rows import Rows

@@ -48,6 +48,9 @@ class SimKeeper:
     def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
         return self._read("children", path, lambda: self._session.children_stat(path, watch))
 
+    def await_children(self, path: str, watch: Watch) -> bool:
+        return self._read("await", path, lambda: self._session.await_children(path, watch))
+
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         return self._read_many("get", paths, self._session.get_many)
 

@@ -12,7 +12,8 @@ from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster.engine import EngineResource
-from rmt_pipeline.replica.work.execute import POOLS, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.pools import POOLS
 from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.system import EventWaker
 

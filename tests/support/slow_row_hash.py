@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from rmt_pipeline.store.hashes.values import lanes_of
+
 WORD = 1 << 64
 MULTIPLIERS = (
     (0xBF58476D1CE4E5B9, 0x94D049BB133111EB),
@@ -156,3 +158,11 @@ def table_hashes(table: pa.Table, start_position: int = 0) -> tuple[int, dict[st
         columns,
         total(low + high * WORD for low, high in placed),
     )
+
+
+def hash_values(array: pa.Array | pa.ChunkedArray) -> list[int]:
+    """The 128-bit hash of each value."""
+    if isinstance(array, pa.ChunkedArray):
+        return [value for chunk in array.chunks for value in hash_values(chunk)]
+    lanes = lanes_of(array).tolist()
+    return [low | (high << 64) for low, high in zip(*lanes, strict=True)]

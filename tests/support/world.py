@@ -126,7 +126,8 @@ class World:
         """How long a merge, a mutation or a transfer may take."""
         self.oddity = 0.0
         """How likely a merge comes out in another order than elsewhere."""
-        self.reads_failed = 0
+        self.reads_failed: list[tuple[str, str]] = []
+        """Host and path of each."""
         self.late_writes: dict[int, deque[Sequence[Op]]] = {}
         self._behind: set[int] = set()
         self._hub = getcurrent()
@@ -243,7 +244,7 @@ class World:
         self.maybe_pause(process)
         if self.schedule.fault(Kind.LOOK, process.label) is not None:
             self.note(process.label, Fault.BAD_READ.value, what)
-            self.reads_failed += 1
+            self.reads_failed.append((process.host.name, what))
             raise BadSector(errno.EIO, "input/output error", what)
 
     def sleep_s(self, seconds: float) -> None:
@@ -404,10 +405,11 @@ class World:
     def land_late(self, session: FakeKeeper) -> None:
         """Some of the session's delayed writes reach ZooKeeper now, in their order; the others
         never will: ZooKeeper carries out the requests of a session in the order they were made,
-        also when it reconnects (what an older connection still brings is refused).
+        also when it reconnects (what an older connection still brings is refused). Of a session
+        that is over it carries out nothing.
         """
         for ops in self.late_writes.pop(session.session_id, ()):
-            if self.rng.random() < 0.5:
+            if self.rng.random() < 0.5 or session.is_retired:
                 continue
             try:
                 self.zookeeper.commit(session.session_id, ops)

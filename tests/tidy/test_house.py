@@ -27,21 +27,11 @@ SAME_NAME = {
     "create_mutation": "an action, and the multi that it sends",
     "create_replica": "an action, and the multi that it sends",
     "create_table": "a statement, read and carried out, and the multi that it sends",
-    "explain": "a command is called as what it runs or shows",
-    "explain_merges": "a command is called as what it runs or shows",
     "insert": "a statement, read and carried out",
     "main": "what a program begins with",
-    "merges": "a command is called as what it runs or shows",
-    "mutations": "a command is called as what it runs or shows",
     "optimize": "a statement, read and carried out",
-    "serve": "a command is called as what it runs or shows",
-    "setting": "what a setting is, and one as it is written",
-    "settings": "as a statement writes them, and the table of all of them",
-    "sync_replica": "a statement, read and carried out",
     "trim_log": "an action, and the multi that it sends",
     "unescape": "of znodes, and of literals",
-    "unquote": "of znodes, and of names",
-    "zookeeper": "a command is called as what it runs or shows",
 }
 """Public names that may be defined more than once, and why."""
 
@@ -162,6 +152,68 @@ def test_an_import_inside_a_function_is_for_start_up_time_and_says_so() -> None:
             if STARTUP not in comments.get(line, "") + comments.get(line - 1, "")
         ]
     assert silent == []
+
+
+def _at_once(parsed: ast.Module) -> Iterator[str]:
+    """What the module imports as soon as it is imported itself: not in functions, not for types."""
+    found: list[ast.AST] = list(parsed.body)
+    while found:
+        match found.pop():
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield module
+                yield from (f"{module}.{alias.name}" for alias in names)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                pass
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=others):
+                found += others
+            case node:
+                found += ast.iter_child_nodes(node)
+
+
+@functools.cache
+def _first_arrows() -> Mapping[str, set[str]]:
+    """What each module imports at once, and its folder."""
+    return {
+        module: {*_at_once(tree.syntax(file)), module.rpartition(".")[0]}
+        for module, file in modules().items()
+    }
+
+
+@functools.cache
+def _loaded_with(module: str) -> set[str]:
+    """Every name that is imported when the module is, by whatever is imported with it."""
+    found, left = set[str](), [module]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += _first_arrows().get(name, ())
+    return found
+
+
+def _modules_of(node: ast.ImportFrom) -> list[str]:
+    """The module that names are taken from; where it may be a folder, the modules in it."""
+    file = modules().get(node.module or "")
+    if file is not None and file.name != "__init__.py":
+        return [node.module or ""]
+    return [f"{node.module}.{alias.name}" for alias in node.names]
+
+
+def test_an_import_inside_a_function_is_of_what_is_not_there_yet() -> None:
+    """Else it saves nothing."""
+    needless = [
+        f"{file}:{node.lineno} {name}"
+        for module, file in modules().items()
+        for function in ast.walk(tree.syntax(file))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom)
+        for name in _modules_of(node)
+        if name in _loaded_with(module)
+    ]
+    assert needless == []
 
 
 def test_every_public_name_is_defined_once() -> None:

@@ -10,10 +10,13 @@ from tests.tidy import tree
 ENTRY_POINTS = {
     "assets.definitions": "workspace.yaml names it",
     "examples.flights.definitions": "its workspace.yaml names it",
+    "examples.production.definitions": "its rmt-location@.service names it",
     "examples.quickstart.shop.definitions": "its workspace.yaml names it",
     "rmt_pipeline.processes.guardian": "`processes.child` runs it as a script",
+    "rmt_pipeline.spark": "what projects register with Spark",
     "rmt_pipeline.table": "the public face in Python",
     "rmt_pipeline.dagster.component": "projects name it in YAML, `dg` by its entry point",
+    "rmt_pipeline.dagster.exports": "what projects import",
     "rmt_pipeline.dagster.io_manager": "what projects import",
     "rmt_pipeline.dagster.launcher": "dagster.yaml names it",
 }

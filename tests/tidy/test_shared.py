@@ -12,10 +12,11 @@ from typing import Any
 from rmt_pipeline.hints import Hints
 from rmt_pipeline.replica.kills import Kills
 from rmt_pipeline.replica.replica import Memory
+from rmt_pipeline.replica.together import Together
 from tests.tidy import tree
 
 VALUES = (NoneType, bool, int, float, str, bytes)
-WITH_LOCKS = (Hints, Kills)
+WITH_LOCKS = (Hints, Kills, Together)
 
 
 def is_value(kind: Any) -> bool:

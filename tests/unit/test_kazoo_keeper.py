@@ -2,20 +2,24 @@
 ZooKeeper: kazoo's client is as it would be.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import ZnodeStat
 
+from rmt_pipeline.protocol.errors import ReplicaRetired
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.zookeeper import kazoo_keeper
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
-from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.keeper import Check, Refused
 from rmt_pipeline.zookeeper.strays import Stray
 
 LONG_S = 10.0
+STAT = ZnodeStat(*range(11))
 
 
 class Answer:
@@ -125,3 +129,99 @@ def test_what_is_left_while_a_settler_ends_is_settled_by_the_next_one(
     assert not [one for one in threading.enumerate() if one.name == "rmt-settle"], (
         "none begins when nothing is left"
     )
+
+
+class Everything:
+    """A client that is asked for anything, and remembers it."""
+
+    client_id = (1, b"")
+    chroot = ""
+    default_acl = None
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.handler = self
+
+    def async_result(self) -> Answer:
+        return Answer(NoNodeError())
+
+    def __getattr__(self, name: str) -> Any:
+        def request(*args: Any, **kwargs: Any) -> Any:
+            del args, kwargs
+            self.asked.append(name)
+            return Answer(NoNodeError())
+
+        return request
+
+
+REQUESTS: dict[str, Callable[[KazooKeeper], object]] = {
+    "get": lambda keeper: keeper.get("/a"),
+    "get with a watch": lambda keeper: keeper.get("/a", lambda: None),
+    "get_many": lambda keeper: keeper.get_many(["/a"]),
+    "get_many, together": lambda keeper: keeper.get_many(["/a", "/b"]),
+    "exists": lambda keeper: keeper.exists("/a"),
+    "exists_many": lambda keeper: keeper.exists_many(["/a", "/b"]),
+    "children": lambda keeper: keeper.children("/a"),
+    "children_stat": lambda keeper: keeper.children_stat("/a"),
+    "children_many": lambda keeper: keeper.children_many(["/a"]),
+    "await_children": lambda keeper: keeper.await_children("/a", lambda: None),
+    "sync": lambda keeper: keeper.sync("/"),
+    "multi": lambda keeper: keeper.multi([Check("/a")]),
+    "multi_many": lambda keeper: keeper.multi_many([[Check("/a")]]),
+}
+
+
+def keeper_of_everything() -> tuple[KazooKeeper, Everything]:
+    client = Everything()
+    keeper = KazooKeeper(
+        client,  # type: ignore[arg-type]
+        Handler(),
+        SystemClock(),
+        session_timeout_s=LONG_S,
+    )
+    client.asked.clear()
+    return keeper, client
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_before_each_request_what_was_left_is_seen_to(
+    request_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that nobody holds any more holds others up: the next thing done with the session ends
+    that, whatever it is.
+    """
+    keeper, client = keeper_of_everything()
+    monkeypatch.setattr(keeper.strays, "settle", lambda _: client.asked.append("settled"))
+    with contextlib.suppress(Exception):
+        REQUESTS[request_name](keeper)
+    assert client.asked[0] == "settled"
+    assert len(client.asked) > 1
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_a_session_that_is_over_asks_for_nothing(request_name: str) -> None:
+    keeper, client = keeper_of_everything()
+    keeper.close()
+    client.asked.clear()
+    try:
+        result = REQUESTS[request_name](keeper)
+    except ReplicaRetired as retired:
+        result = [retired]
+    assert isinstance(result, list)
+    assert [type(one) for one in result] == [ReplicaRetired]
+    assert client.asked == []
+
+
+def test_what_each_read_finds_and_where_nothing_is() -> None:
+    """In the order in which it was asked for, also when it is asked one by one."""
+    found = {"/a": (b"x", STAT), "/b": NoNodeError(), "/c": (None, STAT)}
+    client = Client([])
+    client.get_async = lambda path: Answer(found[path])  # type: ignore[attr-defined]
+    keeper = KazooKeeper(
+        client,  # type: ignore[arg-type]
+        Handler(),
+        SystemClock(),
+        session_timeout_s=LONG_S,
+    )
+    reads = [keeper.get_many([path]) for path in found]
+    assert [read and read[0] for [read] in reads] == [b"x", None, b""]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmt_pipeline.system import EventWaker
-from rmt_pipeline.zookeeper.watches import Watches
+from rmt_pipeline.zookeeper.watches import Lasting, Watches
 
 TURNS = 10_000
 
@@ -75,6 +75,19 @@ def test_a_waker_that_nobody_has_any_more_waits_no_more() -> None:
     assert len(watches) == 0
     look(watches, (last := EventWaker()).wake)()
     assert last.wait_s(0)
+
+
+@pytest.mark.parametrize("how", ["ask", "wait"])
+def test_who_looks_elsewhere_forgets_those_who_wait_no_more(how: str) -> None:
+    """Nobody counts them in a process that only waits: the next one who asks for anything does."""
+    watches = Watches()
+    look(watches, EventWaker().wake, "/old")
+    gc.collect()
+    if how == "ask":
+        watches.ask("data", "/new", lambda: None)
+    else:
+        watches.wait(("data", "/new"), lambda: None)
+    assert ("children", "/old") not in watches._waiting
 
 
 def test_who_has_no_identity_of_its_own_is_kept_until_it_is_called() -> None:
@@ -149,3 +162,38 @@ def test_no_event_is_lost_between_threads(seed: int) -> None:
             break
         assert waker.wait_s(60), f"it saw {seen[-1]} and was not called for {number[0]}"
     thread.join()
+
+
+def test_a_watch_that_stays_calls_whoever_waits_with_it_once() -> None:
+    watches, calls = Watches(), []
+    assert not watches.wait(("children", "/a"), lambda: calls.append("nobody"))
+    watches.lasts(("children", "/a"))
+    for name in ("one", "two"):
+        assert watches.wait(("children", "/a"), lambda name=name: calls.append(name))
+        watches.fire(("children", "/a"))
+        watches.fire(("children", "/a"))
+    assert calls == ["one", "two"]
+
+
+def test_who_waits_with_a_watch_whose_connection_broke_is_called_and_asks_anew() -> None:
+    watches, calls = Watches(), []
+    watches.lasts(("children", "/a"))
+    assert watches.wait(("children", "/a"), lambda: calls.append("broken"))
+    Lasting(("children", "/a"), watches).lapse()
+    assert calls == ["broken"]
+    assert not watches.wait(("children", "/a"), lambda: calls.append("nobody"))
+    assert len(watches) == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_watch_that_another_one_took_the_place_of_does_not_stay(*, fails: bool) -> None:
+    """Servers before 3.9 keep one for each path, and the last one asked for fires once."""
+    watches, calls = Watches(), []
+    key = ("children", "/a")
+    asked, _ = watches.ask(*key, lambda: calls.append("listed"))
+    watches.lasts(key)
+    assert watches.wait(key, lambda: calls.append("waits"))
+    (watches.failed if fails else watches.answered)(asked)
+    assert "waits" in calls
+    assert not watches.wait(key, lambda: calls.append("nobody"))
+    assert len(watches) == 0

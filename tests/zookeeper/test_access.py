@@ -12,7 +12,6 @@ from kazoo.security import make_digest_acl_credential
 from rmt_pipeline.config import TlsFiles, load_config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.exchange.secret import SECRET_PATH, exchange_secret
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import AccessDenied, ZooKeeperUnreachable
 from rmt_pipeline.sql.run.session import Session
@@ -22,6 +21,7 @@ from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
 from tests.support.certificates import Authority
+from tests.support.ports import free_port
 from tests.support.serving import Served, config_at
 from tests.support.waiting import until
 

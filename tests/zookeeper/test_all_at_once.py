@@ -6,14 +6,10 @@ What is left is what a model in pandas says; and no insert was ever refused beca
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -30,11 +26,11 @@ from rmt_pipeline.syntax.mutation import PartitionValue
 from rmt_pipeline.syntax.nodes import Literal
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
+from tests.support.local_server import Server
 from tests.support.serving import config_at, create
 
 pytestmark = pytest.mark.zookeeper
 
-ROOT = Path(__file__).parents[2]
 REPLICAS = ("r1", "r2")
 PARTITIONS = "abc"
 INSERTS_EACH, ROWS_EACH, MUTATIONS, KILLS = 30, 20, 10, 3
@@ -52,47 +48,6 @@ def definition(root: str, replica: str) -> TableDefinition:
         partition_by=("p",),
         settings=SETTINGS,
     )
-
-
-class Server:
-    """One server's process, which is killed and started again."""
-
-    def __init__(self, config: Config, name: str, log: Path) -> None:
-        assert config.path is not None
-        self._command = [
-            sys.executable,
-            "-m",
-            "tests.support.local_server",
-            str(config.path),
-            name,
-        ]
-        self._log = log.open("ab")
-        self._start()
-
-    def _start(self) -> None:
-        path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
-        self._process = subprocess.Popen(
-            self._command,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": path},
-            stdout=self._log,
-            stderr=self._log,
-        )
-
-    def kill(self) -> None:
-        assert self._process.poll() is None, "it ended by itself"
-        self._process.kill()
-        self._process.wait()
-        self._start()
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,16 @@
+import socket
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kazoo.exceptions import UnimplementedError
 
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import (
     BadConfiguration,
+    OutcomeUnknown,
     Unavailable,
     ZooKeeperUnreachable,
 )
@@ -15,7 +18,9 @@ from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.waiting import BUSY
+from tests.support.ports import free_port
+from tests.support.time_limit import time_limit
+from tests.support.waiting import BUSY, LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper
 
@@ -30,6 +35,14 @@ def test_an_unreachable_zookeeper_says_where_how_long_and_what_to_do() -> None:
         "or correct [zookeeper] hosts in rmt.toml"
     )
     assert time.monotonic() - start < 5 * BUSY
+
+
+def test_a_server_that_takes_the_connection_and_says_nothing_is_not_waited_for() -> None:
+    """As a frozen one does; a session would last for an hour."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, time_limit("giving up", LIMIT_S):
+        port = silent.getsockname()[1]
+        with pytest.raises(ZooKeeperUnreachable, match=r"within 0\.5 s"):
+            connect(f"127.0.0.1:{port}", session_timeout_s=3600, connect_timeout_s=0.5)
 
 
 @pytest.mark.parametrize(
@@ -154,3 +167,53 @@ def test_a_server_that_can_not_read_many_at_once_is_asked_one_by_one(
     reads = real_keeper.get_many(["/a", "/b", "/no"])
     assert [read and read[0] for read in reads] == [b"x", b"", None]
     assert real_keeper.children_many(["/a", "/no"]) == [[], None]
+
+
+def answered(ask: Callable[[], object]) -> bool:
+    """Whether a server answers again, the connection being broken a moment ago."""
+    try:
+        ask()
+    except (Unavailable, OutcomeUnknown):
+        return False
+    return True
+
+
+def test_watches_that_stay_cost_one_request_and_fire_after_the_connection_broke_too(
+    real_keeper: KazooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_keeper.multi([Create("/a")])
+    requests = sent(real_keeper, monkeypatch)
+    for number in range(20):
+        fired = threading.Event()
+        assert real_keeper.await_children("/a", fired.set)
+        real_keeper.multi([Create(f"/a/{number}")])
+        assert fired.wait(30)
+    assert len(requests) == 21
+    broke = threading.Event()
+    assert real_keeper.await_children("/a", broke.set)
+    real_keeper._handler.cut()
+    assert broke.wait(30)
+    fired = threading.Event()
+    until(lambda: answered(lambda: real_keeper.sync("/a")))
+    assert real_keeper.await_children("/a", fired.set)
+    real_keeper.multi([Create("/a/again")])
+    assert fired.wait(30)
+
+
+def test_a_server_without_watches_that_stay_is_asked_once(
+    real_keeper: KazooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_keeper.multi([Create("/a")])
+    call, asked = real_keeper._client._call, []
+
+    def old(request: Any, pending: Any) -> Any:
+        if request.type == 106:
+            asked.append(request)
+            pending.set_exception(UnimplementedError())
+            return False
+        return call(request, pending)
+
+    monkeypatch.setattr(real_keeper._client, "_call", old)
+    for _ in range(3):
+        assert not real_keeper.await_children("/a", lambda: None)
+    assert len(asked) == 1

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.processes.java import JavaCommand
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper, answers
 from rmt_pipeline.protocol.errors import AddressInUse, BadConfiguration, ZooKeeperUnreachable
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.ports import free_port
 from tests.support.waiting import BUSY, until
 
 pytestmark = pytest.mark.zookeeper
 
+KEPT = 3
+"""Snapshots, `autopurge.snapRetainCount`; each with the log that follows it."""
 FOREGROUND = """
 import sys
 from pathlib import Path
@@ -38,6 +40,26 @@ def test_data_outlive_the_server(tmp_path: Path) -> None:
                 keeper.multi([Create("/kept", b"1")])
             assert keeper.get("/kept")[0] == b"1"
             keeper.close()
+
+
+def test_what_the_newest_snapshots_have_is_not_kept_in_older_files(tmp_path: Path) -> None:
+    """Else the disk of who inserts for a year is full."""
+    server = EmbeddedZooKeeper(
+        tmp_path, free_port(), force_sync=False, settings="snapCount=50\n"
+    )
+    with server:
+        keeper = connect(server.hosts)
+        for number in range(1000):
+            keeper.multi([Create(f"/{number}", b"")])
+        keeper.close()
+    files = tmp_path / "data" / "version-2"
+    before = len(list(files.iterdir()))
+    assert before > 4 * KEPT, "otherwise nothing is to go"
+    with server:  # purges at its start, and every hour from then on; and then makes one more
+        until(lambda: len(list(files.iterdir())) <= 2 * KEPT + 4)
+        keeper = connect(server.hosts)
+        assert len(keeper.children("/")) > 1000, "all, and /zookeeper"
+        keeper.close()
 
 
 def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
@@ -130,8 +152,16 @@ def test_a_killed_owner_leaves_no_java_and_no_lock(tmp_path: Path, stage: str) -
         return [one.decode() for one in command_lines() if str(tmp_path).encode() in one]
 
     until(lambda: is_left() == [], lambda: f"these are left: {is_left()}")
-    with EmbeddedZooKeeper(tmp_path, port):  # neither the port nor the directory is held
-        assert answers("127.0.0.1", port)
+
+    def starts() -> bool:
+        """Neither the port nor the directory is held: who ends lets them go a moment after he has
+        no command line any more.
+        """
+        with suppress(BadConfiguration), EmbeddedZooKeeper(tmp_path, port):
+            return answers("127.0.0.1", port)
+        return False
+
+    until(starts)
 
 
 def command_lines() -> Iterator[bytes]:

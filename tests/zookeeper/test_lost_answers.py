@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.kazoo_keeper import KazooKeeper
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 from tests.support.thief import steal_session
 from tests.support.waiting import BUSY, freeze

@@ -28,8 +28,9 @@ from rmt_pipeline.replica.mutations.mutations import (
 from rmt_pipeline.replica.mutations.request import request_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
-from rmt_pipeline.replica.work import execute
-from rmt_pipeline.replica.work.execute import Executor, Tools
+from rmt_pipeline.replica.work import carry
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.syntax.mutation import parse_commands
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
@@ -317,7 +318,7 @@ def test_parts_that_only_get_another_name_are_published_together(
     assert isinstance(assigned, list)
     pull_log(table.replica)
     monkeypatch.setattr(limits, "MULTI_BYTES_MAX", bytes_and_parts[0])
-    monkeypatch.setattr(execute, "CLONES_TOGETHER_MAX", bytes_and_parts[1])
+    monkeypatch.setattr(carry, "CLONES_TOGETHER_MAX", bytes_and_parts[1])
     keeper = Counting(table.replica.session)
     replica = replace(table.replica, keeper=keeper, memory=Memory())
     clock = SystemClock()

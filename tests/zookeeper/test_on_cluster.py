@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.config import Config, load_config
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.processes.zookeeper import EmbeddedZooKeeper
 from rmt_pipeline.sql.run.on_cluster import StillDue
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Refused
+from tests.support.ports import free_port
 from tests.support.serving import SESSION_TIMEOUT_S
 from tests.support.waiting import until
 from tests.zookeeper.test_sql_session import ask
@@ -129,7 +129,8 @@ def test_a_replicated_database_comes_back_on_a_server_that_was_killed_and_on_a_n
         other = opened.enter_context(Session.open(config, "r2"))
         until(lambda: running(session) == 2)
         for each in (session, other):
-            assert getattr(each.execute(database), "note", "") == ""
+            each.execute(database)
+            each.execute("SYSTEM SYNC DATABASE REPLICA d")
         path = f"'{chroot}/{{uuid}}/{{shard}}', '{{replica}}'"
         table = f"(n UInt64) ENGINE = ReplicatedMergeTree({path}) ORDER BY n"
         answer = ask(session, f"CREATE TABLE d.t {table}")
@@ -155,7 +156,7 @@ def test_a_replicated_database_comes_back_on_a_server_that_was_killed_and_on_a_n
         opened.enter_context(serving(config, "r3"))
         until(lambda: running(session) == 3)
         late = opened.enter_context(Session.open(config, "r3"))
-        assert getattr(late.execute(database), "note", "") == ""
+        late.execute(database)  # a busy server takes it up later, and that is said
         wanted = ["t", "u2", "u4", "u6"]
         for each in (session, other, late):
             each.execute("SYSTEM SYNC DATABASE REPLICA d")

@@ -18,7 +18,6 @@ from rmt_pipeline.exchange.client import PartClient
 from rmt_pipeline.exchange.connections import Peer
 from rmt_pipeline.exchange.control import reload_tables
 from rmt_pipeline.exchange.secret import exchange_secret
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.protocol.errors import (
     AddressInUse,
     BadConfiguration,
@@ -35,6 +34,7 @@ from rmt_pipeline.zookeeper.connect import connect
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from rmt_pipeline.zookeeper.paths import TablePaths
 from tests.support.exchange import put, store_at
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 from tests.support.serving import Served, config_at, create, definition_of, forget
 from tests.support.waiting import BUSY, LIMIT_S

@@ -1,16 +1,20 @@
 """`rmt status` and `rmt reload` say in words how tables are doing."""
 
+import io
+import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.cli import status
 from rmt_pipeline.cli.status import run_reload, run_status
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import Unavailable, UserError
 from tests.support.serving import Served, create, definition_of, insert
-from tests.support.waiting import LIMIT_S
+from tests.support.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.zookeeper
 
@@ -43,11 +47,51 @@ def test_it_tells_what_runs_what_waits_and_who_is_behind(config, context, root, 
     assert "queue: empty" in one
     assert "parts: 2 active, 2 in all" in one
     assert two.startswith("not running: nothing answers at ")
+    assert "/health: Failed to establish a new connection: [Errno" in two
     assert "default.t: not served: nobody can write to it" in two
     assert "log: 2 entries behind" in two
     here = config.server("r1").listen
     assert f"\nwho may ask:\n  r1: {here} (http) for this host alone: parts and control" in two
     assert "Dagster's UI, if it runs: 127.0.0.1:3000 for this host alone" in two
+
+
+def test_a_server_that_is_frozen_is_not_said_to_be_stopped(config, context, capsys):
+    address = config.server("r2").listen_address
+    with socket.create_server((address.host, address.port)):  # which the kernel answers for
+        assert run_status(config, "r2") == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"server r2: does not answer at {address}: it is frozen, or has more")
+    assert "default.t: not served: nobody can write to it" in out
+
+
+def test_of_several_zookeepers_one_that_is_frozen_is_not_waited_for(config, context, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(0)
+        frozen = f"127.0.0.1:{silent.getsockname()[1]}"
+        hosts = f"{frozen},{config.zookeeper_hosts}"
+        several = replace(config, zookeeper=replace(config.zookeeper, hosts=hosts))
+        assert run_status(several, "r1") == 1, "r1 is not running"
+        with silent.accept()[0] as connection:
+            assert connection.recv(4) == b"srvr"
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    out = capsys.readouterr().out
+    assert "replicas: 0 of 2 active" in out
+    assert f"ZooKeeper at {frozen}: does not answer: it is frozen, or has more to do" in out
+    assert f"ZooKeeper at {config.zookeeper_hosts.partition('/')[0]}: standalone, " in out
+
+
+def test_what_is_known_is_told_while_others_are_waited_for(config, context, monkeypatch):
+    told = io.StringIO()
+
+    def health(_config, server):
+        if server.name == "r2":
+            until(lambda: "server r1: not running" in told.getvalue())
+        return Unavailable("nobody")
+
+    monkeypatch.setattr(status, "_health", health)
+    monkeypatch.setattr(sys, "stdout", told)
+    assert run_status(config, None) == 1
 
 
 def test_it_tells_why_a_table_is_read_only(config, root, capsys):

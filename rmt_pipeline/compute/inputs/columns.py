@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from rmt_pipeline.compute.inputs.rows import ABSENT, InputRows, InputValues
 from rmt_pipeline.compute.inputs.stored_array import Misfit, stored_array, stored_list
 from rmt_pipeline.compute.inputs.stored_value import is_null
-from rmt_pipeline.compute.rows.defaults import DefaultExpressions
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions, at_moment
 from rmt_pipeline.compute.rows.nested import of_equal_length, sibling_of, unequal
 from rmt_pipeline.protocol.errors import (
     BadValue,
@@ -71,8 +71,13 @@ class InsertColumns:
         given: Sequence[str] | None,
         settings: InputSettings,
         key_columns: Collection[str],
+        now_s: float | None = None,
     ) -> None:
-        """`given` is the statement's list of columns. Raises UnknownColumn, UserError."""
+        """`given` is the statement's list of columns. `now_s` is what `now()` is in a default, for
+        all rows; without it, each batch has its own. Raises UnknownColumn, UserError.
+        """
+        if now_s is not None:
+            columns = at_moment(columns, now_s)
         self._columns = {column.name: column for column in columns}
         self._types = {
             column.name: parse_type(column.type)
@@ -81,7 +86,7 @@ class InsertColumns:
         }
         self._settings = settings
         self._key_columns = frozenset(key_columns)
-        self._defaults = DefaultExpressions(columns)
+        self._defaults = DefaultExpressions(columns, inserted=True)
         stored = [column for column in columns if column.is_stored]
         self.schema: pa.Schema = arrow_schema(stored)
         if given is not None:

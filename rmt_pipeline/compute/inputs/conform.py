@@ -4,7 +4,7 @@
 
 `data` is a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or Polars DataFrame,
 a list of dicts, or a file: `ParquetFile`, `ArrowFile`, `CsvFile`, `TsvFile`, `JsonLinesFile`,
-`RowBinaryFile`.
+`RowBinaryFile`, `OtherFile`.
 """
 
 import codecs
@@ -23,6 +23,7 @@ from rmt_pipeline.compute.inputs.columns import InputSettings, InsertColumns
 from rmt_pipeline.compute.inputs.csv import CsvText, csv_source
 from rmt_pipeline.compute.inputs.json import JsonLinesText, json_source
 from rmt_pipeline.compute.inputs.memory import arrow_source, parquet_source, source_of
+from rmt_pipeline.compute.inputs.other import Kind, OtherText, other_source
 from rmt_pipeline.compute.inputs.row_binary import Head, RowBinaryText, row_binary_source
 from rmt_pipeline.compute.inputs.rows import InputRows, InputSource, Tolerance
 from rmt_pipeline.compute.inputs.tsv import TsvText, tsv_source
@@ -108,7 +109,31 @@ class RowBinaryFile:
     head: Head = ""
 
 
-TextFile = CsvFile | TsvFile | JsonLinesFile | RowBinaryFile
+@dataclass(frozen=True, slots=True)
+class OtherFile:
+    """Files of `key=value` lines (TSKV), of lines that are each one text, or of columns in JSON;
+    path and content as ParquetFile.
+    """
+
+    path: str | os.PathLike[str]
+    kind: Kind
+    content: bytes | None = None
+    compression: str = ""
+
+
+_OTHER: dict[str, Kind] = {
+    "tskv": "key=value",
+    "lineasstring": "lines",
+    "jsoncolumns": "columns",
+    "jsoncolumnswithmetadata": "columns",
+    "jsoncompactcolumns": "compact columns",
+}
+_ROW_BINARY: dict[str, Head] = {
+    "rowbinary": "",
+    "rowbinarywithnames": "names",
+    "rowbinarywithnamesandtypes": "names and types",
+}
+TextFile = CsvFile | TsvFile | JsonLinesFile | RowBinaryFile | OtherFile
 File = ParquetFile | ArrowFile | TextFile
 
 
@@ -119,6 +144,10 @@ def file_of_format(
 
     Raises UnknownFormat.
     """
+    if (kind := _OTHER.get(name.lower())) is not None:
+        return OtherFile(path, kind, content, compression)
+    if (head := _ROW_BINARY.get(name.lower())) is not None:
+        return RowBinaryFile(path, content, compression, head)
     match name.lower():
         case "parquet":
             return ParquetFile(path, content)
@@ -132,18 +161,12 @@ def file_of_format(
             return JsonLinesFile(path, content, compression)
         case "jsoncompacteachrow":
             return JsonLinesFile(path, content, compression, compact=True)
-        case "rowbinary":
-            return RowBinaryFile(path, content, compression)
-        case "rowbinarywithnames":
-            return RowBinaryFile(path, content, compression, "names")
-        case "rowbinarywithnamesandtypes":
-            return RowBinaryFile(path, content, compression, "names and types")
         case _:
             raise UnknownFormat(
                 f"{name} is no format that can be inserted; there are CSV, CSVWithNames, "
                 "TabSeparated (TSV), TabSeparatedWithNames, JSONEachRow, JSONCompactEachRow, "
-                "Parquet, Arrow, ArrowStream, RowBinary, RowBinaryWithNames, "
-                "RowBinaryWithNamesAndTypes and Values"
+                "JSONColumns, JSONCompactColumns, TSKV, LineAsString, Parquet, Arrow, "
+                "ArrowStream, RowBinary, RowBinaryWithNames, RowBinaryWithNamesAndTypes and Values"
             )
 
 
@@ -154,16 +177,18 @@ def conform(
     settings: InputSettings,
     columns_given: Sequence[str] | None = None,
     key_columns: Collection[str] = (),
+    now_s: float | None = None,
 ) -> Iterator[pa.Table]:
     """Tables whose schema is exactly that of the stored columns, batch by batch.
 
     `columns_given` is the statement's list of columns; `key_columns` are those of the table's
-    keys, for which no file's NULL turns into a default. Columns without values get their defaults.
+    keys, for which no file's NULL turns into a default. Columns without values get their defaults,
+    in which `now()` is `now_s`.
     Raises UnknownColumn; BadValue for a value that does not fit, naming file and line (or row),
     column, value and type; IncorrectData for a file that can't be read; UserError. What was
     yielded before an error is to be thrown away.
     """
-    plan = InsertColumns(columns, columns_given, settings, key_columns)
+    plan = InsertColumns(columns, columns_given, settings, key_columns, now_s)
     _check(settings)
     tolerance = Tolerance(
         settings.input_format_allow_errors_num, settings.input_format_allow_errors_ratio
@@ -261,6 +286,8 @@ def _source(
             skips = settings.input_format_skip_unknown_fields
             names = plan.accepted if file.compact else None
             return json_source(JsonLinesText(path, opened, types, tolerance, skips, names))
+        case OtherFile():
+            return other_source(OtherText(path, opened, file.kind, plan.accepted, tolerance))
 
 
 def _row_binary(
@@ -313,7 +340,7 @@ def _paths(file: File) -> list[str]:
     return found
 
 
-def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile, encoding: str) -> Any:
+def _open(path: str, file: CsvFile | TsvFile | JsonLinesFile | OtherFile, encoding: str) -> Any:
     """Its bytes in UTF-8, uncompressed."""
     stream = _bytes_of(path, file)
     if not encoding or codecs.lookup(encoding).name == "utf-8":

@@ -120,7 +120,7 @@ def _slow(text: JsonLinesText, block: bytes, line: int) -> InputRows:
 def _parsed(text: JsonLinesText, number: int, content: bytes) -> Mapping[str, Any]:
     try:
         # Decimals keep the digits that a float would lose.
-        row = json.loads(content, parse_float=Decimal, object_pairs_hook=_object)
+        row = json.loads(content, parse_float=Decimal, object_pairs_hook=object_of_pairs)
     except (ValueError, RecursionError) as error:
         raise BadValue(
             f"{text.name} line {number} is not JSON: {error}. Nothing was inserted"
@@ -140,7 +140,8 @@ def _parsed(text: JsonLinesText, number: int, content: bytes) -> Mapping[str, An
     return row
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a key that is there twice: one of the values would be lost."""
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = next(name for name, _ in pairs if sum(name == each for each, _ in pairs) > 1)

@@ -43,7 +43,7 @@ def stored_value(value: Any, kind: DataType) -> Any:
     return _READERS[plain.family](value, plain)
 
 
-def wrong(value: object, kind: DataType, expected: str = "") -> ValueError:
+def _wrong(value: object, kind: DataType, expected: str = "") -> ValueError:
     shown = repr(value)
     if len(shown) > _SHOWN_CHARACTERS:
         shown = shown[:_SHOWN_CHARACTERS] + "..."
@@ -55,12 +55,12 @@ def _integer(value: Any, kind: DataType) -> Any:
         return value
     if isinstance(value, float | decimal.Decimal):
         if not _is_finite(value) or value != int(value):
-            raise wrong(value, kind, ": it is no whole number")
+            raise _wrong(value, kind, ": it is no whole number")
         value = int(value)
     if not isinstance(value, int):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     if not kind.integer_min <= value <= kind.integer_max:
-        raise wrong(value, kind, f" ({kind.integer_min} to {kind.integer_max})")
+        raise _wrong(value, kind, f" ({kind.integer_min} to {kind.integer_max})")
     return kind.wide_to_bytes(value) if kind.wide_bytes else int(value)
 
 
@@ -75,20 +75,20 @@ def _is_finite(value: float | decimal.Decimal) -> bool:
 
 def _float(value: Any, kind: DataType) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     try:
         return float(value)
     except OverflowError:
-        raise wrong(value, kind) from None
+        raise _wrong(value, kind) from None
 
 
 def _decimal(value: Any, kind: DataType) -> Any:
     if _is_stored(value, kind):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | decimal.Decimal):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     if not _is_finite(value):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     return parse_value(
         kind, format(decimal.Decimal(repr(value) if isinstance(value, float) else value), "f")
     )
@@ -97,34 +97,34 @@ def _decimal(value: Any, kind: DataType) -> Any:
 def _bool(value: Any, kind: DataType) -> Any:
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    raise wrong(value, kind, ": it is neither true nor false")
+    raise _wrong(value, kind, ": it is neither true nor false")
 
 
 def _string(value: Any, kind: DataType) -> Any:
     if not isinstance(value, bytes):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise wrong(value, kind, ": it is not UTF-8; use FixedString for bytes") from None
+        raise _wrong(value, kind, ": it is not UTF-8; use FixedString for bytes") from None
 
 
 def _fixed_string(value: Any, kind: DataType) -> Any:
     length = kind.numbers[0]
     if not isinstance(value, bytes):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     if len(value) > length:
-        raise wrong(value, kind, f": it has {len(value)} bytes")
+        raise _wrong(value, kind, f": it has {len(value)} bytes")
     return value.ljust(length, b"\0")
 
 
 def _date(value: Any, kind: DataType) -> Any:
     if isinstance(value, dt.datetime):
         if value.time() != dt.time():
-            raise wrong(value, kind, ": it has a time of day")
+            raise _wrong(value, kind, ": it has a time of day")
         value = value.date()
     if not isinstance(value, dt.date):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     return parse_value(kind, value.isoformat())
 
 
@@ -138,9 +138,9 @@ def _time(value: Any, kind: DataType) -> Any:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if is_number and kind.family == "DateTime":
         if not 0 <= value <= DATETIME_MAX_S:
-            raise wrong(value, kind, f" (0 to {DATETIME_MAX_S} seconds)")
+            raise _wrong(value, kind, f" (0 to {DATETIME_MAX_S} seconds)")
         return EPOCH + dt.timedelta(seconds=value)
-    raise wrong(value, kind)
+    raise _wrong(value, kind)
 
 
 def _uuid(value: Any, kind: DataType) -> Any:
@@ -148,13 +148,13 @@ def _uuid(value: Any, kind: DataType) -> Any:
         return str(uuid.UUID(bytes=value))
     if isinstance(value, uuid.UUID):
         return str(value)
-    raise wrong(value, kind)
+    raise _wrong(value, kind)
 
 
 def _enum(value: Any, kind: DataType) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return parse_value(kind, str(value))
-    raise wrong(value, kind)
+    raise _wrong(value, kind)
 
 
 def _ipv4(value: Any, kind: DataType) -> Any:
@@ -162,7 +162,7 @@ def _ipv4(value: Any, kind: DataType) -> Any:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32:
         return value
-    raise wrong(value, kind)
+    raise _wrong(value, kind)
 
 
 def _ipv6(value: Any, kind: DataType) -> Any:
@@ -170,12 +170,12 @@ def _ipv6(value: Any, kind: DataType) -> Any:
         return value
     if isinstance(value, ipaddress.IPv4Address | ipaddress.IPv6Address):
         return parse_value(kind, str(value))
-    raise wrong(value, kind)
+    raise _wrong(value, kind)
 
 
 def _array(value: Any, kind: DataType) -> Any:
     if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     (element,) = kind.elements
     return [stored_value(each, element) for each in value]
 
@@ -184,10 +184,10 @@ def _tuple(value: Any, kind: DataType) -> Any:
     names = kind.element_names
     if isinstance(value, Mapping):
         if set(value) != set(names):
-            raise wrong(value, kind, f": its elements are {', '.join(names)}")
+            raise _wrong(value, kind, f": its elements are {', '.join(names)}")
         value = [value[name] for name in names]
     if not isinstance(value, list | tuple) or len(value) != len(names):
-        raise wrong(value, kind, f": it has {len(names)} elements")
+        raise _wrong(value, kind, f": it has {len(names)} elements")
     elements = zip(names, value, kind.elements, strict=True)
     return {name: stored_value(each, element) for name, each, element in elements}
 
@@ -195,12 +195,12 @@ def _tuple(value: Any, kind: DataType) -> Any:
 def _map(value: Any, kind: DataType) -> Any:
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     if not isinstance(pairs, list | tuple):
-        raise wrong(value, kind)
+        raise _wrong(value, kind)
     key_type, value_type = kind.elements
     stored = []
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise wrong(value, kind, ": it is no list of pairs")
+            raise _wrong(value, kind, ": it is no list of pairs")
         stored.append((stored_value(pair[0], key_type), stored_value(pair[1], value_type)))
     return stored
 

@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from decimal import Context
 from typing import Any
 
+from rmt_pipeline.protocol.alter.texts import split_key
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.types.data_type import EPOCH, DataType
 from rmt_pipeline.types.to_text import formatter
 
@@ -63,6 +67,29 @@ def partition_text(values: Sequence[Any], types: Sequence[DataType]) -> str:
     pairs = zip(values, types, strict=True)
     texts = (formatter(kind, "nested")(value) for value, kind in pairs)
     return f"({','.join(texts)})"
+
+
+def shown_partition(manifest: Manifest, definition: TableDefinition) -> str:
+    """A part's partition as the table's columns are now: an Enum may have become its numbers since
+    it was written, and those are what is read (`types.key_safe`).
+    """
+    bounds = {bound.column: bound.min for bound in manifest.key_bounds}
+    written = {column.name: column.type for column in manifest.columns}
+    types = {column.name: column.type for column in definition.columns}
+    numbers: dict[int, str] = {}
+    for at, name in enumerate(definition.partition_by):
+        value = bounds.get(name)
+        if types.get(name) not in {"Int8", "Int16"} or value is None:
+            continue
+        if isinstance(value, str):
+            value = dict(parse_type(written[name]).values)[value]
+        numbers[at] = str(value)
+    if not numbers:
+        return manifest.partition
+    if len(definition.partition_by) == 1:
+        return numbers[0]
+    pieces = split_key(manifest.partition[1:-1])
+    return f"({','.join(numbers.get(at, piece) for at, piece in enumerate(pieces))})"
 
 
 def _integer(value: Any, kind: DataType) -> int | None:

@@ -15,23 +15,18 @@ import pyarrow.parquet as pq
 
 from rmt_pipeline.compute.insert.stage import (
     FilePiece,
-    StageFailed,
     StagePlan,
-    StageResult,
+    all_staged,
     stage_batches,
     stage_files,
     unpack_staged,
     unreadable,
 )
-from rmt_pipeline.protocol import errors
-from rmt_pipeline.protocol.errors import RmtError, Unavailable
+from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.table import TableDefinition
-from rmt_pipeline.store.disk import LocalDisk
-from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Call, Name, Node
-from rmt_pipeline.system import RandomIds
 
 ROUTE = "__rmt_route"
 TASKS_PER_INSERT = 8  # of partitioned tables: rows of a partition meet in one of them
@@ -72,7 +67,7 @@ def _run(
         results = unpack_staged(frame.mapInArrow(stage, "result binary").toArrow())
     except Exception as error:
         raise Unavailable(f"Spark: {str(error).strip().splitlines()[0][:500]}") from error
-    return _all_staged(results, plan)
+    return all_staged(results, plan)
 
 
 def _tasks_of(files: Sequence[str], rows_max: int) -> list[list[FilePiece]]:
@@ -108,19 +103,6 @@ def _pieces_of(path: str, rows_max: int) -> list[FilePiece]:
     if rows:
         pieces.append(FilePiece(path, tuple(groups), first_row, rows))
     return pieces
-
-
-def _all_staged(results: Sequence[StageResult], plan: StagePlan) -> list[StagedPart]:
-    staged = [result for result in results if isinstance(result, StagedPart)]
-    failures = [result for result in results if isinstance(result, StageFailed)]
-    if not failures:
-        return staged
-    store = PartStore(LocalDisk(plan.directory), ids=RandomIds(), durable=plan.durable)
-    for part in staged:
-        store.discard(part)
-    kind = getattr(errors, failures[0].error, RmtError)
-    assert issubclass(kind, RmtError)
-    raise kind(failures[0].message)
 
 
 def _routed(frame: Any, definition: TableDefinition, tasks: int) -> Any:

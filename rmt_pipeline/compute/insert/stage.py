@@ -13,6 +13,7 @@ from rmt_pipeline.compute.inputs.conform import conform
 from rmt_pipeline.compute.inputs.rows import InputRows, counted_rows
 from rmt_pipeline.compute.insert.blocks import blocks_of, key_columns_of, stage
 from rmt_pipeline.compute.jobs.task import RESULT_SCHEMA
+from rmt_pipeline.protocol import errors
 from rmt_pipeline.protocol.errors import IncorrectData, RmtError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -34,8 +35,11 @@ class StagePlan:
     columns_given: tuple[str, ...] | None
     insert_id: str
     run_id: str
-    created_s: int
+    now_s: float
     durable: bool
+
+    def store(self) -> PartStore:
+        return PartStore(LocalDisk(self.directory), ids=RandomIds(), durable=self.durable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +70,7 @@ def stage_batches(
 
     A task that fails throws away what it staged, and says why; the driver throws away the rest.
     """
-    first = next(batches, None)
-    if first is not None:
-        rows = pa.RecordBatchReader.from_batches(
-            first.schema, itertools.chain([first], batches)
-        )
-        yield from _results(plan, _tables(plan, rows))
+    yield from _packed(stage_task(plan, batches))
 
 
 def stage_files(
@@ -82,26 +81,53 @@ def stage_files(
     """
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from _results(plan, _tables_of_files(plan, tasks[number]))
+            yield from _packed(_results(plan, _tables_of_files(plan, tasks[number])))
 
 
-def _results(plan: StagePlan, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+def stage_task(plan: StagePlan, batches: Iterator[pa.RecordBatch]) -> list[StageResult]:
+    """As `stage_batches`, for who takes the results themselves."""
+    first = next(batches, None)
+    if first is None:
+        return []
+    rows = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
+    return _results(plan, _tables(plan, rows))
+
+
+def _results(plan: StagePlan, tables: Iterator[pa.Table]) -> list[StageResult]:
     pa.set_cpu_count(1)  # Spark counts one core per task; Arrow would take them all
     pa.set_io_thread_count(1)
-    store = PartStore(LocalDisk(plan.directory), ids=RandomIds(), durable=plan.durable)
-    results: list[StageResult] = []
+    store = plan.store()
     staged: list[StagedPart] = []
     try:
         for part in _staged(plan, store, tables):
             staged.append(part)  # noqa: PERF402  an error must find what came before it
-        results += staged
     except Exception as error:  # noqa: BLE001  reported, not swallowed
-        for part in staged:
-            store.discard(part)
-        results.append(_failed(error))
+        for one in staged:
+            store.discard(one)
+        return [_failed(error)]
+    return [*staged]
+
+
+def _packed(results: Sequence[StageResult]) -> Iterator[pa.RecordBatch]:
     for result in results:
         row = pickle.dumps(result)
         yield pa.record_batch([pa.array([row], pa.binary())], schema=RESULT_SCHEMA)
+
+
+def all_staged(results: Sequence[StageResult], plan: StagePlan) -> list[StagedPart]:
+    """What all tasks of an insert have staged. Raises what the first that failed found, and then
+    nothing is left of what the others have.
+    """
+    staged = [result for result in results if isinstance(result, StagedPart)]
+    failures = [result for result in results if isinstance(result, StageFailed)]
+    if not failures:
+        return staged
+    store = plan.store()
+    for part in staged:
+        store.discard(part)
+    kind = getattr(errors, failures[0].error, RmtError)
+    assert issubclass(kind, RmtError)
+    raise kind(failures[0].message)
 
 
 def unpack_staged(results: pa.Table) -> list[StageResult]:
@@ -116,6 +142,7 @@ def _tables(plan: StagePlan, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
         settings=plan.settings,
         columns_given=plan.columns_given,
         key_columns=key_columns_of(plan.definition),
+        now_s=plan.now_s,
     )
 
 
@@ -125,6 +152,7 @@ def _tables_of_files(plan: StagePlan, pieces: Sequence[FilePiece]) -> Iterator[p
         plan.columns_given,
         plan.settings,
         key_columns_of(plan.definition),
+        plan.now_s,
     )
     for piece in pieces:
         for rows in _rows_of(piece):
@@ -146,6 +174,7 @@ def _rows_of(piece: FilePiece) -> Iterator[InputRows]:
 
 
 def unreadable(path: str, error: Exception) -> IncorrectData:
+    """What to raise for a file that Spark wrote, or was to read, and that is no Parquet."""
     return IncorrectData(f"{path} can't be read as Parquet: {error}. Nothing was inserted")
 
 
@@ -158,7 +187,7 @@ def _staged(
             store,
             insert_id=plan.insert_id,
             run_id=plan.run_id,
-            created_s=plan.created_s,
+            created_s=int(plan.now_s),
         )
 
 

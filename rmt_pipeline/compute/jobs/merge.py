@@ -61,8 +61,10 @@ class SparkMerger:
         if self._sessions.is_open or not are_small(sources):
             yield from _outcomes(jobs, self._run)
             return
-        self._sessions.open_soon()
-        yield from LocalMerger(SystemClock()).merge(jobs)
+        try:
+            yield from LocalMerger(SystemClock()).merge(jobs)
+        finally:  # not before: a JVM that starts takes the machine, and these would come late
+            self._sessions.open_soon()
 
     def _run(self, merges: Sequence[Sequence[Unit]]) -> UnitResults:
         return run_jobs(self._sessions, tasks_of(merges), tag=f"merge-{self._ids.new_id()}")

@@ -84,8 +84,10 @@ class SparkMutator:
         if self._sessions.is_open or not are_small(job.source for job in jobs):
             yield from _outcomes(jobs, self._run)
             return
-        self._sessions.open_soon()
-        yield from LocalMutator(SystemClock()).mutate(jobs)
+        try:
+            yield from LocalMutator(SystemClock()).mutate(jobs)
+        finally:  # not before, as with merges
+            self._sessions.open_soon()
 
     def _run(self, parts: Sequence[Sequence[Unit]]) -> Generator[UnitResult, None, None]:
         return run_jobs(self._sessions, tasks_of(parts), tag=f"mutate-{self._ids.new_id()}")

@@ -1,4 +1,4 @@
-"""Spark: sessions, and jobs whose tasks are units. The only module that imports pyspark.
+"""Spark: sessions, and jobs whose tasks are units.
 
 Nothing here needs more than DataFrames, so that a classic session (in this process) and Spark
 Connect (somewhere else) are the same. A job is `range(n)` in n partitions: task i carries out
@@ -435,11 +435,6 @@ def _failed(tasks: Sequence[Sequence[Unit]], error: Exception) -> Iterator[UnitR
     for units in tasks:
         for unit in units:
             yield UnitFailed(unit.merge, unit.ordinal, name, message)
-
-
-def cancel(sessions: SparkSessions, tag: str) -> None:
-    """Stop the jobs with this tag, if there are any; their units fail as Unavailable."""
-    sessions.get().interruptTag(tag)
 
 
 def read_parts(

@@ -75,6 +75,8 @@ MergeOutcome = MergeDone | MergeFailure
 
 
 class Merger(Protocol):
+    """Who merges parts: this process (LocalMerger) or Spark (SparkMerger)."""
+
     def merge(self, jobs: Sequence[MergeJob]) -> Iterator[MergeOutcome]:
         """Carry out merges; each outcome as it comes, one per job, in any order.
 

@@ -183,6 +183,9 @@ def _own_order(part: KeyPart, columns: Sequence[Column]) -> bool:
 
 
 def key_parts(expressions: Sequence[str], columns: Sequence[Column]) -> tuple[KeyPart, ...]:
+    """The sorting key as rows are compared by it: columns of the parts, or what has to be computed
+    of them.
+    """
     plain = {quote_name(column.name): column for column in columns}
     found = []
     for text in expressions:
@@ -203,6 +206,9 @@ def sorting_key(definition: TableDefinition) -> tuple[str, ...]:
 
 
 def engine_rules(definition: TableDefinition, *, cleanup: bool) -> Rules:
+    """The rules of a table's engine, with the columns that its parameters name. `cleanup`: rows
+    that ReplacingMergeTree has marked as deleted go for good.
+    """
     engine = definition.engine
     match engine.kind:
         case "MergeTree":

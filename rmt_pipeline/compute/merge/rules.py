@@ -30,6 +30,8 @@ CARRIED_ROWS_MAX = 64  # of one key that are carried on without trying to make t
 
 
 class GroupRules(Protocol):
+    """What a table's engine makes of the rows of each key when parts are merged (spec §17)."""
+
     def merge(self, rows: Sorted) -> pa.Table:
         """The result's rows for these; each key's rows are complete. There may be none."""
         ...
@@ -69,6 +71,8 @@ def _engine_rules(rules: Rules, shape: Shape) -> GroupRules:
 
 
 class KeepAll:
+    """MergeTree: every row stays."""
+
     def merge(self, rows: Sorted) -> pa.Table:
         return rows.all()
 

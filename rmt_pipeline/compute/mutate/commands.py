@@ -119,6 +119,7 @@ class CompiledCommands:
                     column.name
                     for name, _ in assigned
                     for column in affected(name, self._columns)
+                    if column.name in self._defaults
                 )
                 return _Step(condition, direct, assigned, computed=tuple(computed))
             case AlterColumn():
@@ -137,9 +138,9 @@ class CompiledCommands:
 
     def _default_of(self, name: str) -> Expression | None:
         """What CLEAR COLUMN sets; None is the default of the type."""
-        [column] = [column for column in self._columns if column.name == name]
-        if not column.default:
+        if name not in self._defaults:
             return None
+        [column] = [column for column in self._columns if column.name == name]
         return self._expression(cast_to(parse_expression(column.default), column))
 
     def _expression(self, node: Node) -> Expression:
@@ -165,7 +166,7 @@ class CompiledCommands:
         """
         return any(pc.any(_where(step, rows)).as_py() for step in self._steps)
 
-    def meant(self, rows: pa.Table) -> NDArray[np.bool_]:
+    def touched(self, rows: pa.Table) -> NDArray[np.bool_]:
         """For which of these rows some command is, each looked at alone. Raises BadValue."""
         found = np.zeros(rows.num_rows, dtype=np.bool_)
         for step in self._steps:

@@ -72,6 +72,8 @@ MutateOutcome = MutateDone | Untouched | MutateFailure
 
 
 class Mutator(Protocol):
+    """Who rewrites parts: this process (LocalMutator) or Spark (SparkMutator)."""
+
     def mutate(self, jobs: Sequence[MutateJob]) -> Iterator[MutateOutcome]:
         """Carry out mutations; each outcome as it comes, one per job, in any order.
 

@@ -52,14 +52,14 @@ def _untouched(units: Sequence[MutateUnit]) -> set[UnitKey]:
         if commands.are_direct:
             return set()
         tables = [_rows(unit, commands) for unit in units]
-        meant = commands.meant(pa.concat_tables(tables))
+        touched = commands.touched(pa.concat_tables(tables))
     except RmtError:
         return set()
     ends = np.cumsum([len(table) for table in tables])
     return {
         (unit.merge, unit.ordinal)
         for unit, table, end in zip(units, tables, ends, strict=True)
-        if not meant[end - len(table) : end].any()
+        if not touched[end - len(table) : end].any()
     }
 
 

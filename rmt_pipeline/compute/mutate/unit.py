@@ -123,7 +123,7 @@ def _done(
 def count_rows(unit: MutateUnit) -> int:
     """How many rows of the file some command is for. Raises as `run_mutation`."""
     commands = commands_of(unit.commands, unit.shape.columns, unit.partition)
-    return sum(int(commands.meant(table).sum()) for table in condition_rows(unit, commands))
+    return sum(int(commands.touched(table).sum()) for table in condition_rows(unit, commands))
 
 
 def _touches(unit: MutateUnit, commands: CompiledCommands) -> bool:

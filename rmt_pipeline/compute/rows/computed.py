@@ -22,6 +22,18 @@ def compiled(text: str, columns: Sequence[Column]) -> "Expression":
     return compile_expression(text, columns, allow_nondeterministic=True)
 
 
+def gives_another_each_time(column: Column) -> bool:
+    """Whether its DEFAULT or MATERIALIZED is like `now()` and `rand()`: what rows that are inserted
+    get, and what no other rows can be given, or each replica would give them another.
+    """
+    if not column.default or column.default_kind == "ALIAS":
+        return False
+    # For start-up time.
+    from rmt_pipeline.translate.expression import is_deterministic  # noqa: PLC0415  slow
+
+    return not is_deterministic(column.default)
+
+
 def ttl_rules(definition: TableDefinition) -> tuple[TtlRule, ...]:
     """The TTL rules of a table; without any, nothing needs to be compiled. Raises UserError."""
     if not definition.ttl and not any(column.ttl for column in definition.columns):

@@ -59,6 +59,10 @@ def _means_corruption(error: Exception) -> bool:
 def open_parquet(
     part: str, path: str, dictionaries: Sequence[str] = (), metadata: Any = None
 ) -> pq.ParquetFile:
+    """A part's file, opened: its footer is read, and pages are checked against their checksums when
+    they are. `dictionaries` are columns to read as Arrow dictionaries; `metadata` is its footer,
+    where that is known. Raises BrokenSource, naming the part.
+    """
     with naming_the_part(part, path):
         return pq.ParquetFile(
             path,

@@ -3,7 +3,7 @@
 The obvious form, row by row, is `tests.oracle.rows.apply_ttl`; tests compare the two.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,16 +61,15 @@ class RowTtl:
         if not self._expire_s or not self._rules or not table.num_rows:
             return table
         gone = np.zeros(table.num_rows, dtype=np.bool_)
-        emptied: list[tuple[str, Flags]] = []
+        emptied: dict[str, Flags] = {}
         for rule, times, counts in self._looked_at(table):
             expired = counts & (times > 0) & (times <= self._expire_s)
             if rule.removes_rows:
                 gone |= expired
             elif rule.kind == "column" and expired.any():
-                emptied.append((rule.column, expired))
-        before = table
-        for name, expired in emptied:
-            table = self._emptied(table, before, name, expired)
+                emptied[rule.column] = expired
+        for name in self._in_order(emptied):
+            table = self._emptied(table, name, emptied[name])
         return table.filter(pa.array(~gone)) if gone.any() else table
 
     def measure(self, table: pa.Table) -> tuple[TtlTimes, ...]:
@@ -100,15 +99,19 @@ class RowTtl:
         """The table's columns without dictionaries: what expressions are computed on."""
         return table.select(self._schema.names).cast(self._schema)
 
-    def _emptied(
-        self, table: pa.Table, before: pa.Table, name: str, expired: Flags
-    ) -> pa.Table:
+    def _in_order(self, names: Collection[str]) -> list[str]:
+        """`names` so that a default is computed from what the row has become."""
+        plain = [name for name in names if name not in self._defaults]
+        computed = [name for name in names if name in self._defaults]
+        return plain + self._defaults.in_order(computed)
+
+    def _emptied(self, table: pa.Table, name: str, expired: Flags) -> pa.Table:
         at = table.schema.get_field_index(name)
         field = table.schema.field(at)
         kind = self._schema.field(name).type
         values = one_array(table.column(at).cast(kind))
         if name in self._defaults:
-            defaults = self._defaults.evaluate(name, self._decoded(before)).cast(kind)
+            defaults = self._defaults.evaluate(name, self._decoded(table)).cast(kind)
             places = np.arange(len(values))
             places = np.where(expired, places + len(values), places)
         else:

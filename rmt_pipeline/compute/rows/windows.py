@@ -194,4 +194,5 @@ def gather(table: pa.Table, rows: RowIndexes) -> pa.Table:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece. Copies only when it is in several."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

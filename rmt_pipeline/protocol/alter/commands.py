@@ -31,7 +31,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Without a place it becomes the last one."""
+    """`ADD COLUMN c UInt8`; without a place it becomes the last one. Parts that are there stay as
+    they are: their rows have its default when they are read.
+    """
 
     column: Column
     place: Place | None = None
@@ -48,6 +50,10 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
+    """`DROP COLUMN c`. The column's values are not read any more; merges and a mutation take them
+    out of the parts.
+    """
+
     column: str
     if_exists: bool = False
 
@@ -71,6 +77,8 @@ class ClearColumn:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
+    """RENAME COLUMN; both names stand for the column in expressions that follow."""
+
     column: str
     renamed_to: str
     if_exists: bool = False
@@ -104,10 +112,12 @@ class ModifyColumn:
 
     @property
     def is_comment(self) -> bool:
-        """Whether nothing but the comment changes, which each replica keeps for itself."""
+        """Whether nothing but the comment changes, which each replica keeps for itself. REMOVE
+        COMMENT goes to all of them, as in the original.
+        """
         others = (self.type, self.default_kind, self.codec, self.ttl, self.place)
-        comment = self.comment is not None or self.remove == "COMMENT"
-        return comment and all(one is None for one in others) and self.remove in ("", "COMMENT")
+        comment = self.comment is not None and not self.remove
+        return comment and all(one is None for one in others)
 
     def __str__(self) -> str:
         words = [f"MODIFY COLUMN {_exists(self.if_exists)}{name_text(self.column)}"]
@@ -133,6 +143,8 @@ class ModifySettings:
 
 @dataclass(frozen=True, slots=True)
 class ResetSettings:
+    """RESET SETTING: these have their defaults again."""
+
     names: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -141,6 +153,8 @@ class ResetSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModifyOrderBy:
+    """MODIFY ORDER BY: the sorting key, longer by columns that the same ALTER adds."""
+
     order_by: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -159,6 +173,8 @@ class ModifyTtl:
 
 @dataclass(frozen=True, slots=True)
 class ModifyComment:
+    """MODIFY COMMENT, of the table."""
+
     comment: str
 
     def __str__(self) -> str:
@@ -186,6 +202,8 @@ class AddDeclared:
 
 @dataclass(frozen=True, slots=True)
 class DropDeclared:
+    """DROP INDEX, PROJECTION or CONSTRAINT."""
+
     kind: DeclaredKind
     name: str
     if_exists: bool = False
@@ -224,7 +242,7 @@ AlterCommand = (
 
 
 def alter_text(commands: tuple[AlterCommand, ...]) -> str:
-    """Commands with commas between."""
+    """The commands as they are written in ALTER TABLE, with commas between."""
     return ", ".join(map(str, commands))
 
 

@@ -81,14 +81,20 @@ class ForbiddenAlter(UserError):
 
 
 class IllegalProjection(UserError):
+    """ADD PROJECTION of a name that another one of the table has."""
+
     code = "ILLEGAL_PROJECTION"
 
 
 class NoSuchProjection(UserError):
+    """DROP, CLEAR or MATERIALIZE PROJECTION names one that the table does not have."""
+
     code = "NO_SUCH_PROJECTION_IN_TABLE"
 
 
 class ReadonlySetting(UserError):
+    """MODIFY or RESET SETTING of one that is decided for good when the table is created."""
+
     code = "READONLY_SETTING"
 
 
@@ -240,6 +246,7 @@ class _Alter:
         self._now = replace(
             self._now,
             ttl=self._renamed(self._now.ttl, command),
+            indices=tuple(self._renamed_index(one, command) for one in self._now.indices),
             constraints=tuple(
                 str(replace(one, expression=self._renamed(one.expression, command)))
                 for one in map(Constraint.parse, self._now.constraints)
@@ -251,6 +258,14 @@ class _Alter:
     def _renamed(self, text: str, command: RenameColumn) -> str:
         """A default, or TTL clauses, after the column they may use was renamed."""
         return self._rename_in(text, *command.names) if text else ""
+
+    def _renamed_index(self, text: str, command: RenameColumn) -> str:
+        """`i v TYPE minmax …` after `v` was renamed; what stands behind TYPE names no column."""
+        declared, word, kind = text.rpartition(" TYPE ")
+        quoted = _QUOTED.match(declared)
+        name = quoted[0] if quoted else declared.partition(" ")[0]
+        expression = self._renamed(declared.removeprefix(name).strip(), command)
+        return f"{name} {expression}{word}{kind}"
 
     def _refuse_other_group(self, command: RenameColumn) -> None:
         """A column of Nested stays in its group, and no other one comes into it."""
@@ -560,9 +575,8 @@ def key_uses(name: str, definition: TableDefinition, uses: Uses) -> frozenset[Ke
     return frozenset(found)
 
 
-def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
-    """What the column is for the engine, in words; None for an ordinary one."""
-    engine = definition.engine
+def place_in_keys(name: str, definition: TableDefinition, uses: Uses) -> str | None:
+    """The key that the column is in, in words; None for one that is in none."""
     keys = (
         ("in the partition key", definition.partition_by),
         ("in the sorting key", definition.order_by),
@@ -572,6 +586,15 @@ def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
     for words, expressions in keys:
         if any(name in uses(text, definition.columns) for text in expressions):
             return words
+    return None
+
+
+def place_of(name: str, definition: TableDefinition, uses: Uses) -> str | None:
+    """What the column is for the engine, in words; None for an ordinary one."""
+    engine = definition.engine
+    in_keys = place_in_keys(name, definition, uses)
+    if in_keys is not None:
+        return in_keys
     roles = (
         ("the engine's version column", engine.version_column),
         ("the engine's sign column", engine.sign_column),

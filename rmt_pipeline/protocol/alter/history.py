@@ -32,7 +32,7 @@ class StoredColumn:
 
 
 def stored_columns(definition: TableDefinition) -> tuple[Column, ...]:
-    """The columns that parts have."""
+    """Those of the table's columns that parts have in their files: neither ALIAS nor EPHEMERAL."""
     return tuple(column for column in definition.columns if column.is_stored)
 
 

@@ -94,4 +94,5 @@ def same_columns(one: tuple[Column, ...], other: tuple[Column, ...]) -> bool:
 
 
 def without_comments(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns as two replicas compare them: comments may differ."""
     return tuple(replace(column, comment="") for column in columns)

@@ -175,7 +175,9 @@ class Moved:
 
 
 def with_missing(missing: Iterable[MissingRows], more: MissingRows) -> tuple[MissingRows, ...]:
-    """So many more are lost of the partition; 0 rows are nobody knows how many."""
+    """`missing` once more rows of a partition are known to be lost. A count of 0 means that nobody
+    knows how many; it stays 0, whatever is added.
+    """
     before = {one.partition: one.rows for one in missing}
     known = before.get(more.partition)
     before[more.partition] = 0 if known == 0 or not more.rows else more.rows + (known or 0)

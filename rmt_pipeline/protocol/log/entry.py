@@ -1,8 +1,8 @@
 """Entries of the shared log and of each replica's queue: one class per kind (spec §0.4.1,
 §0.4.3).
 
-Constructors assert what only a bug can break; `log_entry.decode` has checked the same rules on
-text that came from outside, and raised Corruption.
+Constructors assert what only a bug can break; `codec.decode` has checked the same rules on text
+that came from outside, and raised Corruption.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,9 @@ class Header:
 
     `create_time` is in seconds since the epoch. An empty `source_replica` means that a replica
     wrote the entry to its own queue: it was never in the log. `block_id` is the deduplication
-    id of the block that the part was. `entry_id` tells two entries of one second apart.
-    `quorum` is the number of replicas that must have the part; 0 is none.
+    id of the block that the part was. `entry_id` tells two entries of one second apart; behind it
+    stands, of a command, the account that asked. `quorum` is the number of replicas that must
+    have the part; 0 is none.
     """
 
     create_time: int
@@ -43,12 +44,26 @@ class Header:
         defect = header_defect(self.create_time, self.source_replica, self.quorum)
         assert defect is None, defect
 
+    @property
+    def asked_by(self) -> str:
+        """The account; "" when nobody is named, as by versions that did not, and of what no
+        statement asks for.
+        """
+        return self.entry_id.partition(" ")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class GetPart(Header):
     """A part exists; get it from a replica that has it (or something that contains it)."""
 
     part: PartName
+
+    @property
+    def recovers(self) -> bool:
+        """Whether it brings back what the replica has lost, or lacks as one that is cloned; others
+        are of rows that came just now.
+        """
+        return not self.source_replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +208,17 @@ def sources_of(entry: LogEntry) -> tuple[PartName, ...]:
             return entry.sources
         case MutatePart():
             return (entry.source,)
-        case _:
+        case (
+            GetPart()
+            | AttachPart()
+            | DropRange()
+            | DropPart()
+            | ReplaceRange()
+            | AlterMetadata()
+        ):
             return ()
+        case _:
+            assert_never(entry)
 
 
 def drop_range_of(entry: LogEntry) -> PartName | None:
@@ -206,8 +230,10 @@ def drop_range_of(entry: LogEntry) -> PartName | None:
             return entry.part
         case ReplaceRange():
             return entry.range if entry.range.blocks_count >= 2 else None
-        case _:
+        case GetPart() | AttachPart() | MergeParts() | MutatePart() | AlterMetadata():
             return None
+        case _:
+            assert_never(entry)
 
 
 def virtual_parts(entry: LogEntry) -> tuple[PartName, ...]:
@@ -235,6 +261,13 @@ def subject_of(entry: LogEntry) -> PartName:
     subject = made or drop_range_of(entry)
     assert subject is not None
     return subject
+
+
+def partitions_about(entry: LogEntry) -> frozenset[str]:
+    """Of what it brings or takes."""
+    if isinstance(entry, AlterMetadata):
+        return frozenset()
+    return frozenset({subject_of(entry).partition})
 
 
 def parts_brought(entry: LogEntry) -> tuple[PartName, ...]:
@@ -266,7 +299,7 @@ def kind_name(entry: LogEntry) -> str:
 
 
 def describe_entry(entry: LogEntry) -> str:
-    """The entry in words."""
+    """The entry in a few words for people: `merge 1_0_0_0, 1_1_1_0 into 1_0_1_1`."""
     match entry:
         case GetPart():
             return f"get {entry.part}"

@@ -9,6 +9,9 @@ from rmt_pipeline.protocol.text import TIME_MAX
 
 
 def header_defect(create_time: int, source_replica: str, quorum: int) -> str | None:
+    """What is wrong with what all kinds of entries have: when and by whom it was created, and for
+    how many replicas.
+    """
     if not 0 <= create_time <= TIME_MAX:
         return f"create_time {create_time} is outside what the format can hold"
     if "\n" in source_replica:
@@ -19,6 +22,9 @@ def header_defect(create_time: int, source_replica: str, quorum: int) -> str | N
 
 
 def merge_defect(sources: tuple[PartName, ...], result: PartName) -> str | None:
+    """What is wrong with a MERGE_PARTS: its result must contain every source, and be none
+    of them.
+    """
     if not sources:
         return f"a merge into {result} without sources"
     for source in sources:
@@ -28,12 +34,16 @@ def merge_defect(sources: tuple[PartName, ...], result: PartName) -> str | None:
 
 
 def columns_defect(deduplicate: bool, deduplicate_by: tuple[str, ...]) -> str | None:
+    """What is wrong with DEDUPLICATE BY of a MERGE_PARTS: it needs `deduplicate`."""
     if deduplicate_by and not deduplicate:
         return f"columns {deduplicate_by} to deduplicate by, without deduplication"
     return None
 
 
 def mutation_defect(source: PartName, result: PartName) -> str | None:
+    """What is wrong with a MUTATE_PART: its result has the source's blocks and level, and a later
+    mutation.
+    """
     same_blocks = (source.partition, source.block_min, source.block_max, source.level) == (
         result.partition,
         result.block_min,

@@ -288,10 +288,8 @@ def _read_varint(reader: TextReader) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MutationEntry:
-    """`T/mutations/<id>` (§0.4.4).
-
-    `block_numbers` says, for each affected partition, the mutation's version there: parts whose
-    data version is smaller must be mutated. `commands` is the text of the ALTER's commands.
+    """A mutation as `T/mutations/<id>` has it (spec §0.4.4): what it does, and up to which block of
+    each partition.
     """
 
     create_time: int

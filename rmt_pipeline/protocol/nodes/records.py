@@ -21,12 +21,14 @@ from rmt_pipeline.protocol.text import (
 )
 
 FORMAT = 1  # Bump when a text changes; keep decoding every older number.
+ATTEMPTS_FORMAT = 2  # 1 did not say whether bytes are left
 INSERT_FORMAT = 5
 """1 had no sums of the rows as given, 2 no block numbers, 3 not those that are the insert's own, 4
 one line for all its blocks in a partition.
 """
 BATCH_FORMAT = 4  # 1 had no block numbers, 2 not those that are its own, 3 no single blocks
 
+SEARCHED_MAX = 4  # partitions that a text is searched for; more are looked up line by line
 _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
@@ -51,7 +53,7 @@ class Claim:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "claim")
-        reader.number("claim format version: ", low=1, high=FORMAT)
+        reader.version("claim format version: ", FORMAT)
         worker = reader.field_as("worker: ", unescape)
         parts = reader.listed("parts: ", PartName.parse)
         reader.end()
@@ -62,34 +64,38 @@ class Claim:
 class Attempts:
     """`R/attempts/<queue node>`: how the entry has failed or waited so far.
 
-    For `system.replication_queue` and people; nothing decides by it. `last_attempt_s` is in
-    seconds since the epoch, 0 for never.
+    For `system.replication_queue` and people. `last_attempt_s` is in seconds since the epoch, 0 for
+    never. `is_unseen`: of the part, which was given up, the replica has yet to look again at the
+    bytes that its disk has left. Until then it is not lost (`replica.upkeep.lost`).
     """
 
     tries: int
     last_exception: str
     last_attempt_s: int
     postpone_reason: str
+    is_unseen: bool = False
 
     def encode(self) -> bytes:
         return (
-            f"attempts format version: {FORMAT}\n"
+            f"attempts format version: {ATTEMPTS_FORMAT}\n"
             f"tries: {self.tries}\n"
             f"last exception: {escape(self.last_exception)}\n"
             f"last attempt: {format_time(self.last_attempt_s)}\n"
             f"postpone reason: {escape(self.postpone_reason)}\n"
+            f"unseen: {int(self.is_unseen)}\n"
         ).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "attempts")
-        reader.number("attempts format version: ", low=1, high=FORMAT)
+        version = reader.version("attempts format version: ", ATTEMPTS_FORMAT)
         tries = reader.number("tries: ", high=COUNT_MAX)
         exception = reader.field_as("last exception: ", unescape)
         attempt_s = reader.field_as("last attempt: ", parse_time)
         reason = reader.field_as("postpone reason: ", unescape)
+        is_unseen = version > 1 and reader.flag("unseen: ")
         reader.end()
-        return cls(tries, exception, attempt_s, reason)
+        return cls(tries, exception, attempt_s, reason, is_unseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ class Restoring:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "restoring")
-        reader.number("restoring format version: ", low=1, high=FORMAT)
+        reader.version("restoring format version: ", FORMAT)
         log = reader.number("log: ", high=COUNT_MAX)
         reader.end()
         return cls(log)
@@ -127,7 +133,7 @@ class Announced:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "announced")
-        reader.number("announced format version: ", low=1, high=FORMAT)
+        reader.version("announced format version: ", FORMAT)
         dropped = reader.listed("dropped: ", PartName.parse)
         reader.end()
         return cls(dropped)
@@ -154,7 +160,7 @@ class LostPart:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "lost part")
-        reader.number("lost part format version: ", low=1, high=FORMAT)
+        reader.version("lost part format version: ", FORMAT)
         replaced_s = reader.field_as("replaced: ", parse_time)
         replica = reader.field_as("replica: ", unescape)
         inserts = reader.listed("inserts: ", unescape)
@@ -280,8 +286,24 @@ class InsertRecord:
         """
         if b"\nbatches: " in data and b"\nbatches: 0\n" not in data:
             return True
+        if len(partitions) <= SEARCHED_MAX:
+            return any(f"\n{one}\t".encode() in data for one in partitions)
         lines = data.decode(errors="replace").split("\n")
         return any(line.partition("\t")[0] in partitions for line in lines)
+
+    @classmethod
+    def all_partitions(cls, data: bytes) -> frozenset[str]:
+        """Every partition that the insert has rows of and ever will have; nothing when the text
+        does not say so: some were dropped or lost, which a retry may bring back, or it is in part.
+        """
+        try:
+            record = cls.decode(data)
+        except Corruption:
+            return frozenset()
+        rows = sum(one.rows_given for one in record.partitions)
+        if record.batches or not record.is_whole or rows != record.rows:
+            return frozenset()
+        return frozenset(record.partition_ids())
 
     def partition_ids(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one.partition for one in self.partitions))
@@ -304,7 +326,7 @@ class InsertRecord:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "insert record")
-        version = reader.number("insert format version: ", low=1, high=INSERT_FORMAT)
+        version = reader.version("insert format version: ", INSERT_FORMAT)
         created_s = reader.field_as("created: ", parse_time)
         replica = reader.field_as("replica: ", unescape)
         run_id = reader.field_as("run: ", unescape)
@@ -350,12 +372,12 @@ class InsertBatch:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         reader = TextReader(data, "insert batch")
-        reader.number("insert batch format version: ", low=1, high=BATCH_FORMAT)
+        reader.version("insert batch format version: ", BATCH_FORMAT)
         return cls(_read_partitions(reader))
 
 
 def partition_line(partition: PartitionRows) -> str:
-    """As it stands in a record or a batch."""
+    """The rows that one insert has in one partition, as a line of its record or of a batch."""
     fields = [partition.partition, str(partition.rows), partition.row_hash]
     if partition.first != UNKNOWN_BLOCK:
         fields += [str(partition.first), str(partition.last)]

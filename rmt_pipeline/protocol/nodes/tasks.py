@@ -33,6 +33,7 @@ STATUS_OF = {
     "DATABASE_ALREADY_EXISTS": 82,
     "UNKNOWN_SETTING": 115,
     "INCORRECT_DATA": 117,
+    "ILLEGAL_INDEX": 127,
     "TIMEOUT_EXCEEDED": 159,
     "CLUSTER_DOESNT_EXIST": 170,
     "NETWORK_ERROR": 210,
@@ -87,7 +88,7 @@ class Task:
     def decode(cls, data: bytes) -> Self:
         """Raises Corruption."""
         reader = TextReader(data, "distributed DDL task")
-        reader.number("version: ", low=1, high=FORMAT)
+        reader.version("version: ", FORMAT)
         query = reader.field_as("query: ", unescape)
         count = reader.number("hosts: ", high=_COUNT_MAX)
         hosts = tuple(reader.parse(reader.line(), unescape) for _ in range(count))
@@ -191,7 +192,7 @@ class TableRecord:
     def decode(cls, data: bytes) -> Self:
         """Raises Corruption."""
         reader = TextReader(data, "table of a Replicated database")
-        number = reader.number("version: ", low=1, high=_DETACHED_FORMAT)
+        number = reader.version("version: ", _DETACHED_FORMAT)
         origin = reader.field_as("origin: ", unescape)
         version = reader.number("metadata version: ", high=_STATUS_MAX)
         task = reader.number("task: ", high=_STATUS_MAX)
@@ -201,6 +202,10 @@ class TableRecord:
         return cls(origin, query, version, task, is_detached)
 
     def is_older_than(self, other: Self) -> bool:
-        """Of two of one table: whether the other one knows of more."""
-        mine, theirs = (self.version, self.task), (other.version, other.task)
-        return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
+        """Of two of one table: whether the other one knows of more. First by the statements, which
+        are the database's: each shard counts its table's ALTERs for itself.
+
+        1. A table has had two ALTERs. 2. r3, alone in a new shard, makes it as it is now: that one
+        has had none. 3. r1 is away, and r3 alone carries the next ALTER out.
+        """
+        return (self.task, self.version) < (other.task, other.version)

@@ -1,7 +1,7 @@
 """A set of parts in which bigger ones swallow those that they make obsolete (spec §1.5)."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -210,3 +210,12 @@ def _overlap(
     if low and members[low - 1].block_max >= part.block_min:
         low -= 1  # the one that begins before us reaches into us
     return low, bisect_right(firsts, part.block_max, lo=low)
+
+
+def contained_in(parts: Iterable[PartName]) -> Callable[[PartName], bool]:
+    """Whether one of `parts`, which may overlap each other, contains a part."""
+    disjoint = PartSet()
+    others = [part for part in parts if isinstance(disjoint.add(part), Intersects)]
+    return lambda part: (
+        disjoint.containing(part) is not None or any(other.contains(part) for other in others)
+    )

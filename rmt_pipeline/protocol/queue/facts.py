@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.log.entry import (
     MERGE_REGULAR,
+    AlterMetadata,
     AttachPart,
+    DropPart,
+    DropRange,
     GetPart,
     LogEntry,
     MergeParts,
     MutatePart,
+    ReplaceRange,
 )
 from rmt_pipeline.protocol.merges.size_limits import UNLIMITED_BYTES, SizeLimits
 from rmt_pipeline.protocol.parts.name import PartName
@@ -42,6 +47,7 @@ class Wait:
 Decision = Run | Covered | Wait
 
 FETCHES_MAX = limits.FETCHES_CLAIMED_MAX
+RECOVERIES_MAX = limits.leaving_some(FETCHES_MAX)
 MERGES_MAX = limits.MERGES_MAX
 TTL_MERGES_MAX = 2
 
@@ -51,6 +57,7 @@ class Facts:
     """What the process knows. Every default means "nothing in the way".
 
     * `*_busy` of `*_max`: slots taken. Merges and mutations share theirs, see `slots_of`;
+    * `recoveries_*`: of those for fetches, what is lost or cloned may take;
     * `sizes`: bytes on disk of the parts here; one that is not here counts 0;
     * `merges_elsewhere`: results that another replica has been chosen to merge, by whom;
     * `unfinished_alters`: alter versions whose mutation this replica has not finished;
@@ -59,6 +66,8 @@ class Facts:
 
     fetches_busy: int = 0
     fetches_max: int = FETCHES_MAX
+    recoveries_busy: int = 0
+    recoveries_max: int = RECOVERIES_MAX
     merges_busy: float = 0
     merges_max: int = MERGES_MAX
     size_limits: SizeLimits = field(default_factory=SizeLimits)
@@ -73,7 +82,12 @@ class Facts:
         """The facts once this entry runs as well."""
         match entry:
             case GetPart() | AttachPart():
-                return replace(self, fetches_busy=self.fetches_busy + 1)
+                recovers = isinstance(entry, GetPart) and entry.recovers
+                return replace(
+                    self,
+                    fetches_busy=self.fetches_busy + 1,
+                    recoveries_busy=self.recoveries_busy + recovers,
+                )
             case MergeParts():
                 ttl = entry.merge_type != MERGE_REGULAR
                 return replace(
@@ -83,8 +97,10 @@ class Facts:
                 )
             case MutatePart():
                 return replace(self, merges_busy=self.merges_busy + slots_of(entry, self.sizes))
-            case _:
+            case DropRange() | DropPart() | ReplaceRange() | AlterMetadata():
                 return self
+            case _:
+                assert_never(entry)
 
 
 def slots_of(entry: LogEntry, sizes: Mapping[PartName, int]) -> float:

@@ -117,13 +117,12 @@ def _going_to_be_dropped(question: Question) -> str | None:
 
 def _fetches(question: Question) -> str | None:
     """Rule 4."""
-    facts = question.facts
+    facts, entry = question.facts, question.entry
     stopped = first_stopped(facts.stopped, Background.FETCHES)
-    if stopped is not None:
-        return stopped
-    if facts.fetches_busy >= facts.fetches_max:
-        return f"all {facts.fetches_max} slots for fetches are taken"
-    return None
+    reason = stopped or _slots("fetches", facts.fetches_busy, facts.fetches_max)
+    if reason is None and isinstance(entry, GetPart) and entry.recovers:
+        return _slots("fetches of what was lost", facts.recoveries_busy, facts.recoveries_max)
+    return reason
 
 
 def _merges(question: Question) -> str | None:
@@ -134,11 +133,11 @@ def _merges(question: Question) -> str | None:
     """
     facts = question.facts
     stopped = first_stopped(facts.stopped, Background.MERGES)
-    if stopped is not None:
-        return stopped
-    if facts.merges_busy >= facts.merges_max:
-        return f"all {facts.merges_max} slots for merges and mutations are taken"
-    return None
+    return stopped or _slots("merges and mutations", facts.merges_busy, facts.merges_max)
+
+
+def _slots(what: str, busy: float, most: int) -> str | None:
+    return f"all {most} slots for {what} are taken" if busy >= most else None
 
 
 def _merge_fits(question: Question) -> str | None:

@@ -5,12 +5,17 @@ worker builds from ZooKeeper, so it holds no truth of its own: what two workers 
 same reads can clash only in the multi that claims, and one of them is refused there.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import (
+    AlterMetadata,
     AttachPart,
+    DropPart,
+    DropRange,
     GetPart,
     LogEntry,
     MergeParts,
@@ -97,15 +102,18 @@ class QueueView:
 
     def order(self) -> list[str]:
         """The nodes in the order to try them: drops first, so that nothing is fetched which
-        they would take away (spec §4.2).
+        they would take away (spec §4.2). Of what is to be fetched, by turns what was inserted and
+        what this replica has lost, which may be all of a table: neither waits for the other.
         """
-        dropping = [
-            node
-            for node, entry in self._state.entries.items()
-            if drop_range_of(entry) is not None
-        ]
+        entries = self._state.entries
+        dropping = [node for node, entry in entries.items() if drop_range_of(entry) is not None]
         first = frozenset(dropping)
-        return dropping + [node for node in self._state.entries if node not in first]
+        fetched = [node for node, entry in entries.items() if isinstance(entry, GetPart)]
+        by_turns = _by_turns(fetched, entries)
+        gets = frozenset(fetched)
+        return dropping + [
+            next(by_turns) if node in gets else node for node in entries if node not in first
+        ]
 
     def decide(self, node: str, facts: Facts) -> Decision:
         """What to do about one entry. `node` must be in the queue."""
@@ -113,8 +121,14 @@ class QueueView:
         return self._decide(node, state.future, state.dropping, facts)
 
     def _decide(
-        self, node: str, future: PartIndex, dropping: PartIndex, facts: Facts
+        self,
+        node: str,
+        future: PartIndex,
+        dropping: PartIndex,
+        facts: Facts,
+        full: Wait | None = None,
     ) -> Decision:
+        """`full`: what it waits for unless it is done or under way; no rule is asked then."""
         entry = self._state.entries[node]
         claim = self._state.claims.get(node)
         if claim is not None:
@@ -124,33 +138,44 @@ class QueueView:
             covering = self._state.current.containing(part)
             if covering is not None:
                 return Covered(covering)
+        if full is not None:
+            return full
         reason = reason_to_wait(Question(self._state, future, dropping, node, entry, facts))
         return Run() if reason is None else Wait(reason)
 
-    def plan(self, facts: Facts, limit: int, skip: Collection[str] = ()) -> Plan:
+    def plan(
+        self,
+        facts: Facts,
+        limit: int,
+        skip: Collection[str] = (),
+        later: Collection[str] = (),
+    ) -> Plan:
         """Decide about every entry, each beside those chosen before it; at most `limit` run.
 
-        Entries after the limit is reached wait for it; `done` ones are found all the same.
+        Entries after the limit is reached wait for it, whatever the rules would say of them: of a
+        long queue only the first are asked about. `done` ones are found all the same.
         `skip` are nodes that whoever asks leaves to others. They are not chosen, so nothing waits
-        for them.
+        for them. `later` are nodes that have failed and may not be tried again yet: nobody else
+        produces what they do, but they take no slot from what may run now.
         """
         future, dropping = self._state.future.copy(), self._state.dropping.copy()
         run: list[tuple[str, LogEntry]] = []
         done: list[tuple[str, PartName]] = []
         wait: list[tuple[str, str]] = []
+        full = Wait(f"{limit} other entries were taken first")
         for node in self.order():
-            decision = self._decide(node, future, dropping, facts)
-            if isinstance(decision, Run) and len(run) >= limit:
-                decision = Wait(f"{limit} other entries were taken first")
+            is_full = len(run) >= limit
+            decision = self._decide(node, future, dropping, facts, full if is_full else None)
             if isinstance(decision, Covered):
                 done.append((node, decision.covered_by))
             elif isinstance(decision, Wait):
                 wait.append((node, decision.reason))
             elif node not in skip:
                 entry = self._state.entries[node]
-                run.append((node, entry))
                 _take(node, entry, future, dropping)
-                facts = facts.with_running(entry)
+                if node not in later:
+                    run.append((node, entry))
+                    facts = facts.with_running(entry)
         return Plan(tuple(run), tuple(done), tuple(wait))
 
     def may_take_actual_part(self, part: PartName, node: str) -> Refusal | None:
@@ -197,6 +222,17 @@ class QueueView:
         ]
 
 
+def _by_turns(fetched: Iterable[str], entries: Mapping[str, LogEntry]) -> Iterator[str]:
+    new, lost = deque[str](), deque[str]()
+    for node in fetched:
+        entry = entries[node]
+        (lost if isinstance(entry, GetPart) and entry.recovers else new).append(node)
+    while new or lost:
+        for some in (new, lost):
+            if some:
+                yield some.popleft()
+
+
 def _take(node: str, entry: LogEntry, future: PartIndex, dropping: PartIndex) -> None:
     for part in virtual_parts(entry):
         future.add(part, node)
@@ -221,5 +257,7 @@ def _is_removed(entry: LogEntry, part_range: PartName, node: str, by: str | None
                     f"{inside[0]} inside that range and other parts outside of it"
                 )
             return bool(inside)
-        case _:
+        case DropRange() | DropPart() | AlterMetadata():
             return False
+        case _:
+            assert_never(entry)

@@ -90,6 +90,9 @@ class QuerySettings:
         default=True, description="CHECK TABLE answers with one value, not a row for each part"
     )
     max_threads: int = setting(0, "threads of one statement; 0 is the number of cores")
+    max_execution_time: float = setting(
+        0.0, "seconds after which what a query computes fails with TIMEOUT_EXCEEDED; 0 is never"
+    )
     max_memory_usage: int = setting(0, "bytes that a query may use before it fails; 0 is 1 GiB")
 
     # --- waiting
@@ -124,6 +127,10 @@ class QuerySettings:
     )
     allow_nondeterministic_mutations: bool = setting(
         default=False, description="permit functions whose result differs between replicas"
+    )
+    materialize_ttl_after_modify: bool = setting(
+        default=True,
+        description="MODIFY TTL takes away what has expired by it, as MATERIALIZE TTL does",
     )
     max_fetch_partition_retries_count: int = setting(
         5, "how often FETCH PARTITION lists its source again, when parts of it are gone or late"
@@ -211,7 +218,9 @@ def find_query_setting(name: str) -> Setting:
 
 
 def query_settings(settings: Mapping[str, Any] | QuerySettings | None) -> QuerySettings:
-    """As they are given in Python. Raises UnknownSetting, BadSetting."""
+    """Settings of a statement from a mapping, as they are given in Python. Raises UnknownSetting,
+    BadSetting.
+    """
     if isinstance(settings, QuerySettings):
         return settings
     return QuerySettings.of(settings or {})

@@ -5,6 +5,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ Value = bool | int | float | str
 _TYPE_OF: dict[type, TypeName] = {bool: "Bool", int: "UInt64", float: "Float", str: "String"}
 _BOOLS = {"0": False, "1": True, "false": False, "true": True, "off": False, "on": True}
 _INTEGER = re.compile(r"(-?[0-9]{1,19})([KMGT]i?)?", re.ASCII)
+_POWER = re.compile(r"(-?[0-9]{1,19})e\+?([0-9]|1[0-9])", re.ASCII)
 _FLOAT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?", re.ASCII)
 _FACTORS = {"K": 1, "M": 2, "G": 3, "T": 4}
 UINT64_MAX = 2**64 - 1
@@ -95,6 +97,8 @@ def _level(known: Mapping[str, Setting]) -> str:
 
 def setting_text(value: Value) -> str:
     """How `system.settings` shows it: a bool as 0 or 1."""
+    if isinstance(value, float):
+        return format(Decimal(str(value)), "f").removesuffix(".0")
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
@@ -116,7 +120,11 @@ def _parse(type_name: TypeName, text: str) -> Value | None:
 
 
 def _integer(text: str, low: int, high: int) -> int | None:
-    """Plain, or with a size's suffix: `10G` is 10^10, `10Gi` is 10 times 1024^3."""
+    """Plain, with a power of ten, or with a size's suffix: `300e3` is 300,000, `10G` is 10^10,
+    `10Gi` is 10 times 1024^3.
+    """
+    if power := _POWER.fullmatch(text):
+        text = power[1] + "0" * int(power[2])
     match = _INTEGER.fullmatch(text)
     if match is None:
         return None

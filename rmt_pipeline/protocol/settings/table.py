@@ -48,8 +48,8 @@ class TableSettings:
     )
     non_replicated_deduplication_window: int = setting(
         0,
-        "of a table of one copy (ENGINE = MergeTree): above 0 inserts without a token are known by "
-        "their rows, among as many as replicated_deduplication_window says",
+        "the same for a table of one copy (ENGINE = MergeTree); 0: replicated_deduplication_window "
+        "ids of inserts with a token, and the same rows without one are other rows",
     )
     replicated_deduplication_window_seconds: int = setting(
         WEEK_S, "for how long, counted from the newest one", "Seconds"

@@ -5,17 +5,30 @@ whether a mutation holds it up, and whether the values that are here can become 
 from collections.abc import Sequence
 
 from rmt_pipeline.compute.read.convert import try_conversions
-from rmt_pipeline.compute.rows.computed import check_constant_default, compiled
+from rmt_pipeline.compute.rows.computed import (
+    check_constant_default,
+    compiled,
+    gives_another_each_time,
+)
 from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.protocol.alter.commands import (
+    AddColumn,
     AlterCommand,
+    ClearColumn,
     DropColumn,
     ModifyColumn,
     RenameColumn,
 )
 from rmt_pipeline.protocol.alter.definition import Altered, KeyUse
-from rmt_pipeline.protocol.alter.history import stored_columns
-from rmt_pipeline.protocol.errors import BadTypeOfField, IllegalColumn, MissingPart, UserError
+from rmt_pipeline.protocol.alter.history import stored_as, stored_columns
+from rmt_pipeline.protocol.errors import (
+    BadTtl,
+    BadTypeOfField,
+    IllegalColumn,
+    MissingPart,
+    UserError,
+)
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Column, Constraint, TableDefinition
@@ -25,6 +38,7 @@ from rmt_pipeline.syntax.mutation import Command, names_used, parse_commands
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.system import Waker
+from rmt_pipeline.translate.compiler import NotDeterministic
 from rmt_pipeline.translate.expression import Expression, compile_expression, compile_node
 from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.translate.ttl import rules_of
@@ -40,6 +54,9 @@ def _used(node: Node, columns: Sequence[Column]) -> Sequence[str]:
 
 
 def columns_used(text: str, columns: Sequence[Column]) -> Sequence[str]:
+    """The columns that an expression reads, by name; also those of one that is not deterministic.
+    Raises UserError when it is no expression over these columns.
+    """
     return compile_expression(text, columns, allow_nondeterministic=True).columns_used
 
 
@@ -55,6 +72,7 @@ def check_altered(definition: TableDefinition) -> None:
         parse_type(column.type)
         if column.default:
             _check_default(column, definition.columns)
+            check_expiring(column)
     computed = [c.name for c in definition.columns if c.default and c.default_kind != "ALIAS"]
     DefaultExpressions(definition.columns).in_order(computed)
     for text in definition.order_by:
@@ -64,6 +82,122 @@ def check_altered(definition: TableDefinition) -> None:
             one.declared, compile_expression(one.expression, stored_columns(definition))
         )
     rules_of(definition)
+
+
+def check_expiring(column: Column) -> None:
+    """Raises BadTtl for a column whose expired values would become another one on each replica."""
+    if column.ttl and gives_another_each_time(column):
+        raise BadTtl(
+            f"column {column.name} has a TTL, and is {column.default_kind} {column.default}: what "
+            "expires becomes the default, which would be another one on each replica. Give it a "
+            "constant default, or no TTL"
+        )
+
+
+def check_rows_without(
+    before: TableDefinition,
+    commands: Sequence[AlterCommand],
+    altered: Altered,
+    replica: Replica,
+) -> None:
+    """Of rows that are there, none may get its value from a default like `now()`: it is computed
+    when rows are inserted, and would be another one on each replica.
+
+    Raises NotDeterministic for a column that comes with one, that is cleared, or that parts lack.
+    """
+    known = _read_as(before, commands)
+    cleared = {one.column for one in commands if isinstance(one, ClearColumn)}
+    for column in (*before.columns, *altered.definition.columns):
+        if column.name in cleared:
+            _refuse_clearing(column)
+    for column in altered.definition.columns:
+        was = known[column.name]
+        if not gives_another_each_time(column) or gives_another_each_time(was):
+            continue
+        if was.default and was.is_stored:
+            _refuse_if_lacking(column, was, before, altered, replica)
+
+
+def _read_as(before: TableDefinition, commands: Sequence[AlterCommand]) -> dict[str, Column]:
+    """By their names after the commands, the columns whose defaults rows without them have had."""
+    known = {column.name: column for column in before.columns}
+    for command in commands:
+        match command:
+            case AddColumn(column) if column.name not in known:
+                _refuse_for_old_rows(column)
+                known[column.name] = column
+            case RenameColumn() if command.column in known:
+                known[command.renamed_to] = known.pop(command.column)
+            case DropColumn():
+                known.pop(command.column, None)
+            case _:
+                pass
+    return known
+
+
+def _refuse_for_old_rows(column: Column) -> None:
+    if gives_another_each_time(column) and column.is_stored:
+        raise NotDeterministic(
+            f"ADD COLUMN {column.name} {column.default_kind} {column.default}: rows that are there "
+            "would have another value on each replica, at each reading. Add it without, and say "
+            f"for rows to come: ADD COLUMN {column.name} {column.type}, MODIFY COLUMN "
+            f"{column.name} {column.default_kind} {column.default}"
+        )
+
+
+def _refuse_clearing(column: Column) -> None:
+    if gives_another_each_time(column):
+        raise NotDeterministic(
+            f"CLEAR COLUMN {column.name}: it is {column.default_kind} {column.default}, which "
+            "would be another value on each replica. UPDATE it to a constant"
+        )
+
+
+def _refuse_if_lacking(
+    column: Column, was: Column, before: TableDefinition, altered: Altered, replica: Replica
+) -> None:
+    is_new = before.column(was.name) is not was
+    reason = (
+        "no part has values of it"
+        if is_new
+        else _why_not_written(column.name, altered.definition, replica)
+    )
+    if reason:
+        raise NotDeterministic(
+            f"MODIFY COLUMN {column.name} {column.default_kind} {column.default}: {reason}, and "
+            f"rows without it are read with {was.default}, which they would lose. MATERIALIZE "
+            f"COLUMN {was.name}, SYSTEM SYNC REPLICA on every replica, and say it again"
+        )
+
+
+def _why_not_written(column: str, definition: TableDefinition, replica: Replica) -> str:
+    """Why some part may be without values of the column, on any replica; "" when none is.
+
+    1. This replica has merged a and b, and so written the old default into c.
+    2. Another one has still a and b, or is about to fetch them. It takes the ALTER up, and reads
+       them by the new default.
+
+    So it is asked for the same parts on all of them. An insert that began before the column was
+    added may still come; its rows have the default of the type, on every replica.
+    """
+    keeper = replica.keeper
+    own = PartSet(active_parts(keeper, replica.paths))
+    for part in own:
+        try:
+            manifest = replica.store.manifest(part)
+        except MissingPart:
+            return f"part {part} is not here just now"
+        found = stored_as(definition, manifest.columns, manifest.metadata_version)
+        if column not in {one.column for one in found}:
+            return f"part {part} has no values of it"
+    names = keeper.children(replica.table.replicas)
+    listed = keeper.children_many([replica.table.replica(name).parts for name in names])
+    for name, parts in zip(names, listed, strict=True):
+        theirs = PartSet(map(PartName.parse, parts or ()))
+        for part in (*theirs, *own):
+            if part not in own or part not in theirs:
+                return f"replicas {name} and {replica.name} have not the same parts: {part}"
+    return ""
 
 
 def check_constraint(name: str, expression: Expression) -> None:

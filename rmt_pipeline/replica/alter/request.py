@@ -5,7 +5,7 @@ parts that are here ──► one multi: /metadata, /columns, the log entry, the
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.protocol.alter.commands import (
     AlterCommand,
@@ -36,6 +36,7 @@ from rmt_pipeline.replica.alter.check import (
     CATCH_UP_SLICE_S,
     await_mutations,
     check_altered,
+    check_rows_without,
     columns_used,
     keeps_rows,
     try_all_conversions,
@@ -53,6 +54,7 @@ from rmt_pipeline.system import Clock, Waker
 from rmt_pipeline.zookeeper.alter_transactions import (
     AlterTexts,
     AlterVersions,
+    LogEnd,
     alter_versions,
     create_alters,
     fence_alter,
@@ -68,6 +70,11 @@ _OWN = ModifySettings | ResetSettings | ModifyComment
 
 CommandsFor = Callable[[TableDefinition], Sequence[AlterCommand]]
 """The commands that were asked for, checked against the columns of this definition."""
+
+EndOfLog = Callable[[Replica], LogEnd | None]
+"""Where the log ended when it was found out that the table is as it has to be for the ALTER, just
+before it is submitted; None when it may be anything. Raises why it may not be altered.
+"""
 
 
 class CannotAssignAlter(UserError):
@@ -90,13 +97,14 @@ def request_alter(
     commands: CommandsFor,
     query: QuerySettings,
     new_waker: Callable[[], Waker],
+    end_of_log: EndOfLog = lambda _: None,
 ) -> Submitted | None:
     """ALTER the table on every replica, and wait as `alter_sync` says. None when there is nothing
     that replicas have to agree on: settings and comments are each replica's own.
 
     `living` gives a Replica with a living session and the definition of now. Raises a UserError
     for what can't be altered or converted, and CannotAssignAlter: nothing was changed then;
-    Unfinished when waiting ended first; OutcomeUnknown.
+    Unfinished when waiting ended first; OutcomeUnknown; and what `end_of_log` does.
     """
     for _ in range(ROUNDS_MAX):
         replica, seen = _caught_up(living, new_waker())
@@ -105,11 +113,13 @@ def request_alter(
         if altered.changes_nothing(before):
             return None
         check_altered(altered.definition)
+        check_rows_without(before, commands(before), altered, replica)
         if altered.is_local:
             _change_here(replica, commands(before))
             return None
         await_mutations(replica, altered, new_waker())
         try_all_conversions(replica, altered)
+        seen = replace(seen, end=end_of_log(replica))
         submitted = _submit(living, replica, altered, commands(before), seen)
         if submitted is not None:
             own = [one for one in commands(before) if isinstance(one, _OWN)]

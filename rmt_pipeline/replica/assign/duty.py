@@ -23,7 +23,6 @@ from rmt_pipeline.zookeeper.keeper import Watch
 from rmt_pipeline.zookeeper.snapshot import living_replicas, noted_mutations
 
 LOOK_EVERY_S = 1.0  # while a mutation is unfinished (spec §7.6)
-LIST_EVERY_S = 300.0  # in case a watch was missed
 SEEN_MAX_S = 3600.0  # what was seen is believed, in case a watch was missed
 STAND_BACK_S = 2.0  # for each replica that comes before: two that assign at once only collide
 
@@ -39,7 +38,6 @@ class MutationDuty:
         self._replica = replica
         self._mutations = Mutations({})
         self._is_changed = True
-        self._list_next_s = 0.0
         self._look_next_s = math.inf
         self._watch: Watch = _nobody_waits
         self._newest = ""
@@ -54,7 +52,10 @@ class MutationDuty:
         is_changed = self._list(watch, now_s)
         due = is_changed or now_s >= self._look_next_s
         waiting = self._look_next_s < math.inf
-        if not self._mutations.entries or not (due or (progress and waiting)):
+        if not self._mutations.entries:
+            self._look_next_s = math.inf  # also when the last one was killed
+            return []
+        if not (due or (progress and waiting)):
             return []
         self._look_next_s = now_s + LOOK_EVERY_S  # also when what follows fails
         finalize_mutations(self._replica, self._mutations)
@@ -62,6 +63,10 @@ class MutationDuty:
             self._look_next_s = math.inf
             return []
         return self._assign(now_s)
+
+    def look_again(self) -> None:
+        """Something may have changed without a word."""
+        self._is_changed = True
 
     def next_s(self, now_s: float) -> float:
         """Seconds until the next turn that may do something by itself; may be infinite."""
@@ -72,21 +77,19 @@ class MutationDuty:
         a part is given up (`refetch_part`): nothing is open then, and nobody would look.
         """
         is_changed, self._is_changed = self._is_changed, False
-        if not is_changed and now_s < self._list_next_s:
+        if not is_changed:
             return False
         self._watch = watch
-        known = self._mutations.entries.keys()
         try:
             self._replica.keeper.exists(self._replica.paths.mutation_pointer, self._changed)
             self._mutations = load_mutations(self._replica, self._changed)
         except BaseException:
             self._is_changed = True
             raise
-        self._list_next_s = now_s + LIST_EVERY_S
         newest = max(self._mutations.entries, default="")
         if newest > self._newest:
             self._newest, self._newest_s = newest, now_s
-        return is_changed or self._mutations.entries.keys() != known
+        return True
 
     def _changed(self) -> None:
         """One and the same each time it is asked for, so that it is kept once. From any thread."""
@@ -139,8 +142,12 @@ class MergeDuty:
         return self._replica.settings.merge_selecting_sleep_ms / 1000
 
     def look_again(self) -> None:
-        """The queue has changed."""
+        """The queue has changed, or something may have without a word."""
         self._seen = None
+
+    def still_true(self) -> None:
+        """Nothing has changed since it was seen."""
+        self._seen_until_s = self._replica.clock.monotonic_s() + SEEN_MAX_S
 
     def turn(self) -> list[Assigned]:
         """The merge that was assigned, if it is time to look for one."""

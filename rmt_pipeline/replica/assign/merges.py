@@ -135,6 +135,7 @@ def merge_view(
 
 
 def view_of(snapshot: QueueSnapshot) -> QueueView:
+    """The rules' view of a queue that was just read: what of it may run now."""
     return QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
 
 
@@ -266,6 +267,7 @@ def select_and_assign(replica: Replica, *, aggressive: bool) -> Assigned | Nothi
 
 
 def assign_choice(replica: Replica, view: MergeView, choice: Choice) -> Assigned | Nothing:
+    """Write the chosen merge to the log, unless the log has moved since the view was read."""
     return assign_merge(replica, view, choice.sources, merge_type=choice.merge_type)
 
 
@@ -363,6 +365,8 @@ def ttl_limit(replica: Replica, view: MergeView) -> str:
     stopped = first_stopped(replica.store.marks.stopped(), Background.TTL_MERGES)
     if stopped is not None:
         return stopped
+    if not replica.settings.max_number_of_merges_with_ttl_in_pool:
+        return "max_number_of_merges_with_ttl_in_pool is 0: none would ever run here"
     if view.ttl_merges_queued < most:
         return ""
     return (
@@ -372,6 +376,9 @@ def ttl_limit(replica: Replica, view: MergeView) -> str:
 
 
 def selector_settings(replica: Replica, *, aggressive: bool = False) -> SelectorSettings:
+    """The table's settings as the merge selector takes them. `aggressive`: merge what it can, as
+    OPTIMIZE wants.
+    """
     settings = replica.settings
     return SelectorSettings(
         parts_max=settings.max_parts_to_merge_at_once,
@@ -385,10 +392,12 @@ def selector_settings(replica: Replica, *, aggressive: bool = False) -> Selector
 
 
 def mergeable(part: PartName, manifest: Manifest, now_s: int) -> MergeablePart:
+    """A part as the selector of merges sees it: its bytes, and its age in seconds."""
     return MergeablePart(part, manifest.bytes_on_disk, max(0, now_s - manifest.created_s))
 
 
 def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
+    """The table's settings and rules as the selector of TTL merges takes them."""
     settings = replica.settings
     return TtlSettings(
         rules=ttl_rules(replica.definition),
@@ -402,4 +411,5 @@ def ttl_settings(replica: Replica, bytes_max: int) -> TtlSettings:
 
 
 def ttl_part(part: PartName, manifest: Manifest) -> TtlPart:
+    """A part as the selector of TTL merges sees it: its bytes, and when its rows expire."""
     return TtlPart(part, manifest.bytes_on_disk, manifest.ttl, has_rows=manifest.rows > 0)

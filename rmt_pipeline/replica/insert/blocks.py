@@ -32,6 +32,10 @@ _LINE_BYTES = 128  # of a block that is in already, in the record
 
 @dataclass(slots=True)
 class StagedBlock:
+    """A block of an insert that lies in the store under a temporary name, and the id by which the
+    same block is known when it is inserted again.
+    """
+
     staged: StagedPart
     block_id: str
     ordinal: int = 0
@@ -133,6 +137,9 @@ def blocks_together(
 
 
 def group_bytes(replica: Replica, group: PartitionBlocks, waits: QuorumWait | None) -> int:
+    """How many bytes of a multi's packet the blocks of one partition take, in the larger one of the
+    insert's two multis.
+    """
     blocks = sum(_block_bytes(replica, block, waits) for block in group.blocks)
     return blocks + len(group.there) * (limits.OP_BYTES_OVERHEAD + _LINE_BYTES)
 
@@ -154,6 +161,9 @@ def _block_bytes(replica: Replica, block: StagedBlock, waits: QuorumWait | None)
 def commit_of(
     replica: Replica, block: StagedBlock, lock: str, create_time: int, waits: QuorumWait | None
 ) -> BlockCommit:
+    """What the second multi of an insert writes for one block, whose number is that of its `lock`:
+    the log entry, the part's header, and its quorum when it waits for one.
+    """
     manifest = block.staged.manifest
     number = sequence_number(lock)
     part = PartName(manifest.partition_id, number, number, 0)

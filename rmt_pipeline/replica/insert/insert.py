@@ -34,6 +34,7 @@ from rmt_pipeline.replica.insert.blocks import (
     commit_of,
     group_bytes,
 )
+from rmt_pipeline.replica.insert.many import multi_of_many
 from rmt_pipeline.replica.insert.quorum import QuorumWait, Span, unsatisfied
 from rmt_pipeline.replica.insert.record import InsertProgress, Known, progress, read_record
 from rmt_pipeline.replica.insert.result import (
@@ -45,12 +46,14 @@ from rmt_pipeline.replica.insert.result import (
     Outcome,
     block_id_of,
 )
+from rmt_pipeline.replica.insert.throttle import count_inserted
 from rmt_pipeline.replica.replica import Replica, lost_error
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Check, Keeper, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Check, Keeper, Op, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import sequence_number
 from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 from rmt_pipeline.zookeeper.transactions import BlockCommit, BlockThere, Tagged
@@ -90,6 +93,10 @@ class Insertion:
     _todo: dict[str, PartitionBlocks]
     _rows_total: int
     waits: QuorumWait | None = None
+    waker: Waker | None = None
+    """Of the thread that calls `run`. With one, what other inserts of this process send at the same
+    time goes with ours.
+    """
     _known: Known | None = None
     _committing: _Committing | None = None
     _parts: list[tuple[PartName, int]] = field(default_factory=list)
@@ -106,6 +113,7 @@ class Insertion:
         replica: Replica,
         run_id: str,
         waits: "QuorumWait | None" = None,
+        waker: Waker | None = None,
     ) -> "Insertion":
         """`staged` in the order of the data. A block that is twice in one insert is kept once; one
         of which optimize_on_insert left no row is thrown away.
@@ -143,7 +151,7 @@ class Insertion:
             rows_in=0,
         )
         rows = sum(part.manifest.rows for part in staged)
-        return cls(identity, record, groups, rows, waits, _duplicates=twice)
+        return cls(identity, record, groups, rows, waits, waker, _duplicates=twice)
 
     @classmethod
     def attaching(
@@ -255,6 +263,8 @@ class Insertion:
         """Whole partitions, as many as fit into both multis, at least one: what a partition holds
         is the same however a retry cuts it.
         """
+        if len(self._todo) == 1:
+            return [*self._todo.values()]
         batch: list[PartitionBlocks] = []
         size = len(self.record.encode()) + limits.OP_BYTES_OVERHEAD
         for group in self._todo.values():
@@ -290,7 +300,7 @@ class Insertion:
         if blocks:  # without locks nothing could tell whether it landed, but the record itself
             self._committing = sent
         try:
-            replica.keeper.multi(tagged.ops)
+            self._multi(replica, tagged.ops)
         except Refused as refused:
             self._withdraw(replica)
             give_back(replica.keeper, [Stray(lock) for lock in locks])
@@ -301,6 +311,12 @@ class Insertion:
         else:
             self._committing = sent
             self._committed(replica)
+
+    def _multi(self, replica: Replica, ops: Sequence[Op]) -> list[str]:
+        """As `Keeper.multi`."""
+        if self.waker is None:
+            return replica.keeper.multi(ops)
+        return multi_of_many(replica, ops, self.waker)
 
     def _status(
         self, replica: Replica, commits: Sequence[tuple[StagedBlock, BlockCommit]]
@@ -354,7 +370,7 @@ class Insertion:
         ]
         try:
             with seen_to(replica.keeper, strays):
-                results = replica.keeper.multi(tagged.ops)
+                results = self._multi(replica, tagged.ops)
         except Refused as refused:
             self._explain_allocation(replica, blocks, tagged, refused)
             return None
@@ -457,6 +473,7 @@ class Insertion:
             )
             for block, commit in self._committing.blocks
         )
+        count_inserted(replica, len(self._committing.blocks))
         self._parts += [
             (commit.part, block.staged.manifest.rows)
             for block, commit in self._committing.blocks
@@ -633,15 +650,17 @@ class Insertion:
     def _take_out_duplicates(self, replica: Replica, blocks: Sequence[StagedBlock]) -> None:
         """Blocks whose id is taken by a committed part: leave them out, remember by which."""
         with_id = [block for block in blocks if block.block_id]
-        reads = replica.keeper.get_many(
-            [replica.table.block(block.block_id) for block in with_id]
+        above, *reads = replica.keeper.get_many(
+            [replica.table.blocks, *(replica.table.block(block.block_id) for block in with_id)]
         )
         for block, read in zip(with_id, reads, strict=True):
-            if read is None:
+            if read is None or above is None:
                 continue
             group = self._todo[block.staged.manifest.partition_id]
             group.blocks.remove(block)
-            there = BlockThere(block.block_id, read[0].decode(), read[1].version)
+            there = BlockThere(
+                block.block_id, read[0].decode(), read[1].version, above[1].version
+            )
             group.there.append((block, there))
             part = PartName.try_parse(there.part)
             if part is not None and self.waits is not None:

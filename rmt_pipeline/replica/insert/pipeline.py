@@ -11,11 +11,12 @@ IN_FLIGHT_MAX = 64  # more hide nothing more: a commit takes two round trips
 
 
 class InsertPipeline:
-    """At most `in_flight` inserts at once; giving one more waits until one is done.
+    """Several inserts into one table side by side: at most `in_flight` at once; giving one more
+    waits until one is done.
 
-    Each is exactly once and all or nothing by itself; among each other they may be committed in
-    any order. Leaving the block waits for all of them, and raises the first error that nobody
-    has asked its Future for.
+    Each is exactly once and all or nothing by itself; among each other they may be committed in any
+    order. Leaving the block waits for all of them, and raises the first error that nobody has asked
+    its Future for.
     """
 
     def __init__(self, insert: Callable[..., InsertResult], in_flight: int) -> None:

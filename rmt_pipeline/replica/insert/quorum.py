@@ -27,6 +27,10 @@ HOLDERS_POLL_S = 0.1
 
 
 class TooFewLiveReplicas(UserError):
+    """`insert_quorum` asks for more replicas than are active. Nothing was inserted: start the
+    others, or ask for fewer.
+    """
+
     code = "TOO_FEW_LIVE_REPLICAS"
 
 

@@ -17,6 +17,8 @@ from rmt_pipeline.zookeeper.snapshot import parts_now
 
 
 class InsertState(StrEnum):
+    """How far an insert is, by its record and the table's parts."""
+
     DONE = "done"
     """All of its rows are in the table, or were dropped since."""
     IN_PART = "in part"

@@ -49,6 +49,10 @@ class QuorumNotReached(OutcomeUnknown):
 
 
 class Outcome(StrEnum):
+    """What became of an insert: its rows are in; they were in already; some were, and the rest is
+    now; it had none.
+    """
+
     INSERTED = "inserted"
     DUPLICATE = "duplicate"
     RESUMED = "resumed"
@@ -111,6 +115,9 @@ def retryable(error: RmtError) -> bool:
 
 
 def block_id_of(part: StagedPart, identity: InsertIdentity, ordinal: int) -> str:
+    """The id by which a block is known when it is inserted again (spec §2.3): from the insert's
+    token and the block's number in its partition, or from its rows. "" when it is not to be known.
+    """
     if not identity.by_block:
         return ""
     partition = part.manifest.partition_id

@@ -8,8 +8,10 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.replica import PartCounts, Replica
 
-COUNT_VALID_S = 1.0  # a burst of inserts counts the parts once a second…
-FAR_PARTS = 100  # …while it is farther than so many from every limit
+FAR_PARTS = (
+    100  # others' a second, at most: parts are counted again when a limit may be reached
+)
+COUNT_VALID_MAX_S = 30.0
 
 
 def throttle_insert(replica: Replica, query: QuerySettings) -> None:
@@ -30,6 +32,14 @@ def throttle_insert(replica: Replica, query: QuerySettings) -> None:
     delays_s = [_outdated_delay_s(replica, counts), _active_delay_s(replica, query, counts)]
     if max(delays_s) > 0:
         replica.clock.sleep_s(max(delays_s))
+
+
+def count_inserted(replica: Replica, parts: int) -> None:
+    """This process has inserted so many more."""
+    counted = replica.memory.parts_counted
+    if counted is not None:
+        then, counts, ours = counted
+        replica.memory.parts_counted = (then, counts, ours + parts)
 
 
 def _outdated_delay_s(replica: Replica, counts: PartCounts) -> float:
@@ -72,15 +82,17 @@ def _active_limits(replica: Replica, query: QuerySettings) -> tuple[int, int]:
     )
 
 
-def _is_far(replica: Replica, query: QuerySettings, counts: PartCounts) -> bool:
-    """Whether a second of inserts reaches no limit."""
+def _may_have_reached(
+    replica: Replica, query: QuerySettings, counts: PartCounts, more: float
+) -> bool:
+    """Whether a limit is reached by now, if so many parts more are there than were counted."""
     settings = replica.settings
     outdated = (
         settings.inactive_parts_to_delay_insert,
         settings.inactive_parts_to_throw_insert,
     )
-    return all(
-        not limit or count + FAR_PARTS < limit
+    return any(
+        limit and count + more >= limit
         for count, limits in (
             (counts.active, (settings.max_parts_in_total,)),
             (counts.in_partition, _active_limits(replica, query)),
@@ -99,13 +111,16 @@ def _delay_s(replica: Replica, count: int, delay: int, throw: int) -> float:
 
 def _counts(replica: Replica, query: QuerySettings) -> PartCounts:
     """Counted on disk: what is there and not promised, or the other way round, makes no difference
-    here, and an insert makes no request for it.
+    here, and an insert makes no request for it. What was counted holds as long as no limit may have
+    been reached since, by the inserts of this process and those of others.
     """
     now = replica.clock.monotonic_s()
     counted = replica.memory.parts_counted
-    is_recent = counted is not None and now - counted[0] < COUNT_VALID_S
-    if counted is not None and is_recent and _is_far(replica, query, counted[1]):
-        return counted[1]
+    if counted is not None and now - counted[0] < COUNT_VALID_MAX_S:
+        then, counts, ours = counted
+        more = ours + FAR_PARTS * max(1.0, now - then)
+        if not _may_have_reached(replica, query, counts, more):
+            return counts
     on_disk = replica.store.parts()
     active = PartSet(on_disk)
     by_partition = Counter(part.partition for part in active)
@@ -114,7 +129,7 @@ def _counts(replica: Replica, query: QuerySettings) -> PartCounts:
     [(partition, count)] = by_partition.most_common(1) or [("", 0)]
     [(old_partition, old_count)] = outdated.most_common(1) or [("", 0)]
     found = PartCounts(len(active), partition, count, old_partition, old_count)
-    replica.memory.parts_counted = (now, found)
+    replica.memory.parts_counted = (now, found, 0)
     return found
 
 

@@ -62,6 +62,9 @@ class DiskParts:
 
 
 def parts_of_disk(replica: Replica) -> DiskParts:
+    """What a replica whose nodes ZooKeeper has lost has on its disk, each row once: of parts that
+    overlap, or have the same block of an insert, one is left out and told of.
+    """
     store = replica.store
     dropped = store.drops.ranges()
     names = store.parts()
@@ -393,5 +396,6 @@ def _whole(before: InsertRecord, lines: Iterable[PartitionRows]) -> InsertRecord
 
 
 def texts_of(replica: Replica) -> tuple[bytes, bytes]:
+    """`metadata` and `columns` of the replica, as its nodes in ZooKeeper have them."""
     definition = replica.definition
     return metadata_text(definition).encode(), columns_text(definition.columns).encode()

@@ -4,7 +4,7 @@ A replica that joins a table with data is such a replica too. Every step can be 
 last one `is_lost` says "1", and the next start begins again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from rmt_pipeline.protocol.log.entry import (
     parts_brought,
 )
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper.keeper import (
@@ -182,7 +182,8 @@ def _clone(replica: Replica, source: _Source) -> Cloned:
     for name in keeper.children(source.paths.parts):
         have.add(PartName.parse(name))
     wanted = [part for part in have if not any(drop.contains(part) for drop in ranges)]
-    detached = _leave(replica, set(have) | exact, source, pointer)
+    is_coming = contained_in([*wanted, *exact])
+    detached = _leave(replica, set(have) | exact, is_coming, source, pointer)
     created = _created_times(replica, source, wanted)
     awaited = {entry.part: entry.required for entry in read_quorums(replica).entries()}
     queue: list[bytes] = [
@@ -245,7 +246,11 @@ def _expected(
 
 
 def _leave(
-    replica: Replica, known_exactly: set[PartName], source: _Source, pointer: int
+    replica: Replica,
+    known_exactly: set[PartName],
+    is_coming: Callable[[PartName], bool],
+    source: _Source,
+    pointer: int,
 ) -> tuple[PartName, ...]:
     """Stop promising parts that the source does not know by exactly this name: a covered one may
     hold rows that were dropped through a gap (spec §16.7 C5). Their bytes go to `detached`, before
@@ -254,6 +259,9 @@ def _leave(
     Those stay that log entries from the `pointer` on make: the source has yet to hear of them, and
     nobody else may have a copy of what was inserted here, or was merged from it. We pull these
     entries in our turn, and they find their parts made.
+
+    What a part that is to come contains is marked first: a reader waits for that one. Nobody waits
+    for what was dropped.
     """
     promised = [PartName.parse(name) for name in replica.keeper.children(replica.paths.parts)]
     gone = [part for part in promised if part not in known_exactly]
@@ -262,6 +270,7 @@ def _leave(
     lost, stat = replica.keeper.get(source.paths.is_lost)
     if lost == b"1" or stat.version != source.is_lost_version:
         raise _changed(source)
+    replica.store.marks.give_up(*filter(is_coming, gone))
     for part in gone:
         if not replica.store.has(part):
             continue

@@ -40,5 +40,8 @@ def note_detached(keeper: Keeper, replica: ReplicaPaths, words: str) -> None:
 
 
 def forget_note(keeper: Keeper, replica: ReplicaPaths) -> None:
+    """Take the note of `note_detached` back, if there is one: the table is attached again, or
+    dropped.
+    """
     with suppress(Refused):  # there is none
         keeper.multi([Delete(replica.detached)])

@@ -40,8 +40,8 @@ from rmt_pipeline.protocol.nodes.records import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
-from rmt_pipeline.protocol.restoring import United, unite
-from rmt_pipeline.replica.forget import forget
+from rmt_pipeline.protocol.restoring import Promised, United, unite
+from rmt_pipeline.replica.forget import forget, forget_copy, forget_lost
 from rmt_pipeline.replica.life.announce import DiskParts, announce, parts_of_disk, texts_of
 from rmt_pipeline.replica.life.create import (
     at_version,
@@ -53,6 +53,7 @@ from rmt_pipeline.replica.upkeep.rewound import (
     BeingRestored,
     ZooKeeperIsOlder,
     require_as_seen,
+    require_log_as_seen,
     require_no_namesake,
 )
 from rmt_pipeline.zookeeper import restore_transactions, transactions
@@ -73,6 +74,7 @@ from rmt_pipeline.zookeeper.paths import (
     ancestors,
     log_entry_name,
 )
+from rmt_pipeline.zookeeper.snapshot import living_replicas
 from rmt_pipeline.zookeeper.strays import Stray, seen_to
 
 _OPS_TOGETHER = 1000
@@ -119,12 +121,15 @@ class Restored:
 def restore(replica: Replica, creator: bytes) -> Restored:
     """Announce this disk's parts, and open the table if nobody else is waited for.
 
-    Raises NothingToRestore; UserError when the table is active or somebody removes it; Conflict
-    (another process is at it): say it again.
+    Raises NothingToRestore; UserError when the table is active or somebody removes it, or others
+    come first; Conflict (another process is at it): say it again.
     """
     keeper, table = replica.session, replica.table
     keeper.sync("/")  # what was wiped or restored a moment ago is not answered from the past
     disk = parts_of_disk(replica)
+    marks = replica.store.marks
+    for part in marks.given_up():  # of now on another one may have its name
+        marks.looked_again(part)
     if not _begin(replica):
         return _join(replica, creator, disk)
     inserts = announce(replica, creator, disk)
@@ -201,15 +206,39 @@ def _begun(replica: Replica) -> bool | None:
         return _sent(keeper, _ops_anew(replica))
     if active is not None:
         raise NothingToRestore(f"{replica} is active: there is nothing to restore")
-    if host is None or not host.data_length:
+    if host is None:
+        _require_known_ones_first(replica)
         return False
     try:
-        require_as_seen(replica)
+        require_as_seen(replica)  # it may be as it was before the replica's first start, too
     except ZooKeeperIsOlder:
         return _sent(keeper, _ops_again(replica))
+    if not host.data_length:
+        return False
     raise NothingToRestore(
         f"{replica} is in ZooKeeper, which knows all that this disk has seen of it: there is "
         "nothing to restore; rmt status says why it is not active"
+    )
+
+
+def _require_known_ones_first(replica: Replica) -> None:
+    """Who joins sets aside what nobody else has. Raises ZooKeeperIsOlder while nobody works with a
+    table that has forgotten what this disk has seen:
+
+    1. ZooKeeper goes back to before r2 was created, which has rows that r1 had yet to fetch.
+    2. r2 is restored first, as one that joins: those rows are out of the table. Restored after r1,
+       which waits for it then, it announces them.
+    """
+    living = living_replicas(replica.session, replica.table)
+    if not living or any(living.values()):
+        return
+    name = replica.definition.full_name
+    require_log_as_seen(
+        _unbound(replica),
+        f"It does not know this replica: say SYSTEM RESTORE REPLICA {name} (or rmt restore) on the "
+        f"servers of {', '.join(living)} first, and then here; or, of one that is gone for good, "
+        "SYSTEM DROP REPLICA. If the table is what they know, start one of them: then this replica "
+        "joins it, and what nobody else has is set aside in detached/",
     )
 
 
@@ -271,10 +300,12 @@ def _ops_again(replica: Replica) -> list[Op]:
 def _awaited(keeper: Keeper, table: TablePaths) -> tuple[str, ...]:
     """Who has yet to announce its parts; empty as well when the table is open."""
     [names] = keeper.children_many([table.restoring])
-    reads = keeper.get_many([table.restoring_replica(name) for name in names or ()])
+    if names is None:
+        return ()
+    reads = keeper.get_many([table.restoring_replica(name) for name in names])
     return tuple(
         name
-        for name, read in zip(names or (), reads, strict=True)
+        for name, read in zip(names, reads, strict=True)
         if read is not None and not read[0]
     )
 
@@ -320,8 +351,10 @@ def _open_locked(replica: Replica) -> United:
         for name, (data, _) in zip(names, announcements, strict=True)
     }
     united = unite(held, dropped)
+    ranges = [one for some in dropped.values() for one in some]
+    _forget_given_up(replica, united, held, ranges)  # as long as what it was is known
     _give_up(keeper, table, united)
-    _forget_dropped(replica, [one for ranges in dropped.values() for one in ranges])
+    _forget_dropped(replica, ranges)
     queued = _bring_metadata(replica, names)
     _log_parts(replica, united, Restoring.decode(restoring[0]).log)
     versions = [
@@ -364,13 +397,61 @@ def _give_up(keeper: Keeper, table: TablePaths, united: United) -> None:
             keeper.multi(batch)
 
 
+def _forget_given_up(
+    replica: Replica, united: United, held: Promised, dropped: Collection[PartName]
+) -> None:
+    """Rows that are given up, and in no part that stays, may be inserted again: else who does so is
+    told that they are there. Of copies that a larger part covers nobody can tell which one is in
+    that.
+    """
+    unbound, maximal = _unbound(replica), PartSet(united.parts)
+    kept = {
+        (part.partition, held[source][part].hash_of_uncompressed_files)
+        for part, source in united.parts.items()
+    }
+    lost: list[PartName] = []
+    for one in united.given_up:
+        part, header = one.part, held[one.replica][one.part]
+        content = header.hash_of_uncompressed_files
+        if any(by.contains(part) for by in dropped) or (part.partition, content) in kept:
+            continue
+        if part in united.parts:
+            rows = header.uncompressed_hash_of_compressed_files
+            hashes = (int.from_bytes(text, "little") for text in (content, rows))
+            forget_copy(unbound, part, *hashes)
+        elif maximal.containing(part) is None:
+            lost += _not_in(united.parts, part)
+    if lost:
+        forget_lost(unbound, lost)
+
+
+def _not_in(parts: Iterable[PartName], part: PartName) -> Iterator[PartName]:
+    """The blocks of this one that none of the parts has."""
+    first = part.block_min
+    for other in sorted(parts, key=lambda one: one.block_min):
+        if other.partition != part.partition or other.block_max < first:
+            continue
+        if other.block_min > part.block_max:
+            break
+        if first < other.block_min:
+            yield PartName(part.partition, first, other.block_min - 1, 0)
+        first = other.block_max + 1
+    if first <= part.block_max:
+        yield PartName(part.partition, first, part.block_max, 0)
+
+
 def _forget_dropped(replica: Replica, dropped: Collection[PartName]) -> None:
     """What one disk knows to be dropped may be inserted again, whatever the others' blocks are, or
     ZooKeeper knew before.
     """
     if dropped:
-        plain = replace(replica.definition, uuid="")
-        forget(replace(replica, definition=plain, keeper=replica.session), dropped)
+        forget(_unbound(replica), dropped)
+
+
+def _unbound(replica: Replica) -> Replica:
+    """In the session itself."""
+    plain = replace(replica.definition, uuid="")
+    return replace(replica, definition=plain, keeper=replica.session)
 
 
 def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[ReplicaPaths, bytes]]:
@@ -519,7 +600,6 @@ def _equal_elsewhere(
         part
         for (part, _), read in zip(asked, reads, strict=True)
         if read is not None
-        and read[0]
         and PartHeader.decode(read[0]).difference(disk.parts[part].header()) is None
     )
 

@@ -29,6 +29,10 @@ from rmt_pipeline.zookeeper.keeper import Check, Delete, RefusalKind, Refused
 
 @dataclass(frozen=True, slots=True)
 class Started:
+    """What happened when a replica began. `cloned` is None when it was not lost: its queue is its
+    own.
+    """
+
     cloned: Cloned | None
     recovered: Recovered
 
@@ -83,6 +87,7 @@ def _check_exists(replica: Replica) -> None:
             replica, metadata[0].decode(), columns[0].decode(), applied
         )
     elif known == applied or not _was_altered(replica, known):
+        require_log_as_seen(replica)  # whose ALTERs it has forgotten as well
         check_structure(replica.definition, metadata[0], columns[0], paths.root)
 
 

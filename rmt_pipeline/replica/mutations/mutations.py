@@ -43,6 +43,10 @@ WAIT_SLICE_S = 1.0
 
 
 class UnknownMutation(UserError):
+    """There is no mutation of this id (any more): it was finished and forgotten, killed, or never
+    there. `system.mutations` lists those that there are.
+    """
+
     code = "UNKNOWN_MUTATION"
 
 
@@ -265,7 +269,8 @@ def take_locks(
     no lock stays that nobody knows of: so Unavailable, and not unknown.
     """
     table = replica.table
-    strays = [Stray(table.partition(one), holder, is_parent=True) for one in set(partitions)]
+    paths = dict.fromkeys(map(table.partition, partitions))
+    strays = [Stray(path, holder, is_parent=True) for path in paths]
     ops = transactions.lock_partitions(table, partitions, holder, version=version)
     try:
         with seen_to(replica.keeper, strays):
@@ -357,7 +362,9 @@ def _in_flight(
 
 
 def status_by_pointer(replica: Replica, mutations: Mutations) -> list[MutationStatus]:
-    """Of a replica that can't pull its log now: just what it has noted as finished."""
+    """The status of mutations on a replica that is not active, and can't pull its log now: only
+    what it has noted as finished counts.
+    """
     finished = noted_mutations(replica.keeper, replica.paths).finished
     away = f"{replica} is not active"
     return [
@@ -467,7 +474,7 @@ def _has_finished(replica: Replica, name: str, mutation_id: str, waker: Waker) -
 
 def kill_mutation(replica: Replica, mutation_id: str) -> MutationEntry:
     """No more part is mutated by it, on any replica (spec §7.8); what it was. Replicas stop what
-    they are at, see `kill_hold`.
+    they are at, see `killed`.
 
     Raises UnknownMutation, TableIsReadOnly.
     """

@@ -32,10 +32,11 @@ class PartitionPlan:
 def plan_mutation(
     replica: Replica, commands: Sequence[Command], query: QuerySettings
 ) -> list[PartitionPlan]:
-    """By partition. Each condition is looked at alone, on the rows as they are: mutations that
-    are not finished and commands before it in the same mutation may change what it finds.
+    """What a mutation would do, one plan for each partition, without doing it.
 
-    Raises UserError for what would be refused.
+    Each condition is looked at alone, on the rows as they are: mutations that are not finished, and
+    commands before it in the same mutation, may change what it finds. Raises UserError for what
+    would be refused.
     """
     check_commands(
         commands,

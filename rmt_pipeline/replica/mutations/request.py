@@ -16,7 +16,7 @@ from rmt_pipeline.protocol.errors import (
     Unavailable,
     UnknownColumn,
 )
-from rmt_pipeline.protocol.log.entry import MutatePart
+from rmt_pipeline.protocol.log.entry import MutatePart, sources_of
 from rmt_pipeline.protocol.mutations import Mutations
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
@@ -39,6 +39,7 @@ from rmt_pipeline.syntax.mutation import Command, affected_partitions, commands_
 from rmt_pipeline.system import Waker
 from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.zookeeper.snapshot import (
+    QueueSnapshot,
     active_parts,
     living_replicas,
     noted_mutations,
@@ -64,11 +65,13 @@ class PartFailure:
 class MutationReport:
     """A mutation as this replica sees it, and what went wrong with it here lately. `missing`: what
     stands in the way of parts that it is for and that nobody can give; "" when nothing does.
+    `in_progress`: parts of it that are being mutated here now.
     """
 
     status: MutationStatus
     failure: PartFailure | None
     missing: str = ""
+    in_progress: tuple[PartName, ...] = ()
 
     @property
     def waits_for(self) -> str:
@@ -224,7 +227,7 @@ def wait_as_asked(
 
 def _why_stuck(replica: Replica, mutation_id: str) -> str:
     mutations = load_mutations(replica)
-    failure = _failures(replica, mutations).get(mutation_id)
+    failure = _failures(replica, mutations, _queued(replica)).get(mutation_id)
     if failure is None or failure.tries < STUCK_TRIES:
         return ""
     return f"{failure.part} failed {failure.tries} times, last because: {failure.reason}"
@@ -241,7 +244,14 @@ def mutation_reports(replica: Replica) -> list[MutationReport]:
         statuses = status_by_pointer(replica, mutations)
     if all(one.is_done for one in statuses):
         return [MutationReport(one, None) for one in statuses]
-    failures = _failures(replica, mutations)
+    snapshot = _queued(replica)
+    failures = _failures(replica, mutations, snapshot)
+    claimed = {
+        source
+        for node, entry in snapshot.entries
+        if node in snapshot.claims and isinstance(entry, MutatePart)
+        for source in sources_of(entry)
+    }
     here = set(active_parts(replica.keeper, replica.paths))
     todo = {part for one in statuses for part in one.parts_to_do}
     missing = why_missing(replica, todo - here)
@@ -250,14 +260,20 @@ def mutation_reports(replica: Replica) -> list[MutationReport]:
             one,
             failures.get(one.mutation_id),
             next((missing[part] for part in one.parts_to_do if part in missing), ""),
+            tuple(part for part in one.parts_to_do if part in claimed),
         )
         for one in statuses
     ]
 
 
-def _failures(replica: Replica, mutations: Mutations) -> dict[str, PartFailure]:
+def _queued(replica: Replica) -> QueueSnapshot:
+    return queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+
+
+def _failures(
+    replica: Replica, mutations: Mutations, snapshot: QueueSnapshot
+) -> dict[str, PartFailure]:
     """By mutation: the queued part of it that failed last."""
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     queued = [
         (node, entry) for node, entry in snapshot.entries if isinstance(entry, MutatePart)
     ]

@@ -56,10 +56,18 @@ Living = Callable[[], Replica]
 
 
 class BadPartition(UserError):
+    """What was given is no partition's id, as `system.parts` shows it in `partition_id`. Nothing
+    was changed.
+    """
+
     code = "INVALID_PARTITION_VALUE"
 
 
 class NoSuchPart(UserError):
+    """The replica has no active part of this name. It may be merged into another one: see
+    `system.parts`.
+    """
+
     code = "NO_SUCH_DATA_PART"
 
 
@@ -114,7 +122,9 @@ def drop_partitions(
 
 
 def require_partition(partition: str, verb: str) -> None:
-    """Raises BadPartition for what no partition can be called."""
+    """Raises BadPartition unless the text can be a partition's id. `verb` is what was not done with
+    it.
+    """
     if PartName.try_parse(f"{partition}_0_0_0") is None:
         raise BadPartition(
             f"{partition!r} is not the id of a partition, as system.parts shows it in "
@@ -183,7 +193,7 @@ def _drop_ranges(
                 DropRange(
                     create_time=int(replica.clock.now_s()),
                     source_replica=replica.name,
-                    entry_id=replica.ids.new_id(),
+                    entry_id=replica.new_entry_id(),
                     range=part_range,
                     detach=detach,
                 )
@@ -251,8 +261,9 @@ def cancel_inserts(
 def with_forgetting(
     replica: Replica, ops: Sequence[Op], dropped: Collection[PartName]
 ) -> Sequence[Op]:
-    """And what of ids and records goes with it, if that fits; else the replica whose entry it is
-    sees to it when it carries the entry out (`work.drop`).
+    """The operations, and behind them those that remove the ids and records of the dropped rows, as
+    far as they fit into the same multi. What does not fit is removed by the replica that carries
+    the entry out (`work.drop`).
     """
     left = limits.MULTI_BYTES_MAX - sum(map(op_bytes, ops))
     return [*ops, *what_to_forget_at_once(replica, dropped, left)]
@@ -280,7 +291,7 @@ def _drop_one(living: Living, part: PartName, *, detach: bool) -> Logged | None:
         DropPart(
             create_time=int(replica.clock.now_s()),
             source_replica=replica.name,
-            entry_id=replica.ids.new_id(),
+            entry_id=replica.new_entry_id(),
             part=part,
             detach=detach,
         )
@@ -395,6 +406,7 @@ def _find(
 
 
 def others_first(replica: Replica) -> CannotAssignDrop:
+    """What to raise when the log moved each time that a command tried to write to it."""
     return CannotAssignDrop(
         f"{replica}: other commands on partitions, merges or mutations came first "
         f"{limits.DROP_ROUNDS_MAX} times. Nothing was changed; try again"

@@ -40,10 +40,11 @@ from rmt_pipeline.protocol.text import require_path
 from rmt_pipeline.replica.fetch import difference_from_promise
 from rmt_pipeline.replica.life.create import at_version
 from rmt_pipeline.replica.partitions.drop import Living, require_partition
+from rmt_pipeline.replica.pull_log import PUT_OFF_MAX, part_brought
 from rmt_pipeline.store.fetching import Fetching, fetching
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
-from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths, log_entry_name
 from rmt_pipeline.zookeeper.snapshot import active_parts, living_replicas
 
 NewPeers = Callable[[], AbstractContextManager[Peers]]
@@ -56,22 +57,38 @@ class CannotFetch(UserError):
 
 
 class BadZooKeeperPath(UserError):
+    """FETCH … FROM names what is no path of a table in this ZooKeeper."""
+
     code = "ILLEGAL_TYPE_OF_ARGUMENT"
 
 
 class DetachedPartitionExists(UserError):
+    """FETCH PARTITION where parts of that partition lie in `detached/` already: they would mix.
+    ATTACH or DROP DETACHED them first.
+    """
+
     code = "PARTITION_ALREADY_EXISTS"
 
 
 class DetachedPartExists(UserError):
+    """FETCH PART where a part of that name lies in `detached/` already. ATTACH or DROP DETACHED it
+    first.
+    """
+
     code = "DUPLICATE_DATA_PART"
 
 
 class NoSuchPartition(UserError):
+    """FETCH PARTITION of one that the replica it would be fetched from has no part of."""
+
     code = "PARTITION_DOESNT_EXIST"
 
 
 class NoActiveReplicas(Unavailable):
+    """Nobody serves the table at the path of FETCH … FROM now. Start one of its servers, then ask
+    again.
+    """
+
     code = "NO_ACTIVE_REPLICAS"
 
 
@@ -275,11 +292,24 @@ class _Work:
         pointers = keeper.get_many([one.log_pointer for one in paths])
         queues = keeper.children_many([one.queue for one in paths])
         known = [
-            (int(pointer[0] or b"0"), -len(queue), one)
+            (self._reached(one, int(pointer[0] or b"0")), -len(queue), one)
             for one, pointer, queue in zip(paths, pointers, queues, strict=True)
             if pointer is not None and queue is not None
         ]
         return max(known, key=lambda one: one[:2])[2] if known else None
+
+    def _reached(self, replica: ReplicaPaths, pointer: int) -> int:
+        """How much of the log it has: its pointer, or beyond it, behind what was inserted there.
+        For that alone it may put off moving the pointer, which says then less than that of one who
+        has copied these entries and has none of their parts.
+        """
+        numbers = range(pointer, pointer + PUT_OFF_MAX)
+        paths = [self.source.log_entry(log_entry_name(number)) for number in numbers]
+        reads = self.asked.living().keeper.get_many(paths)
+        for number, read in zip(numbers, reads, strict=True):
+            if read is None or part_brought(read[0], replica.name) is None:
+                return number
+        return numbers.stop
 
     # --- its parts
 

@@ -10,6 +10,7 @@ half to be resumed. Said again after it has happened, it finds nothing left to m
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.alter.history import is_current, stored_columns
@@ -31,6 +32,7 @@ from rmt_pipeline.replica.partitions.swap import (
     IdIsTaken,
     Incoming,
     Leaving,
+    Numbers,
     PartitionChanged,
     Swapped,
     Wanted,
@@ -42,6 +44,7 @@ from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
+from rmt_pipeline.zookeeper.keeper import Check, Op
 from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, queue_snapshot
 
 LOOK_EVERY_S = 0.1  # at a source that has yet to get something
@@ -51,6 +54,12 @@ class CannotReplace(UserError):
     """The two tables do not go together. Nothing was changed."""
 
     code = "BAD_ARGUMENTS"
+
+
+class IncompatibleColumns(CannotReplace):
+    """The tables have other columns."""
+
+    code = "INCOMPATIBLE_COLUMNS"
 
 
 class EmptySource(UserError):
@@ -117,7 +126,9 @@ class Between:
             new = [one for one in self._named(parts) if one.source not in known]
             if not new:
                 return None
-            return Wanted((Change(self.partition, tuple(new), replaces=False),))
+            apart = Change(self.partition, tuple(new), replaces=False, is_apart=True)
+            relied_on = [self._id_of(one) for one in parts if one.source in known]
+            return Wanted((apart,), also=partial(_still_there, relied_on))
 
         return replace(self._take(change), already=tuple(already))
 
@@ -183,7 +194,8 @@ class Between:
             with there.store.pin(parts):
                 for part in parts:
                     staged.append(_clone(here, there, part))
-                    incoming.append(Incoming(staged[-1], str(part)))
+                    level = part.level if _merge_alike(here, there) else 0
+                    incoming.append(Incoming(staged[-1], str(part), level=level))
             wanted = change(incoming)
             if wanted is None:
                 return Taken(), None
@@ -221,12 +233,14 @@ def _clone(here: Replica, there: Replica, part: PartName) -> StagedPart:
 def wait_for_swapped(
     swapped: Swapped, query: QuerySettings, new_waker: Callable[[], Waker]
 ) -> None:
-    """As `alter_sync` says; here it has happened already. Raises Unfinished."""
+    """Wait until the other replicas have carried the swap out, too, when `alter_sync` is 2 or more;
+    on this one it has happened. Raises Unfinished.
+    """
     if query.alter_sync < 2:
         return
     for living, logged in swapped.logged:
         entries = [(one.path, one.data) for one in logged if one.path]
-        wait_as_asked_for(living, entries, query, new_waker())
+        wait_as_asked_for(living, entries, query, new_waker(), is_done_here=True)
 
 
 # --- the source -------------------------------------------------------------------------------
@@ -271,7 +285,9 @@ def is_behind(replica: Replica, partitions: Collection[str]) -> bool:
 
 
 def partitions_there(replica: Replica) -> frozenset[str]:
-    """Those that have a part, here or in the log."""
+    """The ids of partitions that have a part, on this replica or once its queue and the log are
+    carried out.
+    """
     return frozenset(part.partition for part in _view(replica).virtual)
 
 
@@ -309,6 +325,21 @@ def _is_among(part: PartName, partitions: Collection[str] | None) -> bool:
 # --- do they go together ----------------------------------------------------------------------
 
 
+def _still_there(ids: Sequence[str], here: Replica, _numbers: Numbers) -> list[Op]:
+    """What is taken for there is there when the rest comes: a drop that comes before these takes
+    it, and forgets its id. Raises PartitionChanged.
+    """
+    paths = [here.table.block(one) for one in ids]
+    found = [
+        (path, read) for path, read in zip(paths, here.keeper.get_many(paths), strict=True)
+    ]
+    if any(read is None for _, read in found):
+        raise PartitionChanged(
+            f"parts that {here} had of the other table were dropped meanwhile; nothing was changed"
+        )
+    return [Check(path, read[1].version) for path, read in found if read is not None]
+
+
 def require_same_structure(here: Replica, there: Replica) -> None:
     """Raises CannotReplace naming the first difference."""
     mine, theirs = here.definition, there.definition
@@ -316,7 +347,8 @@ def require_same_structure(here: Replica, there: Replica) -> None:
         raise CannotReplace(f"{here} and {there} are one table")
     difference = _difference(mine, theirs)
     if difference:
-        raise CannotReplace(
+        refusal = IncompatibleColumns if difference.startswith("columns") else CannotReplace
+        raise refusal(
             f"{mine.full_name} and {theirs.full_name} have different {difference}; parts go from "
             "one table to another only where columns and keys are the same"
         )
@@ -340,6 +372,14 @@ def _difference(mine: TableDefinition, theirs: TableDefinition) -> str:
         if one != other:
             return f"{words}: ({', '.join(one)}) and ({', '.join(other)})"
     return ""
+
+
+def _merge_alike(here: Replica, there: Replica) -> bool:
+    """Whether what is merged there is merged here: a part with a level has no two rows that a merge
+    would make one (spec §2.2), and neither FINAL nor OPTIMIZE FINAL merges it alone.
+    """
+    mine, theirs = here.definition.engine, there.definition.engine
+    return mine == replace(theirs, zookeeper_path=mine.zookeeper_path, replica=mine.replica)
 
 
 def _primary(definition: TableDefinition) -> tuple[str, ...]:

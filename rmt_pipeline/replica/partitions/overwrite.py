@@ -71,7 +71,7 @@ from rmt_pipeline.syntax.mutation import DeleteRows, commands_text
 from rmt_pipeline.system import Waker
 from rmt_pipeline.translate.mutation_rules import check_commands
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, Refused
-from rmt_pipeline.zookeeper.snapshot import active_parts
+from rmt_pipeline.zookeeper.snapshot import active_parts, parts_now
 
 PAUSE_S = 0.1  # before partitions that changed are read again
 
@@ -247,6 +247,7 @@ class _Overwriting:
             settings=self.query,
             columns_given=self.asked.columns,
             key_columns=blocks.key_columns_of(self.definition),
+            now_s=replica.clock.now_s(),
         )
         for block in blocks.blocks_of(tables, self.definition, self.query):
             self._require_inside(block)
@@ -284,7 +285,7 @@ class _Overwriting:
                 f"not among those that are replaced: {', '.join(wanted)}. Nothing was changed"
             )
         if self.condition is not None:
-            outside = block.table.num_rows - int(self.condition.meant(block.table).sum())
+            outside = block.table.num_rows - int(self.condition.touched(block.table).sum())
             if outside:
                 raise RowsOutside(
                     f"the condition {self.asked.where} does not hold for {outside} of the rows "
@@ -357,7 +358,7 @@ class _Overwriting:
             wanted |= partitions_there(replica)
         partitions = sorted(wanted)
         if partitions and self._are_there(replica, partitions):
-            active = PartSet(active_parts(replica.keeper, replica.paths))
+            active = PartSet(active_parts(replica.keeper, replica.paths, partitions))
             there = {one: list(active.in_partition(one)) for one in partitions}
             return _Plan(is_same=True, there=there)
         return _Plan(
@@ -372,7 +373,7 @@ class _Overwriting:
         The parts first: what is queued for them afterwards, if anything, is seen; and a mutation
         of before, which would take rows out that are put there after it.
         """
-        active = PartSet(active_parts(replica.keeper, replica.paths))
+        active = parts_now(replica.keeper, replica.paths, replica.memory.queue).current
         try:
             same = all(
                 _sum_of(map(replica.store.manifest, active.in_partition(partition)))
@@ -381,8 +382,8 @@ class _Overwriting:
             )
         except MissingPart:
             return False  # it is gone since, so something changed
-        there = [part for part in active if part.partition in partitions]
-        return same and not is_behind(replica, partitions) and not _are_mutated(replica, there)
+        here = [part for one in partitions for part in active.in_partition(one)]
+        return same and not is_behind(replica, partitions) and not _are_mutated(replica, here)
 
     # --- a condition
 

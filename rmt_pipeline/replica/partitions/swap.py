@@ -37,13 +37,14 @@ from rmt_pipeline.protocol.errors import (
     UserError,
 )
 from rmt_pipeline.protocol.inserts.rows import Moved
-from rmt_pipeline.protocol.log.codec import encode
+from rmt_pipeline.protocol.log.codec import decode, encode
 from rmt_pipeline.protocol.log.entry import (
     DropRange,
     LogEntry,
     MergeParts,
     MutatePart,
     ReplaceRange,
+    drop_range_of,
     parts_brought,
 )
 from rmt_pipeline.protocol.parts.name import LEVEL_MAX, MUTATION_MAX, PartName, drop_range
@@ -61,20 +62,33 @@ from rmt_pipeline.replica.partitions.drop import (
     submit,
     with_forgetting,
 )
-from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
-from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.replica import Replica, lost_error
+from rmt_pipeline.replica.partitions.inside import (
+    parts_inside,
+    remove_unpromised,
+    stop_making,
+)
+from rmt_pipeline.replica.pull_log import PutOff, pull_log
+from rmt_pipeline.replica.replica import KnownRecords, Replica, lost_error
+from rmt_pipeline.replica.settled import are_on_disk
+from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Check, Op, RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    RefusalKind,
+    Refused,
+)
 from rmt_pipeline.zookeeper.partition_transactions import (
     Arrival,
     Swap,
     submit_swaps,
 )
-from rmt_pipeline.zookeeper.paths import sequence_number
-from rmt_pipeline.zookeeper.snapshot import committing_blocks, listed_queue, queue_snapshot
+from rmt_pipeline.zookeeper.paths import last_name, sequence_number
+from rmt_pipeline.zookeeper.snapshot import committing_blocks, sweep_snapshot
 
 KEPT = "rows that stay"  # in place of a block id: see `ReplaceRange.keeps_ids`
 LOOK_BACK = 1000  # entries of a log, for one that was just written
@@ -93,6 +107,10 @@ class IdIsTaken(Conflict):
 
 
 class PartsDoNotFit(UserError):
+    """So many parts would come and go at once that their multi is larger than ZooKeeper takes.
+    Nothing was changed: OPTIMIZE the partition first, or do less at once.
+    """
+
     code = "TOO_MANY_PARTS"
 
 
@@ -100,19 +118,22 @@ class PartsDoNotFit(UserError):
 class Incoming:
     """A staged part that comes. `source`: the name, in the table that it is from, of the part that
     it is a copy of, or has rows of; `block_id`: an id that must not be taken, and is not written
-    when the part comes in the place of others (spec §9.6).
+    when the part comes in the place of others; `level`: of the part that it is a whole copy of
+    (spec §9.6).
     """
 
     staged: StagedPart
     source: str = ""
     block_id: str = ""
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What is to become of one partition. With `replaces` all that is there goes. `expected`: the
     active parts that are there, as far as who decided knows; None: whatever is. With `rewrites`
-    rows of them are among what comes: then no mutation may be on its way to them.
+    rows of them are among what comes: then no mutation may be on its way to them. With `is_apart` a
+    number is left out before what comes, as the original does for ATTACH PARTITION FROM.
     """
 
     partition: str
@@ -120,6 +141,11 @@ class Change:
     replaces: bool = True
     expected: frozenset[PartName] | None = None
     rewrites: bool = False
+    is_apart: bool = False
+
+    @property
+    def has_delimiter(self) -> bool:
+        return self.replaces or self.is_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +262,10 @@ class _Looked:
     """The number of the log's next entry at that version; None when it was not looked at."""
 
 
+_Gone = Mapping[PartName, tuple[int, int]]
+"""The active parts that go, with their rows and bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Done:
     """It is in the log: what was looked at and written, by side, and the paths of the first side's
@@ -244,7 +274,7 @@ class _Done:
 
     looked: Sequence[_Looked]
     swaps: Sequence[Sequence[Swap]]
-    gone: Sequence[tuple[tuple[PartName, ...], int]]
+    gone: Sequence[_Gone]
     paths: Sequence[str]
 
 
@@ -285,17 +315,18 @@ def _finished(sides: Sequence[_Side], done: _Done) -> Swapped:
     next clean-up, do the rest.
     """
     logged: list[tuple[Living, tuple[Logged, ...]]] = []
-    for side, found, some in zip(sides, done.looked, done.swaps, strict=True):
+    for side, found, some, gone in zip(sides, done.looked, done.swaps, done.gone, strict=True):
         written = {lock for one in some for lock in one.locks}
         release_numbers(side.replica, [lock for lock in side.locks if lock not in written])
+        _note_gone(side, gone, some)
         with suppress(RmtError):
             _leave_disk(side, found)
         with suppress(RmtError):
             paths = done.paths if side is sides[0] else _paths(side, some)
             logged.append((side.living, _logged(side, some, paths)))
-    [gone, rows_gone], *_ = done.gone
     parts = tuple(part for _, part in sides[0].pairs)
-    return Swapped(parts, gone, rows_gone, tuple(logged))
+    went = done.gone[0]
+    return Swapped(parts, tuple(went), sum(rows for rows, _ in went.values()), tuple(logged))
 
 
 def _take_back(sides: Sequence[_Side]) -> None:
@@ -317,7 +348,7 @@ def _take_numbers(side: _Side) -> None:
     partitions = [
         change.partition
         for change in side.changes
-        for _ in range(change.replaces + len(change.incoming))
+        for _ in range(change.has_delimiter + len(change.incoming))
     ]
     if not side.is_left:
         ensure_partitions(replica, set(partitions))
@@ -326,27 +357,27 @@ def _take_numbers(side: _Side) -> None:
     numbered: list[_Numbered] = []
     rest = iter(created)
     for change in side.changes:
-        delimiter = next(rest) if change.replaces else ""
+        delimiter = next(rest) if change.has_delimiter else ""
         parts = []
         for one in change.incoming:
             lock = next(rest)
             number = sequence_number(lock)
-            parts.append((one, PartName(change.partition, number, number, 0), lock))
-        ends = _range(change.partition, delimiter, is_left=side.is_left)
+            parts.append((one, PartName(change.partition, number, number, one.level), lock))
+        ends = _range(change, delimiter, is_left=side.is_left)
         numbered.append(_Numbered(change, delimiter, ends, tuple(parts)))
     side.numbered = tuple(numbered)
 
 
-def _range(partition: str, delimiter: str, *, is_left: bool) -> PartName | None:
+def _range(change: Change, delimiter: str, *, is_left: bool) -> PartName | None:
     """What goes: for a DROP_RANGE up to the number before the delimiter, for a REPLACE_RANGE with
     it, which must have two blocks at least (spec §1.6).
     """
-    number = sequence_number(delimiter) if delimiter else 0
+    number = sequence_number(delimiter) if change.replaces else 0
     if number == 0:
         return None
     if is_left:
-        return drop_range(partition, number)
-    return PartName(partition, 0, number, LEVEL_MAX, MUTATION_MAX)
+        return drop_range(change.partition, number)
+    return PartName(change.partition, 0, number, LEVEL_MAX, MUTATION_MAX)
 
 
 def _commit(sides: Sequence[_Side], wanted: Wanted, is_sent: list[bool]) -> _Done | None:
@@ -421,6 +452,9 @@ def _submit(
     begin: int | None,
 ) -> list[str] | None:
     is_sent[0] = True
+    memory = side.replica.memory
+    known, records = memory.queue, memory.records
+    parts, queued = known.listed(side.replica.paths), known.queued(side.replica.paths)
     lock = next(lock for one in swaps for lock in one.locks)
     entries = [one.entry for one in swaps]
     try:
@@ -436,7 +470,29 @@ def _submit(
         is_sent[0] = False
         raise
     is_sent[0] = paths is not None
+    if paths is not None:
+        # Of the session that sent it. If another has found it in the log, it lists all once more.
+        session = side.replica.keeper.session_id
+        came = [arrival.part for one in swaps for arrival in one.arrivals]
+        went = {part for one in swaps for part in one.parts}
+        nodes = {node for one in swaps for node in one.nodes}
+        known.published(side.replica.paths, parts, came, session, went=went)
+        known.changed(side.replica.paths, queued, session, went=nodes)
+        memory.records = _after(records, side.replica, ops)
     return paths
+
+
+def _after(records: KnownRecords, replica: Replica, ops: Sequence[Op]) -> KnownRecords:
+    """As they are known once the multi has landed."""
+    session, parent = replica.keeper.session_id, f"{replica.table.inserts}/"
+    if records.session not in {0, session}:
+        return records
+    own = [op for op in ops if op.path.startswith(parent) and "/" not in op.path[len(parent) :]]
+    return records.changed(
+        session,
+        came=[last_name(op.path) for op in own if isinstance(op, Create)],
+        went={last_name(op.path) for op in own if isinstance(op, Delete)},
+    )
 
 
 def _are_good(sides: Sequence[_Side]) -> bool:
@@ -463,12 +519,12 @@ def _look(side: _Side) -> _Looked:
     if not side.ranges:
         _require(side, {})
         return _Looked({}, {}, -1, _not_lost(replica))
+    # What was put off of others wants nothing. Of these all has to be in the queue: an insert whose
+    # part is replaced before it was copied would be fetched back.
+    apart = frozenset(one.partition for one in side.ranges)
     for _ in range(limits.LOOK_ROUNDS_MAX):
-        pulled = pull_log(replica, afresh=True)
-        names = listed_queue(replica.keeper, replica.paths)
-        snapshot = queue_snapshot(
-            replica.keeper, replica.paths, replica.memory.queue, names=names
-        )
+        pulled = pull_log(replica, afresh=True, put_off=PutOff(apart))
+        snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
         if snapshot.is_lost_version == pulled.is_lost_version:
             break
     else:
@@ -553,14 +609,25 @@ def _not_lost(replica: Replica) -> int:
     return stat.version
 
 
-def _rows_of(replica: Replica, looked: _Looked) -> tuple[tuple[PartName, ...], int]:
-    """The active parts that go, and their rows."""
-    active = tuple(part for parts in looked.parts.values() for part in PartSet(parts))
-    rows = 0
-    for part in active:
+def _rows_of(replica: Replica, looked: _Looked) -> _Gone:
+    gone = {part: (0, 0) for parts in looked.parts.values() for part in PartSet(parts)}
+    for part in gone:
         with suppress(Corruption):  # what can't be read is replaced all the same
-            rows += replica.store.manifest(part).rows
-    return active, rows
+            gone[part] = replica.store.counts(part)
+    return gone
+
+
+def _note_gone(side: _Side, gone: _Gone, swaps: Sequence[Swap]) -> None:
+    """For who looks. Whoever carries the entry out here finds nothing left."""
+    entries = [decode(one.entry) for one in swaps]
+    ranges = [(drop_range_of(entry), entry.entry_id) for entry in entries]
+    now_s = side.replica.clock.now_s()
+    side.replica.store.part_log.note(
+        PartEvent("RemovePart", str(part), now_s, rows=rows, size_bytes=size, entry_id=entry_id)
+        for dropped, entry_id in ranges
+        for part, (rows, size) in gone.items()
+        if dropped is not None and dropped.contains(part)
+    )
 
 
 def _leave_disk(side: _Side, looked: _Looked) -> None:
@@ -570,9 +637,7 @@ def _leave_disk(side: _Side, looked: _Looked) -> None:
     for part_range in side.ranges:
         if looked.nodes[part_range]:
             stop_making(side.replica, part_range)
-        if looked.parts[part_range] or any(
-            map(part_range.contains, side.replica.store.parts())
-        ):
+        if looked.parts[part_range] or are_on_disk(side.replica, [part_range]):
             side.replica.store.drops.note(part_range)
     remove_unpromised(side.replica, [part for parts in looked.parts.values() for part in parts])
 
@@ -604,7 +669,7 @@ def _swaps(side: _Side, looked: _Looked, wanted: Wanted) -> list[Swap]:
 
 def _entry(side: _Side, one: _Numbered, wanted: Wanted) -> LogEntry:
     replica = side.replica
-    create_time, entry_id = int(replica.clock.now_s()), replica.ids.new_id()
+    create_time, entry_id = int(replica.clock.now_s()), replica.new_entry_id()
     if side.is_left:
         assert one.range is not None
         return DropRange(

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.errors import Corruption, UserError
@@ -47,7 +48,7 @@ from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Op
+from rmt_pipeline.zookeeper.keeper import Op, SetData
 
 SHOWN_MAX = 5
 _OTHER_WAYS = (
@@ -61,11 +62,17 @@ _NOTHING_OF_ITS_OWN = (
 
 
 class UnknownInsert(UserError):
+    """Nothing is remembered of an insert of this id: never in, undone, all its rows dropped, or
+    older than the deduplication window.
+    """
+
     code = "BAD_ARGUMENTS"
 
 
 class CannotUndo(UserError):
-    """Its rows can't be told from others' any more, and never will. Nothing was changed."""
+    """The insert's rows were merged with others' in a way in which nobody can tell them apart any
+    more. Nothing was changed, and no later try can do it.
+    """
 
     code = "BAD_ARGUMENTS"
 
@@ -102,7 +109,7 @@ class UndoPlan:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What went."""
+    """What an undo has removed: the insert, its parts, and how many rows and bytes they had."""
 
     insert_id: str
     record: InsertRecord
@@ -248,7 +255,7 @@ def _runs(lines: Iterable[PartitionRows]) -> list[tuple[PartitionRows, ...]]:
 def _line(view: MergeView, run: tuple[PartitionRows, ...]) -> _Line:
     own_last = run[-1].own_last
     line = run[0]._replace(last=max(one.last for one in run), own_last=own_last)
-    if line.own_first == NO_BLOCK or (line.own_first == UNKNOWN_BLOCK and not line.rows):
+    if line.own_first == NO_BLOCK or not line.rows:
         return _Line(run)
     where = f"in partition {line.partition}"
     if line.own_first == UNKNOWN_BLOCK:
@@ -341,7 +348,7 @@ def _of_lines(
             DropPart(
                 create_time=int(replica.clock.now_s()),
                 source_replica=replica.name,
-                entry_id=replica.ids.new_id(),
+                entry_id=replica.new_entry_id(),
                 part=part,
             )
         )
@@ -356,9 +363,13 @@ def _of_lines(
     )
     rows = frozenset(row for line in lines for row in line.rows)
     ops += take_out(replica, insert_id, known.record, known.version, rows)
-    if with_ids:
-        for forgotten in what_to_forget(replica, some.plan.parts, are_lost=True, but=insert_id):
-            ops += forgotten
+    forgotten = (
+        what_to_forget(replica, some.plan.parts, are_lost=True, but=insert_id)
+        if with_ids
+        else []
+    )
+    # Whoever has read the record, to forget it, is refused in any case (`replica.forget`).
+    ops += [*chain.from_iterable(forgotten)] or [SetData(replica.table.inserts)]
     return _Some(some, entries, ops)
 
 

@@ -201,10 +201,20 @@ def _loadable(
     broken: list[tuple[PartName, str]] = []
     for part in parts:
         try:
-            loadable.append(LocalPart(part, replica.store.inspect(part).rows))
+            manifest = replica.store.inspect(part)
+            is_copy = _is_copy(part, manifest)
+            loadable.append(LocalPart(part, manifest.rows, is_copy))
         except Corruption as error:
             broken.append((part, str(error)))
     return loadable, broken
+
+
+def _is_copy(part: PartName, manifest: Manifest) -> bool:
+    """Whether it has the level of its only source: what was merged has a greater one, and what was
+    mutated keeps it, and has a mutation.
+    """
+    levels = [one.level for text in manifest.sources if (one := PartName.try_parse(text))]
+    return levels == [part.level]
 
 
 def _require_few_broken(replica: Replica, broken: Sequence[tuple[PartName, str]]) -> None:
@@ -251,12 +261,14 @@ def _set_aside_broken(
 
 
 def is_idle(replica: Replica, part: PartName) -> bool:
-    """Nobody promises the part, and nobody is about to."""
+    """Whether this replica does not promise the part in ZooKeeper, and no claim of its workers is
+    about to bring it.
+    """
     return claims_and_parts(replica.keeper, replica.paths).is_free(part)
 
 
 def idle_ones(replica: Replica, parts: Sequence[PartName]) -> list[PartName]:
-    """As `is_idle`, of many."""
+    """Those of the parts for which `is_idle` holds, found out with one read for all of them."""
     view = claims_and_parts(replica.keeper, replica.paths)
     return [part for part in parts if view.is_free(part)]
 
@@ -359,7 +371,7 @@ def refetch(replica: Replica, part: PartName, look: PartsSeen | None = None) -> 
         if problem is None:
             return None
         # Before it is no longer promised: else a reader in between would go without its rows.
-        replica.store.marks.give_up(part)
+        replica.store.marks.give_up(part, promise=promise[0])
         entry = GetPart(create_time=promise[1].created_ms // 1000, source_replica="", part=part)
         ops = transactions.refetch_part(
             paths,

@@ -48,6 +48,19 @@ INSERTS_SHOWN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
+class OutdatedIds:
+    """Ids of blocks and records of inserts that would be forgotten, and why the others stay."""
+
+    blocks: IdRetention
+    blocks_version: int
+    """Of their parent, before they were listed: it changes when some are removed."""
+    inserts: IdRetention
+    inserts_version: int
+    inserts_in_part: tuple[tuple[str, InsertRecord], ...]
+    """They stay, however old: whoever says them again finds what is in."""
+
+
+@dataclass(frozen=True, slots=True)
 class CleanUpPlan:
     """What would be removed, what stays, and why. `leftovers` are directories that nobody promises
     any more and that a part here covers: their removal was interrupted. `unexpected` ones are not
@@ -58,13 +71,7 @@ class CleanUpPlan:
     leftovers: tuple[PartName, ...]
     unexpected: tuple[PartName, ...]
     log: LogTrim
-    blocks: IdRetention
-    blocks_version: int
-    """Of their parent, before they were listed: it changes when some are removed."""
-    inserts: IdRetention
-    inserts_version: int
-    inserts_in_part: tuple[tuple[str, InsertRecord], ...]
-    """They stay, however old: whoever says them again finds what is in."""
+    ids: OutdatedIds
     attempts: tuple[str, ...]
     """Queue nodes that failed before they were finished: nobody asks why any more."""
     replicas_version: int
@@ -152,8 +159,6 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
         hysteresis=hysteresis,
         recovering_pointers=_recovering_pointers(replica, facts),
     )
-    window = settings.replicated_deduplication_window
-    seconds = settings.replicated_deduplication_window_seconds
     parts = PartRetention((), ())
     covering: dict[PartName, PartName] = {}
     leftovers: tuple[PartName, ...] = ()
@@ -161,18 +166,12 @@ def plan_clean_up(replica: Replica, *, hysteresis: float = 1.0) -> CleanUpPlan:
     if lost != b"1":  # else it is going to be cloned, and the clone decides what stays
         parts, covering = _old_parts(replica)
         leftovers, unexpected = _unpromised(replica)
-    blocks, blocks_version = _created(replica, replica.table.blocks)
-    whole, in_part, inserts_version = _inserts(replica)
     return CleanUpPlan(
         parts=parts,
         leftovers=leftovers,
         unexpected=unexpected,
         log=log,
-        blocks=outdated_ids(blocks, window=window, window_seconds=seconds),
-        blocks_version=blocks_version,
-        inserts=outdated_records(whole, blocks, window=window, window_seconds=seconds),
-        inserts_version=inserts_version,
-        inserts_in_part=in_part,
+        ids=_outdated(replica),
         attempts=_finished_attempts(replica),
         replicas_version=replicas.version,
         covering=covering,
@@ -184,10 +183,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
     """Idempotent; may die anywhere. Raises what ends the session."""
     # The disk comes last: if it fails, all that is in ZooKeeper is clean, which others wait for.
     lost, entries, stopped = _trim(replica, plan)
-    block_ids = _remove_blocks(replica, plan)
-    # An id must not be there longer than its record (`outdated_records`).
-    all_went = block_ids == len(plan.blocks.remove)
-    insert_ids = _remove_inserts(replica, plan) if all_went else 0
+    block_ids, insert_ids = _forget_ids(replica, plan.ids)
     attempts = _remove_nodes(replica, map(replica.paths.attempts_of, plan.attempts))
     mutations = len(clean_mutations(replica))
     quorums = clean_quorums(replica)
@@ -205,7 +201,7 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         marked_lost=lost,
         block_ids=block_ids,
         insert_ids=insert_ids,
-        inserts_in_part=plan.inserts_in_part,
+        inserts_in_part=plan.ids.inserts_in_part,
         attempts=attempts,
         mutations=mutations,
         quorums=quorums,
@@ -220,6 +216,15 @@ def carry_out(replica: Replica, plan: CleanUpPlan) -> CleanedUp:
         kept=kept,
         stopped_because="; ".join(filter(None, [stopped, *full])),
     )
+
+
+def forget_outdated_ids(replica: Replica) -> None:
+    """What a clean-up does about ids. A table of one copy has it done before each insert that is
+    looked for among them: it remembers as many as its window says, as the original's do, and no
+    clean-up is waited for.
+    """
+    if len(replica.keeper.children(replica.table.blocks)) > replica.deduplication_window:
+        _forget_ids(replica, _outdated(replica))
 
 
 def _set_aside(
@@ -334,6 +339,20 @@ def _recovering_pointers(replica: Replica, facts: Iterable[ReplicaLogFacts]) -> 
     }
 
 
+def _outdated(replica: Replica) -> OutdatedIds:
+    window = replica.deduplication_window
+    seconds = replica.settings.replicated_deduplication_window_seconds
+    blocks, blocks_version = _created(replica, replica.table.blocks)
+    whole, in_part, inserts_version = _inserts(replica)
+    return OutdatedIds(
+        blocks=outdated_ids(blocks, window=window, window_seconds=seconds),
+        blocks_version=blocks_version,
+        inserts=outdated_records(whole, blocks, window=window, window_seconds=seconds),
+        inserts_version=inserts_version,
+        inserts_in_part=in_part,
+    )
+
+
 def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
     """When each child of `parent` was created (in ms), and the version that `parent` had before
     these were read.
@@ -434,7 +453,7 @@ def _covered_and_idle(replica: Replica, parts: Sequence[PartName]) -> list[PartN
     makes the part, found the directory as good as what it made, and promised it.
     """
     view = claims_and_parts(replica.keeper, replica.paths)
-    promised, dropped = PartSet(view.parts), replica.store.drops.ranges()
+    promised, dropped = PartSet(map(PartName.parse, view.names)), replica.store.drops.ranges()
     return [
         part
         for part in parts
@@ -491,21 +510,30 @@ def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, st
     return tuple(marked), removed, ""
 
 
-def _remove_blocks(replica: Replica, plan: CleanUpPlan) -> int:
-    paths = map(replica.table.block, plan.blocks.remove)
+def _forget_ids(replica: Replica, ids: OutdatedIds) -> tuple[int, int]:
+    """How many ids of blocks went, and how many records of inserts. An id must not be there longer
+    than its record (`outdated_records`).
+    """
+    block_ids = _remove_blocks(replica, ids)
+    all_went = block_ids == len(ids.blocks.remove)
+    return block_ids, _remove_inserts(replica, ids) if all_went else 0
+
+
+def _remove_blocks(replica: Replica, ids: OutdatedIds) -> int:
+    paths = map(replica.table.block, ids.blocks.remove)
     todo = [transactions.remove_node(path) for path in paths]
-    return _remove_ids(replica, replica.table.blocks, plan.blocks_version, todo)
+    return _remove_ids(replica, replica.table.blocks, ids.blocks_version, todo)
 
 
-def _remove_inserts(replica: Replica, plan: CleanUpPlan) -> int:
+def _remove_inserts(replica: Replica, ids: OutdatedIds) -> int:
     """Each record is read again first: an insert that somebody continues keeps its record. Nobody
     continues a replacement.
     """
     keeper, table = replica.keeper, replica.table
     todo: list[list[Op]] = []
     for insert_id, read in zip(
-        plan.inserts.remove,
-        keeper.get_many([table.insert(insert_id) for insert_id in plan.inserts.remove]),
+        ids.inserts.remove,
+        keeper.get_many([table.insert(insert_id) for insert_id in ids.inserts.remove]),
         strict=True,
     ):
         record = None if read is None else InsertRecord.decode(read[0])
@@ -514,7 +542,7 @@ def _remove_inserts(replica: Replica, plan: CleanUpPlan) -> int:
         if record.is_whole or insert_id.startswith(REPLACEMENT):
             version = read[1].version
             todo.append(transactions.remove_insert(table, insert_id, record.batches, version))
-    return _remove_ids(replica, table.inserts, plan.inserts_version, todo)
+    return _remove_ids(replica, table.inserts, ids.inserts_version, todo)
 
 
 def _remove_ids(

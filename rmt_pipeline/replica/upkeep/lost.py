@@ -8,8 +8,11 @@
    up since we looked (the versions of `replicas` and of each `is_lost`), none has the part: all of
    it is asserted where it counts, in the multi that publishes the empty one. Nor is anybody making
    something of it at this moment, from bytes that he has still: then it is not lost.
-3. What is lost of a merge's result are those of its sources that are lost, not the result.
-4. An insert whose rows these were is known no more: said again it brings them back. The original
+3. Not while a replica has yet to look whether its disk has the part: one that gave it up, or that
+   fetched it and died before ZooKeeper knew. Then it puts it back (`replica.put_back`). Nor while
+   one has yet to look whether it has a copy in the table that the part came from.
+4. What is lost of a merge's result are those of its sources that are lost, not the result.
+5. An insert whose rows these were is known no more: said again it brings them back. The original
    keeps its ids, and answers that they are there.
 """
 
@@ -31,14 +34,17 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.insert.report import insert_reports
-from rmt_pipeline.replica.missing import lost_of
+from rmt_pipeline.replica.missing import lost_of, yet_to_look
 from rmt_pipeline.replica.publish import EntryGone, publish
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.store.manifest import Manifest, PartColumn
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper.keeper import Check, Create, Op, Refused, SetData
-from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, queue_snapshot
+from rmt_pipeline.zookeeper.keeper import Check, Create, Op, Refused, SetData, absent
+from rmt_pipeline.zookeeper.snapshot import (
+    awaiting_quorum,
+    queue_snapshot,
+)
 
 AT_ONCE_MAX = 100
 
@@ -103,10 +109,10 @@ def _wanted_in_vain(replica: Replica) -> set[PartName]:
 def _replace(replica: Replica, part: PartName) -> bool:
     """Whether it is an empty part now, and was not before."""
     pulled = pull_log(replica, afresh=True)
-    seen = _look(replica, pulled.log_version)
+    seen = _look(replica, part, pulled.log_version)
     if seen is None or any(one.contains(part) for one in seen.making):
         return False
-    if lost_of(replica, [part]) != {part}:
+    if yet_to_look(replica, [part]) or lost_of(replica, [part]) != {part}:
         return False
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     nodes = [node for node, entry in snapshot.entries if _gets(entry, part)]
@@ -152,7 +158,7 @@ def _gets(entry: LogEntry, part: PartName) -> bool:
     return isinstance(entry, GetPart) and entry.part == part
 
 
-def _look(replica: Replica, log_version: int) -> _Seen | None:
+def _look(replica: Replica, part: PartName, log_version: int) -> _Seen | None:
     """None when a replica is away, or is being cloned. Whoever gives a part up, or takes another
     replica's state over, gives his `is_lost` another version.
     """
@@ -178,6 +184,8 @@ def _look(replica: Replica, log_version: int) -> _Seen | None:
         for peer, read in zip(peers, lost, strict=True)
         if read is not None
     ]
+    for peer in peers:  # nor has anybody brought it back, whatever its node says
+        guards += absent(peer.part(part)) if peer.name != replica.name else []
     making = {one for read in claims if read is not None for one in Claim.decode(read[0]).parts}
     return _Seen(log_version, tuple(guards), frozenset(making))
 

@@ -66,7 +66,7 @@ def require_promises(replica: Replica) -> None:
         require_log_as_seen(replica)
 
 
-def require_log_as_seen(replica: Replica) -> None:
+def require_log_as_seen(replica: Replica, remedy: str = "") -> None:
     """Raises ZooKeeperIsOlder when the log is behind where this disk has seen it."""
     seen = replica.store.marks.log_seen()
     if not seen or replica.keeper.exists(replica.paths.force_restore_data) is not None:
@@ -79,6 +79,7 @@ def require_log_as_seen(replica: Replica) -> None:
             replica,
             f"its log has {log.next_sequence} entries, and this disk has seen {seen}: {lost} "
             "inserts, merges or mutations are forgotten",
+            remedy=remedy,
         )
 
 
@@ -138,22 +139,29 @@ def require_numbers_given_out(replica: Replica, unexpected: Collection[PartName]
 
 
 def _older(
-    replica: Replica, why: str, unexpected: Collection[PartName] | None = None
+    replica: Replica,
+    why: str,
+    unexpected: Collection[PartName] | None = None,
+    *,
+    remedy: str = "",
 ) -> ZooKeeperIsOlder:
     require_no_namesake(replica)  # whose log is another one: no older ZooKeeper, and no RESTORE
     if unexpected is None:
-        promised = map(PartName.parse, replica.keeper.children(replica.paths.parts))
-        known = frozenset(promised)
+        [names] = replica.keeper.children_many([replica.paths.parts])
+        known = frozenset(map(PartName.parse, names or ()))
         unexpected = [part for part in replica.store.parts() if part not in known]
     rows, parts = _rows_at_stake(replica, list(PartSet(unexpected)))
+    remedy = remedy or (
+        "If a newer copy of ZooKeeper can be had, restore that. Else make the table again from the "
+        "disks: stop the servers of its other replicas, and say SYSTEM RESTORE REPLICA "
+        f"{replica.definition.full_name} (or rmt restore) on each of them. To go on with what "
+        "ZooKeeper knows, and set aside the rest in detached/, create the node "
+        f"{replica.paths.force_restore_data}"
+    )
     return ZooKeeperIsOlder(
         f"{replica}: ZooKeeper is older than this disk: {why}. {rows} rows in {parts} parts here "
         "are unknown to it. Was it restored from an older copy, or is it another one? Nothing was "
-        "changed, and the table stays read-only. If a newer copy of ZooKeeper can be had, restore "
-        "that. Else make the table again from the disks: stop the servers of its other replicas, "
-        f"and say SYSTEM RESTORE REPLICA {replica.definition.full_name} (or rmt restore) on each "
-        "of them. To go on with what ZooKeeper knows, and set aside the rest in detached/, create "
-        f"the node {replica.paths.force_restore_data}"
+        f"changed, and the table stays read-only. {remedy}"
     )
 
 

@@ -29,18 +29,25 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.forget import forget
-from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
+from rmt_pipeline.replica.partitions.inside import (
+    parts_inside,
+    remove_unpromised,
+    stop_making,
+)
 from rmt_pipeline.replica.publish import EntryGone
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica, lost_error
+from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.zookeeper.keeper import Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping, cut_deletions
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import sweep_snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class DropHere:
+    """A DROP_RANGE or DROP_PART entry, carried out on this replica."""
+
     entry: DropRange | DropPart
 
     @property
@@ -98,7 +105,7 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
     """None when the entry is gone. `is_lost` first, then the queue, and then the parts: what was in
     neither was given up since, and that changes `is_lost`.
     """
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     if snapshot.is_lost:
         raise lost_error(replica)
     if node not in dict(snapshot.entries):
@@ -121,7 +128,7 @@ def _prepare(replica: Replica, drop: DropHere, found: _Found) -> None:
     for part in found.active if drop.entry.detach else ():
         with suppress(MissingPart):  # it is to be fetched again: others keep a copy
             store.detach_copy(part, "", once=True)
-    if found.parts or any(map(drop.part.contains, store.parts())):
+    if found.parts or are_on_disk(replica, [drop.part]):
         store.drops.note(drop.part)
     forget_dropped_quorums(replica, drop.part)
     if drop.entry.source_replica == replica.name:

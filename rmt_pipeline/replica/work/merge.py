@@ -32,6 +32,8 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 @dataclass(frozen=True, slots=True)
 class MergeHere:
+    """A MERGE_PARTS entry whose part this replica makes itself."""
+
     entry: MergeParts
 
     @property
@@ -79,6 +81,7 @@ def fetch_or_merge(
 
 
 def somebody_has(replica: Replica, part: PartName) -> bool:
+    """Whether another active replica has just this part."""
     keeper, table = replica.keeper, replica.table
     names = [
         name

@@ -30,6 +30,8 @@ from rmt_pipeline.store.staging import StagedPart, Staging
 
 @dataclass(frozen=True, slots=True)
 class MutateHere:
+    """A MUTATE_PART entry whose part this replica makes itself."""
+
     entry: MutatePart
 
     @property

@@ -11,6 +11,8 @@
    old ones go first.
 3. The own copy of a source serves only if it has the very bytes that the entry names. It may go at
    any time, merged away or dropped: then the part is fetched, or a larger one that contains it.
+   Nor does it serve if the part was lost meanwhile, and is an empty one elsewhere: a part has the
+   same rows on all replicas.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,25 +43,33 @@ from rmt_pipeline.replica.answered import answered
 from rmt_pipeline.replica.fetch import PartSource, difference_from_promise, find_sources
 from rmt_pipeline.replica.forget import forget, renumber
 from rmt_pipeline.replica.missing import why_missing
-from rmt_pipeline.replica.partitions.inside import parts_inside, remove_unpromised, stop_making
+from rmt_pipeline.replica.partitions.inside import (
+    parts_inside,
+    remove_unpromised,
+    stop_making,
+)
 from rmt_pipeline.replica.publish import EntryGone, room_for, take_back
+from rmt_pipeline.replica.put_back import is_unseen, stage_what_is_left
 from rmt_pipeline.replica.quorum import forget_dropped_quorums
 from rmt_pipeline.replica.replica import Replica, lost_error
+from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.replica.work.drop import DropHere
 from rmt_pipeline.replica.work.step import Swept
 from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.batches import op_bytes
-from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.keeper import Check, Op, Refused
 from rmt_pipeline.zookeeper.partition_transactions import Dropping, cut_deletions
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot, sweep_snapshot
 
 PEERS_ASKED_MAX = 3  # one after another for a part that does not arrive, in one try
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceHere:
+    """A REPLACE_RANGE entry, carried out on this replica."""
+
     entry: ReplaceRange
 
     @property
@@ -101,8 +111,7 @@ def replace_here(replica: Replica, node: str, here: ReplaceHere, peers: Peers) -
     try:
         return work.done()
     finally:
-        for staged in work.staged.values():
-            replica.store.discard(staged)
+        work.discard()
 
 
 @dataclass(slots=True)
@@ -113,6 +122,8 @@ class _Work:
     peers: Peers
     staged: dict[PartName, StagedPart] = field(default_factory=dict)
     """Each new part that is not here, or a larger one that contains it."""
+    none_lost: tuple[Op, ...] = ()
+    """No part was lost since we looked, before any was linked."""
 
     def done(self) -> Swept:
         for _ in range(limits.LOOK_ROUNDS_MAX):
@@ -130,6 +141,8 @@ class _Work:
                     raise EntryGone(
                         f"{self.replica}: our claim of {self.node} is gone ({refused})"
                     ) from refused
+                if refused.path == self.replica.table.lost_part_count:
+                    self.discard()  # perhaps what was linked
                 continue
             self.staged.clear()
             remove_unpromised(self.replica, found.inside)
@@ -139,10 +152,16 @@ class _Work:
             "trying again"
         )
 
+    def discard(self) -> None:
+        """Throw away what was staged."""
+        for staged in self.staged.values():
+            self.replica.store.discard(staged)
+        self.staged.clear()
+
     def _look(self) -> _Found | None:
         """None when the entry is gone. As for a drop: `is_lost`, the queue, the parts."""
         replica, entry = self.replica, self.entry
-        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
         if snapshot.is_lost:
             raise lost_error(replica)
         if self.node not in dict(snapshot.entries):
@@ -185,7 +204,7 @@ class _Work:
             wanted = self._lacking(found)
             if not wanted:
                 return
-            chosen = self._sources(found, wanted, failed)
+            chosen = self._sources(wanted, failed)
             for together in self.peers.fetch(list(chosen), self.replica.store):
                 for request, outcome in together:
                     source = chosen[request]
@@ -193,31 +212,40 @@ class _Work:
                     if source.part not in self.staged:
                         for part in filter(source.part.contains, wanted):
                             failed.setdefault(part, set()).add(source.replica)
-        assert problem is not None
-        raise problem
+        if self._lacking(found):
+            assert problem is not None
+            raise problem
 
     def _sources(
-        self, found: _Found, wanted: Sequence[PartName], failed: Mapping[PartName, set[str]]
+        self, wanted: Sequence[PartName], failed: Mapping[PartName, set[str]]
     ) -> dict[FetchRequest, PartSource]:
-        """Whom to ask for what. Raises NoReplicaHasPart; Conflict for what may not be taken yet."""
+        """Whom to ask for what. Raises NoReplicaHasPart; Conflict for what may not be taken yet;
+        Corruption when nobody has a part, and nor has this disk, which has had it.
+        """
         hint = self.entry.source_replica
         sources = find_sources(self.replica, [(part, hint) for part in wanted], failed)
         chosen: dict[PartName, PartSource] = {}
         for part in wanted:
             source = sources[part]
             if not isinstance(source, PartSource):
+                if is_unseen(self.replica, part):
+                    self.staged[part] = stage_what_is_left(self.replica, self.node, part)
+                    continue
                 why = why_missing(self.replica, [part]).get(part)
                 raise NoReplicaHasPart(f"{source}: {why}" if why else str(source))
-            self._require_known(found, source.part)
+            self._require_known(source.part)
             chosen[source.part] = source
         maximal = PartSet(chosen)
         return {one.request: one for part, one in chosen.items() if part in maximal}
 
-    def _require_known(self, found: _Found, part: PartName) -> None:
+    def _require_known(self, part: PartName) -> None:
         """A larger part, made elsewhere of new ones, may be taken once its own entry is here."""
         if part in self.entry.new_parts:
             return
-        refusal = found.view.may_take_actual_part(part, self.node)
+        replica = self.replica
+        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+        refusal = view.may_take_actual_part(part, self.node)
         if refusal is not None:
             raise Conflict(
                 f"{self.replica}: {part} can't be taken yet: {refusal.reason}; trying again"
@@ -246,6 +274,11 @@ class _Work:
         store = self.replica.other_store(entry.from_database, entry.from_table)
         if store is None:
             return
+        table, keeper = self.replica.table, self.replica.keeper
+        _, stat = keeper.get(table.lost_part_count)
+        lost = keeper.exists_many([table.lost_part(part) for part in wanted])
+        self.none_lost = (Check(table.lost_part_count, stat.version),)
+        wanted = [part for part, there in zip(wanted, lost, strict=True) if there is None]
         for name, part, checksum in zip(
             entry.source_parts, entry.new_parts, entry.part_checksums, strict=True
         ):
@@ -284,9 +317,8 @@ class _Work:
         ]
         told = self._told(found, arrivals)
         if dropped is not None:
-            store = replica.store
-            if found.inside or any(map(dropped.contains, store.parts())):
-                store.drops.note(dropped)
+            if found.inside or are_on_disk(replica, [dropped]):
+                replica.store.drops.note(dropped)
             forget_dropped_quorums(replica, dropped)
             if entry.source_replica == replica.name and entry.keeps_ids:
                 renumber(
@@ -297,18 +329,24 @@ class _Work:
                 forget(replica, [drop_range(dropped.partition, dropped.block_max)])
         headers = [(part, staged.manifest.header().encode()) for part, staged in arrivals]
         going = self._first_those_covered(found, headers)
+        known = replica.memory.queue
+        before, queued = known.listed(replica.paths), known.queued(replica.paths)
         with ExitStack() as held:
             for part, staged in arrivals:
                 held.enter_context(room_for(replica, self.node, part, staged))
             replica.store.publish_all([(staged, part) for part, staged in arrivals])
             try:
-                answered(replica, found.dropping.finish(going, headers))
+                ops = [*found.dropping.finish(going, headers), *self.none_lost]
+                answered(replica, ops)
             except Refused as refused:
                 if self._has_landed(refused, arrivals):
                     return replace(told, is_claimed=True)
                 for part, staged in arrivals:
                     take_back(replica, self.node, part, staged)
                 raise
+        came, session = [part for part, _ in arrivals], replica.keeper.session_id
+        known.published(replica.paths, before, came, session, went=going)
+        known.changed(replica.paths, queued, session, went={self.node})
         return told
 
     def _has_landed(

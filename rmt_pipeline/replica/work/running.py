@@ -7,6 +7,7 @@ done is in the staging directories beside the replica's parts, where their units
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rmt_pipeline.compute.insert.partition import shown_partition
 from rmt_pipeline.compute.progress import Progress, read_progress
 from rmt_pipeline.compute.stop import ask_to_stop
 from rmt_pipeline.protocol.background import Background, stopped_words
@@ -122,7 +123,7 @@ def _running(
         entry=entry,
         worker=worker,
         elapsed_s=elapsed_s,
-        partition=manifests[0].partition,
+        partition=shown_partition(manifests[0], replica.definition),
         rows=sum(manifest.rows for manifest in manifests),
         bytes_on_disk=sum(manifest.bytes_on_disk for manifest in manifests),
         bytes_uncompressed=sum(manifest.bytes_uncompressed for manifest in manifests),

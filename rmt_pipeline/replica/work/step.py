@@ -12,8 +12,11 @@ class PartDone:
     """One queue entry carried out, or tried in vain (`error`). Times in seconds. Of a drop
     `part` is the range, and `sources` are the active parts that went.
 
+    `came`: the parts that a replacement brings to all replicas, by their first names.
+
     `rows` and `size_bytes` are the part's; `rows_in` and `bytes_in` those of the sources that it
-    was made of here. `differs`: what was made is not what another replica has published.
+    was made of here. `asked_by`: the account that asked for a command. `differs`: what was
+    made is not what another replica has published.
     """
 
     part: PartName
@@ -23,7 +26,10 @@ class PartDone:
     rows_in: int = 0
     bytes_in: int = 0
     sources: tuple[PartName, ...] = ()
+    came: tuple[PartName, ...] = ()
     source_replica: str = ""
+    entry_id: str = ""
+    asked_by: str = ""
     lag_s: float = 0.0
     seconds: float = 0.0
     error: str = ""
@@ -42,7 +48,9 @@ _EVENTS: Mapping[str, PartEventType] = {
 
 
 def events_of(parts: Iterable[PartDone], now_s: float) -> Iterator[PartEvent]:
-    """For `system.part_log`. Of a drop each part that went."""
+    """What was done to parts as rows of `system.part_log`; a drop gives one for each part that
+    went.
+    """
     for done in parts:
         kind = _EVENTS.get(done.kind)
         if kind is not None:

@@ -26,18 +26,20 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.duty import MergeDuty, MutationDuty
 from rmt_pipeline.replica.assign.merges import Assigned
-from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.pull_log import PutOff, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
-from rmt_pipeline.replica.work.execute import Batch, Executor, Look, Pool, Tools
+from rmt_pipeline.replica.work import net as nets
+from rmt_pipeline.replica.work.carry import Batch, Tools
+from rmt_pipeline.replica.work.execute import Executor, Look
+from rmt_pipeline.replica.work.net import Counts, SafetyNet
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import PartDone, Step, events_of
 from rmt_pipeline.system import Signal, Waker
 from rmt_pipeline.zookeeper.keeper import Keeper
 
 BATCHES_MAX = 64  # at once, of one pool; slots are a closer limit unless batches are tiny
-SAFETY_NET_S = (
-    300.0  # about as often all is looked at; a watch that was missed costs at most this
-)
+SAFETY_NET_S = 300.0  # a watch that was missed costs at most this
 PATIENCE_FIRST_S = 1.0  # before a look for what no watch tells of, and twice as long each time
 PATIENCE_MAX_S = 8.0  # that it was in vain
 WAIT_MIN_S = 0.001  # a clock may not be able to tell less
@@ -47,7 +49,10 @@ HANDS_WAIT_S = 1.0  # they wake us when something is done
 OWN_CHANGES_S = 0.5  # a queue that we have emptied is listed again no sooner, if no log came
 TROUBLE_WAIT_S = 0.5  # and twice as long each time that there is trouble again
 TROUBLE_WAIT_MAX_S = 8.0
-MERGE_LOOK_EVERY_S = 0.2  # a busy log wakes the merge pool at most this often
+MERGE_LOOK_EVERY_S = (
+    0.2  # a busy log wakes the merge pool at most this often, and half as often
+)
+MERGE_LOOK_EVERY_MAX_S = 0.8  # each time that it has found nothing
 
 
 Stop = Literal["", "idle", "deadline", "asked", "detached"]
@@ -183,14 +188,24 @@ class Worker:
     Watches tell what changed: of the log, which the fetch pool pulls; of the queue; and of claims,
     while entries are left that wait for those of others. What no watch tells of is looked at when
     it is due. When nothing is left, nothing is asked but for a look every few minutes
-    (`SAFETY_NET_S`), in case that somebody is wrong about all this.
+    (`SAFETY_NET_S`), in case that somebody is wrong about all this. With a `net`, that of its
+    process, a loop looks then only if something has changed since it looked last.
     """
 
     def __init__(
-        self, replica: Replica, tools: Tools, pool: Pool, waker: Waker, *, select: bool
+        self,
+        replica: Replica,
+        tools: Tools,
+        pool: Pool,
+        waker: Waker,
+        *,
+        select: bool,
+        is_endless: bool = False,
+        net: SafetyNet | None = None,
     ) -> None:
         """With `select`, the merge pool also proposes merges and pieces of mutations (a leader's
-        duty, spec §6.1), and notes which mutations are finished.
+        duty, spec §6.1), and notes which mutations are finished. One that `is_endless` may put off
+        what nobody waits for.
         """
         self.replica = replica
         self.pool = pool
@@ -204,8 +219,13 @@ class Worker:
         self._waiting: tuple[tuple[str, str], ...] = ()
         self._retry_s = math.inf
         self._pulled_to: int | None = None
+        self._put_off = PutOff() if is_endless else None
+        replica.memory.passes_by = replica.memory.passes_by or is_endless
         self._patience_s = PATIENCE_FIRST_S
         self._all_next_s = -math.inf
+        self._net = net
+        self._seen: Counts = ()
+        """By the net, before all was looked at the last time."""
 
     def turn(
         self, *, progress: bool = False, elsewhere: Collection[PartName] = ()
@@ -220,9 +240,7 @@ class Worker:
         look = Look(Step())
         try:
             if self._now_s() >= self._all_next_s:
-                self._plan_net()
-                self._log.renew()
-                self._retry_s = 0.0
+                self._look_at_net()
             is_filled = self.pool == "fetch" and self._pull()
             look = self._look(progress=progress, is_filled=is_filled, elsewhere=elsewhere)
             return look, self._propose(look, progress=progress)
@@ -238,22 +256,38 @@ class Worker:
                 raise
             return Look(Step(done=(PartDone(error.part, "CHECK_PART", error=problem),))), []
 
-    def _plan_net(self) -> None:
-        """Set the time of the next look that no watch asks for; it differs between tables, so that
-        they don't all look at once.
+    def _look_at_net(self) -> None:
+        """Have all looked at, unless nothing has changed; and set the time of the next look that no
+        watch asks for. It differs between tables, so that they don't all look at once.
         """
+        before = self._seen
+        self._seen = () if self._net is None else self._net.look(self.replica)
+        if self._net is not None and before == self._seen:
+            self._merges.still_true()
+        else:
+            self._log.renew()
+            self._mutations.look_again()
+            if self._net is not None:  # else it is not known, and believed for an hour
+                self._merges.look_again()
+            self._retry_s = 0.0
         name = f"{self.replica.paths.root} {self.pool}".encode()
-        self._all_next_s = self._now_s() + SAFETY_NET_S * (0.8 + 0.4 * crc32(name) / 2**32)
+        most_s = SAFETY_NET_S - (0.0 if self._net is None else nets.VALID_S)
+        self._all_next_s = self._now_s() + most_s * (0.6 + 0.4 * crc32(name) / 2**32)
 
     def _pull(self) -> bool:
-        """Pull the log if its watch fired. Returns whether the queue got entries: from us, or from
-        another loop that was faster.
+        """Pull the log if its watch fired, or what was put off is due. Returns whether the queue
+        got entries: from us, or from another loop that was faster.
         """
-        if self._is_pulling_stopped() or not self._log.take():
+        if self._is_pulling_stopped():
             return False  # what the log's watch has told is kept until then
-        pulled = pull_log(self.replica, self._log.fire)
+        if not self._log.take() and self._now_s() < self._put_off_due_s():
+            return False
+        pulled = pull_log(self.replica, self._log.fire, put_off=self._put_off)
         before, self._pulled_to = self._pulled_to, pulled.pointer
         return pulled.queued > 0 or pulled.pointer - pulled.entries != before
+
+    def _put_off_due_s(self) -> float:
+        return math.inf if self._put_off is None else self._put_off.due_s
 
     def _is_pulling_stopped(self) -> bool:
         return Background.PULLING_REPLICATION_LOG in self.replica.store.marks.stopped()
@@ -305,8 +339,12 @@ class Worker:
         """For how many seconds there is nothing to do, unless a watch fires earlier."""
         now_s = self._now_s()
         waits = [self._retry_s - now_s, self._all_next_s - now_s]
-        if self.replica.store.marks.stopped():
+        stopped = self.replica.store.marks.stopped()
+        if stopped:
             waits.append(PATIENCE_MAX_S)  # no watch tells when it goes on
+        if Background.PULLING_REPLICATION_LOG in stopped:
+            return max(0.0, min(waits))  # for the rest we do not look then
+        waits.append(self._put_off_due_s() - now_s)
         if self._select:
             waits += [self._merges.next_s(now_s), self._mutations.next_s(now_s)]
         return max(0.0, min(waits))
@@ -324,6 +362,7 @@ def work(
     linger_s: float | None,
     max_s: float | None = None,
     select: bool = False,
+    net: SafetyNet | None = None,
     on_flush: Callable[[Flush], None],
     should_stop: Callable[[], bool],
 ) -> WorkSummary:
@@ -334,7 +373,16 @@ def work(
     `replica` gives one with a living session: when a session ends, the next one is asked for.
     Raises ZooKeeperUnreachable when there is none to be had, ReplicaDropped.
     """
-    loop = _Loop(replica, tools, pool, waker, select=select, on_flush=on_flush)
+    loop = _Loop(
+        replica,
+        tools,
+        pool,
+        waker,
+        select=select,
+        is_endless=linger_s is None,
+        net=net,
+        on_flush=on_flush,
+    )
     try:
         clock = replica().clock
     except TableDetached:
@@ -375,6 +423,8 @@ class _Loop:
         waker: Waker,
         *,
         select: bool,
+        is_endless: bool,
+        net: SafetyNet | None,
         on_flush: Callable[[Flush], None],
     ) -> None:
         self.summary = WorkSummary()
@@ -385,11 +435,14 @@ class _Loop:
         self._pool: Pool = pool
         self._waker = waker
         self._select = select
+        self._is_endless = is_endless
+        self._net = net
         self._on_flush = on_flush
         self._hands = Hands(tools, waker)
         self._worker: Worker | None = None
         self._ended = 0
         self._trouble_s = 0.0
+        self._rest_s = MERGE_LOOK_EVERY_S
 
     def idle_s(self, now_s: float) -> float:
         """For how many seconds there has been nothing to do. While a batch is being carried out,
@@ -404,7 +457,13 @@ class _Loop:
         living = self._replica()
         if self._worker is None or self._worker.replica is not living:
             self._worker = Worker(
-                living, self._tools, self._pool, self._waker, select=self._select
+                living,
+                self._tools,
+                self._pool,
+                self._waker,
+                select=self._select,
+                is_endless=self._is_endless,
+                net=self._net,
             )
         worker, clock = self._worker, living.clock
         began_s = clock.monotonic_s()
@@ -436,6 +495,8 @@ class _Loop:
         now_s = clock.monotonic_s()
         if found or progress or self._hands.are_busy:
             self.busy_s = now_s
+        if found or progress:
+            self._rest_s = MERGE_LOOK_EVERY_S
         if not found:
             self._wait(worker, longest_s)
         elif (
@@ -455,7 +516,8 @@ class _Loop:
     def _wait(self, worker: Worker, longest_s: float) -> None:
         self._waker.wait_s(min(worker.idle_s(), longest_s))
         if self._pool == "merge" and not self._hands.have_done:
-            worker.replica.clock.sleep_s(MERGE_LOOK_EVERY_S)
+            worker.replica.clock.sleep_s(self._rest_s)
+            self._rest_s = min(2 * self._rest_s, MERGE_LOOK_EVERY_MAX_S)
 
     def finish(self) -> None:
         """Wait for what was begun, and tell what became of it. Raises what broke, at the end."""

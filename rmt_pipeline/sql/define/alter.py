@@ -31,7 +31,7 @@ from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import Name, Node
 from rmt_pipeline.syntax.rename import with_renamed
 from rmt_pipeline.syntax.special_forms import cast_node
-from rmt_pipeline.syntax.statements.nodes import (
+from rmt_pipeline.syntax.statements.definition import (
     AddColumnSyntax,
     AddConstraintSyntax,
     AddIndexSyntax,
@@ -65,7 +65,7 @@ def alter_commands(
     now = definition
     for syntax in given:
         for one in _one_by_one(syntax, now, flatten_nested=flatten_nested):
-            command = _command(one, now)
+            command = _command(_behind_column(one, now), now)
             commands.append(command)
             if isinstance(command, _MAKES_NAMES):
                 now = apply_alter(
@@ -99,6 +99,17 @@ def _one_by_one(
             return [replace(syntax, column=name) for name in group] or [syntax]
         case _:
             return [syntax]
+
+
+def _behind_column(syntax: AlterSyntax, now: TableDefinition) -> AlterSyntax:
+    """AFTER a group of Nested is behind its last column."""
+    if not isinstance(syntax, AddColumnSyntax | ModifyColumnSyntax):
+        return syntax
+    after = "" if syntax.place is None else syntax.place.after
+    if not after or now.column(after) is not None:
+        return syntax
+    group = _group(after, now)
+    return replace(syntax, place=Place(group[-1])) if group else syntax
 
 
 def _group(name: str, now: TableDefinition) -> list[str]:

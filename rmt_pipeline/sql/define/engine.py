@@ -18,7 +18,7 @@ from rmt_pipeline.protocol.table import Column, Engine, EngineKind
 from rmt_pipeline.sql.define.constants import evaluate_constants
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.nodes import Call, Literal, Name, Node
-from rmt_pipeline.syntax.statements.nodes import TableSyntax
+from rmt_pipeline.syntax.statements.definition import TableSyntax
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.expression import SessionValues, compile_node
 from rmt_pipeline.types.data_type import DataType
@@ -201,7 +201,11 @@ def _kind(name: str) -> tuple[EngineKind, bool]:
     if _NOT_YET.fullmatch(name):
         raise NotImplementedStatement(f"the engine {name} is not implemented")
     near = get_close_matches(name, _KINDS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(_KINDS)}"
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"there are: {', '.join(_KINDS)}, and the same without Replicated, of one copy"
+    )
     raise UnknownEngine(f"there is no engine {name}; {hint}")
 
 

@@ -7,7 +7,7 @@ from rmt_pipeline.protocol.errors import BadTypeOfField, IllegalColumn, UserErro
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.nodes import Node
-from rmt_pipeline.syntax.statements.nodes import TableSyntax
+from rmt_pipeline.syntax.statements.definition import TableSyntax
 from rmt_pipeline.translate.expression import Expression, compile_node
 
 

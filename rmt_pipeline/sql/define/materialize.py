@@ -4,8 +4,10 @@ What is written to the log names no expression that an ALTER may change, and no 
 times are those of the moment in which it was asked for.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from rmt_pipeline.compute.rows.defaults import DefaultExpressions
 from rmt_pipeline.protocol.errors import ColumnWithoutDefault, IncorrectQuery, NoSuchColumn
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.protocol.ttl import TtlRule
@@ -40,7 +42,8 @@ def on_rows(given: RowsSyntax, definition: TableDefinition, now_s: float) -> lis
                 raise IncorrectQuery(
                     f"{definition.full_name} has no TTL by which something goes"
                 )
-            return [_expired(rule, given, definition, now_s) for rule in rules]
+            ordered = _in_order(rules, definition)
+            return [_expired(rule, given, definition, now_s) for rule in ordered]
         case _:
             return [given]
 
@@ -60,6 +63,14 @@ def _materialized(given: MaterializeColumn, definition: TableDefinition) -> Comm
     computed = column.default_kind == "MATERIALIZED"
     value = parse_expression(column.default) if computed else Name((column.name,))
     return UpdateColumns((Assignment(column.name, value),), Literal(1, "1"), given.partition)
+
+
+def _in_order(rules: Sequence[TtlRule], definition: TableDefinition) -> list[TtlRule]:
+    """As merges take them (`compute.rows.ttl`): a default is computed from what the row becomes."""
+    defaults = DefaultExpressions(definition.columns)
+    computed = [rule.column for rule in rules if rule.column in defaults]
+    places = {name: place for place, name in enumerate(defaults.in_order(computed), 1)}
+    return sorted(rules, key=lambda rule: places.get(rule.column, 0))
 
 
 def _expired(

@@ -1,5 +1,7 @@
 """The partition that a statement names."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from rmt_pipeline.compute.insert.partition import NO_KEY, partition_id
@@ -11,6 +13,7 @@ from rmt_pipeline.syntax.mutation import Partition, PartitionId
 from rmt_pipeline.syntax.nodes import Call
 from rmt_pipeline.translate.mutation_rules import InvalidPartition, check_partition
 from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.types.escapes import quote_text
 from rmt_pipeline.types.to_text import column_values
 
 
@@ -42,16 +45,39 @@ def partition_id_of(partition: Partition, definition: TableDefinition) -> str:
     refusal = (
         f"PARTITION {partition} is no value of the partition key of {definition.full_name}"
     )
+    right = f"Say, for example, PARTITION {_form(key.types)}, or PARTITION ID (system.parts)"
     if len(elements) != len(key.names):
-        raise InvalidPartition(f"{refusal} ({wanted}): it has {len(elements)} values")
+        raise InvalidPartition(f"{refusal} ({wanted}): it has {len(elements)} values. {right}")
     try:
         values = [
             _as_in_arrow(constant_value(element, kind), kind)
             for element, kind in zip(elements, key.types, strict=True)
         ]
     except (UserError, ValueError) as error:
-        raise BadValue(f"{refusal} ({wanted}): {error}") from error
+        raise BadValue(f"{refusal} ({wanted}): {error}. {right}") from error
     return partition_id(values, key.types)
+
+
+def _form(kinds: Sequence[DataType]) -> str:
+    """How a value of such a key is written."""
+    forms = [_form_of(kind) for kind in kinds]
+    return forms[0] if len(forms) == 1 else f"({', '.join(forms)})"
+
+
+def _form_of(kind: DataType) -> str:
+    match kind.family:
+        case "Nullable" | "LowCardinality":
+            return _form_of(kind.elements[0])
+        case "Date" | "Date32":
+            return "'2019-05-01'"
+        case "DateTime" | "DateTime64":
+            return "'2019-05-01 12:00:00'"
+        case "Enum8" | "Enum16":
+            return quote_text(kind.values[0][0])
+        case family if family.startswith(("Int", "UInt", "Float", "Decimal")):
+            return "1"
+        case _:
+            return "'text'"
 
 
 def _as_in_arrow(value: object, kind: DataType) -> object:

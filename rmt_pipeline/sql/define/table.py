@@ -9,25 +9,26 @@ from rmt_pipeline.protocol.errors import (
     BadTtl,
     BadTypeOfField,
     DuplicateColumn,
+    IllegalIndex,
     UserError,
 )
 from rmt_pipeline.protocol.nodes.metadata import INDEX_GRANULARITY
 from rmt_pipeline.protocol.settings.table import TableSettings, find_table_setting
 from rmt_pipeline.protocol.table import Column, TableDefinition
-from rmt_pipeline.replica.alter.check import check_constraint
+from rmt_pipeline.replica.alter.check import check_constraint, check_expiring
 from rmt_pipeline.sql.define.engine import engine_of, modern
 from rmt_pipeline.sql.define.keys import keys_of
 from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.nodes import Call
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.special_forms import cast_node
-from rmt_pipeline.syntax.statements.nodes import (
+from rmt_pipeline.syntax.statements.definition import (
     ColumnSyntax,
     ConstraintSyntax,
     IndexSyntax,
-    TableName,
     TableSyntax,
 )
+from rmt_pipeline.syntax.statements.nodes import TableName
 from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.translate.expression import SessionValues, compile_node
 from rmt_pipeline.translate.ttl import column_ttl, table_ttl, ttl_text
@@ -92,11 +93,11 @@ def define_table(
 
 
 def index_texts(given: Sequence[IndexSyntax], columns: Sequence[Column]) -> tuple[str, ...]:
-    """As they are shown. Raises UnknownColumn; UserError for a name that is there twice."""
+    """As they are shown. Raises UnknownColumn; IllegalIndex for a name that is there twice."""
     texts: dict[str, str] = {}
     for one in given:
         if one.name in texts:
-            raise UserError(f"the index {one.name} is declared twice")
+            raise IllegalIndex(f"the index {one.name} is declared twice")
         is_list = isinstance(one.expression, Call) and one.expression.name == "tuple"
         nodes = one.expression.arguments if is_list and isinstance(one.expression, Call) else ()
         found = [compile_node(node, columns).canonical for node in nodes or (one.expression,)]
@@ -195,7 +196,7 @@ def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
     """The column, checked; `typed` are those that its default may use. Its TTL is not looked at."""
     default, default_type = "", ""
     if column.default is not None:
-        compiled = compile_node(column.default, typed)
+        compiled = compile_node(column.default, typed, allow_nondeterministic=True)
         default, default_type = compiled.canonical, compiled.type.text
         if column.name in compiled.columns_used:
             raise UserError(f"the default of column {column.name} uses the column itself")
@@ -204,7 +205,8 @@ def column_of(column: ColumnSyntax, typed: Sequence[Column]) -> Column:
         data_type = _typed(column.name, column.type, nullable=column.nullable).type
         if column.default is not None and default_type != data_type:
             # Can it be one?
-            compile_node(cast_node(column.default, parse_type(data_type)), typed)
+            cast = cast_node(column.default, parse_type(data_type))
+            compile_node(cast, typed, allow_nondeterministic=True)
     return Column(
         column.name,
         data_type,
@@ -231,6 +233,7 @@ def _with_ttl(
             raise BadTtl(f"column {column.name} is not stored: its values can't expire")
         rule = column_ttl(column.name, syntax.ttl, stored, in_use)
         found.append(replace(column, ttl=rule.text))
+        check_expiring(found[-1])
     return tuple(found)
 
 

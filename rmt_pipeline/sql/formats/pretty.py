@@ -64,7 +64,7 @@ def pretty_compact(rows: Rows) -> Iterator[str]:
 
 def vertical(rows: Rows) -> Iterator[str]:
     """One line for each value: for rows that are wider than a screen."""
-    names = [visible(column.name) + ": " for column in rows.columns]
+    names = [_visible(column.name) + ": " for column in rows.columns]
     width = max(map(display_width, names), default=0)
     labels = [name + " " * (width - display_width(name)) for name in names]
     for number, texts in enumerate(_texts(rows), 1):
@@ -74,7 +74,7 @@ def vertical(rows: Rows) -> Iterator[str]:
             yield label + text + "\n"
 
 
-def visible(text: str) -> str:
+def _visible(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
@@ -94,7 +94,7 @@ def _character_width(character: str) -> int:
 def _formatter(column: ResultColumn) -> Formatter:
     text = formatter(column.type, "TSV")
     if column.type.plain.family in ("String", "Enum8", "Enum16"):
-        return lambda value: NULL_TEXT if value is None else visible(value)
+        return lambda value: NULL_TEXT if value is None else _visible(value)
     return lambda value: NULL_TEXT if value is None else text(value)
 
 
@@ -109,7 +109,7 @@ def _texts(rows: Rows) -> Iterator[tuple[str, ...]]:
 
 
 def _table(rows: Rows) -> _Table:
-    names = [visible(column.name) for column in rows.columns]
+    names = [_visible(column.name) for column in rows.columns]
     shown: list[tuple[str, ...]] = []
     more = False
     for texts in _texts(rows):

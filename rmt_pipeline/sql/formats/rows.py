@@ -19,6 +19,8 @@ TEXT_ROWS_MAX = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
+    """A column of an answer: how it is titled, and its ClickHouse type."""
+
     name: str
     type: DataType
 
@@ -87,6 +89,7 @@ def rows_of(
 def record_batch(
     columns: Sequence[ResultColumn], values: Sequence[Sequence[object]]
 ) -> pa.RecordBatch:
+    """Python values, column by column, as Arrow. Raises pyarrow's errors where one does not fit."""
     arrays = [
         pa.array(column_values, column.type.arrow)
         for column, column_values in zip(columns, values, strict=True)

@@ -7,6 +7,7 @@ from dataclasses import astuple, replace
 
 from rmt_pipeline.protocol.alter.commands import AddDeclared, LeaveDeclared
 from rmt_pipeline.protocol.errors import UnknownTable, UserError
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.mutations.mutations import UnknownMutation
@@ -20,15 +21,23 @@ from rmt_pipeline.sql.run.tables import not_built
 from rmt_pipeline.syntax import nodes
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.mutation import Command, PartitionId, PartitionValue, with_partition
+from rmt_pipeline.syntax.statements.definition import (
+    AddIndexSyntax,
+    AlterSyntax,
+    ModifyColumnSyntax,
+    ModifyTtlSyntax,
+)
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
-    AddIndexSyntax,
     AlterTable,
     KillMutation,
+    MaterializeTtl,
     MutateRows,
     SelectStatement,
+    TableName,
 )
 from rmt_pipeline.system import EventWaker
+from rmt_pipeline.translate.ttl import rules_of
 from rmt_pipeline.types.to_text import column_values
 
 DECLARED = (AddDeclared, LeaveDeclared)
@@ -46,7 +55,8 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
         raise UserError(f"system.{name.name} can't be altered")
     table = session.server.table(name.name, database)
     query = session.query_settings(statement.settings)
-    request_alter(
+    before = table.definition
+    submitted = request_alter(
         lambda: table.replica,
         lambda definition: alter_commands(
             statement.commands, definition, flatten_nested=query.flatten_nested
@@ -54,9 +64,47 @@ def alter_table(session: SessionContext, statement: AlterTable) -> Done:
         query,
         EventWaker,
     )
+    notes = []
+    if submitted is not None and any(map(_sets_ttl, statement.commands)):
+        notes.append(_materialize_ttl(session, name, before, query))
     kinds = {one.kind for one in statement.commands if isinstance(one, DECLARED)}
     kinds |= {"INDEX" for one in statement.commands if isinstance(one, AddIndexSyntax)}
-    return Done(not_built(sorted(kinds), table.definition.full_name) if kinds else "")
+    if kinds:
+        notes.append(not_built(sorted(kinds), table.definition.full_name))
+    return Done("; ".join(filter(None, notes)))
+
+
+def _sets_ttl(command: AlterSyntax) -> bool:
+    return isinstance(command, ModifyTtlSyntax) or (
+        isinstance(command, ModifyColumnSyntax) and command.ttl is not None
+    )
+
+
+def _materialize_ttl(
+    session: SessionContext, name: TableName, before: TableDefinition, query: QuerySettings
+) -> str:
+    """What has expired goes, if the TTL of now has a rule that the one of before had not
+    (spec §13). Of a mutation that is refused the reason is told, and no error: the table has its
+    TTL by now, and merges take away the same rows.
+
+    Who dies in between, or does not wait for the ALTER (`alter_sync = 0`), has told nobody:
+    merges take away the same rows, later.
+    """
+    table = session.server.table(name.name, session.database_of(name))
+    now = table.definition
+    known = set(rules_of(before))
+    takes_more = any(rule.kind != "recompress" and rule not in known for rule in rules_of(now))
+    if not query.materialize_ttl_after_modify or not takes_more:
+        return ""
+    commands = on_rows(MaterializeTtl(), now, session.server.clock.now_s())
+    try:
+        table.mutate(
+            commands_for(commands, now),
+            settings=replace(query, mutations_sync=query.alter_sync),
+        )
+    except UserError as refused:
+        return f"what has expired is left to merges: {refused}"
+    return ""
 
 
 # The commands of a mutation.

@@ -6,26 +6,15 @@ of its name, and one that the database does not have, is moved aside when it hol
 `<database>_broken_tables`; nothing with rows in it is ever dropped here but by its DROP.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from rmt_pipeline.catalog.replicated import ReplicatedDatabase, replicated_database
-from rmt_pipeline.cluster.database import Picture, followers, update_record
-from rmt_pipeline.cluster.queue import tasks_in
+from rmt_pipeline.cluster.database import Picture, picture, update_record
 from rmt_pipeline.cluster.worker import BegunTask
-from rmt_pipeline.protocol.alter.commands import (
-    AddColumn,
-    AddDeclared,
-    AlterCommand,
-    DeclaredKind,
-    DropColumn,
-    DropDeclared,
-    ModifyColumn,
-    ModifyOrderBy,
-    ModifyTtl,
-    Place,
-)
-from rmt_pipeline.protocol.alter.definition import declared_name
+from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand
+from rmt_pipeline.protocol.alter.texts import definition_of_texts
 from rmt_pipeline.protocol.errors import (
     Conflict,
     MetadataMismatch,
@@ -34,15 +23,21 @@ from rmt_pipeline.protocol.errors import (
     RmtError,
     TableDetached,
     Unavailable,
+    Unfinished,
     UnknownTable,
     UserError,
 )
+from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task, TaskOutcome
-from rmt_pipeline.protocol.table import Column, TableDefinition
+from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.alter.request import CannotAssignAlter, request_alter
 from rmt_pipeline.replica.life.create import check_structure
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.sql.define.difference import commands_towards
 from rmt_pipeline.sql.define.show_create import create_query
+from rmt_pipeline.sql.run.database_log import DatabaseLog, name_after
 from rmt_pipeline.sql.run.databases import defined_by
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.sql.run.task import StatementCarrier, TaskContext
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
@@ -53,10 +48,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     DropTable,
     ExchangeTables,
     RenameTables,
-    Statement,
 )
 from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import EventWaker, Waker
+from rmt_pipeline.zookeeper.alter_transactions import LogEnd, log_end
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
 from rmt_pipeline.zookeeper.paths import (
     DatabasePaths,
@@ -64,69 +59,19 @@ from rmt_pipeline.zookeeper.paths import (
     database_table,
     sequence_number,
 )
+from rmt_pipeline.zookeeper.snapshot import KnownQueue, queued_entries
 
 _FLAT = (("flatten_nested", "0"),)  # columns are as they are in the record
 
 
-def renamed(name: str, statement: Statement) -> str:
-    """What the table of that name is called after the statement; "" of one that is dropped."""
-    match statement:
-        case DropTable(tables=tables) if name in {table.name for table in tables}:
-            return ""
-        case RenameTables(moves=((old, new),)) if name == old.name:
-            return new.name
-        case ExchangeTables(one, other) if name in (one.name, other.name):
-            return other.name if name == one.name else one.name
-        case _:
-            return name
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """As `catch_up` has it."""
 
-
-def commands_towards(now: TableDefinition, wanted: TableDefinition) -> list[AlterCommand]:
-    """What makes a table of this structure one of that. A column that has got another name is
-    dropped and added.
-    """
-    kept = {column.name for column in now.columns} & {column.name for column in wanted.columns}
-    is_in_order = [one.name for one in now.columns if one.name in kept] == [
-        one.name for one in wanted.columns if one.name in kept
-    ]
-    commands: list[AlterCommand] = []
-    kinds: tuple[tuple[DeclaredKind, tuple[str, ...], tuple[str, ...]], ...] = (
-        ("INDEX", now.indices, wanted.indices),
-        ("PROJECTION", now.projections, wanted.projections),
-        ("CONSTRAINT", now.constraints, wanted.constraints),
-    )
-    others = [kind for kind in kinds if kind[1] != kind[2]]
-    for kind, before, _ in others:
-        commands += [DropDeclared(kind, declared_name(text)) for text in before]
-    commands += [DropColumn(one.name) for one in now.columns if one.name not in kept]
-    last = ""
-    for column in wanted.columns:
-        known = now.column(column.name)
-        if known is None:
-            commands.append(AddColumn(column, Place(last)))
-        elif known != column or not is_in_order:
-            commands.append(_made_to(column, None if is_in_order else Place(last)))
-        last = column.name
-    if now.order_by != wanted.order_by:
-        commands.append(ModifyOrderBy(wanted.order_by))
-    if now.ttl != wanted.ttl:
-        commands.append(ModifyTtl(wanted.ttl))
-    for kind, _, after in others:
-        commands += [AddDeclared(kind, declared_name(text), text) for text in after]
-    return commands
-
-
-def _made_to(column: Column, place: Place | None) -> ModifyColumn:
-    return ModifyColumn(
-        column.name,
-        type=column.type,
-        default_kind=column.default_kind,
-        default=column.default,
-        comment=column.comment,
-        codec=column.codec,
-        ttl=column.ttl,
-        place=place,
-    )
+    keeper: LivingKeeper
+    picture: Picture
+    log: DatabaseLog
+    is_settled: bool
 
 
 class DatabaseCarrier(StatementCarrier):
@@ -141,8 +86,10 @@ class DatabaseCarrier(StatementCarrier):
     ) -> None:
         super().__init__(context, waker, should_stop)
         self._database = database
-        self._called: dict[str, list[Task]] = {}
-        """By an ALTER that is carried out late, what is in the log behind it."""
+        self._called: dict[str, str] = {}
+        """By an ALTER that is carried out late, the name that its table has by now."""
+        self.is_behind = False
+        """There is a table here that has missed an ALTER."""
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
         """As for ON CLUSTER; an ALTER is then in the table's record."""
@@ -154,8 +101,51 @@ class DatabaseCarrier(StatementCarrier):
                 here = self._here(step.table.name)
                 if here is not None and self._is_of_now(keeper, here):
                     number = sequence_number(begun.paths.root)
-                    self._tell_record(keeper, self._required(), here, number)
+                    self._tell_record(keeper, here, number)
         return outcome
+
+    def _step(
+        self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
+    ) -> TaskOutcome:
+        """Raises Unfinished for what is said of another table than is called so here:
+
+        1. r1 can't make the table t, and so not exchange it with v.
+        2. It comes to DROP TABLE v, which is of the table that was t. Its own v is t now.
+        """
+        match step:
+            case DropTable(tables=(table,)) | AlterTable(table=table) if (
+                begun.task.request_id not in self._called
+                and self._means_another(keeper, sequence_number(begun.paths.root), table.name)
+            ):
+                raise Unfinished(
+                    f"{self._database}.{table.name} is another table here than where this was "
+                    "said: a statement before it failed here. What the table is is found by "
+                    "comparing with the database"
+                )
+            case _:
+                return super()._step(keeper, begun, number, step)
+
+    def _means_another(self, keeper: LivingKeeper, task: int, name: str) -> bool:
+        """Whether the database's records have the table that is called so here, and not under the
+        name that this one has got since.
+        """
+        try:
+            here = self._here(name)
+        except TableDetached:
+            return False
+        if here is None:
+            return False
+        paths = DatabasePaths(self._required().path)
+        called = name_after(keeper, paths, name, task)
+        [read] = keeper.get_many([paths.table(called or name)])
+        if called and read is not None:
+            origin = TableRecord.decode(read[0]).origin
+            if here.uuid == self.context.uuid_of(origin):
+                return False
+        now = picture(keeper, paths)  # else names may change while they are compared
+        called = name_after(keeper, paths, name, task, now.last_task)
+        names = {self.context.uuid_of(one.origin): name for name, one in now.tables.items()}
+        return names.get(here.uuid, called) != called
 
     @staticmethod
     def _is_of_now(keeper: LivingKeeper, here: TableDefinition) -> bool:
@@ -173,11 +163,12 @@ class DatabaseCarrier(StatementCarrier):
         self, keeper: LivingKeeper, picture: Picture, *, is_settled: bool = False
     ) -> list[str]:
         """Make of the tables here what the picture has. What could not be done, in words: the next
-        time it is tried again. `is_settled`: what ALTERs have made of them is in the picture, and
-        none before its end is carried out here any more.
+        time it is tried again. `is_settled`: what ALTERs have made of them is in the picture, but
+        of those that nobody has carried out; else this server has carried out all that there are,
+        and `is_behind` when it would take a settled picture.
         """
-        database = self._required()
-        missed = self._known_in_full(keeper, picture) if is_settled else frozenset()
+        self.is_behind = False
+        look = _Look(keeper, picture, self.log(keeper, picture), is_settled)
         self.context.bind(keeper, "")
         problems = []
         try:
@@ -192,110 +183,27 @@ class DatabaseCarrier(StatementCarrier):
                 return []
             try:
                 if name in picture.tables:
-                    if name in missed:
-                        self._alter_as_others(keeper, name, picture)
-                    self._match(keeper, database, name, picture.tables[name])
+                    self._match(look, name)
                 else:
                     self._let_go(name)
             except (ReplicaRetired, Unavailable):
                 raise
             except (RmtError, OSError) as error:
+                self.is_behind |= isinstance(error, MetadataMismatch) and not is_settled
                 problems.append(f"table {self._database}.{name}: {error}")
         return problems
 
-    def alters_under_way(
-        self, keeper: LivingKeeper, picture: Picture, replica: str
-    ) -> list[tuple[str, str]]:
-        """The ALTERs before the end of the picture's log that are not in it yet, because another
-        replica has still to come to them; each with the first such replica.
-
-        Also one whose server does not run, as long as nobody else has carried the ALTER out: when
-        it comes back it will, and nobody would in the shards that have gone on without.
-        """
-        untold = self._untold(keeper, self._tasks(keeper, picture), picture)
-        if not untold:
-            return []
-        others = followers(keeper, DatabasePaths(self._required().path), replica)
-        found: list[tuple[str, str]] = []
-        for name, finished in untold:
-            left = [
-                one
-                for one in others
-                if one.done < sequence_number(name)
-                and one.name not in finished
-                and (one.is_active or not finished)
-            ]
-            found += [(name, one.name) for one in left[:1]]
-        return found
+    def log(self, keeper: LivingKeeper, picture: Picture) -> DatabaseLog:
+        """Raises UserError: the database was dropped here."""
+        return DatabaseLog(keeper, DatabasePaths(self._required().path), picture)
 
     def alters_left(self, keeper: LivingKeeper, picture: Picture, replica: str) -> list[str]:
         """Those that are not in the picture, and that this replica has not come to. From now on the
         table of each is the one that has it by the end of the picture's log.
         """
-        tasks = self._tasks(keeper, picture)
-        untold = self._untold(keeper, tasks, picture)
-        left = [name for name, finished in untold if replica not in finished]
-        self._called = {
-            tasks[name].request_id: [task for other, task in tasks.items() if other > name]
-            for name in left
-        }
-        return [name for name in left if self._is_there(tasks[name], picture)]
-
-    def _tasks(self, keeper: LivingKeeper, picture: Picture) -> dict[str, Task]:
-        """What the log has before the picture's end, in its order."""
-        log = DatabasePaths(self._required().path).queue
-        found = tasks_in(keeper, log)
-        return {
-            name: task for name, task in found if sequence_number(name) <= picture.last_task
-        }
-
-    def _known_in_full(self, keeper: LivingKeeper, picture: Picture) -> frozenset[str]:
-        """The tables of which the picture has every ALTER that was carried out anywhere."""
-        tasks = self._tasks(keeper, picture)
-        unknown: set[str] = set()
-        for name, _ in self._untold(keeper, tasks, picture):
-            parsed = parse(tasks[name].query)
-            if isinstance(parsed, AlterTable):
-                called = parsed.table.name
-                for later in (task for other, task in tasks.items() if other > name):
-                    called = renamed(called, parse(later.query))
-                unknown.add(called)
-        return frozenset(picture.tables) - unknown
-
-    def _is_there(self, task: Task, picture: Picture) -> bool:
-        """Whether the table of an ALTER has not been dropped since."""
-        return all(
-            isinstance(step, AlterTable) and step.table.name in picture.tables
-            for step in self._steps(task)
-        )
-
-    def _untold(
-        self, keeper: LivingKeeper, tasks: Mapping[str, Task], picture: Picture
-    ) -> list[tuple[str, Collection[str]]]:
-        """The ALTERs that the tables' records do not know of, and who notes them as done."""
-        queue = DatabasePaths(self._required().path).queue
-        names = [
-            name
-            for name, task in tasks.items()
-            if self._is_to_be_told(task, sequence_number(name), picture)
-        ]
-        finished = keeper.children_many([queue.task(name).finished for name in names])
-        return [(name, done or ()) for name, done in zip(names, finished, strict=True)]
-
-    def _is_to_be_told(self, task: Task, number: int, picture: Picture) -> bool:
-        """Whether it is an ALTER that the table's record does not know of. A table that the picture
-        does not have may have got another name since.
-        """
-        try:
-            steps = self._steps(task)
-        except RmtError:
-            return False  # that is said when it is carried out
-        for step in steps:
-            if isinstance(step, AlterTable):
-                known = picture.tables.get(step.table.name)
-                if known is None or known.task < number:
-                    return True
-        return False
+        left = self.log(keeper, picture).left(replica)
+        self._called = {one.request_id: one.table for one in left}
+        return [one.node for one in left]
 
     def _required(self) -> ReplicatedDatabase:
         """Raises UserError: it was dropped here."""
@@ -314,9 +222,7 @@ class DatabaseCarrier(StatementCarrier):
             case AttachTable():
                 return [replace(parsed, if_not_exists=True)]
             case AlterTable(table=table):
-                name = table.name
-                for later in self._called.get(task.request_id, ()):
-                    name = renamed(name, parse(later.query))
+                name = self._called.get(task.request_id, table.name)
                 return [replace(parsed, table=replace(table, name=name))]
             case CreateTable() | RenameTables() | ExchangeTables():
                 return [parsed]
@@ -388,46 +294,59 @@ class DatabaseCarrier(StatementCarrier):
             *(((database, between[name]), (database, new)) for name, new in moves.items()),
         )
 
-    def _match(
-        self,
-        keeper: LivingKeeper,
-        database: ReplicatedDatabase,
-        name: str,
-        record: TableRecord,
-    ) -> None:
+    def _match(self, look: _Look, name: str) -> None:
+        record = look.picture.tables[name]
         try:
             here = self._here(name)
         except TableDetached:
             return  # somebody wants it so, here
-        is_its = here is not None and here.uuid == self.context.uuid_of(record.origin)
-        if record.is_detached:
-            if is_its:
-                self.context.detach_table(self._database, name, permanently=True)
-            elif here is not None:
-                self._let_go(name)
-        elif here is None or not is_its:
+        if here is not None and here.uuid != self.context.uuid_of(record.origin):
+            self._let_go(name)
+            here = None
+        if here is None:
+            if record.is_detached:
+                return  # ATTACH makes it
             self._make_as(name, record)
-        elif here.metadata_version > record.version:
-            self._tell_record(keeper, database, here, record.task, record.origin)
-        elif here.metadata_version == record.version and create_query(here) != record.query:
-            self._take_own(here, record)
+            here = self.context.catalog.definition(self._database, name)
+        has_more = here.metadata_version > record.version  # maybe ALTERs that undo each other
+        if has_more or create_query(here) != record.query:
+            self._agree(look, here, record)
+        if record.is_detached:
+            self.context.detach_table(self._database, name, permanently=True)
 
-    def _tell_record(
-        self,
-        keeper: LivingKeeper,
-        database: ReplicatedDatabase,
-        here: TableDefinition,
-        task: int,
-        origin: str = "",
-    ) -> None:
-        """What the table is here; of a table of another origin nothing is told."""
-        paths, name = DatabasePaths(database.path), here.name
-        if not origin:
-            found = self._record_of(keeper, paths, here)
-            if found is None:
-                return
+    def _agree(self, look: _Look, here: TableDefinition, record: TableRecord) -> None:
+        """The table and its record become one: who knows of more makes the other one so. What this
+        replica's queue is still to make of the table is waited for.
+        """
+        knows = look.log.knows(here.name)
+        if here.metadata_version > record.version or not knows:
+            if not look.is_settled and self._is_of_now(look.keeper, here):
+                self._tell_record(look.keeper, here, look.picture.last_task)
+            return
+        wanted = self._wanted(record)
+
+        def take_own(now: TableDefinition) -> TableDefinition:
+            """Settings and comment, which are each replica's own, of an ALTER that was missed."""
+            return replace(now, settings=wanted.settings, comment=wanted.comment)
+
+        self.context.catalog.update_table(here, take_own)
+        shard = TablePaths(here.engine.zookeeper_path)
+        metadata, columns = look.keeper.get_many([shard.metadata, shard.columns])
+        if metadata is None or columns is None:
+            return  # it is being dropped
+        try:  # this shard may have it so already, and the replica by its queue
+            check_structure(wanted, metadata[0], columns[0], shard.root)
+        except MetadataMismatch:
+            if not look.is_settled:
+                raise
+            self._alter_as_others(look, here, wanted)
+
+    def _tell_record(self, keeper: LivingKeeper, here: TableDefinition, task: int) -> None:
+        """What the table is here, with all statements up to that one."""
+        paths = DatabasePaths(self._required().path)
+        found = self._record_of(keeper, paths, here)
+        if found is not None:
             name, origin = found
-        if here.uuid == self.context.uuid_of(origin):
             query = create_query(replace(here, name=name))
             told = TableRecord(origin, query, here.metadata_version, task)
             update_record(keeper, paths, name, told)
@@ -451,7 +370,9 @@ class DatabaseCarrier(StatementCarrier):
             [database_table(node) for node in keeper.children(paths.metadata)]
         )
 
-    def _alter_as_others(self, keeper: LivingKeeper, name: str, picture: Picture) -> None:
+    def _alter_as_others(
+        self, look: _Look, here: TableDefinition, wanted: TableDefinition
+    ) -> None:
         """What ALTERs have made of the table in the other shards, when they are not carried out in
         this one any more:
 
@@ -462,20 +383,7 @@ class DatabaseCarrier(StatementCarrier):
         So does who was away until the log had no ALTER of that time any more. Raises UserError when
         what is stored here would change by it.
         """
-        try:
-            here = self._here(name)
-        except TableDetached:
-            return
-        record = picture.tables[name]
-        if here is None or here.uuid != self.context.uuid_of(record.origin):
-            return
-        wanted = defined_by(record, self._database)
-        if here.metadata_version > record.version or create_query(here) == record.query:
-            return
-        self._take_own(here, record)
-        if self._is_in_shard(keeper, here, wanted):
-            return
-        session = self._session(Task(record.query, (), "", record.origin))
+        name, picture = here.name, look.picture
         paths = DatabasePaths(self._required().path)
         decided: list[tuple[TableDefinition, list[AlterCommand]]] = []
 
@@ -484,43 +392,36 @@ class DatabaseCarrier(StatementCarrier):
             for before, known in decided:
                 if before == now:
                     return known
-            _, log = keeper.children_stat(paths.queue.root)
+            _, log = look.keeper.children_stat(paths.queue.root)
             if log.next_sequence - 1 != picture.last_task:
                 raise Conflict(f"{paths.root} was changed meanwhile; it is looked at again")
-            decided.append((now, self._steps_towards(now, wanted)))
+            decided.append((now, self._steps_towards(look.keeper, now, wanted)))
             return decided[-1][1]
 
+        def end_of_log(replica: Replica) -> LogEnd | None:
+            """Rows may come to another replica while this is decided, and would lose what it
+            drops.
+            """
+            end = log_end(replica.keeper, replica.table, replica.paths)
+            steps = self._steps_towards(look.keeper, replica.definition, wanted)
+            return None if _only_adds(steps) else end
+
         table = self.context.table(name, self._database)
-        sync = "1" if record.is_detached else "0"  # it takes nothing up once it is detached
+        session = Session(self.context)
+        # It takes nothing up once it is detached.
+        sync = "1" if picture.tables[name].is_detached else "0"
         query = session.context.query_settings((("alter_sync", sync),))
         try:
-            request_alter(lambda: table.replica, commands, query, EventWaker)
+            request_alter(lambda: table.replica, commands, query, EventWaker, end_of_log)
         except (CannotAssignAlter, Conflict) as error:
             raise Unavailable(str(error)) from error
 
-    @staticmethod
-    def _is_in_shard(
-        keeper: LivingKeeper, here: TableDefinition, wanted: TableDefinition
-    ) -> bool:
-        """Whether the table's replicas in this shard are as wanted, or will be by their queues."""
-        table = TablePaths(here.engine.zookeeper_path)
-        metadata, columns = keeper.get_many([table.metadata, table.columns])
-        if metadata is None or columns is None:
-            return True  # it is being dropped
-        try:
-            check_structure(wanted, metadata[0], columns[0], table.root)
-        except MetadataMismatch:
-            return False
-        return True
-
     def _steps_towards(
-        self, now: TableDefinition, wanted: TableDefinition
+        self, keeper: LivingKeeper, now: TableDefinition, wanted: TableDefinition
     ) -> list[AlterCommand]:
         """Raises UserError for more than new columns, when there are rows."""
         commands = commands_towards(now, wanted)
-        store = self.context.store(now)
-        has_rows = bool(store.parts() or store.detached())
-        if has_rows and not all(isinstance(one, AddColumn) for one in commands):
+        if not _only_adds(commands) and self._has_rows(keeper, now):
             raise UserError(
                 f"{now.full_name} has missed what ALTERs made of it in other shards: it is "
                 f"{create_query(now)}, and not {create_query(wanted)}. Say each of them again with "
@@ -528,14 +429,30 @@ class DatabaseCarrier(StatementCarrier):
             )
         return commands
 
-    def _take_own(self, here: TableDefinition, record: TableRecord) -> None:
-        """Settings and comment, which are each replica's own, of an ALTER that was missed."""
-        wanted = defined_by(record, self._database)
+    def _has_rows(self, keeper: LivingKeeper, table: TableDefinition) -> bool:
+        """Here, or on another replica of the shard: what is altered is altered there, too.
 
-        def change(now: TableDefinition) -> TableDefinition:
-            return replace(now, settings=wanted.settings, comment=wanted.comment)
+        1. r1, which has rows, is away until an ALTER is cleaned from the log.
+        2. r2 is new in its shard, and has fetched nothing yet. 3. r1 comes back.
 
-        self.context.catalog.update_table(here, change)
+        So are rows that r1 has given up, of which it may find the bytes again. The queues are read
+        before the parts: what an entry brings moves from the one to the other.
+        """
+        store, shard = self.context.store(table), TablePaths(table.engine.zookeeper_path)
+        if store.parts() or store.detached():
+            return True
+        [names] = keeper.children_many([shard.replicas])
+        replicas = [shard.replica(one) for one in names or ()]
+        for one in replicas:
+            with suppress(ReplicaRetired):  # it was dropped meanwhile
+                queue = queued_entries(keeper, one, KnownQueue()).values()
+                if any(isinstance(entry, GetPart) for entry in queue):
+                    return True
+        stats = keeper.exists_many([one.parts for one in replicas])
+        return any(stat is not None and stat.children_count for stat in stats)
+
+    def _wanted(self, record: TableRecord) -> TableDefinition:
+        return defined_by(record, self._database)
 
     # --- making, and moving aside ---
 
@@ -555,13 +472,39 @@ class DatabaseCarrier(StatementCarrier):
             self._session(replace(task, settings=_FLAT)).carry_out(statement)
         except ReplicaAlreadyExists:
             self._attach(record)
+        except MetadataMismatch:
+            there = self._as_in_shard(keeper, record)
+            if there == record:
+                raise
+            self._make(name, there, task)
+
+    def _as_in_shard(self, keeper: LivingKeeper, record: TableRecord) -> TableRecord:
+        """What ALTERs have made of the table in this shard, when it has a path of its own: what is
+        elsewhere may be another table, which is not to be altered. Raises MetadataMismatch.
+
+        1. r3, which is alone in its shard, loses its disk. 2. An ALTER is done in the other shard,
+        and told to the record. 3. r3 comes back: its shard's nodes know nothing of the ALTER.
+
+        1. r1 is slow. 2. r2, of the same shard, carries a CREATE out, and an ALTER of the table.
+        3. r1 comes to the CREATE: the shard's nodes are those after the ALTER.
+        """
+        wanted = self._wanted(record)
+        table = TablePaths(self.context.expanded(wanted).engine.zookeeper_path)
+        if record.origin not in table.root.split("/"):
+            return record
+        metadata, columns = keeper.get_many([table.metadata, table.columns])
+        if metadata is None or columns is None:
+            raise Unavailable(f"{table.root} is being made or dropped; it is looked at again")
+        texts = metadata[0].decode(), columns[0].decode()
+        there = definition_of_texts(wanted, *texts, metadata[1].version, ())
+        return replace(record, query=create_query(there))
 
     def _attach(self, record: TableRecord) -> None:
         """Its replica is in ZooKeeper and not on this disk, which was lost: it is taken up, and its
         parts are fetched. Raises ReplicaAlreadyExists when another table here has it.
         """
         server = self.context
-        wanted = replace(defined_by(record, self._database), uuid=server.uuid_of(record.origin))
+        wanted = replace(self._wanted(record), uuid=server.uuid_of(record.origin))
         definition = server.expanded(wanted)
         try:
             server.attach_replica(definition)
@@ -583,3 +526,7 @@ class DatabaseCarrier(StatementCarrier):
         taken = {*server.catalog.tables(aside), *server.catalog.dropping(aside)}
         number = next(n for n in range(len(taken) + 1) if f"{name}_{n}" not in taken)
         server.rename_tables(((self._database, name), (aside, f"{name}_{number}")))
+
+
+def _only_adds(commands: Sequence[AlterCommand]) -> bool:
+    return all(isinstance(one, AddColumn) for one in commands)

@@ -61,6 +61,7 @@ def run_all(
 
 
 def report(error: RmtError, piece: Piece | None) -> None:
+    """Tell a person on standard error what went wrong, and in which statement of a script."""
     message = f"Code: {error.code}. {error}\n"
     if piece is not None:
         message += f"(in statement {piece.number}: {excerpt(piece.text)})\n"

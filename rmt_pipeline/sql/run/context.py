@@ -1,7 +1,5 @@
 """What a client's statements are carried out with: its server, database and settings."""
 
-import getpass
-import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,19 +11,10 @@ from rmt_pipeline.protocol.settings.query import QuerySettings, find_query_setti
 from rmt_pipeline.sql.run.progress import StatementProgress
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import TableName
+from rmt_pipeline.system import account
 
 if TYPE_CHECKING:
     import duckdb
-
-
-def account() -> str:
-    """The name of the account that runs this, or its number where it has none, as in a container
-    under a user of its own.
-    """
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 class SessionContext:

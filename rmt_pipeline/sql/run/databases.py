@@ -38,7 +38,7 @@ from rmt_pipeline.protocol.text import require_node, require_path
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.on_cluster import AskedServers, wait_and_answer
-from rmt_pipeline.sql.run.tables import require_none_detached
+from rmt_pipeline.sql.run.tables import require_none_detached, typed_syntax
 from rmt_pipeline.syntax.statements.nodes import (
     AlterTable,
     AttachTable,
@@ -498,8 +498,11 @@ def _create_text(session: SessionContext, statement: CreateTable, request_id: st
     """
     from rmt_pipeline.sql.define.show_create import create_query  # noqa: PLC0415  start-up
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
-    from rmt_pipeline.sql.run.tables import typed_syntax  # noqa: PLC0415  start-up
 
+    if statement.or_replace:
+        raise NotImplementedStatement(
+            "CREATE OR REPLACE TABLE in a Replicated database is not implemented: DROP it first"
+        )
     if statement.query is not None and not statement.is_empty:
         raise NotImplementedStatement(
             "CREATE TABLE … AS SELECT in a Replicated database is not implemented: each replica "
@@ -516,6 +519,9 @@ def _create_text(session: SessionContext, statement: CreateTable, request_id: st
 
 
 def with_own_path(definition: TableDefinition, request_id: str) -> TableDefinition:
+    """As a Replicated database has it in its records: a default path, or one with {uuid}, is each
+    table's own, by the id of the statement that made it.
+    """
     from rmt_pipeline.sql.define.engine import DEFAULT_ZOOKEEPER_PATH  # noqa: PLC0415  start-up
 
     engine = definition.engine

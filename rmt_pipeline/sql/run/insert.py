@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmt_pipeline.compute.inputs.conform import conform
+from rmt_pipeline.compute.rows.defaults import at_moment
 from rmt_pipeline.protocol.errors import DuplicateColumn, NoSuchColumn, UserError
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -22,6 +23,7 @@ from rmt_pipeline.sql.run.values import ValuesBatch, read_values
 from rmt_pipeline.syntax.canonical import canonical
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
+    Answer,
     ColumnsChosen,
     FromFile,
     FromQuery,
@@ -36,10 +38,14 @@ from rmt_pipeline.table import Table
 
 
 class NoColumnsToInsert(UserError):
+    """`INSERT INTO t (* EXCEPT …)` leaves no column to insert into."""
+
     code = "EMPTY_LIST_OF_COLUMNS_PASSED"
 
 
 class WrongNumberOfColumns(UserError):
+    """INSERT … SELECT whose query gives more or fewer columns than are inserted into."""
+
     code = "NUMBER_OF_COLUMNS_DOESNT_MATCH"
 
 
@@ -58,11 +64,13 @@ def insert(session: SessionContext, statement: Insert) -> Done:
         settings = replace(settings, insert_deduplicate=settings.async_insert_deduplicate)
     definition = table.definition
     names = _names(statement, definition)
+    now_s = session.server.clock.now_s()
     data: Any
     with ExitStack() as until:
         match statement.source:
             case ValuesText() as values:
-                data = _values(values, names, definition, settings, session)
+                of_now = replace(definition, columns=at_moment(definition.columns, now_s))
+                data = _values(values, names, of_now, settings, session)
             case InlineRows() as rows:
                 data = input_rows(rows, session.stdin, until)
             case FromFile() as file:
@@ -72,7 +80,11 @@ def insert(session: SessionContext, statement: Insert) -> Done:
         if statement.in_place_of is not None:
             return _replaced(table, statement.in_place_of, data, names, settings)
         result = table.insert(
-            data, columns=names, settings=settings, on_rows=session.progress.add
+            data,
+            columns=names,
+            settings=settings,
+            on_rows=session.progress.add,
+            now_s=now_s,
         )
     words = result.words()
     is_plain = result.outcome is Outcome.INSERTED
@@ -191,7 +203,8 @@ def _query(
     from rmt_pipeline.sql.run.converter import Converter  # noqa: PLC0415  start-up
     from rmt_pipeline.sql.run.select import select  # noqa: PLC0415  start-up
 
-    rows = select(session, SelectStatement(query.query, text=query.text))
+    answer = Answer(settings=statement.settings)  # they are the query's, too
+    rows = select(session, SelectStatement(query.query, answer, query.text))
     if len(rows.columns) != len(names):
         raise WrongNumberOfColumns(
             f"INSERT INTO {statement.table} wants {len(names)} columns ({', '.join(names)}),"

@@ -6,7 +6,7 @@ from typing import NamedTuple, assert_never
 
 from rmt_pipeline.catalog.files import escape_file_name
 from rmt_pipeline.config import expand
-from rmt_pipeline.protocol.errors import BadValue, Corruption, UnknownTable, UserError
+from rmt_pipeline.protocol.errors import BadPartName, Corruption, UnknownTable, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.sql.define.partition import partition_id_of
@@ -35,6 +35,10 @@ from rmt_pipeline.table import Table
 
 
 class SupportIsDisabled(UserError):
+    """PARTITION ALL of a command that the original has it not for, or DROP DETACHED without
+    `allow_drop_detached = 1`.
+    """
+
     code = "SUPPORT_IS_DISABLED"
 
 
@@ -77,7 +81,7 @@ def alter_partitions(session: SessionContext, statement: AlterPartitions) -> Res
     UNFREEZE on this one. With `alter_partition_verbose_result` the answer is a row for each part
     that was attached, frozen or unfrozen.
 
-    Raises UnknownTable, BadValue for what names no partition or part, and what the command raises:
+    Raises UnknownTable, BadValue or BadPartName for what names none, and what the command raises:
     those before it have been carried out then.
     """
     table = _table(session, statement.table)
@@ -263,10 +267,10 @@ def _drop(table: Table, command: DropPartition, query: QuerySettings) -> str:
 
 
 def part_of(name: str) -> PartName:
-    """Raises BadValue: a part's name never leads out of the table's directory."""
+    """Raises BadPartName: a part's name never leads out of the table's directory."""
     part = PartName.try_parse(name)
     if part is None or part.is_drop_range:
-        raise BadValue(
+        raise BadPartName(
             f"{name!r} is not the name of a part: that is "
             "<partition>_<first block>_<last block>_<level>[_<mutation>], as system.parts shows it"
         )

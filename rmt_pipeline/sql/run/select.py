@@ -7,8 +7,10 @@ What tables need is imported when the query names one, for start-up time.
 """
 
 import os
+import threading
+import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +19,13 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from rmt_pipeline.protocol.errors import SamplingNotSupported, UnknownTable
+from rmt_pipeline.protocol.errors import QueryTooSlow, SamplingNotSupported, UnknownTable
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import ResultColumn, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
+from rmt_pipeline.sql.run.show import DESCRIBED
+from rmt_pipeline.syntax.lexer import excerpt
 from rmt_pipeline.syntax.nodes import NamedTable, Query
 from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE, Answer, SelectStatement
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 65_536
 MEMORY_BYTES = 1 << 30
+INTERRUPT_AGAIN_S = 0.05
 
 NUMBERS = Relation(
     "(SELECT CAST(range AS UBIGINT) AS number FROM range(9223372036854775807))",
@@ -54,6 +59,10 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
     sources = _Sources(session, statement.query, statement.answer.settings)
     try:
         translated = translate_query(statement.query, sources.resolve, session.session_values())
+        if statement.shows == "columns":
+            with sources.pinned:
+                described = [(one.name, one.type.text, *[""] * 5) for one in translated.columns]
+                return rows_of(DESCRIBED, described, statement.answer.format)
         spill = _spill_directory(session)
         connection = open_connection(
             directories=sources.directories,
@@ -63,10 +72,13 @@ def select(session: SessionContext, statement: SelectStatement) -> Rows:
         )
         sources.pinned.callback(connection.close)
         sources.pinned.enter_context(session.computing(connection))
+        if settings.max_execution_time:
+            sources.limit = _TimeLimit(settings.max_execution_time, connection)
+            sources.pinned.callback(sources.limit.stop)
         session.progress.follow(partial(_share_done, connection))
         for name, table in sources.tables.items():
             connection.register(name, table)
-        if statement.explain:
+        if statement.shows == "plan":
             with sources.pinned:
                 return _plan(connection, translated.sql, statement)
         reader = _run(connection, translated.sql, statement.text, sources)
@@ -104,6 +116,7 @@ def _run(
     try:
         return connection.sql(sql).to_arrow_reader(BATCH_ROWS)
     except duckdb.Error as error:
+        sources.require_in_time(query)
         sources.require_whole()
         raise user_error(error, query) from error
 
@@ -119,14 +132,45 @@ def _batches(
             except StopIteration:
                 sources.require_whole()
                 return
-            except (duckdb.Error, pa.ArrowException) as error:
+            except (duckdb.Error, pa.ArrowException, OSError) as error:
+                sources.require_in_time(query)
                 sources.require_whole()
                 raise user_error(duckdb.Error(str(error)), query) from error
+            sources.require_in_time(query)
             arrays = [
                 in_stored_form(array, data_type)
                 for array, data_type in zip(batch.columns, types, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+class _TimeLimit:
+    """Interrupts what the connection computes after `seconds`, unless it is stopped, or nobody has
+    it any more, before. Again and again: of what has not begun yet DuckDB forgets it.
+    """
+
+    def __init__(self, seconds: float, connection: duckdb.DuckDBPyConnection) -> None:
+        self.seconds = seconds
+        self._over, ended = threading.Event(), threading.Event()
+        self.stop = weakref.finalize(self, ended.set)
+        about = (min(seconds, threading.TIMEOUT_MAX), self._over, ended, connection)
+        threading.Thread(target=_interrupt, args=about, daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+
+def _interrupt(
+    after_s: float,
+    over: threading.Event,
+    ended: threading.Event,
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    while not ended.wait(INTERRUPT_AGAIN_S if over.is_set() else after_s):
+        over.set()
+        with suppress(duckdb.Error):  # it is closed by now
+            connection.interrupt()
 
 
 @dataclass(slots=True)
@@ -140,7 +184,16 @@ class _Sources:
     directories: list[Path] = field(default_factory=list)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     read: "list[tuple[Table, Snapshot]]" = field(default_factory=list)
+    limit: _TimeLimit | None = None
     _known: dict[NamedTable, Relation] = field(default_factory=dict)
+
+    def require_in_time(self, query: str) -> None:
+        """Raises QueryTooSlow."""
+        if self.limit is not None and self.limit.is_over:
+            raise QueryTooSlow(
+                f"timeout exceeded: it takes longer than max_execution_time, "
+                f"{self.limit.seconds:g} s, in {excerpt(query)}"
+            )
 
     def require_whole(self) -> None:
         """Raises Corruption when files were written to while they were read, and are broken."""
@@ -181,8 +234,7 @@ class _Sources:
         rows = rows_of(table.columns, table.rows(scope))
         registered = f"{database}_{name}"
         self.tables[registered] = pa.Table.from_batches(rows.batches)
-        columns = [Column(name, data_type) for name, data_type in table.columns]
-        return Relation(f'"{registered}"', columns)
+        return Relation(f'"{registered}"', table.definitions())
 
     def _ask(self, query: Query) -> list[tuple[object, ...]]:
         answer = select(self.session, SelectStatement(query, Answer(settings=self.settings)))

@@ -26,13 +26,10 @@ from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
     CreateDatabase,
     CreateTable,
-    DescribeTable,
     DetachTable,
     DropDatabase,
     DropTable,
     ExchangeTables,
-    ExistsDatabase,
-    ExistsTable,
     Insert,
     KillMutation,
     MutateRows,
@@ -42,22 +39,9 @@ from rmt_pipeline.syntax.statements.nodes import (
     RenameTables,
     SelectStatement,
     SetSettings,
-    ShowCreateDatabase,
-    ShowCreateTable,
-    ShowDatabases,
-    ShowSettings,
-    ShowTables,
+    ShowStatement,
     Statement,
-    SystemDropDatabaseReplica,
-    SystemDropReplica,
-    SystemNothingToDo,
-    SystemRestartReplica,
-    SystemRestoreReplica,
-    SystemSwitch,
-    SystemSyncDatabase,
-    SystemSyncReplica,
-    SystemUnfreeze,
-    SystemWaitLoadingParts,
+    SystemStatement,
     Truncate,
     UndropTable,
     Use,
@@ -147,6 +131,12 @@ class Session:
         )
 
     def _run(self, statement: Statement) -> Result:  # noqa: C901, PLR0912  one line each
+        if isinstance(statement, ShowStatement):
+            return show.show_or_describe(self.context, statement)
+        if isinstance(statement, Optimize | CheckTable | SystemStatement):
+            from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415
+
+            return upkeep(self.context, statement)
         match statement:
             case CreateTable():
                 return tables.create_table(self.context, statement)
@@ -170,22 +160,6 @@ class Session:
                 return self._drop_database(statement)
             case Use():
                 return _use(self.context, statement)
-            case ShowDatabases():
-                return show.show_databases(self.context, statement)
-            case ShowTables():
-                return show.show_tables(self.context, statement)
-            case ShowCreateDatabase():
-                return show.show_create_database(self.context, statement)
-            case ShowCreateTable():
-                return show.show_create_table(self.context, statement)
-            case ShowSettings():
-                return show.show_settings(self.context, statement)
-            case DescribeTable():
-                return show.describe_table(self.context, statement)
-            case ExistsTable():
-                return show.exists_table(self.context, statement)
-            case ExistsDatabase():
-                return show.exists_database(self.context, statement)
             case Insert():
                 from rmt_pipeline.sql.run.insert import insert  # noqa: PLC0415
 
@@ -194,23 +168,6 @@ class Session:
                 from rmt_pipeline.sql.run.select import select  # noqa: PLC0415
 
                 return select(self.context, statement)
-            case (
-                Optimize()
-                | CheckTable()
-                | SystemSyncReplica()
-                | SystemSwitch()
-                | SystemDropReplica()
-                | SystemRestartReplica()
-                | SystemRestoreReplica()
-                | SystemWaitLoadingParts()
-                | SystemNothingToDo()
-                | SystemUnfreeze()
-                | SystemSyncDatabase()
-                | SystemDropDatabaseReplica()
-            ):
-                from rmt_pipeline.sql.run.upkeep import upkeep  # noqa: PLC0415
-
-                return upkeep(self.context, statement)
             case MutateRows() | AlterTable() | AlterPartitions() | Truncate() | KillMutation():
                 return self._change(statement)
             case SetSettings():

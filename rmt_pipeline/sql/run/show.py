@@ -1,12 +1,14 @@
 """SHOW, DESCRIBE and EXISTS: answered from the catalog."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, assert_never
 
 from rmt_pipeline.catalog.replicated import replicated_database
 from rmt_pipeline.protocol.errors import UnknownDatabase, UnknownTable
 from rmt_pipeline.protocol.settings.neutral import NEUTRAL_QUERY_SETTINGS
 from rmt_pipeline.protocol.settings.query import QUERY_SETTINGS
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Rows, rows_of
 from rmt_pipeline.sql.run.context import SessionContext
@@ -21,11 +23,15 @@ from rmt_pipeline.syntax.statements.nodes import (
     ShowCreateTable,
     ShowDatabases,
     ShowSettings,
+    ShowStatement,
     ShowTables,
     TableName,
 )
 
-_DESCRIBE: Columns = (
+if TYPE_CHECKING:
+    from rmt_pipeline.sql.system.scope import SystemTable
+
+DESCRIBED: Columns = (
     ("name", "String"),
     ("type", "String"),
     ("default_type", "String"),
@@ -36,7 +42,31 @@ _DESCRIBE: Columns = (
 )
 
 
+def show_or_describe(session: SessionContext, statement: ShowStatement) -> Rows:
+    """Raises UnknownDatabase, UnknownTable."""
+    match statement:
+        case ShowDatabases():
+            return show_databases(session, statement)
+        case ShowTables():
+            return show_tables(session, statement)
+        case ShowCreateDatabase():
+            return show_create_database(session, statement)
+        case ShowCreateTable():
+            return show_create_table(session, statement)
+        case ShowSettings():
+            return show_settings(session, statement)
+        case DescribeTable():
+            return describe_table(session, statement)
+        case ExistsTable():
+            return exists_table(session, statement)
+        case ExistsDatabase():
+            return exists_database(session, statement)
+        case _:
+            assert_never(statement)
+
+
 def show_databases(session: SessionContext, statement: ShowDatabases) -> Rows:
+    """SHOW DATABASES: the names, sorted, with `system`."""
     names = sorted([*session.server.catalog.databases(), SYSTEM_DATABASE])
     found = _limited(_matching(names, statement.pattern), statement.limit)
     return rows_of([("name", "String")], [(name,) for name in found], statement.answer.format)
@@ -45,7 +75,7 @@ def show_databases(session: SessionContext, statement: ShowDatabases) -> Rows:
 def show_tables(session: SessionContext, statement: ShowTables) -> Rows:
     """Raises UnknownDatabase."""
     database = statement.database or session.database
-    names = _system_columns() if database == SYSTEM_DATABASE else None
+    names = _system_tables() if database == SYSTEM_DATABASE else None
     tables = session.server.catalog.tables(database) if names is None else sorted(names)
     found = _limited(_matching(tables, statement.pattern), statement.limit)
     return rows_of([("name", "String")], [(name,) for name in found], statement.answer.format)
@@ -55,7 +85,7 @@ def show_create_table(session: SessionContext, statement: ShowCreateTable) -> Ro
     """Raises UnknownTable. A system table is made by no statement."""
     table = statement.table
     database = session.database_of(table)
-    if database == SYSTEM_DATABASE and table.name in _system_columns():
+    if database == SYSTEM_DATABASE and table.name in _system_tables():
         raise UnknownTable(f"system.{table.name} was made by no CREATE TABLE")
     definition = session.server.catalog.definition(database, table.name)
     text = create_query(definition, lines=True)
@@ -74,6 +104,7 @@ def show_create_database(session: SessionContext, statement: ShowCreateDatabase)
 
 
 def show_settings(session: SessionContext, statement: ShowSettings) -> Rows:
+    """SHOW SETTINGS: name, type and value in this session."""
     settings = session.settings
     found = [
         (name, setting.type, settings.get(name, setting.default_text))
@@ -91,12 +122,12 @@ def describe_table(session: SessionContext, statement: DescribeTable) -> Rows:
     table = statement.table
     database = session.database_of(table)
     if database == SYSTEM_DATABASE:
-        system = _system_columns()
+        system = _system_tables()
         if table.name not in system:
             raise _no_system_table(table)
-        rows = [(name, text, "", "", "", "", "") for name, text in system[table.name]]
-        return rows_of(_DESCRIBE, rows, statement.answer.format)
-    definition = session.server.catalog.definition(database, table.name)
+        columns: Sequence[Column] = system[table.name].definitions()
+    else:
+        columns = session.server.catalog.definition(database, table.name).columns
     described = [
         (
             column.name,
@@ -107,35 +138,37 @@ def describe_table(session: SessionContext, statement: DescribeTable) -> Rows:
             column.codec,
             column.ttl,
         )
-        for column in definition.columns
+        for column in columns
     ]
-    return rows_of(_DESCRIBE, described, statement.answer.format)
+    return rows_of(DESCRIBED, described, statement.answer.format)
 
 
 def exists_table(session: SessionContext, statement: ExistsTable) -> Rows:
+    """EXISTS TABLE: 1 or 0. A table that is detached does not exist."""
     table = statement.table
     database = session.database_of(table)
     if database == SYSTEM_DATABASE:
-        exists = table.name in _system_columns()
+        exists = table.name in _system_tables()
     else:
         exists = session.server.catalog.has(database, table.name)
     return rows_of([("result", "UInt8")], [(int(exists),)], statement.answer.format)
 
 
 def exists_database(session: SessionContext, statement: ExistsDatabase) -> Rows:
+    """EXISTS DATABASE: 1 or 0."""
     exists = statement.name in (SYSTEM_DATABASE, *session.server.catalog.databases())
     return rows_of([("result", "UInt8")], [(int(exists),)], statement.answer.format)
 
 
-def _system_columns() -> dict[str, Columns]:
+def _system_tables() -> "Mapping[str, SystemTable]":
     # For start-up time.
     from rmt_pipeline.sql.system.tables import SYSTEM_TABLES  # noqa: PLC0415  loads the engine
 
-    return {name: table.columns for name, table in SYSTEM_TABLES.items()}
+    return SYSTEM_TABLES
 
 
 def _no_system_table(table: TableName) -> UnknownTable:
-    known = ", ".join(_system_columns())
+    known = ", ".join(_system_tables())
     return UnknownTable(f"there is no table system.{table.name}; there are: {known}")
 
 

@@ -154,7 +154,8 @@ def _select(
         return sql
     items = [_converted(column, found[column.name]) for column in have]
     lacking = [column for column in stored if column.name not in found]
-    computed = [column for column in lacking if column.default and column.name not in unread]
+    defaults = DefaultExpressions(stored)
+    computed = [one for one in lacking if one.name in defaults and one.name not in unread]
     items += [_null(column) for column in stored if column.name in unread]
     items += [
         f"{_default(column, have, found, stored)} AS {duckdb_name(column.name)}"

@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.errors import (
     DatabaseAlreadyExists,
     DatabaseNotEmpty,
     NotImplementedStatement,
+    ReplicaAlreadyExists,
     RmtError,
     UnknownDatabase,
     UnknownTable,
@@ -23,10 +24,10 @@ from rmt_pipeline.protocol.table import Engine, TableDefinition
 from rmt_pipeline.sql.formats.rows import Done
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.syntax.nodes import Derived, Literal, Select, Star
+from rmt_pipeline.syntax.statements.definition import ColumnSyntax, TableSyntax
 from rmt_pipeline.syntax.statements.nodes import (
     SYSTEM_DATABASE,
     AttachTable,
-    ColumnSyntax,
     CreateDatabase,
     CreateTable,
     DetachTable,
@@ -39,7 +40,6 @@ from rmt_pipeline.syntax.statements.nodes import (
     RenameTables,
     SelectStatement,
     TableName,
-    TableSyntax,
     UndropTable,
 )
 from rmt_pipeline.system import EventWaker
@@ -72,12 +72,69 @@ def create_table(session: SessionContext, statement: CreateTable) -> Done:
     )
     if definition.database == SYSTEM_DATABASE:
         raise UserError("the database system holds no tables of your own: choose another")
+    if statement.or_replace and session.server.catalog.has(
+        definition.database, definition.name
+    ):
+        return _replace_table(session, statement, definition)
     created = session.server.create_table(definition, if_not_exists=statement.if_not_exists)
     if not created:
         return Done(f"table {definition.full_name} exists already")
     done = _wait_active(session, definition.database, definition.name)
     if statement.query is not None and not statement.is_empty:
         _fill(session, statement.table, statement.query)
+    return _with_unused(done, definition)
+
+
+def _replace_table(
+    session: SessionContext, statement: CreateTable, definition: TableDefinition
+) -> Done:
+    """CREATE OR REPLACE of a table that there is: another one is made and filled beside it, gets
+    its name in one step, and then the old one is dropped. Whoever reads sees one of the two; when
+    the new one can't be made or filled, the old one stays. Dying before the step leaves the new one
+    with its name of meanwhile.
+    """
+    server = session.server
+    database, name = definition.database, definition.name
+    path = server.expanded(replace(definition, uuid=server.new_uuid(definition)))
+    if server.catalog.definition(database, name).engine.root == path.engine.root:
+        raise ReplicaAlreadyExists(
+            f"the new {definition.full_name} would be at the path of the old one in ZooKeeper, "
+            f"{path.engine.zookeeper_path}: give it another path, or DROP the old one first"
+        )
+    called = f"_tmp_replace_{server.ids.new_id()}"
+    server.create_table(definition, called=called)
+    made = server.catalog.definition(database, called)
+    try:
+        note = _wait_active(session, database, called).note.replace(called, name)
+        if statement.query is not None and not statement.is_empty:
+            _fill(session, TableName(database, called), statement.query)
+        server.exchange_tables((database, called), (database, name))
+    except BaseException:
+        _take_back(session, made)
+        raise
+    try:
+        _drop(session, database, called, sync=False)
+    except (
+        RmtError
+    ) as error:  # it is replaced all the same: who says it again replaces the new one
+        note += (
+            f"\n{definition.full_name} is replaced. The old table, which is {database}.{called} "
+            f"until it is dropped, could not be dropped yet: {error}"
+        )
+    return _with_unused(Done(note.lstrip()), definition)
+
+
+def _take_back(session: SessionContext, made: TableDefinition) -> None:
+    """A table that was made for nothing; not another one that has its name by now: an exchange that
+    failed may have happened.
+    """
+    catalog = session.server.catalog
+    with suppress(RmtError):
+        if catalog.definition(made.database, made.name).uuid == made.uuid:
+            session.server.drop_table(made.database, made.name)
+
+
+def _with_unused(done: Done, definition: TableDefinition) -> Done:
     return replace(done, note="\n".join(filter(None, (done.note, _unused(definition)))))
 
 
@@ -85,14 +142,11 @@ def _fill(session: SessionContext, name: TableName, query: FromQuery) -> None:
     """A new table, with the rows of a query; when they can't be inserted there is no new table."""
     from rmt_pipeline.sql.run.insert import insert  # noqa: PLC0415  start-up
 
-    server, database = session.server, session.database_of(name)
-    made = server.catalog.definition(database, name.name)
+    made = session.server.catalog.definition(session.database_of(name), name.name)
     try:
         insert(session, Insert(name, None, query))
     except BaseException:
-        with suppress(RmtError):
-            if server.catalog.definition(database, name.name).uuid == made.uuid:
-                server.drop_table(database, name.name)
+        _take_back(session, made)
         raise
 
 
@@ -151,6 +205,7 @@ def _unused(definition: TableDefinition) -> str:
 
 
 def not_built(kinds: Sequence[str], full_name: str) -> str:
+    """The hint that an INDEX or a PROJECTION makes nothing faster here."""
     return (
         f"{' and '.join(kinds)} of {full_name} is kept and shown, and not built: Parquet's own \
 statistics leave out what a query does not need"
@@ -350,6 +405,7 @@ def _full_name(session: SessionContext, table: TableName) -> tuple[str, str]:
 
 
 def create_database(session: SessionContext, statement: CreateDatabase) -> Done:
+    """CREATE DATABASE with the ordinary engine. Raises DatabaseAlreadyExists."""
     if statement.name == SYSTEM_DATABASE:
         raise DatabaseAlreadyExists("database system already exists")
     session.server.catalog.create_database(

@@ -22,6 +22,8 @@ from rmt_pipeline.protocol.alter.commands import ModifyComment, ModifySettings, 
 from rmt_pipeline.protocol.errors import (
     Corruption,
     NotOnCluster,
+    OutcomeUnknown,
+    ReplicaDropped,
     ReplicaRetired,
     RmtError,
     Unavailable,
@@ -32,9 +34,13 @@ from rmt_pipeline.protocol.errors import (
     ZooKeeperUnreachable,
 )
 from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
+from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.mutations.mutations import wait_for_mutation
+from rmt_pipeline.replica.wait import wait_for_kinds
 from rmt_pipeline.sql.run.databases import replicated_of
 from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.syntax.settings import Settings
 from rmt_pipeline.syntax.statements.nodes import (
     AllPartitions,
     AlterPartitions,
@@ -49,6 +55,7 @@ from rmt_pipeline.syntax.statements.nodes import (
     DropTable,
     ExchangeTables,
     FreezePartition,
+    MovePartition,
     MutateRows,
     OnCluster,
     Optimize,
@@ -68,6 +75,10 @@ from rmt_pipeline.zookeeper.strays import Stray, give_back, seen_to
 TRIES = 3  # as the original
 PAUSE_S = 1.0  # between them
 WAIT_SLICE_S = 3.0  # an event that was missed costs at most this
+
+_BY_ANOTHER = ". Another replica of the table may carry it out all the same"
+
+_PARTS_THAT_COME_OR_GO = frozenset({"ATTACH_PART", "DROP_PART", "DROP_RANGE", "REPLACE_RANGE"})
 
 _OWN = (ModifySettings, ResetSettings, ModifyComment)
 """Commands of ALTER that are each replica's own."""
@@ -104,13 +115,15 @@ class TaskContext(ServerContext):
         """Of the table here that the statement of this id makes."""
         return hashlib.sha256(f"{origin} {self.server.name}".encode()).hexdigest()[:32]
 
-    def create_table(self, definition: TableDefinition, *, if_not_exists: bool = False) -> bool:
+    def create_table(
+        self, definition: TableDefinition, *, if_not_exists: bool = False, called: str = ""
+    ) -> bool:
         """True also when it was there already, and is the one that we made before."""
         if self.catalog.has(definition.database, definition.name):
             there = self.catalog.definition(definition.database, definition.name)
             if there.uuid == self.new_uuid(definition):
                 return True
-        return super().create_table(definition, if_not_exists=if_not_exists)
+        return super().create_table(definition, if_not_exists=if_not_exists, called=called)
 
 
 class StatementCarrier:
@@ -154,7 +167,9 @@ class StatementCarrier:
             return ""
 
     def carry_out(self, keeper: LivingKeeper, begun: BegunTask) -> TaskOutcome:
-        """Raises ReplicaRetired, ZooKeeperUnreachable; Unavailable when the server stops."""
+        """Raises ReplicaRetired, ZooKeeperUnreachable; Unavailable when the server stops;
+        OutcomeUnknown when nobody can say yet whether it happened.
+        """
         try:
             steps = self._steps(begun.task)
         except UserError as error:
@@ -168,16 +183,28 @@ class StatementCarrier:
     def _tried(
         self, keeper: LivingKeeper, begun: BegunTask, number: int, step: ClusterStatement
     ) -> TaskOutcome:
+        """What came of it. That it failed is said only of what will not happen any more: after a
+        write without an answer, which may be under way still, whoever tries again finds out.
+        """
+        is_unknown = False
         for left in reversed(range(TRIES)):
             if self._should_stop():
                 raise Unavailable("the server is stopping")
             try:
                 return self._step(keeper, begun, number, step)
+            except ReplicaDropped as error:  # no session will have it again
+                return _failed(error)
             except (ReplicaRetired, ZooKeeperUnreachable):
                 raise
             except RmtError as error:
-                if _is_final(error) or not left:
+                is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
+                if _is_final(error):
                     return _failed(error)
+                if not left and is_unknown:
+                    raise OutcomeUnknown(f"{error} (after {TRIES} tries)") from error
+                if not left:
+                    may_be = _BY_ANOTHER if isinstance(step, OfTable) else ""
+                    return TaskOutcome(error.code, f"{error}{may_be}")
             except Exception as error:  # noqa: BLE001  a bug, or a disk that fails: it is told
                 return TaskOutcome("LOGICAL_ERROR", repr(error))
             self.context.clock.sleep_s(PAUSE_S)
@@ -191,6 +218,7 @@ class StatementCarrier:
             self._require_same(step.table, begun)
         table = self._shared_table(begun.task, step)
         if table is not None:
+            assert isinstance(step, OfTable)
             return self._once(keeper, begun, number, step, table)
         if not self._has_happened(step, begun):
             if isinstance(step, DropDatabase):
@@ -350,7 +378,7 @@ class StatementCarrier:
         keeper: LivingKeeper,
         begun: BegunTask,
         number: int,
-        step: ClusterStatement,
+        step: OfTable,
         table: TablePaths,
     ) -> TaskOutcome:
         executed = begun.paths.executed(table, number)
@@ -358,14 +386,71 @@ class StatementCarrier:
         while not self._should_stop():
             known = self._known(keeper, executed)
             if known:
-                return TaskOutcome.decode(known)
+                outcome = TaskOutcome.decode(known)
+                if not outcome.code:
+                    self._wait_until_here(keeper, begun, step, executed)
+                return outcome
             with self._locked(keeper, begun, table) as is_ours:
-                if is_ours:
-                    outcome = self._executed(keeper, begun, executed, step, table)
-                    _note(keeper, executed, outcome)
-                    return outcome
-            self._waker.wait_s(WAIT_SLICE_S)
+                if is_ours and (done := self._executed(keeper, begun, executed, step, table)):
+                    return done
+            if not is_ours:
+                self._waker.wait_s(WAIT_SLICE_S)
         raise Unavailable("the server is stopping")
+
+    def _wait_until_here(
+        self, keeper: LivingKeeper, begun: BegunTask, step: OfTable, executed: str
+    ) -> None:
+        """Who is answered for this server sees here, too, what another replica of the table has
+        carried out, as `alter_sync` says, or `mutations_sync`. Raises Unfinished:
+
+        1. r2 carries an ALTER out, which adds a column, and r1 hears of it.
+        2. r1 says that it is done, and so everybody has said it.
+        3. A SELECT on r1, whose queue has the ALTER still, knows of no such column.
+
+        Who comes to it when nobody is answered any more, because it was away, waits for nothing.
+        """
+        query = self._session(begun.task).context.query_settings(_settings(step))
+        kinds, sync = _seen_by(step, query)
+        clock, created = self.context.clock, keeper.exists(begun.paths.root)
+        database = step.table.database or begun.task.database
+        if sync == 0 or created is None:
+            return
+        left_s = query.receive_timeout - (clock.now_s() - created.created_ms / 1000)
+        deadline_s = clock.monotonic_s() + min(left_s, query.receive_timeout)
+        if left_s <= 0:
+            return
+
+        def check() -> str:
+            """Raises when waiting is in vain."""
+            if self._should_stop():
+                raise Unavailable("the server is stopping")
+            self._require_same(step.table, begun)
+            self.context.table(step.table.name, database)
+            return ""
+
+        def give_up() -> bool:
+            check()
+            return clock.monotonic_s() >= deadline_s
+
+        for name in _changed_by(step):
+            replica = self.context.table(
+                name.name, name.database or begun.task.database
+            ).replica
+            if kinds and not wait_for_kinds(replica, kinds, give_up, self._waker):
+                raise Unfinished(
+                    f"another replica has carried it out, and {replica} has not yet: it will; "
+                    "system.replication_queue says what it waits for"
+                )
+            for mutation in _mutations_of(keeper, replica.table, executed):
+                wait_for_mutation(
+                    replica,
+                    mutation,
+                    [replica.name],
+                    timeout_s=deadline_s - clock.monotonic_s(),
+                    inactive_timeout_s=deadline_s - clock.monotonic_s(),
+                    waker=self._waker,
+                    why_stuck=check,
+                )
 
     def _known(self, keeper: LivingKeeper, executed: str) -> bytes | None:
         """What came of it; b"" when it happened and nobody came to say more. Its change wakes."""
@@ -401,17 +486,26 @@ class StatementCarrier:
         executed: str,
         step: ClusterStatement,
         table: TablePaths,
-    ) -> TaskOutcome:
+    ) -> TaskOutcome | None:
+        """What came of it is noted. None when it had happened before: nobody has waited for it
+        here.
+        """
         known = self._known(keeper, executed)
-        if known is not None:
-            return TaskOutcome.decode(known) if known else _cut_off(keeper, step, table)
+        outcome = self._carried_out(keeper, begun, executed, step) if known is None else None
+        if not known:
+            _note(keeper, executed, outcome or _cut_off(keeper, step, table))
+        return outcome
+
+    def _carried_out(
+        self, keeper: LivingKeeper, begun: BegunTask, executed: str, step: ClusterStatement
+    ) -> TaskOutcome | None:
         if _is_repeatable(step):
             return self._told(begun.task, step)
         self.context.bind(MarkedKeeper(keeper, executed), begun.task.request_id)
         try:
             return self._told(begun.task, step)
         except CarriedOut:
-            return _cut_off(keeper, step, table)
+            return None
         finally:
             self.context.bind(keeper, begun.task.request_id)
 
@@ -446,6 +540,51 @@ def _is_repeatable(step: ClusterStatement) -> bool:
             return True
         case _:
             return False
+
+
+def _settings(step: ClusterStatement) -> Settings:
+    match step:
+        case AlterPartitions(answer=answer):
+            return answer.settings
+        case AlterTable() | MutateRows() | Truncate() | Optimize():
+            return step.settings
+        case _:
+            return ()
+
+
+def _seen_by(step: ClusterStatement, query: QuerySettings) -> tuple[frozenset[str], int]:
+    """Entries of which kinds make a SELECT see the statement, if that is waited for."""
+    match step:
+        case AlterTable():
+            return frozenset({"ALTER_METADATA"}), query.alter_sync
+        case MutateRows(is_lightweight=True):
+            return frozenset(), query.lightweight_deletes_sync
+        case MutateRows():
+            return frozenset(), query.mutations_sync
+        case AlterPartitions() | Truncate():
+            return _PARTS_THAT_COME_OR_GO, query.alter_sync
+        case _:
+            return frozenset(), 0
+
+
+def _changed_by(step: OfTable) -> list[TableName]:
+    match step:
+        case AlterPartitions(commands=(MovePartition(destination=destination),)):
+            return [step.table, destination]
+        case _:
+            return [step.table]
+
+
+def _mutations_of(keeper: LivingKeeper, table: TablePaths, executed: str) -> list[str]:
+    """Those that came with the node `executed`, in one multi."""
+    mark = keeper.exists(executed)
+    names = keeper.children(table.mutations)
+    stats = keeper.exists_many([table.mutation(name) for name in names])
+    return [
+        name
+        for name, stat in zip(names, stats, strict=True)
+        if mark is not None and stat is not None and stat.created_zxid == mark.created_zxid
+    ]
 
 
 def _cut_off(keeper: LivingKeeper, step: ClusterStatement, table: TablePaths) -> TaskOutcome:

@@ -52,13 +52,14 @@ from rmt_pipeline.zookeeper.paths import TablePaths
 def upkeep(  # noqa: C901, PLR0912  one line each
     session: SessionContext, statement: Optimize | CheckTable | SystemStatement
 ) -> Result:
+    """Statements that look after a table, carried out on this server."""
     match statement:
         case Optimize():
-            return optimize(session, statement)
+            return _optimize(session, statement)
         case CheckTable():
             return check_table(session, statement)
         case SystemSyncReplica():
-            return sync_replica(session, statement)
+            return _sync_replica(session, statement)
         case SystemDropReplica():
             return drop_replica_of(session, statement)
         case SystemRestartReplica():
@@ -121,7 +122,7 @@ def _deduplicated(
     return left
 
 
-def optimize(session: SessionContext, statement: Optimize) -> Done:
+def _optimize(session: SessionContext, statement: Optimize) -> Done:
     """Assign merges and wait for them as `alter_sync` says (spec §6.7).
 
     Raises UnknownTable, NoSuchColumn, KeyLeftOut, BadValue for a partition's value.
@@ -191,7 +192,7 @@ def _the_part(checked: Iterator[CheckedPart], name: str, table: Table) -> Iterat
     return iter(found)
 
 
-def sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:
+def _sync_replica(session: SessionContext, statement: SystemSyncReplica) -> Done:
     """Wait for what is in the log now, at most `receive_timeout` (spec §4.13).
 
     Raises UnknownTable, Timeout.

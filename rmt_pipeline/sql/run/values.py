@@ -26,7 +26,7 @@ from rmt_pipeline.syntax.lexer import (
     place,
     problem,
     skip_space,
-    unquote,
+    token_value,
 )
 from rmt_pipeline.syntax.nodes import Node
 from rmt_pipeline.syntax.statements.nodes import ValuesText
@@ -221,7 +221,7 @@ class _RowReader:
 def _of_string(text: str, data_type: DataType) -> object:
     body = text[1:-1]
     if "\\" in body or "'" in body:
-        body = unquote(text)
+        body = token_value(text)
     return parse_value(data_type.plain, body)  # in quotes, \N is text and not NULL
 
 

@@ -28,6 +28,9 @@ CLUSTERS: Columns = (
 
 
 def clusters(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.clusters: one for each server of each shard. ZooKeeper is asked only when
+    `is_active` is.
+    """
     config = scope.server.config
     hosts = {name: str(config.server(name).advertised_address) for name in config.servers}
     running: set[str] | None = None

@@ -84,6 +84,8 @@ DISKS: Columns = (
     ("path", "String"),
     ("free_space", "UInt64"),
     ("total_space", "UInt64"),
+    ("unreserved_space", "UInt64"),
+    ("type", "String"),
 )
 
 
@@ -91,7 +93,7 @@ def disks(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     """The one that the data directory is on."""
     data = scope.server.catalog.data
     usage = shutil.disk_usage(data)
-    yield DISK_NAME, f"{data}/", usage.free, usage.total
+    yield DISK_NAME, f"{data}/", usage.free, usage.total, usage.free, "Local"
 
 
 REPLICATED_FETCHES: Columns = (

@@ -30,6 +30,7 @@ INSERTS: Columns = (
 
 
 def remembered_inserts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.inserts. Tables whose replica is gone from ZooKeeper are left out."""
     for definition in scope.server.catalog.definitions():
         with suppress(ReplicaRetired):
             for report in scope.server.table_of(definition).inserts():

@@ -2,7 +2,10 @@
 
 import platform
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from rmt_pipeline import __version__
 from rmt_pipeline.catalog.replicated import replicated_database
@@ -20,6 +23,10 @@ from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.nodes import names_in
 from rmt_pipeline.syntax.statements.nodes import SYSTEM_DATABASE
+from rmt_pipeline.syntax.types import parse_type
+
+if TYPE_CHECKING:
+    from rmt_pipeline.table import Table
 
 DATABASES: Columns = (
     ("name", "String"),
@@ -31,6 +38,7 @@ DATABASES: Columns = (
 
 
 def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.databases: those of this server, with their directories."""
     data = scope.server.catalog.data
     for name in scope.server.catalog.databases():
         replicated = replicated_database(scope.server.catalog, name)
@@ -43,8 +51,10 @@ def databases(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 TABLES: Columns = (
     ("database", "String"),
     ("name", "String"),
+    ("uuid", "UUID"),
     ("engine", "String"),
     ("data_paths", "Array(String)"),
+    ("metadata_version", "Int32"),
     ("create_table_query", "String"),
     ("engine_full", "String"),
     ("partition_key", "String"),
@@ -53,26 +63,36 @@ TABLES: Columns = (
     ("sampling_key", "String"),
     ("total_rows", "Nullable(UInt64)"),
     ("total_bytes", "Nullable(UInt64)"),
+    ("total_bytes_uncompressed", "Nullable(UInt64)"),
+    ("parts", "Nullable(UInt64)"),
     ("active_parts", "Nullable(UInt64)"),
     ("comment", "String"),
 )
+_COUNTED = ("total_rows", "total_bytes", "total_bytes_uncompressed", "parts", "active_parts")
+
+
+def uuid_text(uuid: str) -> str:
+    """As a UUID is stored; zeros of a table that has none, or what is none."""
+    with suppress(ValueError):
+        return str(UUID(uuid))
+    return str(UUID(int=0))
 
 
 def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[object, ...]]:
     """`counted`: rows and bytes are wanted, whatever the query names."""
-    counted = counted or scope.mentions("total_rows", "total_bytes", "active_parts")
+    counted = counted or scope.mentions(*_COUNTED)
     for definition in scope.server.catalog.definitions():
-        totals: tuple[int | None, ...] = (None, None, None)
+        totals: tuple[int | None, ...] = (None,) * len(_COUNTED)
         if counted:
-            parts = scope.server.table_of(definition).parts()
-            rows = sum(part.manifest.rows for part in parts)
-            totals = (rows, sum(part.manifest.bytes_on_disk for part in parts), len(parts))
+            totals = _totals(scope.server.table_of(definition))
         primary_key = definition.primary_key
         yield (
             definition.database,
             definition.name,
+            uuid_text(definition.uuid),
             definition.engine.name,
             [f"{scope.server.catalog.table_directory(definition)}/"],
+            definition.metadata_version,
             create_query(definition),
             engine_text(definition),
             key_text(definition.partition_by),
@@ -83,13 +103,27 @@ def tables(scope: SystemScope, *, counted: bool = False) -> Iterator[tuple[objec
             definition.comment,
         )
     for name in scope.system:
-        yield SYSTEM_DATABASE, name, "System", [], "", "", "", "", "", "", None, None, None, ""
+        yield (
+            *(SYSTEM_DATABASE, name, uuid_text(""), "System", list[str](), 0),
+            *("", "", "", "", "", "", *(None for _ in _COUNTED), ""),
+        )
+
+
+def _totals(table: "Table") -> tuple[int, ...]:
+    manifests = [part.manifest for part in table.parts()]
+    return (
+        sum(one.rows for one in manifests),
+        sum(one.bytes_on_disk for one in manifests),
+        sum(one.bytes_uncompressed for one in manifests),
+        len({*table.store.parts(), *(part.name for part in table.parts())}),
+        len(manifests),
+    )
 
 
 DETACHED_TABLES: Columns = (
     ("database", "String"),
     ("table", "String"),
-    ("uuid", "String"),
+    ("uuid", "UUID"),
     ("metadata_path", "String"),
     ("is_permanently", "UInt8"),
     # What the original does not keep.
@@ -99,9 +133,13 @@ DETACHED_TABLES: Columns = (
 
 
 def detached_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.detached_tables: those that this server was told not to serve."""
     for one in scope.server.catalog.detached():
         table, engine = one.definition, one.definition.engine
-        here = (table.database, table.name, table.uuid, str(one.file), int(one.permanently))
+        here = (
+            *(table.database, table.name, uuid_text(table.uuid)),
+            *(str(one.file), int(one.permanently)),
+        )
         yield (*here, engine.zookeeper_path, engine.replica)
 
 
@@ -109,7 +147,7 @@ DROPPED_TABLES: Columns = (
     ("index", "UInt32"),
     ("database", "String"),
     ("table", "String"),
-    ("uuid", "String"),
+    ("uuid", "UUID"),
     ("engine", "String"),
     ("metadata_dropped_path", "String"),
     ("table_dropped_time", "DateTime"),
@@ -117,10 +155,13 @@ DROPPED_TABLES: Columns = (
 
 
 def dropped_tables(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.dropped_tables: those that UNDROP TABLE can still bring back, in the order in
+    which they were dropped.
+    """
     for place, one in enumerate(scope.server.catalog.dropped()):
         table = one.definition
         dropped = datetime.fromtimestamp(one.dropped_s, UTC)
-        names = (table.database, table.name, table.uuid, table.engine.name)
+        names = (table.database, table.name, uuid_text(table.uuid), table.engine.name)
         yield (place, *names, str(one.file), dropped)
 
 
@@ -132,25 +173,51 @@ COLUMNS: Columns = (
     ("position", "UInt64"),
     ("default_kind", "String"),
     ("default_expression", "String"),
+    ("data_compressed_bytes", "UInt64"),
+    ("data_uncompressed_bytes", "UInt64"),
     ("comment", "String"),
     ("is_in_partition_key", "UInt8"),
     ("is_in_sorting_key", "UInt8"),
     ("is_in_primary_key", "UInt8"),
     ("is_in_sampling_key", "UInt8"),
     ("compression_codec", "String"),
+    ("numeric_precision", "Nullable(UInt64)"),
+    ("numeric_precision_radix", "Nullable(UInt64)"),
+    ("numeric_scale", "Nullable(UInt64)"),
+    ("datetime_precision", "Nullable(UInt64)"),
 )
 
 
 def columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Bytes are those of the active parts here, and are counted for who asks for them."""
+    counted = scope.mentions("data_compressed_bytes", "data_uncompressed_bytes")
     for definition in scope.server.catalog.definitions():
-        yield from _columns_of(definition)
+        sizes = _column_bytes(scope.server.table_of(definition)) if counted else {}
+        yield from _columns_of(definition, sizes)
     for name, table in scope.system.items():
-        for position, (column, data_type) in enumerate(table.columns, 1):
-            here = (SYSTEM_DATABASE, name, column, data_type, position)
-            yield (*here, "", "", "", 0, 0, 0, 0, "")
+        for position, column in enumerate(table.definitions(), 1):
+            yield (
+                *(SYSTEM_DATABASE, name, column.name, column.type, position),
+                *(column.default_kind, column.default, 0, 0, "", 0, 0, 0, 0, ""),
+                *_numeric(column.type),
+            )
 
 
-def _columns_of(definition: TableDefinition) -> Iterator[tuple[object, ...]]:
+def _column_bytes(table: "Table") -> dict[str, tuple[int, int]]:
+    from rmt_pipeline.sql.system.parts import bytes_of_columns  # noqa: PLC0415  start-up
+
+    found: dict[str, tuple[int, int]] = {}
+    for part in table.parts():
+        directory = table.store.disk.local_path(str(part.name))
+        for name, sizes in bytes_of_columns(directory, part.manifest).items():
+            compressed, uncompressed = found.get(name, (0, 0))
+            found[name] = compressed + sizes[0], uncompressed + sizes[1]
+    return found
+
+
+def _columns_of(
+    definition: TableDefinition, sizes: Mapping[str, tuple[int, int]]
+) -> Iterator[tuple[object, ...]]:
     primary_key = definition.primary_key
     keys = [
         _names_in(definition.partition_by),
@@ -167,10 +234,25 @@ def _columns_of(definition: TableDefinition) -> Iterator[tuple[object, ...]]:
             position,
             column.default_kind,
             column.default,
+            *sizes.get(column.name, (0, 0)),
             column.comment,
             *(int(column.name in names) for names in keys),
             f"CODEC({column.codec})" if column.codec else "",
+            *_numeric(column.type),
         )
+
+
+def _numeric(text: str) -> tuple[int | None, int | None, int | None, int | None]:
+    """Precision, its radix and scale of a number's type, and the precision of a time's."""
+    plain = parse_type(text).plain
+    if plain.is_decimal:
+        digits, scale = plain.numbers
+        return digits, 10, scale, None
+    if plain.is_integer or plain.family == "Bool":
+        return plain.bits or 8, 2, 0, None
+    if plain.is_date or plain.is_time:
+        return None, None, None, next(iter(plain.numbers), 0)
+    return None, None, None, None
 
 
 def _names_in(expressions: Iterable[str]) -> set[str]:
@@ -189,6 +271,7 @@ SETTINGS: Columns = (
 
 
 def settings(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.settings: those of sessions and statements, with their values in this one."""
     known = {**QUERY_SETTINGS, **NEUTRAL_QUERY_SETTINGS}
     return _settings(known.values(), scope.settings)
 
@@ -242,6 +325,7 @@ MACROS: Columns = (("macro", "String"), ("substitution", "String"))
 
 
 def macros(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.macros, from rmt.toml."""
     yield from sorted(scope.server.server.macros.items())
 
 

@@ -8,6 +8,7 @@ from rmt_pipeline.protocol.errors import ReplicaRetired, UserError
 from rmt_pipeline.replica.mutations.request import MutationReport
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.sql.system.scope import SystemScope
+from rmt_pipeline.syntax.mutation import parse_commands
 
 MUTATIONS: Columns = (
     ("database", "String"),
@@ -17,6 +18,7 @@ MUTATIONS: Columns = (
     ("create_time", "DateTime"),
     ("block_numbers.partition_id", "Array(String)"),
     ("block_numbers.number", "Array(Int64)"),
+    ("parts_in_progress_names", "Array(String)"),
     ("parts_to_do_names", "Array(String)"),
     ("parts_to_do", "Int64"),
     ("is_done", "UInt8"),
@@ -39,8 +41,6 @@ def mutations(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def _commands(text: str) -> list[str]:
-    from rmt_pipeline.syntax.mutation import parse_commands  # noqa: PLC0415  start-up: slow
-
     try:
         return [str(command) for command in parse_commands(text)]
     except UserError:
@@ -56,6 +56,7 @@ def _row(report: MutationReport, command: str) -> tuple[object, ...]:
         datetime.fromtimestamp(status.entry.create_time, UTC),
         [partition for partition, _ in numbers],
         [number for _, number in numbers],
+        [str(part) for part in report.in_progress],
         [str(part) for part in status.parts_to_do],
         len(status.parts_to_do),
         int(status.is_done),

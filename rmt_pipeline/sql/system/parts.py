@@ -5,7 +5,9 @@ part_log; and lost_parts, a table of ours: those that no replica had any more.
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
+from typing import NamedTuple
 
+from rmt_pipeline.compute.insert.partition import shown_partition
 from rmt_pipeline.compute.rows.computed import ttl_rules
 from rmt_pipeline.protocol.errors import MissingPart, ReplicaRetired
 from rmt_pipeline.protocol.parts.name import PartName
@@ -60,6 +62,18 @@ PARTS: Columns = (
     ("run_id", "String"),
     ("source_parts", "Array(String)"),
     ("mutation_ids", "Array(String)"),
+)
+_OF_PART: Columns = PARTS[: [name for name, _ in PARTS].index("path") + 1]
+PARTS_COLUMNS: Columns = (
+    *_OF_PART,
+    ("column", "String"),
+    ("type", "String"),
+    ("column_position", "UInt64"),
+    ("default_kind", "String"),
+    ("default_expression", "String"),
+    ("column_bytes_on_disk", "UInt64"),
+    ("column_data_compressed_bytes", "UInt64"),
+    ("column_data_uncompressed_bytes", "UInt64"),
 )
 PART_LOG: Columns = (
     ("event_type", "String"),
@@ -145,7 +159,50 @@ _BOUNDS = {"Date": (_EPOCH.date(), _EPOCH.date()), "DateTime": (_EPOCH, _EPOCH)}
 
 
 def parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """Sorted by database, table and name. Parts that a larger one covers have active = 0."""
+    """Rows of system.parts: every part of every table on this server's disks, active or not."""
+    for part in _all_parts(scope):
+        yield _row(part)
+
+
+def parts_columns(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """What each part has, column by column; bytes are counted for who asks for them."""
+    counted = scope.mentions(*(name for name, _ in PARTS_COLUMNS if name.startswith("column_")))
+    for part in _all_parts(scope):
+        shared = _row(part)[: len(_OF_PART)]
+        directory = part.table.store.disk.local_path(str(part.name))
+        sizes = bytes_of_columns(directory, part.manifest) if counted else {}
+        for position, (name, data_type) in enumerate(part.manifest.columns, 1):
+            column = part.table.definition.column(name)
+            default = ("", "") if column is None else (column.default_kind, column.default)
+            compressed, uncompressed = sizes.get(name, (0, 0))
+            yield (
+                *(*shared, name, data_type, position, *default),
+                *(compressed, compressed, uncompressed),
+            )
+
+
+def bytes_of_columns(directory: str, manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """Of a part, by column: compressed and uncompressed."""
+    from rmt_pipeline.store.parquet import column_bytes  # noqa: PLC0415  start-up: slow
+
+    found: dict[str, tuple[int, int]] = {}
+    for file in manifest.files:
+        with suppress(FileNotFoundError):  # merged, and removed meanwhile
+            for name, size in column_bytes(f"{directory}/{file.name}").items():
+                compressed, uncompressed = found.get(name, (0, 0))
+                found[name] = compressed + size.compressed, uncompressed + size.uncompressed
+    return found
+
+
+class _Part(NamedTuple):
+    table: Table
+    name: PartName
+    manifest: Manifest
+    is_active: bool
+    is_frozen: bool
+
+
+def _all_parts(scope: SystemScope) -> Iterator[_Part]:
     for definition in scope.server.catalog.definitions():
         table = scope.server.table_of(definition)
         active = {part.name for part in table.parts()}
@@ -153,24 +210,18 @@ def parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
         for name in sorted({*table.store.parts(), *active}):
             # Inactive parts may be removed at any moment; active ones were there just now.
             with suppress(MissingPart):
-                yield _row(
-                    table,
-                    name,
-                    table.store.manifest(name),
-                    is_active=name in active,
-                    is_frozen=str(name) in frozen,
-                )
+                manifest = table.store.manifest(name)
+                yield _Part(table, name, manifest, name in active, str(name) in frozen)
 
 
-def _row(
-    table: Table, name: PartName, manifest: Manifest, *, is_active: bool, is_frozen: bool
-) -> tuple[object, ...]:
+def _row(part: _Part) -> tuple[object, ...]:
+    table, name, manifest, is_active, is_frozen = part
     definition = table.definition
     header = manifest.header()
     directory = table.store.disk.local_path(str(name))
     modified_s = table.store.disk.modified_s(str(name))
     return (
-        manifest.partition,
+        shown_partition(manifest, definition),
         str(name),
         PART_TYPE,
         int(is_active),
@@ -261,6 +312,9 @@ def detached_parts(scope: SystemScope) -> Iterator[tuple[object, ...]]:
 
 
 def parts_lost(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.parts_lost: parts that no replica had any more, and that empty ones stand for
+    since.
+    """
     for definition in scope.server.catalog.definitions():
         with suppress(ReplicaRetired):
             found = lost_parts(scope.server.table_of(definition).replica)

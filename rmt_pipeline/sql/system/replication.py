@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rmt_pipeline.protocol.errors import ReplicaRetired
+from rmt_pipeline.protocol.errors import ReplicaRetired, Unavailable
 from rmt_pipeline.protocol.log.entry import (
     AttachPart,
     DropPart,
@@ -22,6 +22,7 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.facts import Wait
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.alter.apply import structures_awaited
@@ -29,12 +30,15 @@ from rmt_pipeline.replica.missing import why_missing
 from rmt_pipeline.replica.quorum import read_quorums
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import manifest_seen
-from rmt_pipeline.replica.work.execute import queue_facts
+from rmt_pipeline.replica.upkeep.lag import lag_of
+from rmt_pipeline.replica.work.pools import queue_facts
 from rmt_pipeline.sql.formats.rows import Columns
+from rmt_pipeline.sql.system.local import uuid_text
 from rmt_pipeline.sql.system.scope import SystemScope
 from rmt_pipeline.store.tally import NEVER_POSTPONED
+from rmt_pipeline.syntax.types import parse_type
 from rmt_pipeline.table import Table
-from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.paths import TablePaths, sequence_number
 from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot, replica_states
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,11 +46,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REPLICAS: Columns = (
     ("database", "String"),
     ("table", "String"),
+    ("uuid", "UUID"),
     ("engine", "String"),
     ("is_leader", "UInt8"),
     ("can_become_leader", "UInt8"),
     ("is_readonly", "UInt8"),
+    ("is_session_expired", "UInt8"),
     ("future_parts", "UInt32"),
+    ("parts_to_check", "UInt32"),  # found broken or gone, and not fetched again yet
     ("zookeeper_path", "String"),
     ("replica_name", "String"),
     ("replica_path", "String"),
@@ -64,10 +71,12 @@ REPLICAS: Columns = (
     ("oldest_part_to_mutate_to", "String"),
     ("log_max_index", "UInt64"),
     ("log_pointer", "UInt64"),
+    ("last_queue_update", "DateTime"),
     ("absolute_delay", "UInt64"),
     ("total_replicas", "UInt32"),
     ("active_replicas", "UInt32"),
     ("lost_part_count", "UInt64"),
+    ("zookeeper_exception", "String"),
     ("replica_is_active", "Map(String, UInt8)"),
     ("replica_state", "Map(String, String)"),  # why one is not: detached, lost (ours)
     ("parts_awaiting_quorum", "Array(String)"),
@@ -76,38 +85,67 @@ REPLICAS: Columns = (
 
 
 def replicas(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    """A row for each table of this server. A dropped replica's table has none."""
+    """A row for each table of this server. A dropped replica's table has none.
+
+    While ZooKeeper does not answer, a row says so (`zookeeper_exception`), and what only ZooKeeper
+    knows is 0 or empty.
+    """
     for table in _tables(scope):
-        replica = table.replica
-        with _unless_dropped(replica):
-            yield _replica_row(replica, _Queue.of(_snapshot(replica)))
+        try:
+            replica = table.replica
+            with _unless_dropped(replica):
+                yield _replica_row(replica)
+        except Unavailable as error:
+            yield _unknown_row(table, str(error))
 
 
-def _replica_row(replica: Replica, queue: "_Queue") -> tuple[object, ...]:
+def _unknown_row(table: Table, problem: str) -> tuple[object, ...]:
+    definition = table.definition
+    engine = definition.engine
+    known: dict[str, object] = {
+        "database": definition.database,
+        "table": definition.name,
+        "uuid": uuid_text(definition.uuid),
+        "engine": engine.name,
+        "is_readonly": 1,
+        "is_session_expired": 1,
+        "zookeeper_path": engine.zookeeper_path,
+        "replica_name": engine.replica,
+        "replica_path": TablePaths(engine.zookeeper_path).replica(engine.replica).root,
+        "zookeeper_exception": problem,
+        "stopped": sorted(what.value for what in table.store.marks.stopped()),
+    }
+    return tuple(known.get(name, parse_type(data_type).default) for name, data_type in REPLICAS)
+
+
+def _replica_row(replica: Replica) -> tuple[object, ...]:
     keeper, paths, table = replica.keeper, replica.paths, replica.table
+    snapshot = _snapshot(replica)
+    queue = _Queue.of(snapshot)
     states = replica_states(keeper, table)
     living = {name: state == "active" for name, state in states.items()}
     nodes = [
         paths.metadata_version,
         paths.log_pointer,
-        paths.min_unprocessed_insert_time,
         table.lost_part_count,
     ]
-    version, pointer, unprocessed_s, lost = (
-        int(read[0] or b"0") if read is not None else 0 for read in keeper.get_many(nodes)
-    )
+    reads = keeper.get_many(nodes)
+    version, pointer, lost = (int(read[0] or b"0") if read is not None else 0 for read in reads)
+    pulled_ms = 0 if reads[1] is None else reads[1][1].modified_ms
     log = keeper.children(table.log)
     is_active = living.get(replica.name, False)
     can_lead = bool(replica.settings.replicated_can_become_leader)
-    delay_s = max(0, int(replica.clock.now_s()) - unprocessed_s) if unprocessed_s else 0
     return (
         replica.definition.database,
         replica.definition.name,
+        uuid_text(replica.definition.uuid),
         f"Replicated{replica.definition.engine.kind}",
         int(can_lead and is_active),
         int(can_lead),
         int(not is_active),
+        int(states.get(replica.name) == "inactive"),
         queue.future_parts,
+        _broken(replica, snapshot),
         table.root,
         replica.name,
         paths.root,
@@ -115,15 +153,23 @@ def _replica_row(replica: Replica, queue: "_Queue") -> tuple[object, ...]:
         *queue.row(),
         max(map(sequence_number, log), default=0),
         pointer,
-        delay_s,
+        datetime.fromtimestamp(pulled_ms // 1000, UTC),
+        int(lag_of(replica).seconds),
         len(living),
         sum(living.values()),
         lost,
+        "",
         [(name, int(active)) for name, active in living.items()],
         list(states.items()),
         [str(part) for part in sorted(read_quorums(replica).parts())],
         sorted(what.value for what in replica.store.marks.stopped()),
     )
+
+
+def _broken(replica: Replica, snapshot: QueueSnapshot) -> int:
+    """How many parts are marked as broken or gone, and not here again."""
+    marked, here = replica.store.marks.given_up(), PartSet(snapshot.parts)
+    return sum(here.containing(part) is None for part in marked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +225,15 @@ REPLICATION_QUEUE: Columns = (
     ("last_postpone_time", "DateTime"),
     ("merge_type", "String"),
     ("executed_by", "String"),  # the worker that has claimed it (design §4)
+    ("asked_by", "String"),  # the account, of a command on partitions or parts
 )
 _MERGE_TYPES = {1: "REGULAR", 2: "TTL_DELETE", 3: "TTL_RECOMPRESS"}
 
 
 def replication_queue(scope: SystemScope) -> Iterator[tuple[object, ...]]:
+    """Rows of system.replication_queue: what the replicas here have still to do, in order, and what
+    each entry waits for.
+    """
     for table in _tables(scope):
         replica = table.replica
         with _unless_dropped(replica):
@@ -233,6 +283,7 @@ def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[obj
             datetime.fromtimestamp(left.last_s, UTC),
             _MERGE_TYPES[entry.merge_type] if isinstance(entry, MergeParts) else "",
             claim.worker if claim is not None else "",
+            entry.asked_by,
         )
 
 

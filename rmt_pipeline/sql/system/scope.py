@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.sql.formats.rows import Columns
 from rmt_pipeline.syntax.nodes import Query, names_columns_by_star, names_in
 
@@ -29,7 +30,17 @@ class SystemScope:
 
 @dataclass(frozen=True, slots=True)
 class SystemTable:
-    """`rows` gives values in stored forms; it is called when a query names the table."""
+    """`rows` gives values in stored forms; it is called when a query names the table. `aliases`:
+    other names of columns, as (name, type, column), which are not in `*`.
+    """
 
     columns: Columns
     rows: Callable[[SystemScope], Iterable[Sequence[object]]]
+    aliases: tuple[tuple[str, str, str], ...] = ()
+
+    def definitions(self) -> list[Column]:
+        """All of its columns, as of a table."""
+        return [
+            *(Column(name, data_type) for name, data_type in self.columns),
+            *(Column(name, data_type, "ALIAS", of) for name, data_type, of in self.aliases),
+        ]

@@ -23,15 +23,21 @@ def _one(scope: SystemScope) -> Iterator[tuple[object, ...]]:
     yield (0,)
 
 
+_OF_PARTS = (("bytes", "UInt64", "bytes_on_disk"), ("part_name", "String", "name"))
+
 SYSTEM_TABLES: dict[str, SystemTable] = {
     "build_options": SystemTable(local.BUILD_OPTIONS, local.build_options),
-    "clusters": SystemTable(system_clusters.CLUSTERS, system_clusters.clusters),
-    "columns": SystemTable(local.COLUMNS, local.columns),
-    "databases": SystemTable(local.DATABASES, local.databases),
+    "clusters": SystemTable(
+        system_clusters.CLUSTERS, system_clusters.clusters, (("name", "String", "cluster"),)
+    ),
+    "columns": SystemTable(local.COLUMNS, local.columns, (("column", "String", "name"),)),
+    "databases": SystemTable(
+        local.DATABASES, local.databases, (("database", "String", "name"),)
+    ),
     "disks": SystemTable(counted.DISKS, counted.disks),
     "errors": SystemTable(counted.ERRORS, counted.errors),
-    "events": SystemTable(counted.EVENTS, counted.events),
-    "metrics": SystemTable(counted.METRICS, counted.metrics),
+    "events": SystemTable(counted.EVENTS, counted.events, (("name", "String", "event"),)),
+    "metrics": SystemTable(counted.METRICS, counted.metrics, (("name", "String", "metric"),)),
     "replicated_fetches": SystemTable(counted.REPLICATED_FETCHES, counted.replicated_fetches),
     "detached_parts": SystemTable(system_parts.DETACHED_PARTS, system_parts.detached_parts),
     "detached_tables": SystemTable(local.DETACHED_TABLES, local.detached_tables),
@@ -48,12 +54,15 @@ SYSTEM_TABLES: dict[str, SystemTable] = {
     "mutations": SystemTable(system_mutations.MUTATIONS, system_mutations.mutations),
     "one": SystemTable((("dummy", "UInt8"),), _one),
     "part_log": SystemTable(system_parts.PART_LOG, system_parts.part_log),
-    "parts": SystemTable(system_parts.PARTS, system_parts.parts),
+    "parts": SystemTable(system_parts.PARTS, system_parts.parts, _OF_PARTS),
+    "parts_columns": SystemTable(
+        system_parts.PARTS_COLUMNS, system_parts.parts_columns, _OF_PARTS
+    ),
     "replicas": SystemTable(system_replication.REPLICAS, system_replication.replicas),
     "replication_queue": SystemTable(
         system_replication.REPLICATION_QUEUE, system_replication.replication_queue
     ),
     "settings": SystemTable(local.SETTINGS, local.settings),
-    "tables": SystemTable(local.TABLES, local.tables),
+    "tables": SystemTable(local.TABLES, local.tables, (("table", "String", "name"),)),
     "zookeeper": SystemTable(system_zookeeper.ZOOKEEPER, system_zookeeper.zookeeper),
 }

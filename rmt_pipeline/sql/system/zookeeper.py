@@ -48,15 +48,17 @@ Ask = Callable[[Query], Sequence[Sequence[object]]]
 
 
 def zookeeper(scope: SystemScope) -> Iterator[tuple[object, ...]]:
-    r"""Sorted by path and name; a path that does not exist has no nodes.
+    r"""Sorted by path and name; a path that does not exist has no nodes. One that ends with a slash
+    is the same node's, and is shown as it was typed.
 
     Bytes of a value that are no text are written as `\xNN`. Raises UserError when the query
     does not say which paths it wants: the whole tree can be very large.
     """
     paths = paths_wanted(scope.query, scope.ask)
     keeper = scope.server.keeper()
-    for path, names in zip(paths, keeper.children_many(paths), strict=True):
-        below = path.rstrip("/")
+    plain = [path.rstrip("/") for path in paths]
+    listed = keeper.children_many([path or "/" for path in plain])
+    for path, below, names in zip(paths, plain, listed, strict=True):
         reads = keeper.get_many([f"{below}/{name}" for name in names or []])
         for name, read in zip(names or [], reads, strict=True):
             if read is None:

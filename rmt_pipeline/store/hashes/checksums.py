@@ -15,6 +15,7 @@ HASH_HEX_LENGTH = 64
 
 
 def hash_hex(data: bytes) -> str:
+    """SHA-256 of the bytes, as 64 lower hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -29,7 +29,7 @@ from rmt_pipeline.store.hashes.lanes import (
     slices,
     sums_128,
 )
-from rmt_pipeline.store.hashes.values import HashedValues, lanes_of, values_of
+from rmt_pipeline.store.hashes.values import HashedValues, values_of
 
 _ONE = np.uint64(1)
 
@@ -159,17 +159,6 @@ class _Groups:
         lengths = np.diff(self.cuts, append=count)
         places = np.arange(self.row, self.end) - np.repeat(begins, lengths)
         return (places + (start_position + 1)).astype(np.uint64) * step
-
-
-def hash_values(array: pa.Array | pa.ChunkedArray) -> list[int]:
-    """The 128-bit hash of each value."""
-    if isinstance(array, pa.ChunkedArray):
-        return [value for chunk in array.chunks for value in hash_values(chunk)]
-    return lanes_to_ints(lanes_of(array))
-
-
-def lanes_to_ints(lanes: Words) -> list[int]:
-    return [low | (high << 64) for low, high in zip(*lanes.tolist(), strict=True)]
 
 
 def _rows(

@@ -25,26 +25,28 @@ from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.mutation import Partition, command, delete_rows, read_partition
 from rmt_pipeline.syntax.query import inner_query
-from rmt_pipeline.syntax.settings import setting
+from rmt_pipeline.syntax.settings import one_setting
 from rmt_pipeline.syntax.statements.create import (
     constraint_declared,
     index_declared,
     key_expressions,
 )
-from rmt_pipeline.syntax.statements.nodes import (
+from rmt_pipeline.syntax.statements.definition import (
     AddColumnSyntax,
     AddConstraintSyntax,
     AddIndexSyntax,
     AlterSyntax,
-    AlterTable,
     ClearColumnSyntax,
     ColumnSyntax,
-    KillMutation,
-    MaterializeColumn,
-    MaterializeTtl,
     ModifyColumnSyntax,
     ModifyKeySyntax,
     ModifyTtlSyntax,
+)
+from rmt_pipeline.syntax.statements.nodes import (
+    AlterTable,
+    KillMutation,
+    MaterializeColumn,
+    MaterializeTtl,
     MutateRows,
     RowsSyntax,
     TableName,
@@ -159,10 +161,10 @@ def _comment_column(cursor: Cursor) -> ModifyColumn:
 
 def _modify_setting(cursor: Cursor) -> ModifySettings:
     """More settings may follow a comma, and so may another command."""
-    settings = [setting(cursor)]
+    settings = [one_setting(cursor)]
     while cursor.at(",") and cursor.at_mark(2, "="):
         cursor.advance()
-        settings.append(setting(cursor))
+        settings.append(one_setting(cursor))
     return ModifySettings(tuple(settings))
 
 

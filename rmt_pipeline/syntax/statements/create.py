@@ -9,20 +9,17 @@ from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.lexer import place, problem
 from rmt_pipeline.syntax.nodes import Name, Node
-from rmt_pipeline.syntax.settings import settings
-from rmt_pipeline.syntax.statements.nodes import (
-    AttachTable,
+from rmt_pipeline.syntax.settings import settings_clause
+from rmt_pipeline.syntax.statements.definition import (
     ColumnSyntax,
     ConstraintSyntax,
-    CreateTable,
     ElementSyntax,
-    FromQuery,
     IndexSyntax,
     PrimaryKeySyntax,
     ProjectionSyntax,
-    TableName,
     TableSyntax,
 )
+from rmt_pipeline.syntax.statements.nodes import AttachTable, CreateTable, FromQuery, TableName
 from rmt_pipeline.syntax.statements.tail import table_name, whole_query
 from rmt_pipeline.syntax.ttl import ttl_element
 from rmt_pipeline.syntax.types import read_type
@@ -111,7 +108,7 @@ def _with_elements(elements: tuple[ElementSyntax, ...], cursor: Cursor) -> Table
     named = tuple(Name((one.name,)) for one in columns if one.is_primary_key)
     keys += [named] if named else []
     if len(keys) > 1:
-        raise several_primary_keys(cursor)
+        raise _several_primary_keys(cursor)
     return TableSyntax(
         columns,
         "",
@@ -123,7 +120,7 @@ def _with_elements(elements: tuple[ElementSyntax, ...], cursor: Cursor) -> Table
     )
 
 
-def several_primary_keys(cursor: Cursor) -> UserError:
+def _several_primary_keys(cursor: Cursor) -> UserError:
     where = place(cursor.source, cursor.current.start)
     return UserError(f"a table has one PRIMARY KEY, and here is another one, before {where}")
 
@@ -148,7 +145,7 @@ def _order_by(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
 
 def _primary_key(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
     if syntax.primary_key is not None:
-        raise several_primary_keys(cursor)
+        raise _several_primary_keys(cursor)
     cursor.expect_words("PRIMARY", "KEY")
     return replace(syntax, primary_key=key_expressions(cursor))
 
@@ -165,7 +162,7 @@ def _ttl(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
 
 def _settings(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
     cursor.expect_words("SETTINGS")
-    return replace(syntax, settings=settings(cursor))
+    return replace(syntax, settings=settings_clause(cursor))
 
 
 def _comment(cursor: Cursor, syntax: TableSyntax) -> TableSyntax:
@@ -223,7 +220,7 @@ def _element(cursor: Cursor) -> ElementSyntax:
         cursor.advance()
         name = cursor.identifier("the name of a projection")
         return ProjectionSyntax(name, " ".join(cursor.group()[1:-1].split()))
-    return index(cursor) if _at_index(cursor) else _column(cursor)
+    return _index(cursor) if _at_index(cursor) else _column(cursor)
 
 
 def _at_index(cursor: Cursor) -> bool:
@@ -249,7 +246,7 @@ def constraint_declared(cursor: Cursor) -> ConstraintSyntax:
     return ConstraintSyntax(name, "CHECK", expression(cursor))
 
 
-def index(cursor: Cursor) -> IndexSyntax:
+def _index(cursor: Cursor) -> IndexSyntax:
     cursor.expect_words("INDEX")
     return index_declared(cursor)
 

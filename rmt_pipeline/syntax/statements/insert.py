@@ -4,7 +4,7 @@ from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.expression import expression
 from rmt_pipeline.syntax.mutation import Partition, read_partition
-from rmt_pipeline.syntax.settings import Settings, settings
+from rmt_pipeline.syntax.settings import Settings, settings_clause
 from rmt_pipeline.syntax.statements.nodes import (
     ColumnsChosen,
     FromFile,
@@ -35,7 +35,7 @@ def insert(cursor: Cursor, *, overwrites: bool = False) -> Insert:
     if cursor.at("(") and cursor.ahead(1).upper not in ("SELECT", "WITH"):
         columns = _columns(cursor)
     in_place_of = _in_place_of(cursor) if overwrites else None
-    given = settings(cursor) if cursor.take_words("SETTINGS") else ()
+    given = settings_clause(cursor) if cursor.take_words("SETTINGS") else ()
     source, more = _source(cursor, table)
     return Insert(table, columns, source, given + more, in_place_of)
 

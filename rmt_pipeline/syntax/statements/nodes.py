@@ -4,23 +4,23 @@ Expressions, types and queries are trees; macros are as typed. `sql.define` give
 meaning, `sql.run` carries statements out. A database of None means the session's.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
-from rmt_pipeline.protocol.alter.commands import AlterCommand, Place, Removable
 from rmt_pipeline.protocol.background import Background
-from rmt_pipeline.protocol.table import DefaultKind
 from rmt_pipeline.syntax.mutation import Command, Partition
 from rmt_pipeline.syntax.nodes import Node, Query
 from rmt_pipeline.syntax.settings import Settings
-from rmt_pipeline.syntax.ttl import TtlElement
-from rmt_pipeline.types.data_type import DataType
+from rmt_pipeline.syntax.statements.definition import AlterSyntax, TableSyntax
+from rmt_pipeline.values import dataclass
 
 SYSTEM_DATABASE = "system"
 
 
 @dataclass(frozen=True, slots=True)
 class TableName:
+    """`database.name` or `name` as typed; `database` None means the session's."""
+
     database: str | None
     name: str
 
@@ -29,79 +29,10 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnSyntax:
-    """`type` is None when only a default was given."""
-
-    name: str
-    type: DataType | None = None
-    nullable: bool | None = None  # NULL, NOT NULL, or neither
-    default_kind: DefaultKind = ""
-    default: Node | None = None
-    comment: str = ""
-    codec: str = ""
-    ttl: Node | None = None
-    is_primary_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSyntax:
-    """`INDEX name expression TYPE type GRANULARITY n`, whose type is as it was typed."""
-
-    name: str
-    expression: Node
-    type: str
-    granularity: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectionSyntax:
-    """`PROJECTION name (SELECT …)`; the query is as it was typed, on one line."""
-
-    name: str
-    query: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConstraintSyntax:
-    name: str
-    kind: Literal["CHECK", "ASSUME"]
-    expression: Node
-
-
-@dataclass(frozen=True, slots=True)
-class PrimaryKeySyntax:
-    """`PRIMARY KEY (…)` among the columns."""
-
-    key: tuple[Node, ...]
-
-
-ElementSyntax = (
-    ColumnSyntax | IndexSyntax | ProjectionSyntax | ConstraintSyntax | PrimaryKeySyntax
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TableSyntax:
-    """CREATE TABLE as typed. A key that was not given is None, one given as `tuple()` is ()."""
-
-    columns: tuple[ColumnSyntax, ...]
-    engine: str
-    engine_arguments: tuple[Node, ...]
-    partition_by: tuple[Node, ...] | None = None
-    order_by: tuple[Node, ...] | None = None
-    primary_key: tuple[Node, ...] | None = None
-    sample_by: Node | None = None
-    ttl: tuple[TtlElement, ...] = ()
-    settings: Settings = ()
-    comment: str = ""
-    indices: tuple[IndexSyntax, ...] = ()
-    projections: tuple[ProjectionSyntax, ...] = ()
-    constraints: tuple[ConstraintSyntax, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class AttachTable:
-    """`syntax` is None for a table whose definition this server still has."""
+    """`ATTACH TABLE t`: take up again what DETACH took away (`syntax` is None), or, with columns
+    and engine, a replica that is in ZooKeeper and on this disk.
+    """
 
     table: TableName
     syntax: TableSyntax | None = None
@@ -110,7 +41,9 @@ class AttachTable:
 
 @dataclass(frozen=True, slots=True)
 class DetachTable:
-    """With `sync` what runs is waited for."""
+    """`DETACH TABLE t [PERMANENTLY] [SYNC]`: this server serves it no longer, its rows stay. Not
+    permanently is until the server starts again; SYNC waits for what runs.
+    """
 
     table: TableName
     if_exists: bool = False
@@ -120,6 +53,10 @@ class DetachTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
+    """`DROP TABLE [IF EXISTS] a, b [SYNC]`. With SYNC the rows are gone when it returns; else
+    UNDROP TABLE can bring them back for some minutes.
+    """
+
     tables: tuple[TableName, ...]
     if_exists: bool = False
     sync: bool = False
@@ -127,7 +64,9 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class UndropTable:
-    """`uuid` is "" when it was not given."""
+    """`UNDROP TABLE t [UUID '…']`: take a DROP TABLE back. The `uuid` tells which of several
+    dropped tables of the name, "" is the last one.
+    """
 
     table: TableName
     uuid: str = ""
@@ -135,8 +74,8 @@ class UndropTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTables:
-    """Each table and its new name, in turn; with `if_exists` tables that are not there are left
-    out.
+    """`RENAME TABLE [IF EXISTS] a TO b, c TO d`: each table and its new name, in turn. With
+    `if_exists` tables that are not there are left out.
     """
 
     moves: tuple[tuple[TableName, TableName], ...]
@@ -145,12 +84,16 @@ class RenameTables:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTables:
+    """`EXCHANGE TABLES a AND b`: each gets the other's name, at one moment."""
+
     one: TableName
     other: TableName
 
 
 @dataclass(frozen=True, slots=True)
 class RenameDatabase:
+    """`RENAME DATABASE [IF EXISTS] a TO b`."""
+
     old: str
     new: str
     if_exists: bool = False
@@ -167,6 +110,10 @@ class ReplicatedEngine:
 
 @dataclass(frozen=True, slots=True)
 class CreateDatabase:
+    """`CREATE DATABASE [IF NOT EXISTS] d [ENGINE = …]`. `replicated` is None for Atomic, the
+    ordinary engine.
+    """
+
     name: str
     if_not_exists: bool = False
     replicated: ReplicatedEngine | None = None
@@ -174,6 +121,8 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
+    """`DROP DATABASE [IF EXISTS] d [SYNC]`, with its tables."""
+
     name: str
     if_exists: bool = False
     sync: bool = False
@@ -181,6 +130,8 @@ class DropDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Use:
+    """`USE d`: the session's database from then on."""
+
     database: str
 
 
@@ -195,7 +146,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What may follow any statement that answers with rows."""
+    """`FORMAT …` and `SETTINGS …`, which may follow any statement that answers with rows."""
 
     format: str | None = None
     settings: Settings = ()
@@ -203,6 +154,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ShowDatabases:
+    """`SHOW DATABASES [LIKE 'a%'] [LIMIT 5]`."""
+
     pattern: Pattern | None = None
     limit: int | None = None
     answer: Answer = field(default=Answer())
@@ -210,6 +163,8 @@ class ShowDatabases:
 
 @dataclass(frozen=True, slots=True)
 class ShowTables:
+    """`SHOW TABLES [FROM d] [LIKE 'a%'] [LIMIT 5]`."""
+
     database: str | None = None
     pattern: Pattern | None = None
     limit: int | None = None
@@ -218,18 +173,26 @@ class ShowTables:
 
 @dataclass(frozen=True, slots=True)
 class ShowCreateDatabase:
+    """`SHOW CREATE DATABASE d`: the statement that would make it again."""
+
     name: str
     answer: Answer = Answer()
 
 
 @dataclass(frozen=True, slots=True)
 class ShowCreateTable:
+    """`SHOW CREATE TABLE t`: the statement that would make it again."""
+
     table: TableName
     answer: Answer = field(default=Answer())
 
 
 @dataclass(frozen=True, slots=True)
 class ShowSettings:
+    """`SHOW [CHANGED] SETTINGS LIKE 'max%'`: the session's settings; `changed` leaves out those
+    with their default.
+    """
+
     pattern: Pattern
     changed: bool = False
     answer: Answer = field(default=Answer())
@@ -237,25 +200,33 @@ class ShowSettings:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTable:
+    """`DESCRIBE TABLE t`: a row for each column."""
+
     table: TableName
     answer: Answer = field(default=Answer())
 
 
 @dataclass(frozen=True, slots=True)
 class ExistsTable:
+    """`EXISTS TABLE t`: 1 or 0."""
+
     table: TableName
     answer: Answer = field(default=Answer())
 
 
 @dataclass(frozen=True, slots=True)
 class ExistsDatabase:
+    """`EXISTS DATABASE d`: 1 or 0."""
+
     name: str
     answer: Answer = field(default=Answer())
 
 
 @dataclass(frozen=True, slots=True)
 class ValuesText:
-    """Rows as SQL tuples, in `source[start:stop]` (not copied: there may be many)."""
+    """`INSERT … VALUES (1, 'a'), (2, 'b')`: the tuples are in `source[start:stop]`, not copied and
+    not read yet, since there may be many.
+    """
 
     source: str = field(repr=False)
     start: int
@@ -264,7 +235,9 @@ class ValuesText:
 
 @dataclass(frozen=True, slots=True)
 class InlineRows:
-    """Rows in a format, in `source[start:stop]`; nothing there means: on standard input."""
+    """`INSERT … FORMAT CSV`: the rows are in `source[start:stop]`; when nothing is there, on
+    standard input.
+    """
 
     format: str
     source: str = field(repr=False)
@@ -274,7 +247,9 @@ class InlineRows:
 
 @dataclass(frozen=True, slots=True)
 class FromFile:
-    """`format` and `compression` are found from the name's ending when None."""
+    """`INSERT … FROM INFILE 'rows.csv.gz' [COMPRESSION 'gzip'] [FORMAT CSV]`. What is None is found
+    from the ending of the name.
+    """
 
     path: str
     format: str | None = None
@@ -283,7 +258,9 @@ class FromFile:
 
 @dataclass(frozen=True, slots=True)
 class FromQuery:
-    """`text` is the query as typed, for messages."""
+    """The query of `INSERT … SELECT` or `CREATE TABLE … AS SELECT`. `text` is how it was typed, for
+    messages.
+    """
 
     query: Query
     text: str = field(default="", compare=False)
@@ -291,7 +268,9 @@ class FromQuery:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """`like` is another table, whose columns it has, and whose engine too without a `syntax`. The
+    """`CREATE TABLE t (…) ENGINE = …`, `CREATE TABLE t AS other`, `CREATE TABLE t … AS SELECT …`.
+
+    `like` is the other table, whose columns it has, and whose engine too without a `syntax`. The
     rows of `query` go in, unless `is_empty`; where no columns are given it has the query's.
     """
 
@@ -301,6 +280,7 @@ class CreateTable:
     like: TableName | None = None
     query: FromQuery | None = None
     is_empty: bool = False
+    or_replace: bool = False
 
 
 InsertSource = ValuesText | InlineRows | FromFile | FromQuery
@@ -308,8 +288,8 @@ InsertSource = ValuesText | InlineRows | FromFile | FromQuery
 
 @dataclass(frozen=True, slots=True)
 class InPlaceOf:
-    """What INSERT OVERWRITE replaces: partitions, or rows for which a condition holds; with
-    neither, the partitions that the rows are in.
+    """What `INSERT OVERWRITE` replaces: `PARTITION …`, or rows `WHERE …`; with neither, the
+    partitions that the new rows are in.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -326,7 +306,9 @@ class ColumnsChosen:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`columns` is None when every column (that can be inserted) is meant."""
+    """`INSERT INTO t (a, b) …`. `columns` is None when none are named: all that can be inserted
+    into.
+    """
 
     table: TableName
     columns: tuple[str, ...] | ColumnsChosen | None
@@ -335,23 +317,28 @@ class Insert:
     in_place_of: InPlaceOf | None = None
 
 
+QueryShows = Literal["", "plan", "columns"]
+
+
 @dataclass(frozen=True, slots=True)
 class SelectStatement:
     """A query, without the FORMAT and SETTINGS that may stand at its end.
 
-    `text` is the query as typed, for messages. `explain`: it is not asked for its rows, but for how
-    it would be carried out.
+    `text` is the query as typed, for messages. `shows`: EXPLAIN asks for its "plan", DESCRIBE
+    (SELECT …) for its "columns"; "" is its rows.
     """
 
     query: Query
     answer: Answer = field(default=Answer())
     text: str = field(default="", compare=False)
-    explain: bool = False
+    shows: QueryShows = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimize:
-    """`deduplicate_by` is () for DEDUPLICATE over all columns."""
+    """`OPTIMIZE TABLE t [PARTITION p] [FINAL] [DEDUPLICATE [BY a, b]] [CLEANUP]`. `deduplicate_by`
+    is () for all columns.
+    """
 
     table: TableName
     partition: Partition | None = None
@@ -367,7 +354,9 @@ SyncReplicaMode = Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"]
 
 @dataclass(frozen=True, slots=True)
 class CheckTable:
-    """Of all parts, those of a partition, or one by its name."""
+    """`CHECK TABLE t [PARTITION p | PART 'name']`: read the parts again and compare their hashes.
+    Without either, all parts.
+    """
 
     table: TableName
     partition: Partition | None = None
@@ -377,6 +366,11 @@ class CheckTable:
 
 @dataclass(frozen=True, slots=True)
 class SystemSyncReplica:
+    """`SYSTEM SYNC REPLICA t [STRICT | LIGHTWEIGHT [FROM 'r2'] | PULL]`: wait until this replica
+    has carried out what is in the log now; STRICT until its queue is empty, LIGHTWEIGHT without
+    merges and mutations, PULL only until the log is copied to its queue.
+    """
+
     table: TableName
     mode: SyncReplicaMode = "DEFAULT"
     from_replicas: tuple[str, ...] = ()
@@ -385,8 +379,8 @@ class SystemSyncReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemDropReplica:
-    """Of one table, of the tables of a database, of the table at a path in ZooKeeper, or of all
-    tables of this server.
+    """`SYSTEM DROP REPLICA 'r2' [FROM TABLE t | FROM DATABASE d | FROM ZKPATH '/…']`: remove a dead
+    replica from ZooKeeper. Without FROM, that of every table of this server.
     """
 
     replica: str
@@ -397,12 +391,18 @@ class SystemDropReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemSyncDatabase:
+    """`SYSTEM SYNC DATABASE REPLICA d`: wait until this server has carried out what a Replicated
+    database's log has.
+    """
+
     database: str
 
 
 @dataclass(frozen=True, slots=True)
 class SystemDropDatabaseReplica:
-    """`shard|replica` of a Replicated database, which is one of this server or at a path."""
+    """`SYSTEM DROP DATABASE REPLICA 'shard|replica' [FROM DATABASE d | FROM ZKPATH '/…']`: remove a
+    dead one of a Replicated database from ZooKeeper.
+    """
 
     replica: str
     database: str = ""
@@ -411,28 +411,32 @@ class SystemDropDatabaseReplica:
 
 @dataclass(frozen=True, slots=True)
 class SystemRestartReplica:
-    """The server starts the table's replica anew; all of them when none is named."""
+    """`SYSTEM RESTART REPLICA t`, or `RESTART REPLICAS` (None): the server closes the table's
+    replica and starts it anew.
+    """
 
     table: TableName | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SystemRestoreReplica:
-    """ZooKeeper has nothing of the table, or an older state: it is made again from the disk."""
+    """`SYSTEM RESTORE REPLICA t`: ZooKeeper has lost the table, or has an older state of it. It is
+    made again from the parts on this disk.
+    """
 
     table: TableName
 
 
 @dataclass(frozen=True, slots=True)
 class SystemNothingToDo:
-    """FLUSH LOGS, FLUSH ASYNC INSERT QUEUE, DROP … CACHE: what is held back or kept there is not
-    here.
+    """`SYSTEM FLUSH LOGS`, `FLUSH ASYNC INSERT QUEUE`, `DROP … CACHE`: there is no such log, queue
+    or cache here, so it is done at once.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class SystemUnfreeze:
-    """SYSTEM UNFREEZE WITH NAME 'n': of all tables."""
+    """`SYSTEM UNFREEZE WITH NAME 'n'`: remove the snapshot of that name, of all tables."""
 
     name: str
     answer: Answer = field(default=Answer())
@@ -440,15 +444,17 @@ class SystemUnfreeze:
 
 @dataclass(frozen=True, slots=True)
 class SystemWaitLoadingParts:
-    """Parts are known as soon as the server is active."""
+    """`SYSTEM WAIT LOADING PARTS t`. A table's parts are known here as soon as it is active, so it
+    is done at once.
+    """
 
     table: TableName
 
 
 @dataclass(frozen=True, slots=True)
 class SystemSwitch:
-    """SYSTEM STOP or START of one kind of background work, until the server starts again; for all
-    tables that there are when none is named.
+    """`SYSTEM STOP MERGES t`, `SYSTEM START FETCHES`: one kind of background work stops until it is
+    started, or the server starts again. Without a table, that of all tables.
     """
 
     start: bool
@@ -458,7 +464,9 @@ class SystemSwitch:
 
 @dataclass(frozen=True, slots=True)
 class MaterializeColumn:
-    """The values of a DEFAULT or MATERIALIZED column are written to every part."""
+    """`MATERIALIZE COLUMN c [IN PARTITION p]`: write the values of a DEFAULT or MATERIALIZED column
+    to every part.
+    """
 
     column: str
     partition: Partition | None = None
@@ -466,7 +474,7 @@ class MaterializeColumn:
 
 @dataclass(frozen=True, slots=True)
 class MaterializeTtl:
-    """What has expired by now goes now."""
+    """`MATERIALIZE TTL [IN PARTITION p]`: rows and values that have expired by now go now."""
 
     partition: Partition | None = None
 
@@ -476,77 +484,14 @@ RowsSyntax = Command | MaterializeColumn | MaterializeTtl
 
 @dataclass(frozen=True, slots=True)
 class MutateRows:
-    """ALTER TABLE … DELETE, UPDATE, MATERIALIZE, and DELETE FROM (`is_lightweight`)."""
+    """`ALTER TABLE t DELETE | UPDATE | MATERIALIZE …`, and `DELETE FROM t WHERE …`
+    (`is_lightweight`).
+    """
 
     table: TableName
     commands: tuple[RowsSyntax, ...]
     settings: Settings = ()
     is_lightweight: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AddColumnSyntax:
-    column: ColumnSyntax
-    place: Place | None = None
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ModifyColumnSyntax:
-    """`column.type` is None when the type stays, and so are `comment`, `codec` and `ttl`."""
-
-    column: ColumnSyntax
-    comment: str | None = None
-    codec: str | None = None
-    ttl: Node | None = None
-    remove: Removable = ""
-    place: Place | None = None
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ClearColumnSyntax:
-    column: str
-    partition: Partition | None = None
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ModifyKeySyntax:
-    """MODIFY ORDER BY, as typed."""
-
-    order_by: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ModifyTtlSyntax:
-    ttl: tuple[TtlElement, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AddIndexSyntax:
-    index: IndexSyntax
-    place: Place | None = None
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AddConstraintSyntax:
-    constraint: ConstraintSyntax
-    if_not_exists: bool = False
-
-
-AlterSyntax = (
-    AddColumnSyntax
-    | AddIndexSyntax
-    | AddConstraintSyntax
-    | ModifyColumnSyntax
-    | ClearColumnSyntax
-    | ModifyKeySyntax
-    | ModifyTtlSyntax
-    | AlterCommand
-)
-"""A command of ALTER as typed; those without types and expressions are what they will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,12 +505,12 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class AllPartitions:
-    """PARTITION ALL."""
+    """`PARTITION ALL`: every partition that the table has."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnePart:
-    """PART 'name', as typed."""
+    """`PART 'all_0_5_1'`, the name as typed."""
 
     name: str
 
@@ -575,7 +520,9 @@ PartitionTarget = Partition | AllPartitions | OnePart
 
 @dataclass(frozen=True, slots=True)
 class DropPartition:
-    """DROP, or DETACH, PARTITION or PART."""
+    """`DROP PARTITION p`, `DROP PART 'name'`; with `detach`, DETACH: the parts are set aside and
+    stay on the disk.
+    """
 
     target: PartitionTarget
     detach: bool = False
@@ -583,14 +530,16 @@ class DropPartition:
 
 @dataclass(frozen=True, slots=True)
 class AttachPartition:
-    """ATTACH PARTITION or PART, from `detached/`."""
+    """`ATTACH PARTITION p`, `ATTACH PART 'name'`: parts come back from `detached/`."""
 
     target: PartitionTarget
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFrom:
-    """REPLACE PARTITION p FROM t, or with `attach` ATTACH PARTITION p FROM t."""
+    """`REPLACE PARTITION p FROM t`; with `attach`, `ATTACH PARTITION p FROM t`: the rows that are
+    there stay.
+    """
 
     partition: Partition
     source: TableName
@@ -599,7 +548,7 @@ class PartitionFrom:
 
 @dataclass(frozen=True, slots=True)
 class MovePartition:
-    """MOVE PARTITION p TO TABLE t."""
+    """`MOVE PARTITION p TO TABLE t`."""
 
     partition: Partition
     destination: TableName
@@ -607,14 +556,14 @@ class MovePartition:
 
 @dataclass(frozen=True, slots=True)
 class DropDetached:
-    """DROP DETACHED PARTITION or PART: for good."""
+    """`DROP DETACHED PARTITION p`, or `PART 'name'`: what is set aside is removed for good."""
 
     target: PartitionTarget
 
 
 @dataclass(frozen=True, slots=True)
 class FreezePartition:
-    """FREEZE [PARTITION p] [WITH NAME 'n']; None: all of them."""
+    """`FREEZE [PARTITION p] [WITH NAME 'n']`: a snapshot by hard links. None is the whole table."""
 
     partition: Partition | AllPartitions | None
     name: str = ""
@@ -622,7 +571,9 @@ class FreezePartition:
 
 @dataclass(frozen=True, slots=True)
 class UnfreezePartition:
-    """UNFREEZE [PARTITION p] WITH NAME 'n'."""
+    """`UNFREEZE [PARTITION p] WITH NAME 'n'`: remove the snapshot, or what it has of a
+    partition.
+    """
 
     partition: Partition | AllPartitions | None
     name: str
@@ -630,7 +581,9 @@ class UnfreezePartition:
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """FETCH PARTITION p, or PART, FROM 'a path in ZooKeeper'."""
+    """`FETCH PARTITION p FROM '/path/in/zookeeper'`, or PART: copies from another table's replicas
+    come into `detached/`.
+    """
 
     target: Partition | AllPartitions | OnePart
     path: str
@@ -659,6 +612,8 @@ class AlterPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
+    """`TRUNCATE TABLE [IF EXISTS] t`: all rows go, the table stays."""
+
     table: TableName
     if_exists: bool = False
     settings: Settings = ()
@@ -666,7 +621,8 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class KillMutation:
-    """`condition` is over the columns of system.mutations. With TEST nothing is killed.
+    """`KILL MUTATION WHERE … [SYNC | ASYNC | TEST]`. `condition` is over the columns of
+    system.mutations; with TEST nothing is killed.
 
     `sync`: wait until it took hold (SYNC, True), don't (ASYNC, False), or a little (None).
     """
@@ -679,6 +635,8 @@ class KillMutation:
 
 @dataclass(frozen=True, slots=True)
 class SetSettings:
+    """`SET max_threads = 1, final = 1`: for the rest of the session."""
+
     settings: Settings
 
 
@@ -734,6 +692,17 @@ class OnCluster:
     text: str = field(compare=False)
 
 
+ShowStatement = (
+    ShowDatabases
+    | ShowTables
+    | ShowCreateDatabase
+    | ShowCreateTable
+    | ShowSettings
+    | DescribeTable
+    | ExistsTable
+    | ExistsDatabase
+)
+
 Statement = (
     CreateTable
     | AttachTable
@@ -746,14 +715,7 @@ Statement = (
     | CreateDatabase
     | DropDatabase
     | Use
-    | ShowDatabases
-    | ShowTables
-    | ShowCreateDatabase
-    | ShowCreateTable
-    | ShowSettings
-    | DescribeTable
-    | ExistsTable
-    | ExistsDatabase
+    | ShowStatement
     | Insert
     | SelectStatement
     | Optimize

@@ -185,11 +185,14 @@ def _limit(cursor: Cursor) -> int | None:
     return int(cursor.advance().text)
 
 
-def describe(cursor: Cursor) -> DescribeTable:
+def describe(cursor: Cursor) -> DescribeTable | SelectStatement:
     """After DESCRIBE or DESC."""
     cursor.take_words("TABLE")
-    if cursor.at("(") or cursor.at_words("SELECT"):
-        raise NotImplementedStatement("DESCRIBE of a query is not implemented")
+    if cursor.at_query(0):
+        start = cursor.current.start
+        query = whole_query(cursor)
+        text = cursor.source[start : cursor.last_end]
+        return SelectStatement(query, answer_tail(cursor), text, shows="columns")
     return DescribeTable(table_name(cursor), answer_tail(cursor))
 
 

@@ -6,7 +6,7 @@ from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.mutation import read_partition
-from rmt_pipeline.syntax.settings import settings
+from rmt_pipeline.syntax.settings import settings_clause
 from rmt_pipeline.syntax.statements.nodes import (
     CheckTable,
     ColumnsChosen,
@@ -49,7 +49,7 @@ def optimize(cursor: Cursor) -> Optimize:
     deduplicate = cursor.take_words("DEDUPLICATE")
     columns = _deduplicate_by(cursor) if deduplicate and cursor.take_words("BY") else ()
     cleanup = cursor.take_words("CLEANUP")
-    given = settings(cursor) if cursor.take_words("SETTINGS") else ()
+    given = settings_clause(cursor) if cursor.take_words("SETTINGS") else ()
     return Optimize(table, part, final, deduplicate, columns, cleanup, given)
 
 

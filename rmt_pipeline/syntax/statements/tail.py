@@ -4,7 +4,7 @@ from rmt_pipeline.protocol.errors import NotImplementedStatement
 from rmt_pipeline.syntax.cursor import Cursor
 from rmt_pipeline.syntax.nodes import Query
 from rmt_pipeline.syntax.query import inner_query, query
-from rmt_pipeline.syntax.settings import Settings, settings
+from rmt_pipeline.syntax.settings import Settings, settings_clause
 from rmt_pipeline.syntax.statements.nodes import Answer, TableName
 
 
@@ -45,7 +45,7 @@ def answer_tail(cursor: Cursor) -> Answer:
     format_name = None
     while not cursor.at_end:
         if cursor.take_words("SETTINGS"):
-            given += settings(cursor)
+            given += settings_clause(cursor)
         elif format_name is None and cursor.take_words("FORMAT"):
             format_name = cursor.identifier("the name of a format")
         elif cursor.at_words("INTO", "OUTFILE"):

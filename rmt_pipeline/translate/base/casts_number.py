@@ -28,6 +28,7 @@ def fits(source: DataType, target: DataType) -> bool:
 
 
 def to_integer(value: Typed, plain: DataType) -> str:
+    """SQL that casts a value to an integer type. Raises TypeProblem when there is no such cast."""
     source = value.plain
     if plain.wide_bytes == 32 or source.wide_bytes == 32:
         raise TypeProblem(f"{source.text} cannot become {plain.text}: 256 bits are only stored")
@@ -83,6 +84,7 @@ def whole_number(value: Typed) -> tuple[str, DataType | None]:
 
 
 def to_float(value: Typed, plain: DataType) -> str | None:
+    """SQL that casts a value to Float32 or Float64; None when there is no such cast."""
     source = value.plain
     if source.family == "DateTime64":
         scale = 1e9 if is_nanoseconds(source) else 1e6
@@ -102,6 +104,9 @@ def to_float(value: Typed, plain: DataType) -> str | None:
 
 
 def to_decimal(value: Typed, plain: DataType) -> str | None:
+    """SQL that casts a value to a Decimal, cutting digits off as the original does; None when there
+    is no such cast, or it is of more than 128 bits.
+    """
     source = value.plain
     if plain.wide_bytes or source.wide_bytes == 32:
         return None
@@ -136,5 +141,6 @@ def unscaled(value: Typed) -> str:
 
 
 def to_bool(value: Typed, plain: DataType) -> str | None:
+    """A number as Bool: true when it is not 0. None when the value is no number."""
     del plain
     return f"({value.sql} <> 0)" if value.type.is_computable else None

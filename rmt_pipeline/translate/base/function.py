@@ -57,6 +57,7 @@ def function(
     differs: str = "",
     windowed: bool = False,
 ) -> Function:
+    """A Function with `least` to `most` arguments, just `least` when `most` is None."""
     most = least if most is None else most
     return Function(name, build, least, most, deterministic, differs, windowed)
 
@@ -125,6 +126,9 @@ def constant_integer(value: Typed, what: str) -> int:
 
 
 def constant_text(value: Typed, what: str) -> str:
+    """An argument that must be a string known before any row is read. `what` names it in the
+    message. Raises TypeProblem.
+    """
     found = value.constant.value if value.constant else None
     if not isinstance(found, str):
         raise TypeProblem(f"{what} must be a constant string")
@@ -171,10 +175,12 @@ def mathematical(sql: str) -> Build:
 
 
 def null_of(data_type: DataType) -> Typed:
+    """NULL of this type."""
     return Typed("NULL", data_type, Constant(None))
 
 
 def named(functions: Sequence[Function]) -> dict[str, Function]:
+    """The functions by their names, of which no two may be the same."""
     found = {each.name: each for each in functions}
     assert len(found) == len(functions), "two functions have one name"
     return found

@@ -17,6 +17,10 @@ from rmt_pipeline.types.data_type import DataType
 
 
 class NoCommonType(TypeProblem):
+    """Values of several types meet (in an array, `if`, UNION) and no type holds them all. Cast one
+    of them.
+    """
+
     code = "NO_COMMON_TYPE"
 
 

@@ -13,6 +13,9 @@ DATETIME_MAX_S = 2**32 - 1
 
 
 def is_nanoseconds(data_type: DataType) -> bool:
+    """Whether the type keeps more than six digits of the second: DuckDB has another type
+    for those.
+    """
     plain = data_type.plain
     return plain.family == "DateTime64" and plain.numbers[0] > 6
 
@@ -31,6 +34,7 @@ def microseconds(value: Typed) -> str:
 
 
 def nanoseconds(value: Typed) -> str:
+    """Nanoseconds since the epoch of a DateTime or DateTime64, as BIGINT."""
     if is_nanoseconds(value.type):
         return f"epoch_ns({value.sql})"
     return f"(epoch_us({value.sql}) * 1000)"
@@ -91,6 +95,9 @@ def within(sql: str, least: str, most: str) -> str:
 
 
 def at_least(sql: str, least: str) -> str:
+    """The greater one of two SQL values; NULL when `sql` is NULL, which DuckDB's greatest() leaves
+    out.
+    """
     return f"(CASE WHEN {sql} < {least} THEN {least} ELSE {sql} END)"
 
 

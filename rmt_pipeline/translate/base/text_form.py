@@ -46,6 +46,7 @@ def trimmed_blob(sql: str) -> str:
 
 
 def ipv4_text(sql: str) -> str:
+    """SQL for an address such as 192.0.2.1, from SQL for its 32 bits."""
     return let(
         f"CAST({sql} AS BIGINT)",
         "v",

@@ -77,10 +77,12 @@ class Typed:
 
 
 def array_of(element: DataType) -> DataType:
+    """Array(element)."""
     return DataType("Array", elements=(element,))
 
 
 def tuple_of(elements: Iterable[DataType], names: Iterable[str] = ()) -> DataType:
+    """Tuple(…), named when there are names."""
     return DataType("Tuple", elements=tuple(elements), names=tuple(names))
 
 
@@ -93,6 +95,7 @@ def nullable_type(data_type: DataType, nullable: bool = True) -> DataType:
 
 
 def any_nullable(values: Iterable[Typed]) -> bool:
+    """Whether one of them may be NULL: then what is computed from all may be, too."""
     return any(value.nullable for value in values)
 
 
@@ -111,7 +114,7 @@ def string_sql(text: str) -> str:
     return quoted if "\0" not in text else "(" + quoted.replace("\0", "' || chr(0) || '") + ")"
 
 
-def bytes_sql(data: bytes) -> str:
+def _bytes_sql(data: bytes) -> str:
     return f"from_hex('{data.hex()}')"
 
 
@@ -146,7 +149,7 @@ def constant_sql(value: object, data_type: DataType) -> str:
             return (
                 _integer_sql(plain.wide_from_bytes(value), plain)
                 if is_number
-                else bytes_sql(value)
+                else _bytes_sql(value)
             )
         case str():
             return string_sql(value)
@@ -194,7 +197,7 @@ def stored_sql(value: object, data_type: DataType) -> str:
     """The stored form of a Python value: what stands inside arrays, tuples and maps."""
     plain = data_type.plain
     if isinstance(value, bytes) and plain.wide_bytes:
-        return bytes_sql(value)
+        return _bytes_sql(value)
     return constant_sql(value, data_type)
 
 
@@ -227,10 +230,12 @@ def attempt(sql: str, name: str, body: str) -> str:
 
 
 def struct_sql(fields: Iterable[tuple[str, str]]) -> str:
+    """DuckDB's literal of a struct, from names and SQL: `{'a': 1}`."""
     return "{" + ", ".join(f"{string_sql(name)}: {sql}" for name, sql in fields) + "}"
 
 
 def nanoseconds_sql(sql: str) -> str:
+    """An instant with nine digits of the second, from nanoseconds since the epoch."""
     return f"CAST(make_timestamp_ns(CAST({sql} AS BIGINT)) AS TIMESTAMPTZ_NS)"
 
 
@@ -256,6 +261,7 @@ def column(name: str, data_type: DataType, sql: str = "") -> Typed:
 
 
 def from_stored(stored: str, data_type: DataType) -> Typed:
+    """A value in the working form, of SQL that gives its stored form."""
     plain = data_type.plain
     if not (plain.is_integer and plain.wide_bytes == 16):
         return Typed(stored, data_type)

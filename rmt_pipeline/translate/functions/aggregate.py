@@ -55,21 +55,28 @@ from rmt_pipeline.types.data_type import DataType
 
 
 def rank(function: str) -> AggregateBuild:
+    """`row_number()`, `rank()` and their kin: a number from 1 on."""
+
     def build(call: AggregateCall) -> Typed:
         return Typed(f"CAST({call.sql(function)} AS UBIGINT)", UINT64)
 
     return build
 
 
-def ratio(function: str) -> AggregateBuild:
+def _ratio(function: str) -> AggregateBuild:
     return lambda call: Typed(call.sql(function), FLOAT64)
 
 
 def ntile(call: AggregateCall) -> Typed:
+    """`ntile(n)`: which of n groups of equal size a row is in, from 1 on."""
     return Typed(f"CAST({call.sql('ntile', integer(call.arguments[0]))} AS UBIGINT)", UINT64)
 
 
 def neighbour(function: str) -> AggregateBuild:
+    """`lagInFrame`, `leadInFrame`: the value so many rows before or behind, else the third argument
+    or the type's default.
+    """
+
     def build(call: AggregateCall) -> Typed:
         value = call.first()
         offset = integer(call.arguments[1]) if len(call.arguments) > 1 else "1"
@@ -83,6 +90,9 @@ def neighbour(function: str) -> AggregateBuild:
 
 
 def nth_value(call: AggregateCall) -> Typed:
+    """`nth_value(x, n)`: x of the n-th row of the frame; the type's default when there
+    are fewer.
+    """
     value = call.first()
     sql = call.sql("nth_value", value.sql, integer(call.arguments[1]))
     return or_default(call, sql, value.plain, value)
@@ -111,7 +121,7 @@ def _number(call: AggregateCall) -> Typed:
     return value
 
 
-def quantile(call: AggregateCall) -> Typed:
+def _quantile(call: AggregateCall) -> Typed:
     value = _number(call)
     sql = call.sql("quantile_cont", convert(value, FLOAT64).sql, str(_level(call)))
     if value.nullable or call.or_null:
@@ -120,6 +130,7 @@ def quantile(call: AggregateCall) -> Typed:
 
 
 def quantiles(call: AggregateCall) -> Typed:
+    """`quantiles(level, …)(x)`, interpolated. Raises WrongArguments."""
     value = convert(_number(call), FLOAT64)
     levels = [
         _checked_level(each.constant.value if each.constant else None, call.name)
@@ -133,7 +144,7 @@ def quantiles(call: AggregateCall) -> Typed:
     )
 
 
-def quantile_exact(call: AggregateCall) -> Typed:
+def _quantile_exact(call: AggregateCall) -> Typed:
     value = call.first()
     listed = call.sql("list", to_stored(value), extra_filter=f"{value.sql} IS NOT NULL")
     place = f"least(CAST(floor({_level(call)} * len({listed})) AS BIGINT) + 1, len({listed}))"
@@ -262,6 +273,16 @@ def _group_array(*, distinct: bool) -> AggregateBuild:
     return build
 
 
+def _top(call: AggregateCall) -> Typed:
+    value = call.first()
+    most = constant_integer(call.parameters[0], "how many") if call.parameters else 10
+    result = array_of(value.plain)
+    sql = call.sql(
+        "approx_top_k", to_stored(value), str(most), extra_filter=f"{value.sql} IS NOT NULL"
+    )
+    return Typed(f"CAST(coalesce({sql}, []) AS {result.duckdb})", result)
+
+
 def _bits(function: str) -> AggregateBuild:
     def build(call: AggregateCall) -> Typed:
         value = as_number(call.arguments[0])
@@ -312,10 +333,11 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate(
             "groupUniqArray", _group_array(distinct=True), 1, 1, differs="in another order"
         ),
-        Aggregate("quantile", quantile, 1, 1, differs=approximate),
-        Aggregate("median", quantile, 1, 1, differs=approximate),
+        Aggregate("topK", _top, 1, 1, differs="approximates too, in its own way"),
+        Aggregate("quantile", _quantile, 1, 1, differs=approximate),
+        Aggregate("median", _quantile, 1, 1, differs=approximate),
         Aggregate("quantiles", quantiles, 1, 1, differs=approximate),
-        *(Aggregate(name, quantile_exact, 1, 1) for name in ("quantileExact", "medianExact")),
+        *(Aggregate(name, _quantile_exact, 1, 1) for name in ("quantileExact", "medianExact")),
         *(
             Aggregate(name, moments(sql), 1, 1)
             for name, sql in (
@@ -339,8 +361,8 @@ def _aggregates() -> dict[str, Aggregate]:
         Aggregate("rank", rank("rank"), 0, 0, windows_only=True),
         Aggregate("dense_rank", rank("dense_rank"), 0, 0, windows_only=True),
         Aggregate("denseRank", rank("dense_rank"), 0, 0, windows_only=True),
-        Aggregate("percent_rank", ratio("percent_rank"), 0, 0, windows_only=True),
-        Aggregate("cume_dist", ratio("cume_dist"), 0, 0, windows_only=True),
+        Aggregate("percent_rank", _ratio("percent_rank"), 0, 0, windows_only=True),
+        Aggregate("cume_dist", _ratio("cume_dist"), 0, 0, windows_only=True),
         Aggregate("ntile", ntile, 1, 1, windows_only=True),
         Aggregate("nth_value", nth_value, 2, 2, windows_only=True),
         *(

@@ -257,6 +257,9 @@ def _integer_modulo(left: Typed, right: Typed, *, or_zero: bool, positive: bool)
 
 
 def negate(arguments: list[Typed]) -> Typed:
+    """Unary minus, in a type that has every result: of unsigned integers a wider one, where there
+    is one.
+    """
     value = as_number(arguments[0])
     if value.is_null_literal:
         return null_of(NULL_TYPE)
@@ -278,6 +281,7 @@ def negate(arguments: list[Typed]) -> Typed:
 
 
 def absolute(arguments: list[Typed]) -> Typed:
+    """`abs`: of signed integers the unsigned type, which has every result."""
     value = as_number(arguments[0])
     if value.is_null_literal:
         return null_of(NULL_TYPE)
@@ -290,16 +294,26 @@ def absolute(arguments: list[Typed]) -> Typed:
     return Typed(f"CAST({sql} AS {working_type(result)})", nullable_like(result, value))
 
 
+def _two_integers(what: str, arguments: list[Typed]) -> tuple[Typed, Typed] | None:
+    """None when one of them is NULL. Raises TypeProblem."""
+    left, right = (as_number(each) for each in arguments)
+    if left.is_null_literal or right.is_null_literal:
+        return None
+    a, b = left.plain, right.plain
+    if not (a.is_integer and b.is_integer and max(a.bits, b.bits) <= 64):
+        raise TypeProblem(f"{what} of {a.text} and {b.text}: expected integers up to 64 bits")
+    return left, right
+
+
 def bitwise(symbol: str) -> Build:
     """`&`, `|` and xor of integers, as wide as the wider one."""
 
     def build(arguments: list[Typed]) -> Typed:
-        left, right = (as_number(each) for each in arguments)
-        if left.is_null_literal or right.is_null_literal:
+        found = _two_integers("bits", arguments)
+        if found is None:
             return null_of(NULL_TYPE)
+        left, right = found
         a, b = left.plain, right.plain
-        if not (a.is_integer and b.is_integer and max(a.bits, b.bits) <= 64):
-            raise TypeProblem(f"bits of {a.text} and {b.text}: expected integers up to 64 bits")
         result = _integer(max(a.bits, b.bits), signed=a.is_signed or b.is_signed)
         sides = [f"CAST({each.sql} AS HUGEINT)" for each in (left, right)]
         sql = (
@@ -316,12 +330,11 @@ def shift_bits(*, to_left: bool) -> Build:
     """Bits that leave the dividend's type are lost."""
 
     def build(arguments: list[Typed]) -> Typed:
-        left, right = (as_number(each) for each in arguments)
-        if left.is_null_literal or right.is_null_literal:
+        found = _two_integers("bits", arguments)
+        if found is None:
             return null_of(NULL_TYPE)
+        left, right = found
         a, b = left.plain, right.plain
-        if not (a.is_integer and b.is_integer and max(a.bits, b.bits) <= 64):
-            raise TypeProblem(f"bits of {a.text} and {b.text}: expected integers up to 64 bits")
         result = _integer(max(a.bits, b.bits), signed=a.is_signed or b.is_signed)
         count = f"CAST({right.sql} AS HUGEINT)"
         number = f"CAST({left.sql} AS HUGEINT)"
@@ -342,6 +355,7 @@ def shift_bits(*, to_left: bool) -> Build:
 
 
 def bit_not(arguments: list[Typed]) -> Typed:
+    """`bitNot(n)`: every bit turned over, in the type of n. Raises TypeProblem."""
     value = as_number(arguments[0])
     if value.is_null_literal:
         return null_of(NULL_TYPE)
@@ -354,15 +368,11 @@ def common_divisor(name: str) -> Build:
     """gcd and lcm."""
 
     def build(arguments: list[Typed]) -> Typed:
-        left, right = (as_number(each) for each in arguments)
-        if left.is_null_literal or right.is_null_literal:
+        found = _two_integers(name, arguments)
+        if found is None:
             return null_of(NULL_TYPE)
-        a, b = left.plain, right.plain
-        if not (a.is_integer and b.is_integer and max(a.bits, b.bits) <= 64):
-            raise TypeProblem(
-                f"{name} of {a.text} and {b.text}: expected integers up to 64 bits"
-            )
-        result = result_integer("plus", a, b)
+        left, right = found
+        result = result_integer("plus", left.plain, right.plain)
         sql = f"{name}(CAST({left.sql} AS HUGEINT), CAST({right.sql} AS HUGEINT))"
         return Typed(wrap(sql, result), nullable_like(result, left, right))
 

@@ -37,23 +37,25 @@ from rmt_pipeline.types.data_type import DataType
 
 
 def array(value: Typed, name: str) -> Typed:
+    """The value, which must be an Array. Raises TypeProblem in the name of the function `name`."""
     if value.plain.family != "Array":
         raise TypeProblem(f"{name} takes an Array, not {value.type.text}")
     return value
 
 
-def element_of(value: Typed) -> DataType:
+def _element_of(value: Typed) -> DataType:
     return value.plain.elements[0]
 
 
 def known_element(value: Typed, name: str) -> DataType:
     """The type of an array's elements; an empty `[]` has none to compute with."""
-    if element_of(value).plain.family == "Nothing":
+    if _element_of(value).plain.family == "Nothing":
         raise TypeProblem(f"{name}: the array [] has no type; cast it")
-    return element_of(value)
+    return _element_of(value)
 
 
 def make_array(arguments: list[Typed]) -> Typed:
+    """`array(…)`, `[…]`: the elements get the least type that has them all."""
     element = least_supertype([each.type for each in arguments])
     values = unify(arguments, element)
     result = array_of(element)
@@ -67,6 +69,7 @@ def make_array(arguments: list[Typed]) -> Typed:
 
 
 def make_tuple(arguments: list[Typed]) -> Typed:
+    """`tuple(…)`, `(…, …)`. Raises TypeProblem for an empty one."""
     result = tuple_of(each.type for each in arguments)
     if not arguments:
         raise TypeProblem("tuple() has no elements, so it is no value")
@@ -81,6 +84,7 @@ def make_tuple(arguments: list[Typed]) -> Typed:
 
 
 def make_map(arguments: list[Typed]) -> Typed:
+    """`map(key, value, …)`. Raises WrongArguments, TypeProblem."""
     if len(arguments) % 2:
         raise WrongArguments("map takes pairs of key and value")
     keys, values = arguments[::2], arguments[1::2]
@@ -117,6 +121,9 @@ def array_element(arguments: list[Typed]) -> Typed:
 
 
 def stored_default(data_type: DataType) -> str:
+    """SQL for the default of a type as elements of arrays store it: NULL of a Nullable, else 0, '',
+    …
+    """
     plain = data_type.plain
     if data_type.nullable:
         return f"CAST(NULL AS {plain.duckdb})"
@@ -126,8 +133,8 @@ def stored_default(data_type: DataType) -> str:
 def tuple_element(arguments: list[Typed]) -> Typed:
     """Of an array of tuples: the array of their elements."""
     value, place = arguments
-    if value.plain.family == "Array" and element_of(value).family == "Tuple":
-        inside = tuple_element([from_stored(ELEMENT, element_of(value)), place])
+    if value.plain.family == "Array" and _element_of(value).family == "Tuple":
+        inside = tuple_element([from_stored(ELEMENT, _element_of(value)), place])
         elements = f"list_transform({value.sql}, lambda {ELEMENT}: {to_stored(inside)})"
         return from_stored(elements, array_of(inside.type))
     if value.plain.family != "Tuple":
@@ -147,6 +154,7 @@ def tuple_element(arguments: list[Typed]) -> Typed:
 
 
 def has(arguments: list[Typed]) -> Typed:
+    """`has(array, x)`: whether x is among the elements. NULL finds NULL."""
     value, wanted = array(arguments[0], "has"), arguments[1]
     if wanted.is_null_literal:
         found = f"(len({value.sql}) > list_count({value.sql}))"
@@ -192,6 +200,9 @@ def _has_any_or_all(name: str) -> Build:
 
 
 def concat(arguments: list[Typed]) -> Typed:
+    """`arrayConcat(a, b, …)`: their elements, one array's after the other's, in the least type that
+    holds all.
+    """
     common = least_supertype([array(each, "arrayConcat").type for each in arguments])
     sql = unify(arguments, common)[0].sql
     for each in unify(arguments, common)[1:]:
@@ -202,7 +213,7 @@ def concat(arguments: list[Typed]) -> Typed:
 def _push(*, at_end: bool) -> Build:
     def build(arguments: list[Typed]) -> Typed:
         value, added = array(arguments[0], "arrayPush"), arguments[1]
-        element = least_supertype([element_of(value), added.type])
+        element = least_supertype([_element_of(value), added.type])
         whole = convert(value, array_of(element))
         single = f"[{to_stored(convert(added, element))}]"
         pieces = (whole.sql, single) if at_end else (single, whole.sql)
@@ -268,7 +279,7 @@ def _distinct(arguments: list[Typed]) -> Typed:
     value = array(arguments[0], "arrayDistinct")
     first = f"{ELEMENT} IS NOT NULL AND list_position({value.sql}, {ELEMENT}) = {PLACE}"
     kept = f"list_filter({value.sql}, lambda {ELEMENT}, {PLACE}: {first})"
-    return Typed(kept, array_of(element_of(value).plain))
+    return Typed(kept, array_of(_element_of(value).plain))
 
 
 def _unique_count(arguments: list[Typed]) -> Typed:
@@ -287,6 +298,9 @@ def _reduce(name: str) -> Build:
 
 
 def reduced(name: str, value: Typed) -> Typed:
+    """arrayMin, arrayMax, arraySum and arrayAvg, with the original's types of results. Raises
+    TypeProblem.
+    """
     element = known_element(value, name).plain
     if name in {"arrayMin", "arrayMax"}:
         sql = f"list_{name[5:].lower()}({value.sql})"

@@ -213,6 +213,9 @@ def moment(value: Typed, name: str) -> Typed:
 
 
 def zone_of_call(arguments: list[Typed], place: int) -> str | None:
+    """The time zone that a function got as its argument number `place` (from 0), None when there is
+    none. Raises TypeProblem unless the first argument is a time.
+    """
     if len(arguments) <= place:
         return None
     if not arguments[0].type.is_time:

@@ -85,6 +85,9 @@ _COMPUTED = {
 
 
 def formatted(value: Typed, pattern: str, zone: str | None) -> Typed:
+    """`formatDateTime`: the pattern's letters as the original reads them. `zone` overrides the
+    type's.
+    """
     clock = local(value, zone)
     pieces: list[str] = []
     plain = ""

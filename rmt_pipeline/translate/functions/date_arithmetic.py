@@ -35,6 +35,7 @@ _DIGITS_NEEDED = {"Millisecond": 3, "Microsecond": 6, "Nanosecond": 9}
 
 
 def interval_type(unit: str) -> DataType:
+    """The type of `INTERVAL 1 DAY`, from `Day`."""
     return DataType(f"Interval{unit}")
 
 
@@ -45,6 +46,7 @@ def interval_unit(data_type: DataType) -> str:
 
 
 def is_date_arithmetic(left: Typed, right: Typed) -> bool:
+    """Whether `+` or `-` between these is about dates or times, and not about numbers."""
     return left.type.date_like or right.type.date_like
 
 
@@ -59,6 +61,9 @@ def shift(value: Typed, amount: Typed, sign: int) -> Typed:
 
 
 def shift_by(value: Typed, amount: Typed, unit: str, sign: int) -> Typed:
+    """A date or time, `amount` units (Second, Month, …) later, or with `sign` -1 earlier; a Date
+    becomes a DateTime when the unit is smaller than a day.
+    """
     count = f"CAST({amount.sql} AS BIGINT)"
     count = f"(-{count})" if sign < 0 else count
     if value.type.is_date and unit in {*_DAYS, *_MONTHS}:

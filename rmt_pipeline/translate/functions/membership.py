@@ -41,6 +41,7 @@ def member_constant(value: Typed, element: Typed) -> str | None:
 
 
 def all_tuples(elements: list[Typed]) -> bool:
+    """Whether IN's list is one of tuples, each of which is compared as a whole."""
     return all(each.plain.family == "Tuple" for each in elements)
 
 

@@ -13,7 +13,16 @@ from rmt_pipeline.translate.base.function import (
     floating,
     function,
 )
-from rmt_pipeline.translate.base.typed import UINT8, UINT64, Typed, TypeProblem, string_sql
+from rmt_pipeline.translate.base.typed import (
+    FLOAT64,
+    UINT8,
+    UINT32,
+    UINT64,
+    UUID,
+    Typed,
+    TypeProblem,
+    string_sql,
+)
 from rmt_pipeline.translate.connection import (
     SLEEP,
     SLEEP_EACH_ROW,
@@ -21,6 +30,7 @@ from rmt_pipeline.translate.connection import (
     Thrown,
     TooSlow,
 )
+from rmt_pipeline.types.data_type import DataType
 
 SESSION = ("currentDatabase", "currentUser", "hostName", "version")
 
@@ -63,18 +73,48 @@ def _row_number(arguments: list[Typed]) -> Typed:
     return Typed("CAST(row_number() OVER () - 1 AS UBIGINT)", UINT64)
 
 
+def _random(bits: int) -> str:
+    return f"CAST(floor(random() * {2**bits}) AS UBIGINT)"
+
+
+def _always(sql: str, result: DataType) -> Build:
+    """Whatever it is called with."""
+
+    def build(arguments: list[Typed]) -> Typed:
+        del arguments
+        return Typed(sql, result)
+
+    return build
+
+
+_RANDOM_32 = f"CAST({_random(32)} AS UINTEGER)"
+_RANDOM_64 = f"({_random(32)} * {2**32} + {_random(32)})"
+_EACH = "each place where it stands, or its alias does, has values of its own"
 _BLOCKS = "a block is at most 2,048 rows"
 FUNCTIONS = (
     *(function(name, _of_session, 0, deterministic=False) for name in SESSION),
     function("sleep", _pause(SLEEP), 1, deterministic=False, differs=_BLOCKS),
     function("sleepEachRow", _pause(SLEEP_EACH_ROW), 1, deterministic=False, differs=_BLOCKS),
     function("throwIf", _throw_if, 1, 2),
-    function(
-        "rowNumberInBlock",
-        _row_number,
-        0,
-        deterministic=False,
-        windowed=True,
-        differs="one block, counted before ORDER BY; not in WHERE, nor in aggregate functions",
+    *(
+        function(name, _always(sql, kind), 0, 1, deterministic=False, differs=_EACH)
+        for name, sql, kind in (
+            ("rand", _RANDOM_32, UINT32),
+            ("rand32", _RANDOM_32, UINT32),
+            ("rand64", _RANDOM_64, UINT64),
+            ("randCanonical", "random()", FLOAT64),
+            ("generateUUIDv4", "CAST(uuid() AS VARCHAR)", UUID),
+        )
+    ),
+    *(
+        function(
+            name,
+            _row_number,
+            0,
+            deterministic=False,
+            windowed=True,
+            differs="one block, counted before ORDER BY; not in WHERE, nor in aggregate functions",
+        )
+        for name in ("rowNumberInBlock", "rowNumberInAllBlocks")
     ),
 )

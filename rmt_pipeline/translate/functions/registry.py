@@ -50,7 +50,7 @@ date_trunc dateDiff DAY DAYOFMONTH DAYOFWEEK DAYOFYEAR degrees dense_rank exp fa
 first_value flatten floor FROM_UNIXTIME greatest hex HOUR hypot if ifNull isNull lag
 last_value lcase lead least left length ln locate log log10 log2 lower lpad makeDate
 makeDateTime max mid min MINUTE MONTH monthName not now now64 nth_value ntile nullIf
-OCTET_LENGTH percent_rank pi position positiveModulo pow power QUARTER radians rank repeat
+OCTET_LENGTH percent_rank pi position positiveModulo pow power QUARTER radians rand rank repeat
 replace reverse right round row_number rpad SECOND sign sin space sqrt STDDEV_POP
 STDDEV_SAMP substr substring sum tan timezone today trunc truncate ucase unhex upper
 VAR_POP VAR_SAMP version YEAR
@@ -121,6 +121,9 @@ def real_name(name: str) -> str:
 
 
 def find_function(name: str) -> Function | None:
+    """The function of one row's values that goes by this name, also in another case where the
+    original allows it. None when the allow-list has none.
+    """
     return SCALARS.get(real_name(name))
 
 

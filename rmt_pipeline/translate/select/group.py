@@ -94,6 +94,7 @@ def compile_keys(nodes: Sequence[Node], compiler: Compiler) -> GroupKeys:
 
 
 def group_by_sql(keys: GroupKeys, modifier: str) -> str:
+    """The clause GROUP BY; `modifier` is ROLLUP, CUBE or ""."""
     terms = list(dict.fromkeys(to_stored(value) for _, value in keys))
     inner = ", ".join(terms) or "()"
     if modifier:

@@ -103,10 +103,12 @@ def titles_of(items: Sequence[Node]) -> list[str]:
 
 
 def bare(node: Node) -> Node:
+    """An expression of the list without its alias."""
     return node.node if isinstance(node, Aliased) else node
 
 
 def present(*nodes: Node | None) -> tuple[Node, ...]:
+    """Those clauses of a SELECT that were written."""
     return tuple(node for node in nodes if node is not None)
 
 

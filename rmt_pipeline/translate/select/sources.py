@@ -97,6 +97,8 @@ class From:
 
 
 class Ambiguous(UserError):
+    """A column's name is in several tables of FROM. Write the table before it: `t.id`."""
+
     code = "AMBIGUOUS_IDENTIFIER"
 
 
@@ -111,6 +113,9 @@ class QueryScope(Protocol):
 
 
 def compile_source(source: TableExpression | None, scope: QueryScope) -> From:
+    """FROM, with the columns that expressions may name. Raises what the original does for tables
+    and columns that are not there.
+    """
     match source:
         case None:
             return From("", ())

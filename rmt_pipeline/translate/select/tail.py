@@ -34,6 +34,7 @@ def order_by(select: Select, items: Sequence[Node], compiler: Compiler) -> list[
 
 
 def distinct_sql(select: Select, compiler: Compiler) -> str:
+    """What stands between SELECT and its list: DISTINCT, DISTINCT ON (…), or nothing."""
     if select.distinct_on:
         terms = ", ".join(to_stored(compiler.compile(each)) for each in select.distinct_on)
         return f"DISTINCT ON ({terms}) "
@@ -85,6 +86,7 @@ def qualify_tests(
 
 
 def limit_sql(select: Select, compiler: Compiler) -> str:
+    """LIMIT and OFFSET, whose numbers must be constant. WITH TIES is a test of `qualify_tests`."""
     text = ""
     if select.limit is not None and not select.with_ties:
         text += f" LIMIT {_count(compiler, select.limit)}"

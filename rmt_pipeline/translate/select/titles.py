@@ -8,6 +8,9 @@ from rmt_pipeline.syntax.nodes import Aliased, Call, Lambda, Literal, Name, Node
 
 
 def title(node: Node) -> str:
+    """What a column of the result is called that an expression gives: its alias, its column's name,
+    or the expression as calls.
+    """
     match node:
         case Aliased():
             return node.alias

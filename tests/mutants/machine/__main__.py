@@ -1,17 +1,27 @@
-"""`make machine-mutants SAMPLE=n`: how many planted bugs the default lanes notice."""
+"""`make machine-mutants SAMPLE=n SEED=k`: how many planted bugs the default lanes notice."""
 
 import argparse
+import os
 import random
-import subprocess
 import sys
 import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.machine.hunt import canary, every_site, hunt, warm_up
+import pytest
+
+from tests.mutants.machine.hunt import OPTIONS, Hunter, Verdict, every_site, run_planted
 from tests.mutants.machine.sites import Site
-from tests.mutants.machine.tests_of_lines import ROOMS, ROOT, TestsOfLines, measure
+from tests.mutants.machine.tests_of_lines import ROOMS
 
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
+LANES = ("tests/unit", "tests/property", "tests/contract", "tests/simulation", "tests/crash")
+NOT_ASKED = (
+    "planted_bug or each_check or some_checks_notice or what_failed_once or second_fault or "
+    "dies_too"
+)
+"""They plant bugs themselves; and worlds, of which there are others; and pairs of faults."""
 
 
 def explained() -> dict[str, str]:
@@ -28,50 +38,50 @@ def explained() -> dict[str, str]:
 
 def chosen(sites: list[Site], options: argparse.Namespace) -> list[Site]:
     known = explained()
-    some = [one for one in sites if options.only in one.name and one.name not in known]
+    some = [
+        site
+        for site in sites
+        if any(one in site.name for one in options.only) and site.name not in known
+    ]
     if options.sample and options.sample < len(some):
         some = random.Random(options.seed).sample(some, options.sample)
-    return some[options.part :: options.parts]
+    return some
+
+
+def report(verdicts: Sequence[Verdict], seed: int) -> list[Site]:
+    """A line per module, then those that survived."""
+    of_module: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        of_module[verdict.site.file].append(verdict)
+    for file, some in sorted(of_module.items()):
+        print(f"{sum(bool(one.noticed_by) for one in some):4} of {len(some):4}  {file}")
+    survivors = [one.site for one in verdicts if not one.noticed_by]
+    for site in sorted(survivors, key=lambda site: (site.file, site.line)):
+        print(f"survived  {site.line}  {site.name}")
+    print(f"{len(verdicts) - len(survivors)} of {len(verdicts)} were noticed, seed {seed}")
+    return survivors
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=0, help="how many, at random; 0: all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="a part of the name, such as a file")
-    parser.add_argument("--parts", type=int, default=1, help="of several processes beside")
-    parser.add_argument("--part", type=int, default=0, help="this one takes every parts-th")
-    parser.add_argument(
-        "--tests", type=Path, help="which tests run which lines, measured before"
-    )
-    parser.add_argument("--measure", type=Path, help="only measure that, into this file")
-    options = parser.parse_args()
-    if options.measure:
-        measure().save(options.measure)
-        return 0
-    tests = TestsOfLines.load(options.tests or _measured())
-    warm_up()
-    if noticed := canary(tests):
-        print(f"without any bug there is one who notices: {noticed}", file=sys.stderr)
-        return 2
-    survivors, total = [], 0
-    for site in chosen(every_site(ROOMS), options):
-        verdict = hunt(site, tests)
-        total += 1
-        if not verdict.noticed_by:
-            survivors.append(site)
-        said = verdict.noticed_by or "SURVIVED"
-        print(f"{verdict.seconds:5.1f} s  {site.line}  {site.name}  |  {said}", flush=True)
-    print(f"{total - len(survivors)} of {total} were noticed")
-    return 1 if survivors else 0
-
-
-def _measured() -> Path:
-    """In a process of its own: pytest and what it imports must not be in ours yet."""
-    path = Path(tempfile.mkdtemp(), "tests-of-lines.json")
-    command = [sys.executable, "-m", "tests.mutants.machine", "--measure", str(path)]
-    subprocess.run(command, check=True, cwd=ROOT)
-    return path
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of names, as of files")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--tests", type=Path, help="which tests run which lines: kept there")
+    parser.add_argument("--lanes", nargs="+", default=LANES)
+    parser.add_argument("--plant", help=argparse.SUPPRESS)
+    options, more = parser.parse_known_args()
+    sites = every_site(ROOMS)
+    if options.plant:
+        return run_planted(next(one for one in sites if one.name == options.plant), more)
+    file = options.tests or Path(tempfile.mkdtemp(), "tests-of-lines.json")
+    hunter = Hunter(file, chosen(sites, options), options.processes)
+    lanes = [*OPTIONS, "-k", f"not ({NOT_ASKED})", *options.lanes]
+    code = pytest.main(lanes, plugins=[hunter])
+    if code:
+        return int(code)
+    return 1 if report(hunter.verdicts, options.seed) else 0
 
 
 if __name__ == "__main__":

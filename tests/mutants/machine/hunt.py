@@ -1,194 +1,255 @@
-"""Plant a bug in a forked copy of this process, run the tests of its line, see who notices."""
+"""Plant a bug in a forked copy of this process, run the tests of its line, see who notices.
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
+Tests are imported and collected once. A bug in a function is planted by giving the function
+other code. What is done when a module is imported needs a process that imports it anew.
+"""
+
 import os
 import resource
 import select
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FrameType
 
 import pytest
 
-from tests.mutants.machine.sites import Site, planted
-from tests.mutants.machine.tests_of_lines import OPTIONS, ROOT, TestsOfLines
-
-HEAVY = (
-    *("numpy", "pandas", "pyarrow", "pyarrow.dataset", "pyarrow.parquet", "duckdb", "greenlet"),
-    *(
-        "_hypothesis_pytestplugin",
-        "hypothesis.stateful",
-        "hypothesis.internal.conjecture.engine",
-    ),
-    *("xdist.plugin", "anyio.pytest_plugin", "kazoo.client", "pydantic", "structlog", "click"),
-    *("unittest.mock", "asyncio", "readline", "pygments.lexers.python", "rich.console"),
+from tests.mutants.machine.planting import Garden, PlantedModule
+from tests.mutants.machine.sites import Site, sites_of
+from tests.mutants.machine.tests_of_lines import (
+    ROOT,
+    ByLine,
+    failures,
+    measure,
+    one_after_another,
 )
-"""Imported once, before the forks; what is ours is imported anew in each."""
-REWRITTEN_ALREADY = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""What pytest would say of plugins among them."""
+
+NO_OTHER_PROCESS = "not zookeeper and not spark and not dagster and not browser and not slow"
+OPTIONS = ("-qq", "-s", "-p", "no:cacheprovider", "-m", NO_OTHER_PROCESS)
 TESTS_S = 20.0
-HUNG_S = 60
-"""Of processor time, so that a busy machine makes nobody hang."""
-WAITS_S = 60.0
-"""Of none at all, and it waits for ever."""
-SEEDS = 20
+"""Of processor time, as they usually take, for each bug."""
+SLOWER = 10.0
+HUNG_S = 5.0
+"""Who uses this and so many times what it usually takes is in a loop without an end."""
+WAITS_S = 120.0
+"""Who uses no processor time for so long waits for ever."""
+ANEW_S = 300.0
+"""Of processor time, for what imports everything anew."""
+TALKS = (
+    "access",
+    "connect",
+    "four_letters",
+    "kazoo_keeper",
+    "sasl",
+    "session",
+    "strays",
+    "watches",
+)
+"""Modules of `zookeeper/` that talk to a real one, or live by what it says: these tests are asked,
+too, when nobody within this process has noticed.
+"""
+TALKING = (
+    "tests/contract/test_keeper_contract.py",
+    "tests/zookeeper/test_connect.py",
+    "tests/zookeeper/test_lost_answers.py",
+    "tests/zookeeper/test_access.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`noticed_by` is a test's id, "hung", "no import"; "" when the bug survived."""
+    """`noticed_by` is a test's id; "" when the bug survived."""
 
     site: Site
     noticed_by: str
     seconds: float
 
 
-class _PlantedModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module with a bug in it; everything else as it is."""
+@dataclass(slots=True)
+class _Child:
+    """One bug under way; `used` is its processor time when it was last seen to use some."""
 
-    def __init__(self, site: Site) -> None:
-        path = ROOT / site.file
-        self._path = path
-        self._name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        self._code = compile(planted(path.read_text(), site), str(path), "exec")
-
-    def find_spec(
-        self, fullname: str, _path: object, _target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
-
-    def exec_module(self, module: ModuleType) -> None:
-        exec(self._code, module.__dict__)
+    site: Site
+    process: int
+    channel: int
+    began: float
+    used: float = 0.0
+    since: float = 0.0
 
 
-class _FirstFailure:
-    """Tells the parent which test failed first."""
+class Hunter:
+    """A plugin of pytest: when the tests are collected it hunts, instead of running them."""
 
-    def __init__(self, channel: int) -> None:
-        self._channel = channel
+    def __init__(self, measured: Path, sites: Sequence[Site], processes: int) -> None:
+        self._measured = measured
+        self._sites = sites
+        self._processes = processes
+        self.verdicts: list[Verdict] = []
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            os.write(self._channel, report.nodeid.encode()[:500])
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        tests = ByLine.load(self._measured) if self._measured.exists() else ByLine()
+        if unknown := [item for item in session.items if tests.has_to_measure(item)]:
+            tests.add(measure(unknown, self._processes))
+            tests.save(self._measured)
+        items = {item.nodeid: item for item in session.items}
+        tests.not_measured = [test for test in items if test not in tests.seconds]
+        garden = Garden()
+
+        def start(site: Site) -> _Child:
+            plant = garden.plant(site)
+            chosen = [
+                test for test in tests.running(site.file, site.line, TESTS_S) if test in items
+            ]
+            if plant is None:
+                more = TALKING if _talks(site) else ()
+                return _forked(site, lambda channel: _anew(site, [*chosen, *more], channel))
+            some = [(items[test], tests.usually_s(test)) for test in chosen]
+
+            def become(channel: int) -> None:
+                plant.grow()
+                is_noticed = _ask(some, channel)
+                if not is_noticed and _talks(site):
+                    _anew(site, TALKING, channel)
+
+            return _forked(site, become)
+
+        for verdict in _hunt(self._sites, start, self._processes):
+            self.verdicts.append(verdict)
+            said = verdict.noticed_by or "SURVIVED"
+            site = verdict.site
+            print(f"{verdict.seconds:5.1f} s  {site.line}  {site.name}  |  {said}", flush=True)
+        return True
 
 
-def warm_up() -> None:
-    """Import what is heavy and not ours, so that each fork begins with it."""
-    for name in HEAVY:
-        importlib.import_module(name)
+def _hunt(
+    sites: Iterable[Site], start: Callable[[Site], _Child], processes: int
+) -> Iterator[Verdict]:
+    """Each bug in a child, so many at once."""
+    waiting = iter(sites)
+    under_way: list[_Child] = []
+    while True:
+        while len(under_way) < processes and (site := next(waiting, None)):
+            under_way.append(start(site))
+        if not under_way:
+            return
+        select.select([child.channel for child in under_way], [], [], 0.2)
+        for child in list(under_way):
+            noticed = _ended(child)
+            if noticed is not None:
+                under_way.remove(child)
+                os.close(child.channel)
+                yield Verdict(child.site, noticed, time.monotonic() - child.began)
 
 
-def hunt(site: Site, tests: TestsOfLines) -> Verdict:
-    """Who notices this bug: first the tests of its line, then worlds of the simulation."""
-    began = time.perf_counter()
-    plant = _PlantedModule(site)
-    chosen = tests.running(site.file, site.line, TESTS_S)
-    noticed = _in_fork(plant, chosen) if chosen else ""
-    if not noticed:
-        noticed = _in_fork(plant, ())
-    return Verdict(site, noticed, time.perf_counter() - began)
-
-
-def canary(tests: TestsOfLines) -> str:
-    """Without any bug nobody may notice anything: who did all the same."""
-    some = sorted(tests.seconds, key=lambda test: tests.seconds[test])
-    return _in_fork(None, some[:: max(1, len(some) // 300)]) or _in_fork(None, ())
-
-
-def _in_fork(plant: _PlantedModule | None, chosen: Sequence[str]) -> str:
-    """Who noticed; empty when everything passes."""
+def _forked(site: Site, become: Callable[[int], None]) -> _Child:
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
+    os.set_blocking(reading, False)
+    process = os.fork()
+    if process == 0:
         os.close(reading)
         os.setsid()
-        _become(plant, chosen, writing)
+        _be(become, writing)
     os.close(writing)
-    try:
-        return _wait(child, reading)
-    finally:
-        os.close(reading)
+    now = time.monotonic()
+    return _Child(site, process, reading, now, since=now)
 
 
-def _wait(child: int, reading: int) -> str:
-    said = b""
-    used_s, since = 0.0, time.monotonic()
-    while True:
-        ready, _, _ = select.select([reading], [], [], 1.0)
-        if ready:
-            got = os.read(reading, 65536)
-            if not got:
-                break
-            said += got
-        if (now_s := _processor_s(child)) != used_s:
-            used_s, since = now_s, time.monotonic()
-        elif time.monotonic() - since > WAITS_S:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return said.decode() or "hung"
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    unsaid = "" if code == 0 else "hung" if code == -signal.SIGXCPU else "no import"
-    return said.decode() or unsaid
-
-
-def _processor_s(process: int) -> float:
-    """How much it has used. Where there is no /proc, as much as time has passed."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return time.monotonic()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _become(plant: _PlantedModule | None, chosen: Sequence[str], channel: int) -> None:
+def _be(become: Callable[[int], None], channel: int) -> None:
     """The child: never returns."""
-    code = 1
-    resource.setrlimit(resource.RLIMIT_CPU, (HUNG_S, HUNG_S + 1))
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        if plant is not None:
-            sys.meta_path.insert(0, plant)
-        if chosen:
-            code = int(
-                pytest.main(
-                    [*OPTIONS, *REWRITTEN_ALREADY, "-x", *chosen],
-                    plugins=[_FirstFailure(channel)],
-                )
-            )
-        else:
-            code = _seeds(channel)
+        become(channel)
     except BaseException as error:  # noqa: BLE001  whatever it is, the bug was noticed
-        os.write(channel, f"no import: {error!r}".encode()[:300])
+        os.write(channel, f"raised {error!r}".encode()[:300])
     finally:
-        os._exit(min(code, 255))
+        os._exit(0)
 
 
-def _seeds(channel: int) -> int:
-    from tests.simulation import run  # noqa: PLC0415  with the bug in it
-    from tests.support.schedule import Swarm  # noqa: PLC0415
+def _talks(site: Site) -> bool:
+    return site.file in {f"rmt_pipeline/zookeeper/{name}.py" for name in TALKS}
 
-    for seed in range(1, SEEDS + 1):
-        if run.failure_of(Swarm(seed)) is not None:
-            os.write(channel, f"simulation, seed {seed}".encode())
-            return 1
-    return 0
+
+def _ask(tests: Sequence[tuple[pytest.Item, float]], channel: int) -> bool:
+    """Who notices first; whether anybody did. Of a process with another bug nothing but the name
+    comes back.
+    """
+    asked = ""
+
+    def hung(_number: int, _frame: FrameType | None) -> None:
+        os.write(channel, f"{asked} (hung)".encode()[:500])
+        os._exit(0)
+
+    signal.signal(signal.SIGPROF, hung)
+    seconds = dict(tests)
+    for item, following in one_after_another(list(seconds)):
+        asked = item.nodeid
+        signal.setitimer(signal.ITIMER_PROF, HUNG_S + SLOWER * seconds[item])
+        if failures(item, following):
+            os.write(channel, asked.encode()[:500])
+            return True
+    return False
+
+
+def _anew(site: Site, chosen: Sequence[str], channel: int) -> None:
+    """In a new process, which imports the module with the bug."""
+    limit = int(ANEW_S)
+    command = [sys.executable, "-m", "tests.mutants.machine", "--plant", site.name]
+    ended = subprocess.run(
+        [*command, *chosen],
+        cwd=ROOT,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1)),
+    )
+    if ended.returncode:
+        os.write(channel, b"a process that imports it anew")
+
+
+def run_planted(site: Site, chosen: Sequence[str]) -> int:
+    """What `_anew` starts. Those who talk to a ZooKeeper start one."""
+    PlantedModule(site).grow()
+    options = OPTIONS[: OPTIONS.index("-m")] if _talks(site) else OPTIONS
+    return int(pytest.main([*options, "-x", *chosen]))
+
+
+def _ended(child: _Child) -> str | None:
+    """Who noticed, "" when nobody did; None while it goes on."""
+    gone, _ = os.waitpid(child.process, os.WNOHANG)
+    if not gone:
+        used = _processor_s(child.process)
+        now = time.monotonic()
+        if used != child.used:
+            child.used, child.since = used, now
+        if now - child.since < WAITS_S:
+            return None
+    with suppress(ProcessLookupError):  # whatever it has left
+        os.killpg(child.process, signal.SIGKILL)
+    if not gone:
+        os.waitpid(child.process, 0)
+    try:
+        return os.read(child.channel, 65536).decode() or ("" if gone else "waits for ever")
+    except BlockingIOError:
+        return "" if gone else "waits for ever"
+
+
+def _processor_s(process: int) -> float:
+    """What it has used, and its children that ended. Where there is no /proc, the time."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return time.monotonic()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def every_site(rooms: Sequence[str]) -> list[Site]:
     """Of every module of these folders, in the order of the files."""
-    from tests.mutants.machine.sites import sites_of  # noqa: PLC0415
-
     files = sorted(path for room in rooms for path in Path(ROOT, room).rglob("*.py"))
     return [
         site

@@ -40,6 +40,8 @@ GUARANTEES = frozenset({"frozen", "slots", "strict", "eq", "kw_only", "daemon"})
 """Arguments that only refuse what the program never does: without them it does the same."""
 SILENT = frozenset({"log", "warnings"})
 """What is said to people is not looked at by tests of what happens."""
+ASSERTING = frozenset({"__post_init__"})
+"""As `assert`: what a value may not be is refused, and never is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ def _walk(node: ast.AST, scope: str) -> Iterator[tuple[str, _Found]]:
     for child in ast.iter_child_nodes(node):
         if child in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             continue  # what mypy looks at
+        if isinstance(child, ast.Assert):
+            continue  # it refuses what never happens: weaker, it does the same
         if isinstance(child, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             inner = f"{scope}.{child.name}".lstrip(".")
         else:
@@ -281,7 +285,7 @@ def _statements(node: ast.AST) -> Iterator[_Found]:
 def _left_out(statement: ast.Expr) -> bool:
     call = statement.value
     if isinstance(call, ast.Call):
-        return not _names(call.func) & SILENT
+        return not _names(call.func) & (SILENT | ASSERTING)
     return isinstance(call, ast.YieldFrom)
 
 

@@ -1,103 +1,228 @@
 """Which tests run which lines, and how long each takes: measured once, kept in a file."""
 
 import json
+import os
+import signal
+import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import coverage
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+WORLDS = "test_every_promise_holds_in_every_world["
+PLAYED = "test_every_scenario_ends_by_itself_when_nothing_goes_wrong["
+STRIKES = "test_every_promise_survives_one_fault_anywhere["
+"""Not measured: worlds run nearly every line, and those who strike do it in forks. A few are asked
+last, of those who strike at scenarios that run a line when they are played.
+"""
+SCENARIOS = 2
+NOT_MEASURED_S = 5.0
+MEASURED_S = 20.0
+"""Whoever takes longer while lines are counted is not asked."""
 ROOMS = ("rmt_pipeline/protocol", "rmt_pipeline/replica", "rmt_pipeline/zookeeper")
-LANES = ("tests/unit", "tests/property", "tests/contract", "tests/simulation")
-SEEDS = "test_every_promise or test_what_failed_once or planted_bug or each_check"
-"""Worlds run nearly every line: they are asked last, see `hunt`."""
-NO_OTHER_PROCESS = "not zookeeper and not spark and not dagster and not browser and not slow"
-OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", NO_OTHER_PROCESS)
-QUICK = (*OPTIONS, "-k", f"not ({SEEDS})")
 
 
 @dataclass(slots=True)
-class TestsOfLines:
-    """By file and line the tests that run it; `seconds` by test. Only tests that pass."""
+class ByLine:
+    """By file and line the tests that run it; `seconds` of processor time by test. Only tests
+    that pass.
+    """
 
     lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    not_measured: list[str] = field(default_factory=list)
 
     def running(self, file: str, line: int, within_s: float) -> list[str]:
-        """Tests of this line, the quickest first, for so many seconds. What no test runs by
-        itself was run when the module was imported: then every test of the file counts.
+        """Tests of this line, for so many seconds, then a few dozen worlds. First those that are
+        named after the module; then the quickest of each file of tests, then the second of each:
+        what all run is some file's own matter.
+
+        What no test runs by itself was run when the module was imported: then every test of the
+        file counts.
         """
         by_line = self.lines.get(file, {})
         tests = set(by_line.get(line, ()))
         if not tests:
-            tests = {test for several in by_line.values() for test in several}
+            tests = {test for some in by_line.values() for test in some}
         chosen, total_s = [], 0.0
-        for test in sorted(tests, key=lambda one: self.seconds[one]):
+        quickest = sorted(tests, key=lambda one: self.seconds[one])
+        named = f"/test_{Path(file).stem}.py::"
+        own = [test for test in quickest if named in test]
+        for test in dict.fromkeys([*own, *_in_turns(quickest)]):
             total_s += self.seconds[test]
             if total_s > within_s and chosen:
                 break
             chosen.append(test)
-        return chosen
+        played = [test for test in quickest if PLAYED in test][:SCENARIOS]
+        struck = [
+            test
+            for test in self.not_measured
+            if any(test.startswith(_strikes_of(one)) for one in played)
+        ]
+        worlds = [test for test in self.not_measured if WORLDS in test]
+        return [*chosen, *struck, *worlds[:1]]
+
+    def usually_s(self, test: str) -> float:
+        return self.seconds.get(test, NOT_MEASURED_S)
+
+    def has_to_measure(self, item: pytest.Item) -> bool:
+        test = item.nodeid
+        return test not in self.seconds and STRIKES not in test and WORLDS not in test
+
+    def add(self, other: "ByLine") -> None:
+        for file, by_line in other.lines.items():
+            mine = self.lines.setdefault(file, {})
+            for line, tests in by_line.items():
+                mine.setdefault(line, []).extend(tests)
+        self.seconds |= other.seconds
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps({"lines": self.lines, "seconds": self.seconds}))
+        """Tests by their number: each runs thousands of lines."""
+        number = {test: at for at, test in enumerate(self.seconds)}
+        lines = {
+            file: {line: [number[test] for test in tests] for line, tests in by_line.items()}
+            for file, by_line in self.lines.items()
+        }
+        texts = {file: _text(file) for file in lines}
+        path.write_text(json.dumps({"seconds": self.seconds, "lines": lines, "texts": texts}))
 
     @classmethod
-    def load(cls, path: Path) -> "TestsOfLines":
+    def load(cls, path: Path) -> "ByLine":
         read = json.loads(path.read_text())
-        lines = {
-            file: {int(line): tests for line, tests in by_line.items()}
-            for file, by_line in read["lines"].items()
-        }
+        names = list(read["seconds"])
+        lines = {}
+        for file, by_line in read["lines"].items():
+            now = _lines_now(read["texts"][file], _text(file))
+            lines[file] = {
+                now[int(line)]: [names[at] for at in tests]
+                for line, tests in by_line.items()
+                if int(line) in now
+            }
         return cls(lines, read["seconds"])
 
 
-class _Watcher:
-    """A plugin that gives each test a context of its own in the coverage data."""
-
-    def __init__(self, measured: coverage.Coverage) -> None:
-        self._measured = measured
-        self.seconds: dict[str, float] = {}
-        self.failed: set[str] = set()
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        began = time.process_time()
-        self._measured.switch_context(item.nodeid)
-        result = yield
-        self._measured.switch_context("")
-        self.seconds[item.nodeid] = time.process_time() - began
-        return result
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.failed or report.skipped:
-            self.failed.add(report.nodeid)
+def _in_turns(tests: Iterable[str]) -> list[str]:
+    """The first of each file, then the second of each."""
+    before = Counter[str]()
+    turns = []
+    for test in tests:
+        file = test.partition("::")[0]
+        turns.append((before[file], test))
+        before[file] += 1
+    return [test for _, test in sorted(turns, key=lambda turn: turn[0])]
 
 
-def measure(lanes: tuple[str, ...] = LANES) -> TestsOfLines:
-    """Run the lanes once and look. Minutes; call it in a process of its own."""
+def _text(file: str) -> str:
+    path = ROOT / file
+    return path.read_text() if path.exists() else ""
+
+
+def _lines_now(before: str, after: str) -> dict[int, int]:
+    """Where each line of the text that was measured stands now; not those that were changed."""
+    matcher = SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
+    return {
+        block.a + offset + 1: block.b + offset + 1
+        for block in matcher.get_matching_blocks()
+        for offset in range(block.size)
+    }
+
+
+def _strikes_of(played: str) -> str:
+    return played.replace(PLAYED, STRIKES).removesuffix("]") + "-"
+
+
+def measure(items: Sequence[pytest.Item], processes: int) -> ByLine:
+    """Run these tests once, in forks, and look. Minutes."""
+    found = ByLine()
+    with tempfile.TemporaryDirectory() as directory:
+        files = [Path(directory, str(part)) for part in range(processes)]
+        children = []
+        for part, file in enumerate(files):
+            if (child := os.fork()) == 0:
+                _measure_in_fork(items[part::processes], file)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
+        for file in files:
+            found.add(ByLine.load(file))
+    return found
+
+
+def _measure_in_fork(items: Sequence[pytest.Item], file: Path) -> None:
+    """Never returns."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    try:
+        _measured(items).save(file)
+    finally:
+        os._exit(0)
+
+
+def _measured(items: Sequence[pytest.Item]) -> ByLine:
     measured = coverage.Coverage(
         data_file=None,
-        source=[str(ROOT / room) for room in ROOMS],
+        include=[str(ROOT / room / "*") for room in ROOMS],
         config_file=False,
         concurrency=["greenlet", "thread"],
     )
     measured.start()
-    watcher = _Watcher(measured)
-    pytest.main([*QUICK, *lanes], plugins=[watcher])
+    measured.switch_context("")
+    seconds, failed = {}, set()
+    signal.signal(signal.SIGPROF, _too_slow)
+    for item, following in one_after_another(items):
+        began = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, MEASURED_S)
+        measured.switch_context(item.nodeid)
+        if failures(item, following):
+            failed.add(item.nodeid)
+        measured.switch_context("")
+        seconds[item.nodeid] = time.process_time() - began
+    signal.setitimer(signal.ITIMER_PROF, 0)
     measured.stop()
     data = measured.get_data()
     lines: dict[str, dict[int, list[str]]] = {}
-    for file in data.measured_files():
+    for path in data.measured_files():
         found: dict[int, list[str]] = defaultdict(list)
-        for line, contexts in data.contexts_by_lineno(file).items():
-            for test in contexts:
-                if test and test not in watcher.failed:
-                    found[line].append(test)
-        lines[str(Path(file).relative_to(ROOT))] = dict(found)
-    return TestsOfLines(lines, watcher.seconds)
+        for line, contexts in data.contexts_by_lineno(path).items():
+            found[line] = [test for test in contexts if test and test not in failed]
+        lines[str(Path(path).relative_to(ROOT))] = dict(found)
+    return ByLine(lines, seconds)
+
+
+def _too_slow(_number: int, _frame: FrameType | None) -> None:
+    pytest.fail(f"more than {MEASURED_S} s")
+
+
+def one_after_another(
+    items: Sequence[pytest.Item],
+) -> Iterable[tuple[pytest.Item, pytest.Item | None]]:
+    return zip(items, [*items[1:], None], strict=False)
+
+
+class _Listener:
+    """Hears which tests did not pass."""
+
+    def __init__(self) -> None:
+        self.heard = False
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.heard = self.heard or report.failed or report.skipped
+
+
+def failures(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Run one test: whether it did not pass."""
+    listener = _Listener()
+    item.config.pluginmanager.register(listener)
+    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+    item.config.pluginmanager.unregister(listener)
+    return listener.heard

@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from rmt_pipeline.cli import parts as check
 from rmt_pipeline.cli.status import _table_lines
 from rmt_pipeline.protocol.errors import Unavailable, UnknownTable, UserError
 from rmt_pipeline.zookeeper.four_letters import ServerLoad, server_load
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, by_tens
 from tests.support.local_session import session_with_numbers
 
 SRVR = """Zookeeper version: 3.9.2
@@ -79,7 +80,7 @@ def test_status_tells_lag_in_seconds_znodes_and_differences(tmp_path):
         two.clock.passed_s += 30
         lines = "\n".join(_table_lines(two.table("r2"), Unavailable("down")))
         assert "log: 1 entries behind, 30 s" in lines
-        assert "1 partitions: all; r1, r2 have entries left" in lines
+        assert "1 partition: all; r1, r2 have entries left" in lines
         assert "znodes: log 1, blocks 1," in lines
         assert "r2/parts 0" in lines
         two.work_off()
@@ -89,6 +90,20 @@ def test_status_tells_lag_in_seconds_znodes_and_differences(tmp_path):
         assert "r2/parts 1" in lines
 
 
+def test_status_names_the_partition_with_most_parts(tmp_path):
+    with Replicas(tmp_path, ["r1"], define=by_tens) as one:
+
+        def told() -> str:
+            lines = _table_lines(one.table("r1"), Unavailable("down"))
+            return next(line for line in lines if "parts:" in line and "active" in line)
+
+        one.insert("r1", 1)
+        assert told() == "  parts: 1 active, 1 in all"
+        for value in (11, 12, 21):
+            one.insert("r1", value)
+        assert told() == "  parts: 4 active, 4 in all; in 3 partitions, most in 1: 2"
+
+
 def test_requests_per_second_are_those_since_it_was_asked_before():
     first, second = (
         ServerLoad.parsed(SRVR.format(n), at) for n, at in ((100, 5.0), (160, 7.0))
@@ -96,10 +111,31 @@ def test_requests_per_second_are_those_since_it_was_asked_before():
     assert first is not None
     assert second is not None
     assert second.requests_per_s(first) == 30
+    assert first.requests_per_s(replace(second, asked_s=1.0)) == 25, "it was started again"
     assert (first.mode, first.outstanding, first.nodes) == ("standalone", 2, 77)
     assert (
         ServerLoad.parsed("srvr is not executed because it is not in the whitelist.", 1) is None
     )
+
+
+def test_who_never_stops_talking_is_no_server_of_ours():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        refused = []
+
+        def babble() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                try:
+                    for _ in range(100_000):
+                        connection.sendall(b"x" * 4096)
+                except OSError:
+                    refused.append(True)
+
+        thread = threading.Thread(target=babble)
+        thread.start()
+        assert server_load("127.0.0.1", listener.getsockname()[1], 5.0) is None
+        thread.join()
+    assert refused == [True]
 
 
 def test_a_server_is_asked_without_a_session():
@@ -117,4 +153,5 @@ def test_a_server_is_asked_without_a_session():
         thread.join()
     assert load is not None
     assert load.received == 100
-    assert server_load("127.0.0.1", 1, 0.5) is None
+    with pytest.raises(OSError, match="refused"):
+        server_load("127.0.0.1", 1, 0.5)

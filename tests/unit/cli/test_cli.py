@@ -277,6 +277,22 @@ def test_help_imports_nothing_that_takes_long():
     assert heavy.isdisjoint(loaded.stdout.split())
 
 
+def test_a_query_imports_what_it_needs_alone(config_file):
+    """`rmt sql` is a process for one statement: what it loads is most of what it takes."""
+    others = {"kazoo", "structlog", "pandas", "pyspark", "uvicorn", "rich", "prompt_toolkit"}
+    ours = {"replica", "compute", "store", "zookeeper", "server", "dagster", "exchange"}
+    program = (
+        "import sys; from rmt_pipeline.cli.main import app; "
+        "app(standalone_mode=False); print(*sys.modules)"
+    )
+    command = ["--config", config_file, "sql", "--server", "r1", "SELECT 1"]
+    loaded = subprocess.run(
+        [sys.executable, "-c", program, *command], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert loaded[0] == "1"
+    assert {*others, *(f"rmt_pipeline.{one}" for one in ours)}.isdisjoint(loaded)
+
+
 def test_a_server_without_work_imports_no_engine():
     """An idle server stays below 200 MB because it does not load what computes."""
     heavy = {"pyarrow", "duckdb", "numpy", "pandas", "pyspark", "sqlglot"}

@@ -11,6 +11,9 @@ from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.sql.system.replication import queue_of
+from rmt_pipeline.system import account
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_session import create, local_session
 
@@ -52,6 +55,17 @@ def test_one_entry_is_explained_by_its_node_or_its_part(server, capsys, wanted):
     shown = capsys.readouterr().out
     assert "asked for by replica r2" in shown
     assert "tried 2 times, last at" in shown
+
+
+def test_who_asked_for_a_command_is_named(server, capsys):
+    table, replica = server.table("t"), server.table("t").replica
+    table.insert([{"n": 1}])
+    table.drop_partitions(["all"], settings={"alter_sync": 0})
+    pull_log(replica)
+    [node] = [one["node_name"] for one in queue_of(replica) if one["type"] == "DROP_RANGE"]
+    queue.run_explain_entry(server.config, "r1", "t", node)
+    shown = capsys.readouterr().out
+    assert f"asked for by replica r1, by the account {account()}\n" in shown
 
 
 def test_one_that_is_not_there_is_told_from_one_that_waits(server):

@@ -1,23 +1,33 @@
 """ON CLUSTER over three servers in this process: what is asked, who does it, what is answered."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
 
 from rmt_pipeline.cluster.queue import clean_queue
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.protocol.errors import (
     Corruption,
     NotOnCluster,
     OutcomeUnknown,
+    ReplicaRetired,
     SyntaxProblem,
+    Unavailable,
     UnknownCluster,
 )
 from rmt_pipeline.protocol.nodes.tasks import NamesBefore, Task, TaskOutcome
 from rmt_pipeline.protocol.settings.setting import BadSetting
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.pools import POOLS
+from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.sql.formats.rows import Done, Rows
-from rmt_pipeline.sql.run import on_cluster, tables
+from rmt_pipeline.sql.run import on_cluster, tables, task
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer, StillDue
+from rmt_pipeline.system import EventWaker
 from rmt_pipeline.zookeeper.keeper import Create, Delete
+from tests.support.local_replicas import ClockWaker
 from tests.support.servers import Server, Servers
 
 CREATE = """CREATE TABLE t ON CLUSTER c (n UInt64)
@@ -148,6 +158,201 @@ def test_one_replica_of_a_table_alters_it_and_the_others_wait(servers, monkeypat
     for root in ("/tables/1/t", "/tables/2/t"):
         assert servers.zookeeper.nodes[f"{root}/metadata"].version == 1
         assert len(servers.zookeeper.nodes[f"{root}/log"].children) == 1
+
+
+class Queues:
+    """Who waits has this server's queues worked meanwhile, if anybody works them; time passes."""
+
+    def __init__(self, servers: Servers, name: str, works: bool = True) -> None:
+        self.servers, self.name, self.works, self.waited_s = servers, name, works, 0.0
+
+    def wake(self) -> None: ...
+
+    def wait_s(self, timeout_s: float) -> bool:
+        self.waited_s += timeout_s
+        self.servers.clock.passed_s += timeout_s
+        with self.servers.session(self.name) as session:
+            server, clock = session.context.server, self.servers.clock
+            for definition in server.catalog.definitions() if self.works else ():
+                tools = Tools(server.peers(definition), LocalMerger(clock), LocalMutator(clock))
+                for pool in POOLS:
+                    work(
+                        lambda one=definition: server.replica(one),
+                        tools,
+                        pool,
+                        waker=ClockWaker(clock),
+                        linger_s=1.0,
+                        select=pool == "merge",
+                        on_flush=lambda _: None,
+                        should_stop=lambda: False,
+                    )
+        return True
+
+
+def asked_of_two(
+    servers: Servers,
+    monkeypatch,
+    query: str,
+    *,
+    works: bool = True,
+    dies: bool = False,
+    **settings: str,
+) -> tuple[Server, Server, Queues]:
+    """r1 carries the statement out, and waits for itself, or dies when it is about to. r2, which
+    has a row, is yet to look.
+    """
+    running = start(servers, "r1", "r2")
+    # Time passes at each look of who waits for r1's threads: when they are slow, an hour.
+    longest = {"distributed_ddl_task_timeout": "0", "receive_timeout": "1000000"}
+    later = {**longest, **settings}
+    ask(servers, running, CREATE, monkeypatch, **later)
+    for server in running:
+        server.turn()
+    if query != MUTATION:
+        with servers.session("r2") as session:
+            session.execute("INSERT INTO t VALUES (1)")
+        Queues(servers, "r2").wait_s(0.0)
+    ask(servers, running, query, monkeypatch, **later)
+    one, other = running
+
+    def wait_s(_: EventWaker, timeout_s: float) -> bool:
+        if dies:
+            raise ReplicaRetired("killed")
+        return Queues(servers, "r1").wait_s(timeout_s)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EventWaker, "wait_s", wait_s)
+        with pytest.raises(ReplicaRetired) if dies else nullcontext():
+            one.turn()
+    waker = other.worker.carrier()._waker = Queues(servers, "r2", works)
+    return one, other, waker
+
+
+def outcome(servers: Servers, name: str) -> TaskOutcome:
+    task = servers.queue.task(last_task(servers))
+    finished = servers.zookeeper.nodes[task.finished_on(servers.host(name))]
+    return TaskOutcome.decode(finished.data)
+
+
+def last_task(servers: Servers) -> str:
+    return max(servers.zookeeper.nodes[servers.queue.root].children)
+
+
+def seen(servers: Servers, name: str) -> tuple[list[str], int]:
+    """What a SELECT there sees: columns, and how many rows."""
+    with servers.session(name) as session:
+        answer = session.execute("SELECT * FROM t")
+        assert isinstance(answer, Rows)
+        columns = [column.name for column in answer.columns]
+        return columns, sum(batch.num_rows for batch in answer.batches)
+
+
+MUTATION = "ALTER TABLE t ON CLUSTER c DELETE WHERE n = 1 SETTINGS mutations_sync = 1"
+STATEMENTS = {
+    "ALTER TABLE t ON CLUSTER c ADD COLUMN s String": (["n", "s"], 1),
+    "TRUNCATE TABLE t ON CLUSTER c": (["n"], 0),
+    "ALTER TABLE t ON CLUSTER c DROP PARTITION ID 'all'": (["n"], 0),
+    MUTATION: (["n"], 0),
+}
+
+
+@pytest.mark.parametrize("query", STATEMENTS)
+def test_who_did_not_carry_it_out_answers_when_it_is_so_there_too(servers, monkeypatch, query):
+    """A SELECT on such a server, right after the statement, said that there is no column s."""
+    _, other, waker = asked_of_two(servers, monkeypatch, query)
+    assert seen(servers, "r2") != STATEMENTS[query] or query == MUTATION
+    other.turn()
+    assert seen(servers, "r2") == STATEMENTS[query]
+    assert waker.waited_s > 0, outcome(servers, "r2")
+    assert outcome(servers, "r2") == TaskOutcome()
+
+
+@pytest.mark.parametrize("name", ["r1", "r2"])
+@pytest.mark.parametrize("query", STATEMENTS)
+def test_who_finds_it_carried_out_by_one_that_died_answers_when_it_is_so_there(
+    servers, monkeypatch, query, name
+):
+    """Another replica, or the same one in its next session: nobody has waited for it there."""
+    one, other, _ = asked_of_two(servers, monkeypatch, query, dies=True)
+    server = one if name == "r1" else other
+    waker = server.worker.carrier()._waker = Queues(servers, name)
+    server.turn()
+    (columns, count), (wanted, most) = seen(servers, name), STATEMENTS[query]
+    assert (columns, outcome(servers, name)) == (wanted, TaskOutcome())
+    assert count <= most, "r1 may have no row yet"
+    assert waker.waited_s > 0
+
+
+@pytest.mark.parametrize("query", STATEMENTS)
+def test_who_waits_for_a_queue_that_nobody_works_says_so_in_the_end(
+    servers, monkeypatch, query
+):
+    """It has not failed, and what comes after it is not held up for longer."""
+    _, other, waker = asked_of_two(
+        servers, monkeypatch, query, works=False, receive_timeout="600"
+    )
+    other.turn()
+    assert outcome(servers, "r2").code == "UNFINISHED", outcome(servers, "r2")
+    task = servers.zookeeper.nodes[servers.queue.task(last_task(servers)).root]
+    assert waker.waited_s > 0
+    assert 600 <= servers.clock.now_s() - task.created_ms / 1000 < 610
+    assert seen(servers, "r2") == (["n"], query != MUTATION)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ALTER TABLE t ON CLUSTER c ADD COLUMN s String SETTINGS alter_sync = 0",
+        "ALTER TABLE t ON CLUSTER c DROP PARTITION ID 'all' SETTINGS alter_sync = 0",
+        "ALTER TABLE t ON CLUSTER c DELETE WHERE n = 1",
+    ],
+)
+def test_who_is_not_to_wait_does_not(servers, monkeypatch, query):
+    _, other, waker = asked_of_two(servers, monkeypatch, query, works=False)
+    other.turn()
+    assert (outcome(servers, "r2"), waker.waited_s) == (TaskOutcome(), 0)
+
+
+def test_who_comes_when_nobody_is_answered_any_more_waits_for_nothing(servers, monkeypatch):
+    """It was away, and goes through all that it has missed."""
+    query = "ALTER TABLE t ON CLUSTER c ADD COLUMN s String"
+    _, other, waker = asked_of_two(
+        servers, monkeypatch, query, works=False, receive_timeout="300"
+    )
+    servers.clock.passed_s += 301
+    other.turn()
+    assert (outcome(servers, "r2"), waker.waited_s) == (TaskOutcome(), 0)
+
+
+@pytest.mark.parametrize("how", ["DROP", "DETACH"])
+def test_nobody_waits_for_a_table_that_is_not_there_any_more(servers, monkeypatch, how):
+    query = "ALTER TABLE t ON CLUSTER c ADD COLUMN s String"
+    _, other, waker = asked_of_two(servers, monkeypatch, query, works=False)
+
+    def removed(timeout_s: float) -> bool:
+        with servers.session("r2") as session:
+            session.execute(f"{how} TABLE IF EXISTS t")
+        servers.clock.passed_s += timeout_s
+        waker.waited_s += timeout_s
+        return True
+
+    waker.wait_s = removed
+    other.turn()
+    assert outcome(servers, "r2").code in ("", "UNKNOWN_TABLE")
+    assert waker.waited_s < 10
+
+
+def test_who_waits_stops_with_its_server(servers, monkeypatch):
+    query = "ALTER TABLE t ON CLUSTER c ADD COLUMN s String"
+    _, other, waker = asked_of_two(servers, monkeypatch, query, works=False)
+    carrier = other.worker.carrier()
+    carrier._should_stop = lambda: waker.waited_s > 0
+    with pytest.raises(Unavailable, match="the server is stopping"):
+        other.turn()
+    carrier._should_stop, waker.works = lambda: False, True
+    assert other.turn() == 1
+    assert outcome(servers, "r2") == TaskOutcome()
+    assert seen(servers, "r2") == (["n", "s"], 1)
 
 
 def test_settings_of_a_table_are_altered_on_every_server(servers, monkeypatch):
@@ -361,10 +566,11 @@ def test_old_and_too_many_statements_are_removed_but_for_those_that_are_at_work(
     assert keeper.children(servers.queue.root) == ["query-0000000003"]
 
 
-def test_a_server_whose_last_word_lands_late_does_not_stay_at_work(servers, monkeypatch):
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_server_whose_last_word_lands_late_does_not_stay_at_work(servers, monkeypatch, lost):
     """1. That it has done a statement has no answer. 2. It begins once more: at that moment the
     request lands. 3. It is done already, and the server is at work on nothing: else nobody would
-    remove the statement as long as the session lives.
+    remove the statement as long as the session lives; also when it is not told that it is done.
     """
     [server] = start(servers, "r1")
     query = "CREATE DATABASE d ON CLUSTER c"
@@ -376,19 +582,87 @@ def test_a_server_whose_last_word_lands_late_does_not_stay_at_work(servers, monk
 
     def unanswered(ops):
         touched = {op.path for op in ops}
-        if paths.finished_on(host) in touched and not late:
+        if paths.finished_on(host) in touched and len(late) < lost:
             late.append(ops)
             raise OutcomeUnknown("no answer")
-        if touched == {paths.active_on(host)} and late and isinstance(ops[0], Create):
+        if touched == {paths.active_on(host)} and len(late) == 1 and isinstance(ops[0], Create):
             multi(late[0])
+        return multi(ops)
+
+    keeper.multi = unanswered
+    for _ in range(lost):
+        with pytest.raises(OutcomeUnknown):
+            server.turn()
+    assert server.turn() == (lost == 1)
+    assert keeper.children(paths.finished) == [host]
+    assert keeper.children(paths.active) == []
+
+
+@pytest.mark.parametrize("later", [Unavailable, OutcomeUnknown])
+def test_what_may_happen_still_is_not_said_to_have_failed(servers, monkeypatch, later):
+    """Its write has no answer, and the connection breaks each time that it is tried again."""
+    [server] = start(servers, "r1")
+    wait = {"distributed_ddl_task_timeout": "0"}
+    ask(servers, [], CREATE, monkeypatch, **wait)
+    assert server.turn() == 1
+    ask(servers, [], "TRUNCATE TABLE t ON CLUSTER c", monkeypatch, **wait)
+    right, errors = task.StatementCarrier._run, [OutcomeUnknown, later, later]
+
+    def broken(*args):
+        if errors:
+            raise errors.pop(0)("no answer")
+        return right(*args)
+
+    monkeypatch.setattr(task.StatementCarrier, "_run", broken)
+    with pytest.raises(OutcomeUnknown, match="no answer"):
+        server.turn()
+    finished = servers.queue.task("query-0000000001").finished_on(servers.host("r1"))
+    assert server.keeper.exists(finished) is None
+    assert server.turn() == 1
+    assert TaskOutcome.decode(server.keeper.get(finished)[0]) == TaskOutcome()
+
+
+def test_who_fails_says_that_another_replica_may_not(servers, monkeypatch):
+    [server] = start(servers, "r1")
+    wait = {"distributed_ddl_task_timeout": "0"}
+    ask(servers, [], CREATE, monkeypatch, **wait)
+    assert server.turn() == 1
+    ask(servers, [], "TRUNCATE TABLE t ON CLUSTER c", monkeypatch, **wait)
+
+    def broken(*_):
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(task.StatementCarrier, "_run", broken)
+    assert server.turn() == 1
+    finished = servers.queue.task("query-0000000001").finished_on(servers.host("r1"))
+    told = TaskOutcome.decode(server.keeper.get(finished)[0])
+    assert told.code == "NETWORK_ERROR"
+    assert "Another replica of the table may carry it out" in told.message
+
+
+def test_a_begin_that_lands_when_the_statement_is_done_does_not_stay(servers, monkeypatch):
+    """1. A server's request that it begins has no answer, and what it has said before, that it is
+    done, lands. 2. It hears that it is done. 3. The request lands after that.
+    """
+    [server] = start(servers, "r1")
+    query = "CREATE DATABASE d ON CLUSTER c"
+    ask(servers, [], query, monkeypatch, distributed_ddl_task_timeout="0")
+    keeper, late = server.keeper, []
+    multi = keeper.multi
+    paths = servers.queue.task("query-0000000000")
+    host = servers.host("r1")
+
+    def unanswered(ops):
+        if ops[0] == Create(paths.active_on(host), ephemeral=True) and not late:
+            late.append(ops)
+            raise OutcomeUnknown("no answer")
         return multi(ops)
 
     keeper.multi = unanswered
     with pytest.raises(OutcomeUnknown):
         server.turn()
+    assert len(keeper.strays) == 1  # seen to before anything else is done in the session
     assert server.turn() == 1
-    assert keeper.children(paths.finished) == [host]
-    assert keeper.children(paths.active) == []
 
 
 def test_the_texts_are_read_back():
@@ -402,3 +676,34 @@ def test_the_texts_are_read_back():
     with pytest.raises(Corruption, match="a name has"):
         NamesBefore.decode(b"names: 1\nd\tt\n")
     assert re.match(rb"60\nno\\nt\n", TaskOutcome("UNKNOWN_TABLE", "no\nt").encode())
+
+
+def test_a_replica_that_was_dropped_elsewhere_holds_up_nothing(servers, monkeypatch):
+    """It is the first to look at an ALTER of the table that it has still, and began with it again
+    and again: what came after that was never carried out there.
+    """
+    one, other = start(servers, "r1", "r2")
+    later = {"distributed_ddl_task_timeout": "0"}
+    ask(servers, [one, other], CREATE, monkeypatch, **later)
+    one.turn()
+    other.turn()
+    servers.kill(other)
+    with servers.session("r1") as session:
+        session.execute("SYSTEM DROP REPLICA 'r2' FROM TABLE t")
+    for query in (
+        "ALTER TABLE t ON CLUSTER c ADD COLUMN s String SETTINGS alter_sync = 0",
+        "CREATE DATABASE d ON CLUSTER c",
+    ):
+        ask(servers, [one, other], query, monkeypatch, **later)
+    again = servers.start("r2")
+    assert again.turn() == 2
+    alter = servers.queue.task(sorted(servers.zookeeper.nodes[servers.queue.root].children)[-2])
+    told = TaskOutcome.decode(
+        servers.zookeeper.nodes[alter.finished_on(servers.host("r2"))].data
+    )
+    assert "the replica was dropped; DROP TABLE here too" in told.message
+    assert "d" in again.context.catalog.databases()
+    assert one.turn() == 2
+    assert "r1" in servers.zookeeper.nodes["/tables/1/t/replicas"].children
+    assert outcome(servers, "r1") == TaskOutcome()
+    assert len(servers.zookeeper.nodes["/tables/1/t/log"].children) == 1, "r1 has altered it"

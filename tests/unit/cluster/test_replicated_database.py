@@ -4,6 +4,7 @@ server, also one that was away, is new, or has lost its disk.
 
 import re
 import shutil
+from contextlib import suppress
 
 import pytest
 
@@ -26,14 +27,23 @@ from rmt_pipeline.protocol.errors import (
     UnknownTable,
     UserError,
 )
-from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
+from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task, TaskOutcome
 from rmt_pipeline.server.status import server_status
 from rmt_pipeline.server.tables import Identity, Tables
 from rmt_pipeline.server.tasks import AltersUnderWay, NotCaughtUp, TaskLoops
 from rmt_pipeline.sql.run.on_cluster import FailedOnServer
 from rmt_pipeline.system import RandomIds
 from rmt_pipeline.zookeeper.keeper import Create
-from tests.support.databases import DATABASE, LATER, PATHS, TABLE, Site, part, started
+from tests.support.databases import (
+    DATABASE,
+    LATER,
+    PATHS,
+    TABLE,
+    Site,
+    forgets,
+    part,
+    started,
+)
 
 
 def test_a_table_reaches_every_server_and_goes_from_every_server(site):
@@ -235,17 +245,20 @@ def test_what_a_new_server_waits_for_is_said_where_people_look(site, capsys, mon
 
     identity = Identity("r3", "1", Address("127.0.0.1", 1))
     tables = Tables(node.catalog, clock, RandomIds(), identity, lambda: None)
-    told = server_status("r3", node.server.keeper, tables, loops.waiting()).as_json()
+    found = server_status("r3", node.server.keeper, tables, loops.waiting(), loops.behind())
+    assert (found.words, found.behind) == ("databases behind", ("d",))
+    assert not found.healthy
+    told = found.as_json()
     monkeypatch.setattr(status, "_health", lambda config, server: told)
     monkeypatch.setattr(status, "_loads", lambda config: {})
-    assert status.run_status(site.servers.config, "r3") == 0
+    assert status.run_status(site.servers.config, "r3") == 1
     assert f"  {reason}\n" in capsys.readouterr().out
 
     site.running.insert(0, late)
     for _ in range(2):
         late.look()
         node.worker, _ = node.loop._attempt(node.worker)
-    assert loops.waiting() == ()
+    assert loops.waiting() == loops.behind() == ()
 
 
 def test_what_one_that_is_gone_for_good_had_still_to_carry_out_holds_up_nobody(site):
@@ -365,12 +378,6 @@ def two(site: Site) -> dict[str, str]:
 def roots(site: Site, name: str) -> dict[str, str]:
     catalog = site.nodes[name].catalog
     return {table: catalog.definition("d", table).engine.root for table in catalog.tables("d")}
-
-
-def forgets(site: Site) -> None:
-    """The log is cleaned but for its last statement."""
-    keeper, now_s = site.servers.zookeeper.connect(), site.servers.clock.now_s()
-    clean_queue(keeper, PATHS.queue, now_s=now_s, lifetime_s=10**6, tasks_max=1)
 
 
 def test_a_table_is_renamed_on_every_server_and_stays_what_it_is(site):
@@ -625,6 +632,39 @@ def test_an_error_on_a_server_is_the_answers_and_holds_up_nothing(site):
     assert [node.tables() for node in site.running] == [["t"], ["t"], []]
     with pytest.raises(NotCaughtUp, match="differs"):
         site.nodes["r3"].look()
+
+
+@pytest.mark.parametrize("query", ["DROP TABLE d.v", "ALTER TABLE d.v ADD COLUMN s String"])
+def test_what_failed_before_it_does_not_make_a_statement_be_of_another_table(site, query):
+    """1. r3 is away. It can't make the table t, and so not exchange it with v. 2. What is said of v
+    after that is said of the table that was t: that which is called v at r3 is not it.
+    """
+    started(site, "r1", "r3")
+    with site.servers.session("r3") as session:
+        session.execute(
+            "CREATE TABLE x (k String) ENGINE = ReplicatedMergeTree('/x/2', 'r3') ORDER BY k"
+        )
+    site.say(TABLE.replace("d.t", "d.v"))
+    part(site, "r3", "v")
+    catalog = site.nodes["r3"].catalog
+    before = catalog.definition("d", "v")
+    site.stop("r3")
+    typed = TABLE.replace("MergeTree", "MergeTree('/x/{shard}', '{replica}y')")
+    for statement in (typed, "EXCHANGE TABLES d.t AND d.v", query):
+        site.say(statement, alter_sync="0", **LATER)
+        site.look()
+    site.start("r3")
+    for _ in range(2):
+        with suppress(NotCaughtUp):  # of the table that it can't make
+            site.nodes["r3"].look()
+    after = catalog.definition("d", "t")
+    assert (after.uuid, after.columns) == (before.uuid, before.columns)
+    assert (catalog.table_directory(after) / "detached" / "all_0_0_0").is_dir()
+    columns = f"{before.engine.zookeeper_path}/columns"
+    assert b"`s`" not in site.servers.zookeeper.nodes[columns].data
+    task = PATHS.queue.task("query-0000000003")
+    outcome = site.servers.zookeeper.nodes[task.finished_on("2|r3")]
+    assert "another table" in TaskOutcome.decode(outcome.data).message
 
 
 def test_a_name_that_no_table_can_have_holds_up_nothing(site):

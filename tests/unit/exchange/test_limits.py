@@ -11,6 +11,7 @@ from rmt_pipeline.compute.stop import ask_to_stop
 from rmt_pipeline.exchange.bandwidth import LIMIT_VALID_S, Bandwidth
 from rmt_pipeline.exchange.client import HttpPeers, PartClient
 from rmt_pipeline.exchange.peers import FetchRequest
+from rmt_pipeline.exchange.slots import FetchSlots
 from rmt_pipeline.protocol.errors import Conflict, Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from tests.support.exchange import (
@@ -68,7 +69,7 @@ def test_tables_share_what_the_process_may_move_and_each_keeps_its_own_limit():
 
 
 def test_as_many_fetches_run_at_once_as_the_process_may_whatever_tables_they_are_of(tmp_path):
-    slots = threading.Semaphore(2)
+    slots = FetchSlots(2)
     running, most, go_on = [], [], threading.Event()
 
     class Client(PartClient):
@@ -93,10 +94,41 @@ def test_as_many_fetches_run_at_once_as_the_process_may_whatever_tables_they_are
         peers.close()
 
 
+def test_what_is_inserted_is_fetched_while_a_table_is_cloned(tmp_path):
+    """However much there is to clone, of however many tables."""
+    cloned, brought, go_on = [], threading.Event(), threading.Event()
+    new = PartName("all", 99, 99, 0)
+
+    class Client(PartClient):
+        def fetch(self, address, endpoint, part, store):
+            if part == new:
+                brought.set()
+            else:
+                cloned.append(part)
+                go_on.wait(LIMIT_S)
+            raise Unavailable("nothing is sent here")
+
+    slots = FetchSlots(4)
+    tables = [HttpPeers(Client(SECRET), at_once_max=4, slots=slots) for _ in range(3)]
+    lost = [FetchRequest(address(1), f"{ENDPOINT}{n}", PART, recovers=True) for n in range(20)]
+    store = store_at(tmp_path / "target")
+    with ThreadPoolExecutor(4) as threads:
+        try:
+            for peers in tables:
+                threads.submit(list, peers.fetch(lost, store))
+            until(lambda: len(cloned) >= 3)
+            two = [FetchRequest(address(1), f"{ENDPOINT}{n}", new) for n in range(2)]
+            threads.submit(list, tables[0].fetch(two, store))
+            assert brought.wait(LIMIT_S / 5)
+            assert len(cloned) == 3
+        finally:
+            go_on.set()
+    for peers in tables:
+        peers.close()
+
+
 def test_who_waits_for_a_slot_is_cancelled_too(tmp_path):
-    peers = HttpPeers(
-        PartClient(SECRET, is_cancelled=lambda: True), slots=threading.Semaphore(0)
-    )
+    peers = HttpPeers(PartClient(SECRET, is_cancelled=lambda: True), slots=FetchSlots(0))
     request = FetchRequest(address(1), ENDPOINT, PART)
     [[(_, error)]] = peers.fetch([request], store_at(tmp_path / "target"))
     assert isinstance(error, Conflict)

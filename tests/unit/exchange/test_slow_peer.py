@@ -1,6 +1,9 @@
 """A peer that does not take what is sent to it holds nothing up for ever."""
 
 import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,10 +13,31 @@ from starlette.requests import Request
 from rmt_pipeline.exchange import wire
 from rmt_pipeline.exchange.server import Broken, Exchange
 from rmt_pipeline.protocol.parts.name import PartName
-from tests.support.exchange import ENDPOINT, put
-from tests.support.waiting import LIMIT_S
+from rmt_pipeline.server import listener
+from tests.support.exchange import ENDPOINT, SECRET, Sender, put
+from tests.support.waiting import LIMIT_S, until
 
 PART = PartName("2013", 1, 4, 2)
+
+
+def request(connection: str = "keep-alive") -> bytes:
+    """For the part, as it is on the wire."""
+    return (
+        f"POST {wire.request_target(ENDPOINT, PART)} HTTP/1.1\r\nHost: us\r\n"
+        f"Authorization: Bearer {SECRET}\r\nConnection: {connection}\r\n"
+        "Content-Length: 0\r\n\r\n"
+    ).encode()
+
+
+@contextmanager
+def small_buffers(sender: Sender) -> Iterator[socket.socket]:
+    """A peer that is connected; little goes on its way without being read."""
+    with socket.socket() as peer:
+        sender._listener._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        peer.settimeout(LIMIT_S)
+        peer.connect(("127.0.0.1", sender.port))
+        yield peer
 
 
 @pytest.mark.parametrize("message", ["http.response.start", "http.response.body"])
@@ -44,3 +68,35 @@ def test_a_peer_that_does_not_read_keeps_no_slot_and_no_pin(source, message):
         asyncio.run(answered())
     assert exchange.sends == 0
     assert not source.is_pinned(PART)
+
+
+@pytest.mark.parametrize("end", ["close", "keep-alive", "another request"])
+def test_a_peer_that_reads_no_small_answer_keeps_no_connection(monkeypatch, source, end):
+    """They are written at once, into a buffer that nobody empties: whoever closes such a connection
+    waits for the peer.
+    """
+    monkeypatch.setattr(listener, "KEEP_ALIVE_S", 1)
+    monkeypatch.setattr(listener, "UNREAD_S", 1.0)
+    put(source, PART, {"data-00000.parquet": b"a" * 900_000})
+    asked = "close" if end == "close" else "keep-alive"
+    with Sender(source) as sender, small_buffers(sender) as peer:
+        peer.sendall(request(asked) * (20 if end == "another request" else 1))
+        server = sender._listener._server
+        until(lambda: server.server_state.total_requests)
+        until(lambda: not server.server_state.connections)
+
+
+def test_a_peer_that_reads_slowly_gets_the_whole_answer(monkeypatch, source):
+    """It is still at the last answer when a connection that asks for nothing would end."""
+    monkeypatch.setattr(listener, "KEEP_ALIVE_S", 0)
+    size = 900_000
+    put(source, PART, {"data-00000.parquet": b"a" * size})
+    with Sender(source) as sender, small_buffers(sender) as peer:
+        peer.sendall(request())
+        state = sender._listener._server.server_state
+        until(lambda: state.total_requests)
+        until(lambda: all(one.transport.is_closing() for one in [*state.connections]))
+        received = 0
+        while chunk := peer.recv(1 << 16):
+            received += len(chunk)
+        assert received > size

@@ -143,7 +143,7 @@ def test_the_same_is_true_of_mutations(replicas):
             yield from super().mutate(jobs)
 
     replicas.step("r1", "fetch")
-    tools = replicas.executor("r1", "merge")._tools
+    tools = replicas.tools()
     mutator = Meanwhile(replicas.clock)
     executor = Executor(replica, replace(tools, mutator=mutator), "merge")
     [failed] = executor.step(None).done

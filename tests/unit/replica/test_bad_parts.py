@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -112,10 +113,9 @@ class Pools:
     """Both pools of r2, as its server works them; what they did."""
 
     def __init__(self, replicas: Replicas, *, select: bool = False) -> None:
-        executor = replicas.executor("r2", "merge")
         self._replicas = replicas
         self._workers = [
-            Worker(replicas["r2"], executor._tools, pool, EventWaker(), select=select)
+            Worker(replicas["r2"], replicas.tools(), pool, EventWaker(), select=select)
             for pool in ("fetch", "merge")
         ]
         self.done: list[PartDone] = []
@@ -203,7 +203,7 @@ def test_a_part_that_nobody_else_has_holds_up_only_what_needs_it(replicas):
     assert {"1_0_1_1", "3_0_1_1"} <= set(pools.made())
     assert str(BAD) not in replicas.parts("r2")
     said = {str(done.part): done.error for done in pools.done if done.error}
-    assert f"no active replica of /tables/t has {BAD}" in said[str(BAD)]
+    assert re.search(f"no (active )?replica .*has {BAD}", said[str(BAD)])
     assert [name for name in replicas.stores["r2"].detached() if str(BAD) in name] != []
 
 
@@ -287,9 +287,7 @@ def test_whatever_reads_a_bad_part_has_it_fetched_again_and_the_pool_goes_on(
     replicas, monkeypatch
 ):
     replica = replicas["r2"]
-    worker = Worker(
-        replica, replicas.executor("r2", "merge")._tools, "merge", EventWaker(), select=False
-    )
+    worker = Worker(replica, replicas.tools(), "merge", EventWaker(), select=False)
 
     def reads(self: object, *_: object) -> None:
         replica.store.verify(BAD)

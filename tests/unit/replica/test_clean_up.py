@@ -118,13 +118,13 @@ def test_an_old_plan_forgets_no_insert_that_was_made_again_since(replicas):
 
     replicas.insert("r1", 7)
     plan = plan_clean_up(replicas["r1"])
-    assert (len(plan.blocks.remove), len(plan.inserts.remove)) == (2, 2)
+    assert (len(plan.ids.blocks.remove), len(plan.ids.inserts.remove)) == (2, 2)
     carry_out(replicas["r2"], plan_clean_up(replicas["r2"]))
     [kept, _] = ids()
     replicas.clock.passed_s += 1
     replicas.insert("r1", 0)
     young = set(ids())
-    assert young & {*plan.blocks.remove, *plan.inserts.remove}
+    assert young & {*plan.ids.blocks.remove, *plan.ids.inserts.remove}
     cleaned = carry_out(replicas["r1"], plan)
     assert (cleaned.block_ids, cleaned.insert_ids) == (0, 0)
     assert set(ids()) == young

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmt_pipeline.protocol.errors import MissingPart
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica import readable
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import clone
 from rmt_pipeline.replica.life.clone import ReplicaStatusChanged, clone_if_lost
@@ -50,8 +52,6 @@ def test_a_restart_clones_when_log_entries_are_gone(replicas, gone):
     replicas["r2"].keeper.multi([SetData(replicas["r2"].paths.log_pointer, b"1")])
     remove_log(replicas, *gone)
     replicas["r2"].memory.pointer = None
-    if gone == (2,):
-        assert pull_log(replicas["r2"]).entries == 1
     with pytest.raises(LogTrimmed, match="Restart the replica's server: it clones"):
         pull_log(replicas["r2"])
     cloned = restarted(replicas).cloned
@@ -60,6 +60,31 @@ def test_a_restart_clones_when_log_entries_are_gone(replicas, gone):
     while replicas.step("r2", "fetch").did_something:
         pass
     assert replicas.parts("r2") == replicas.parts("r1")
+
+
+def test_who_died_while_it_cloned_starts_with_parts_that_zookeeper_does_not_know(replicas):
+    """1. It is lost, and clones: what its source has is queued, and comes part by part.
+    2. It dies when parts are on its disk that are not announced, and is away until it is lost anew.
+    3. It starts: nothing explains these parts, and with them all rows, until it has cloned.
+    """
+    mine, theirs = replicas.stores["r2"], replicas.stores["r1"]
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    replicas.work_off("r1")
+    merged = PartName("all", 0, 2, 1)
+    manifest, staging = theirs.verify(merged), mine.begin("fetch", str(merged))
+    for file in manifest.files:
+        staging.write(file.name, theirs.file_chunks(merged, file.name))
+    mine.publish(staging.seal(manifest), merged)
+    marked_lost(replicas)
+    remove_log(replicas, 0, 1, 2, 3)
+    replicas.clock.passed_s += 3600  # no insert is finding out any more what became of it
+
+    cloned = restarted(replicas).cloned
+    assert cloned is not None
+    assert cloned.fetches == 1
+    replicas.work_off("r2")
+    assert replicas.parts("r2") == [str(merged)]
+    assert mine.detached() == []
 
 
 def test_a_restart_clones_nobody_when_the_log_is_whole(replicas):
@@ -309,3 +334,110 @@ def test_what_only_a_lost_replica_has_stays_when_its_source_has_yet_to_hear_of_i
         assert str(part) in replicas.parts(name)
         assert [one.manifest.rows for one in replicas.table(name).parts()].count(0) == 0
         assert sum(one.manifest.rows for one in replicas.table(name).parts()) == 4
+
+
+def rows_seen(replicas: Replicas) -> list[int]:
+    """By a reader of r2."""
+    return sorted(replicas.table("r2").dataset().to_table().column("n").to_pylist())
+
+
+@pytest.fixture
+def merged_while_away(replicas) -> Replicas:
+    """r2 has all rows, and is lost; meanwhile r1 has merged them, and added more."""
+    replicas.work_off("r2")
+    assert rows_seen(replicas) == [0, 1, 2]
+    optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    replicas.work_off("r1")
+    replicas["r1"].keeper.multi(  # cleaned up
+        [Delete(replicas["r1"].paths.part(PartName("all", n, n, 0))) for n in range(3)]
+    )
+    marked_lost(replicas)
+    return replicas
+
+
+def test_a_reader_waits_for_what_a_clone_has_left_until_its_merge_is_here(merged_while_away):
+    """r2 showed these rows before."""
+    assert clone_if_lost(merged_while_away["r2"]) is not None
+    assert merged_while_away.parts("r2") == []
+    with pytest.raises(MissingPart, match=r"all_0_0_0 \(and 2 more\) .* is fetched again"):
+        rows_seen(merged_while_away)
+    merged_while_away.work_off("r2")
+    assert rows_seen(merged_while_away) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_reader_sees_all_rows_or_fails_whenever_a_clone_dies(
+    merged_while_away, monkeypatch, step
+):
+    """After each step; the next one starts from there, and a reader looks after each of its own."""
+    dying, looks = RuntimeError("killed"), []
+
+    def look() -> None:
+        try:
+            looks.append(rows_seen(merged_while_away) == [0, 1, 2])
+        except MissingPart:
+            looks.append(True)
+
+    def die() -> None:
+        look()
+        raise dying
+
+    after(step, die, monkeypatch)
+    with pytest.raises(RuntimeError, match="killed"):
+        clone_if_lost(merged_while_away["r2"])
+    look()
+    for again in STEPS:
+        after(again, look, monkeypatch)
+    after("_empty_queue", look, monkeypatch)
+    assert clone_if_lost(merged_while_away["r2"]) is not None
+    look()
+    assert looks == [True] * (len(STEPS) + 4)
+    merged_while_away.work_off("r2")
+    assert rows_seen(merged_while_away) == [0, 1, 2]
+
+
+def test_a_clone_that_begins_and_ends_while_a_reader_looks_is_noticed(
+    merged_while_away, monkeypatch
+):
+    """1. A part is marked, for another reason. 2. A reader finds `is_lost` said "0". 3. r2 is lost,
+    and its clone has emptied the queue and left its parts when the reader looks at these.
+    """
+    r2 = merged_while_away["r2"]
+    r2.keeper.multi([SetData(r2.paths.is_lost, b"0")])
+    part = PartName("all", 0, 0, 0)
+    merged_while_away.stores["r2"].remove(part)
+    assert refetch(r2, part) is not None
+    right, dying = readable.queued_entries, RuntimeError("killed")
+
+    def meanwhile(*args):
+        monkeypatch.setattr(readable, "queued_entries", right)
+        marked_lost(merged_while_away)
+        after("_leave", lambda: (_ for _ in ()).throw(dying), monkeypatch)
+        with pytest.raises(RuntimeError, match="killed"):
+            clone_if_lost(r2)
+        return right(*args)
+
+    monkeypatch.setattr(readable, "queued_entries", meanwhile)
+    with pytest.raises(MissingPart, match=r"all_0_0_0 \(and 2 more\)"):
+        rows_seen(merged_while_away)
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_nobody_waits_for_what_is_dropped_before_or_after_a_clone(merged_while_away, is_before):
+    def drop() -> None:
+        merged_while_away.table("r1").drop_partitions(["all"], settings=NOW)
+        merged_while_away.work_off("r1")
+
+    if is_before:
+        drop()
+    assert clone_if_lost(merged_while_away["r2"]) is not None
+    if is_before:
+        assert merged_while_away.stores["r2"].marks.given_up() == []
+    else:
+        drop()
+        with pytest.raises(MissingPart):
+            rows_seen(merged_while_away)
+        pull_log(merged_while_away["r2"])
+        merged_while_away.work_off("r2")
+    assert rows_seen(merged_while_away) == []
+    assert readable.readable_parts(merged_while_away["r2"]).absent == ()

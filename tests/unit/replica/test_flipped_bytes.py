@@ -1,6 +1,7 @@
 """A reader never gets rows that are not what was written, whatever happens to the files."""
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
@@ -10,6 +11,7 @@ import pytest
 
 from rmt_pipeline.protocol.errors import Corruption, MissingPart
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import SETTLED_NS, LocalDisk
@@ -17,9 +19,9 @@ from rmt_pipeline.store.marks import Marks
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.fake_keeper import FakeKeeper
-from tests.support.local_replicas import Replicas, StillClock
+from tests.support.local_replicas import BEGAN_S, Replicas, StillClock
 from tests.support.local_session import rows, session_with_numbers
-from tests.support.parts import CountedIds
+from tests.support.parts import CountedIds, clone
 
 VALUES = range(200)
 AT_ONCE = {"broken_parts_wait_ms": 0}
@@ -138,6 +140,33 @@ def test_who_reads_between_the_two_reads_of_the_promises_misses_nothing(replicas
     assert read(replicas) == list(VALUES)
 
 
+def test_an_old_mark_is_not_forgotten_while_its_part_is_given_up_again(replicas, monkeypatch):
+    """1. The part was given up long ago, and fetched. 2. It is marked again. 3. Somebody reads: it
+    is promised still. 4. The promise goes. Without the mark the rows would be left out of answers.
+    """
+    flip(data_file(replicas), 40)
+    with pytest.raises(Corruption):
+        read(replicas)
+    replicas.step("r2", "fetch")
+    assert read(replicas) == list(VALUES)
+    mark = Path(replicas.stores["r2"].disk.local_path("given_up/all_0_0_0"))
+    for path in (mark / "promise", mark):
+        os.utime(path, (0, 0))
+    replicas.clock.passed_s = time.time() - BEGAN_S
+    multi = FakeKeeper.multi
+
+    def read_before(keeper: FakeKeeper, ops):
+        monkeypatch.setattr(FakeKeeper, "multi", multi)
+        readable_parts(replicas["r2"])
+        return multi(keeper, ops)
+
+    flip(data_file(replicas), 40)
+    monkeypatch.setattr(FakeKeeper, "multi", read_before)
+    for _ in range(2):
+        with pytest.raises(Corruption):
+            read(replicas)
+
+
 def test_a_part_that_nobody_fetches_any_more_is_not_waited_for(replicas):
     """Its partition was dropped, say."""
     flip(data_file(replicas), 40)
@@ -193,7 +222,7 @@ def test_what_was_read_of_a_clone_is_not_believed_of_its_files(replicas):
     [part] = store.parts()
     flip(data_file(replicas), 40)
     settle()
-    staged = store.clone(part, "mutate", str(part))
+    staged = clone(store, part, "mutate", str(part))
     target = PartName.parse(f"{part}_1")
     store.publish(staged, target)
     with pytest.raises(Corruption):

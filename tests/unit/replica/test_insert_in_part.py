@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.nodes.records import InsertBatch, InsertRecord
 from rmt_pipeline.protocol.parts.name import drop_range
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.insert.result import InsertCancelled, InsertInPart, OtherRows, Outcome
-from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
+from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, carry_out, plan_clean_up
 from rmt_pipeline.zookeeper.keeper import Delete, Refused, SetData
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import before, faulty, logs
@@ -126,6 +126,15 @@ def test_a_retry_that_is_cut_otherwise_on_the_other_replica_completes_it(
     assert record_of(replicas).is_whole
     again = replicas.table("r1").insert(ROWS, token=token)
     assert again.outcome is Outcome.DUPLICATE
+
+
+@pytest.mark.parametrize(("there", "more"), [(3, ""), (5, "; 2 more inserts are in part")])
+def test_clean_up_names_three_inserts_in_part_and_counts_the_others(replicas, there, more):
+    begin_and_die(replicas, token="a token")
+    [(name, record)] = forget_what_can_be(replicas).inserts_in_part
+    words = CleanedUp(inserts_in_part=((name, record),) * there).words()
+    assert words.count(f"insert {name}, begun on") == 3
+    assert words.rpartition("insert the same rows again")[2] == more
 
 
 def test_the_record_of_an_insert_in_part_is_not_forgotten_and_clean_up_says_so(replicas):

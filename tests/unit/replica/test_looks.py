@@ -6,15 +6,33 @@ from typing import Any
 
 import pytest
 
-from rmt_pipeline.protocol.errors import ReplicaDropped
-from rmt_pipeline.protocol.log.entry import result_of
-from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaDropped
+from rmt_pipeline.protocol.log.entry import MergeParts, result_of
+from rmt_pipeline.protocol.parts.name import PartName, merged
+from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.life.drop import delete_tree
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
-from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper, Op, Refused, SetData, Stat
-from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, parts_now, queue_snapshot
+from rmt_pipeline.replica.work.pools import queue_facts
+from rmt_pipeline.zookeeper import snapshot
+from rmt_pipeline.zookeeper.keeper import (
+    Create,
+    Delete,
+    Keeper,
+    Op,
+    Refused,
+    SetData,
+    Stat,
+    Watch,
+)
+from rmt_pipeline.zookeeper.snapshot import (
+    Queued,
+    QueueSnapshot,
+    list_queue,
+    parts_now,
+    queue_snapshot,
+)
 from tests.support.local_replicas import Replicas
 
 
@@ -37,9 +55,9 @@ class Spying:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._keeper, name)
 
-    def children_stat(self, path: str) -> tuple[list[str], Stat]:
+    def children_stat(self, path: str, *watch: Watch | None) -> tuple[list[str], Stat]:
         self.listed.append(path)
-        return self._keeper.children_stat(path)
+        return self._keeper.children_stat(path, *watch)
 
     def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         for path in paths:
@@ -185,6 +203,106 @@ def test_parts_that_were_listed_while_ours_was_published_are_not_counted_twice(
     assert {ours, theirs} <= set(look(replica).parts)
 
 
+def inserted_beside(replicas: Replicas, number: int) -> PartName:
+    """A part of r1 that another process has inserted there, and its server has pulled."""
+    part = replicas.insert("r1", number)
+    pull_log(replicas["r1"])
+    return part
+
+
+def test_what_others_inserted_here_is_known_without_a_listing_once_it_was_pulled(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The multi that moves the pointer has asserted it."""
+    replica = replicas["r1"]
+    pull_log(replica)
+    before = set(look(replica).parts)
+    listed = listings(replica, monkeypatch)
+    came = {inserted_beside(replicas, number) for number in range(3, 6)}
+    assert set(look(replica).parts) == before | came
+    came.add(inserted_beside(replicas, 6))
+    seen = look(replica).parts
+    assert replica.paths.parts not in listed
+    assert set(seen) == before | came == set(map(PartName.parse, replicas.parts("r1")))
+    assert sorted(map(str, seen.current)) == sorted(replicas.parts("r1"))
+
+
+def test_as_many_changes_as_parts_are_known_to_have_come_are_not_always_these(
+    replicas: Replicas,
+) -> None:
+    """Others add and remove beside them."""
+    replica = replicas["r1"]
+    pull_log(replica)
+    paths = replica.paths
+    for number, (came, went) in enumerate(((1, 0), (0, 1), (1, 1), (2, 1)), 10):
+        there = sorted(look(replica).parts)
+        ours = inserted_beside(replicas, number)
+        others = [
+            PartName("all", 10 * number + one, 10 * number + one, 0) for one in range(came)
+        ]
+        ops: list[Op] = [Create(paths.part(one)) for one in others]
+        replica.keeper.multi(ops + [Delete(paths.part(one)) for one in there[:went]])
+        assert set(look(replica).parts) == {*there[went:], *others, ours}
+    replica.keeper.multi([Delete(paths.part(ours))])
+    [theirs] = [PartName("all", 500, 500, 0)]
+    replica.keeper.multi([Create(paths.part(theirs))])
+    assert theirs in look(replica).parts
+    assert ours not in look(replica).parts
+
+
+def test_of_parts_that_are_known_to_have_come_fewer_changes_than_that_are_others(
+    replicas: Replicas,
+) -> None:
+    """1. Ours is asserted. 2. It goes, and another one comes: three changes, and one part more, as
+    if ours alone had come.
+    """
+    replica = replicas["r1"]
+    pull_log(replica)
+    there = set(look(replica).parts)
+    ours = inserted_beside(replicas, 3)
+    theirs = PartName("all", 500, 500, 0)
+    paths = replica.paths
+    replica.keeper.multi([Delete(paths.part(ours)), Create(paths.part(theirs))])
+    assert set(look(replica).parts) == {*there, theirs}
+
+
+def test_a_part_that_went_before_the_parts_were_listed_did_not_come_after(
+    replicas: Replicas,
+) -> None:
+    """1. Ours lands. 2. It goes. 3. Another loop lists the parts. 4. We note ours: were that since
+    the listing, the next one of somebody else would pass for it.
+    """
+    replica = replicas["r2"]
+    fetch(replicas, 3)
+    look(replica)
+    known, paths = replica.memory.queue, replica.paths
+    before = known.listed(paths)
+    ours, theirs = (PartName("all", block, block, 0) for block in (70, 71))
+    replica.keeper.multi([Create(paths.part(ours))])
+    replica.keeper.multi([Delete(paths.part(ours))])
+    there = set(look(replica).parts)
+    known.published(paths, before, [ours], replica.keeper.session_id)
+    replica.keeper.multi([Create(paths.part(theirs))])
+    assert set(look(replica).parts) == {*there, theirs}
+
+
+def test_what_two_loops_published_at_once_is_known_of_both(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = replicas["r2"]
+    fetch(replicas, 3)
+    there = set(look(replica).parts)
+    known, paths = replica.memory.queue, replica.paths
+    before = known.listed(paths)
+    parts = [PartName("all", block, block, 0) for block in (70, 71)]
+    for part in parts:
+        replica.keeper.multi([Create(paths.part(part))])
+        known.published(paths, before, [part], replica.keeper.session_id)
+    listed = listings(replica, monkeypatch)
+    assert set(look(replica).parts) == {*there, *parts}
+    assert paths.parts not in listed
+
+
 def test_what_one_session_added_another_one_lists(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +364,7 @@ def test_who_pulls_again_knows_where_it_was_but_for_who_acts_on_there_being_noth
         replica.keeper, "get_many", lambda paths: reads.extend(paths) or real(paths)
     )
     assert pull_log(replica).entries == 0
-    assert reads == []
+    assert replica.paths.log_pointer not in reads
     assert pull_log(replica, afresh=True).entries == 0
     assert replica.paths.log_pointer in reads
 
@@ -301,3 +419,259 @@ def test_what_our_hands_publish_between_glance_and_look_is_not_finished_once_mor
     assert refused == []
     assert not look.batches
     assert not look.step.did_something
+
+
+# --- a queue that was filled here
+
+
+@pytest.fixture
+def filled(replicas: Replicas) -> Replica:
+    """Its queue was listed once, and two entries were pulled since; what is known is used up by no
+    listing.
+    """
+    replica = replicas["r2"]
+    replicas.work_off("r2")
+    list_queue(replica.keeper, replica.paths, replica.memory.queue, None)
+    replicas.insert("r1", 3)
+    replicas.insert("r1", 4)
+    replica.memory.pull_batch = 10
+    assert pull_log(replica).queued == 2
+    return replica
+
+
+def known_queue(replica: Replica) -> Queued:
+    queued = replica.memory.queue.queued(replica.paths)
+    assert queued is not None
+    return queued
+
+
+def look_as_known(replica: Replica, keeper: Any = None) -> list[str]:
+    """The nodes of the queue, as who looks has them who knew them."""
+    queued = known_queue(replica)
+    seen = queue_snapshot(
+        keeper or replica.keeper,
+        replica.paths,
+        replica.memory.queue,
+        names=queued.names,
+        queued=queued,
+    )
+    return [node for node, _ in seen.entries]
+
+
+def nodes(replica: Replica) -> list[str]:
+    return replica.keeper.children(replica.paths.queue)
+
+
+def another_entry(replica: Replica) -> Op:
+    """What another process of this replica pulls."""
+    [*_, last] = nodes(replica)
+    data, _ = replica.keeper.get(replica.paths.queue_entry(last))
+    return Create(f"{replica.paths.queue}/queue-", data, sequence=True)
+
+
+def test_a_queue_that_was_filled_here_is_not_listed(
+    replicas: Replicas, filled: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = listings(filled, monkeypatch)
+    executor = replicas.executor("r2", "fetch")
+    names = executor.glance(lambda: None)
+    [batch] = executor.look(lambda: None, queue=names).batches
+    assert filled.paths.queue not in listed
+    assert len(batch.left) == len(names) == 2
+    assert nodes(filled) == [*names]
+
+
+def test_what_was_fetched_is_not_in_the_queue_as_it_is_known(
+    replicas: Replicas, filled: Replica
+) -> None:
+    """One by one, and several in one multi; and what comes after it is."""
+    replicas.insert("r1", *range(100))
+    pull_log(filled)
+    executor = replicas.executor("r2", "fetch")
+    [batch, *_] = executor.look(None).batches
+    left = nodes(filled)
+    for _ in executor.carry_out(batch):
+        spying = Spying(filled.keeper)
+        assert look_as_known(filled, spying) == nodes(filled)
+        left = nodes(filled)
+    assert left == []
+    assert known_queue(filled).names == ()
+    replicas.insert("r1", 5)
+    pull_log(filled)
+    spying = Spying(filled.keeper)
+    assert look_as_known(filled, spying) == nodes(filled)
+    assert len(nodes(filled)) == 1
+    assert spying.listed == []
+
+
+@pytest.mark.parametrize("change", ["add", "remove", "both", "last"])
+@pytest.mark.parametrize("early", [True, False])
+def test_what_another_process_changes_in_the_queue_is_seen(
+    filled: Replica, change: str, *, early: bool
+) -> None:
+    """Before the look, or while it reads; also when there are as many as before, or one went and
+    the same number came.
+    """
+    replica = filled
+    [first, last] = nodes(replica)
+    add, remove = another_entry(replica), Delete(replica.paths.queue_entry(first))
+    ops: dict[str, list[Op]] = {
+        "add": [add],
+        "remove": [remove],
+        "both": [remove, add],
+        "last": [add, Delete(replica.paths.queue_entry(last))],
+    }
+    spying = Spying(replica.keeper)
+    if early:
+        replica.keeper.multi(ops[change])
+    else:
+        spying.before_get[replica.paths.queue] = lambda: replica.keeper.multi(ops[change])
+    assert look_as_known(replica, spying) == nodes(replica)
+    assert spying.before_get == {}
+    assert spying.listed == [replica.paths.queue]
+    assert look_as_known(replica, spying) == nodes(replica)
+    assert len(spying.listed) == 1, "what was listed is known"
+
+
+def test_what_others_queue_beside_ours_is_not_missed(
+    replicas: Replicas, filled: Replica
+) -> None:
+    """Before ours and after it; ours is one change more than was known, and so they are more."""
+    for value, late in enumerate((False, True), 10):
+        look_as_known(filled)
+        theirs = another_entry(filled)
+        if not late:
+            filled.keeper.multi([theirs])
+        replicas.insert("r1", value)
+        assert pull_log(filled).queued == 1
+        if late:
+            filled.keeper.multi([theirs])
+        assert look_as_known(filled) == nodes(filled)
+
+
+def test_a_queue_that_was_listed_while_it_was_filled_is_not_counted_twice(
+    filled: Replica,
+) -> None:
+    """1. Our multi lands. 2. Another loop lists the queue, ours in it. 3. We note ours: were it one
+    change more, one of somebody else would pass for it.
+    """
+    known, paths = filled.memory.queue, filled.paths
+    before = known.queued(paths)
+    [ours] = filled.keeper.multi([another_entry(filled)])
+    list_queue(filled.keeper, paths, known, None)
+    known.changed(paths, before, filled.keeper.session_id, came=[ours.rpartition("/")[2]])
+    filled.keeper.multi([another_entry(filled)])
+    assert look_as_known(filled) == nodes(filled)
+
+
+def test_a_queue_that_one_session_filled_another_one_lists(
+    replicas: Replicas, filled: Replica
+) -> None:
+    """It may be behind: what it counts may be others' changes, and not that one."""
+    spying = Spying(replicas.zookeeper.connect())
+    assert look_as_known(filled, spying) == nodes(filled)
+    assert filled.paths.queue in spying.listed
+
+
+def test_of_a_pull_without_an_answer_nothing_is_known(
+    replicas: Replicas, filled: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have happened, or happen later, when the queue has been looked at."""
+    replicas.insert("r1", 5)
+    right, late = filled.keeper.multi, []
+
+    def unanswered(ops: Sequence[Op]) -> list[str]:
+        late.append(ops)
+        raise OutcomeUnknown("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filled.keeper, "multi", unanswered)
+        with pytest.raises(OutcomeUnknown):
+            pull_log(filled)
+    assert look_as_known(filled) == nodes(filled)
+    right(late[0])
+    assert look_as_known(filled) == nodes(filled)
+    assert len(nodes(filled)) == 3
+
+
+def test_the_queue_of_a_replica_that_was_made_anew_is_another_one(filled: Replica) -> None:
+    """As many came and went as in the old one."""
+    queue, keeper, stat = filled.paths.queue, filled.keeper, filled.keeper.exists
+    count = stat(queue).children_version
+    other = another_entry(filled)
+    keeper.multi([*(Delete(f"{queue}/{node}") for node in nodes(filled)), Delete(queue)])
+    keeper.multi([Create(queue), *[other] * count])
+    assert stat(queue).children_version == count
+    assert look_as_known(filled) == nodes(filled)
+
+
+def test_who_knows_the_queue_waits_for_what_others_do_to_it(
+    replicas: Replicas, filled: Replica
+) -> None:
+    fired: list[str] = []
+    executor = replicas.executor("r2", "fetch")
+    names = executor.glance(lambda: fired.append("glance"))
+    assert [*names] == nodes(filled)
+    filled.keeper.multi([another_entry(filled)])
+    assert fired == ["glance"]
+
+
+def test_a_long_queue_is_not_kept(
+    replicas: Replicas, filled: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be copied whole for each entry that comes or goes."""
+    monkeypatch.setattr(snapshot, "QUEUE_KNOWN_MAX", 2)
+    replicas.insert("r1", 5)
+    pull_log(filled)
+    assert filled.memory.queue.queued(filled.paths) is None
+    executor = replicas.executor("r2", "fetch")
+    assert [*executor.glance(lambda: None)] == nodes(filled)
+    assert filled.memory.queue.queued(filled.paths) is None
+
+
+def test_who_has_the_part_is_read_with_the_claims(
+    replicas: Replicas, filled: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not there then is asked for once more when it is wanted."""
+    host, absent = filled.table.replica("r1").host, []
+    real, reads = filled.keeper.get_many, []
+
+    def get_many(paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        reads.append([*paths])
+        found = real(paths)
+        if host in paths and not absent:
+            absent.append(host)
+            found[paths.index(host)] = None
+        return found
+
+    monkeypatch.setattr(filled.keeper, "get_many", get_many)
+    replicas.clock.passed_s += 60
+    executor = replicas.executor("r2", "fetch")
+    names = executor.glance(lambda: None)
+    look = executor.look(lambda: None, queue=names)
+    assert [len(batch.left) for batch in look.batches] == [2]
+    [together, again] = [asked for asked in reads if host in asked]
+    assert filled.paths.executing in together
+    assert again == [host]
+
+
+def test_sources_are_looked_at_in_the_order_of_the_queue(replicas: Replicas) -> None:
+    """Not in that of a set, which differs from one process to the next: then a seed of the
+    simulation would give another world each time, and what it found could not be told again.
+    """
+    sources = [PartName("a", number, number, 0) for number in range(12)]
+    halves = sources[6:], sources[:6]
+    entries = [
+        (
+            f"queue-{number:010d}",
+            MergeParts(tuple(half), merged(half), create_time=1, source_replica="r1"),
+        )
+        for number, half in enumerate(halves)
+    ]
+    asked: list[PartName] = []
+
+    def seen(_: Replica, part: PartName) -> None:
+        asked.append(part)
+
+    queue_facts(replicas["r1"], QueueView(entries, {}, sources), seen, merging=False)
+    assert asked == [*sources[6:], *sources[:6]]

@@ -2,16 +2,20 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol.errors import DiskFull
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
+from rmt_pipeline.replica.backoff import record_failure
 from rmt_pipeline.replica.insert.result import Outcome
+from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import WhyKept, why_kept
@@ -20,10 +24,10 @@ from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.store.layout import DetachedName
-from rmt_pipeline.zookeeper.keeper import Op, SetData
+from rmt_pipeline.zookeeper.keeper import Check, Create, Op, SetData
 from rmt_pipeline.zookeeper.paths import TablePaths
-from tests.support.local_replicas import ROOT, Replicas
-from tests.support.lost_answers import before
+from tests.support.local_replicas import ROOT, Replicas, definition_of
+from tests.support.lost_answers import before, faulty
 
 LOST = PartName("all", 0, 0, 0)
 SECOND = PartName("all", 1, 1, 0)
@@ -163,6 +167,98 @@ def test_a_replica_that_comes_meanwhile_is_asked_first(replicas: Replicas) -> No
     assert replace_lost_parts(replicas["r1"]) == (LOST,)
 
 
+def test_who_is_created_meanwhile_is_asked_first(replicas: Replicas) -> None:
+    """He is not even active yet."""
+    session = replicas.zookeeper.connect()
+    with before(
+        replicas["r1"].keeper,
+        replaces,
+        lambda: create_replica(session, definition_of("r3"), b"r3"),
+    ):
+        assert replace_lost_parts(replicas["r1"]) == ()
+    assert replace_lost_parts(replicas["r1"]) == ()
+    assert count(replicas) in (b"", b"0")
+
+
+@contextmanager
+def bytes_away(directory: Path) -> Iterator[tuple[Replicas, Callable[[], object]]]:
+    """The only directory of a part can't be found, and both have tried to fetch it; and what brings
+    it back to the disk of r1.
+    """
+    with Replicas(directory / "disks") as replicas:
+        assert replicas.insert("r1", 1, 2) == LOST
+        replicas.step("r1", "fetch")
+        place = replicas.stores["r1"].directory(LOST)
+        shutil.move(place, directory / "away")
+        check_part(replicas["r1"], LOST)
+        for name in ("r1", "r2"):
+            replicas.step(name, "fetch")
+        yield replicas, lambda: shutil.move(directory / "away", place)
+
+
+def test_what_somebody_brings_back_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """1. Everybody was looked at. 2. The directory is there again, and a person makes the node that
+    the message names. 3. The part is what it was, and everybody fetches it.
+    """
+    with bytes_away(tmp_path) as (replicas, bring_back):
+
+        def by_hand() -> None:
+            bring_back()
+            replicas.zookeeper.connect().multi([Create(replicas["r1"].paths.part(LOST))])
+
+        with before(replicas["r2"].keeper, replaces, by_hand):
+            assert replace_lost_parts(replicas["r2"]) == ()
+        assert count(replicas) in (b"", b"0")
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        assert rows(replicas, "r1") == rows(replicas, "r2") == [1, 2]
+
+
+def test_of_who_starts_again_with_the_bytes_meanwhile_they_are_kept(tmp_path: Path) -> None:
+    """1. Everybody was looked at. 2. r1 starts again, on a disk that has them. 3. The part becomes
+    an empty one: r1 promised it to nobody. 4. Its rows are beside the table, for people to attach.
+    """
+    with bytes_away(tmp_path) as (replicas, bring_back):
+
+        def start_again() -> None:
+            replicas.stop("r1")
+            bring_back()
+            replicas.come_back("r1")
+
+        with before(replicas["r2"].keeper, replaces, start_again):
+            assert replace_lost_parts(replicas["r2"]) == (LOST,)
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        assert rows(replicas, "r1") == rows(replicas, "r2") == []
+        assert replicas.stores["r1"].detached() == [f"ignored_{LOST}"]
+
+
+def test_bytes_that_were_away_are_kept_once_however_often_it_is_tried(tmp_path: Path) -> None:
+    """The first try dies when they have been kept, and before the empty part is announced."""
+    with bytes_away(tmp_path) as (replicas, bring_back):
+
+        def start_again() -> None:
+            replicas.stop("r1")
+            bring_back()
+            replicas.come_back("r1")
+
+        with before(replicas["r2"].keeper, replaces, start_again):
+            assert replace_lost_parts(replicas["r2"]) == (LOST,)
+        replicas.clock.sleep_s(100.0)
+        with faulty(replicas["r1"].session, confirms, landed=True, times=2):
+            replicas.work_off()
+        assert replicas.stores["r1"].detached() == [f"ignored_{LOST}"]
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        assert rows(replicas, "r1") == rows(replicas, "r2") == []
+        assert replicas.stores["r1"].detached() == [f"ignored_{LOST}"]
+
+
+def confirms(op: Op) -> bool:
+    """The multi that asks whether our claim stands, before a directory goes."""
+    return isinstance(op, Check) and "/executing/" in op.path
+
+
 def test_what_is_assigned_meanwhile_comes_first(replicas: Replicas) -> None:
     """F8: a drop, perhaps."""
     with before(replicas["r1"].keeper, replaces, written(replicas, "log")):
@@ -215,6 +311,183 @@ def test_bytes_that_were_away_for_a_while_are_not_thrown_away(tmp_path: Path, wh
         assert replicas.stores["r2"].detached() == []
         told = [kept.is_safe for _, kept in kept_of(replicas)]
         assert told == [False], "the part of that name is empty: nothing else has the rows"
+
+
+@contextmanager
+def unreadable(directory: Path) -> Iterator[tuple[Replicas, Callable[[], object]]]:
+    """The only copy of a part can't be read, and is given up; and what makes its bytes, wherever
+    they are by then, what they were.
+    """
+    with Replicas(directory) as replicas:
+        assert replicas.insert("r1", 1, 2) == LOST
+        replicas.step("r1", "fetch")
+        store = replicas.stores["r1"]
+        [file] = store.files(LOST)
+        data = Path(file).read_bytes()
+        Path(file).write_bytes(bytes(len(data)))
+        assert check_part(replicas["r1"], LOST)
+        copy = directory / "r1" / "detached" / f"broken_{LOST}" / Path(file).name
+        yield replicas, lambda: copy.write_bytes(data)
+
+
+def test_what_could_not_be_read_for_a_moment_is_put_back(tmp_path: Path) -> None:
+    """Both look for it: who has the bytes has to look at them again before it is lost."""
+    with unreadable(tmp_path) as (replicas, readable):
+        replicas.step("r2", "fetch")
+        assert replace_lost_parts(replicas["r2"]) == ()
+        readable()
+        replicas.step("r1", "fetch")
+        assert rows(replicas, "r1") == [1, 2]
+        assert replace_lost_parts(replicas["r2"]) == ()
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        assert rows(replicas, "r2") == [1, 2]
+        assert count(replicas) in (b"", b"0")
+
+
+def test_also_from_the_copy_that_was_set_aside(tmp_path: Path) -> None:
+    with unreadable(tmp_path) as (replicas, readable):
+        readable()
+        shutil.rmtree(replicas.stores["r1"].directory(LOST))
+        replicas.step("r1", "fetch")
+        assert rows(replicas, "r1") == [1, 2]
+
+
+def test_also_what_was_set_aside_by_a_start(tmp_path: Path) -> None:
+    with Replicas(tmp_path) as replicas:
+        assert replicas.insert("r1", 1, 2) == LOST
+        replicas.step("r1", "fetch")
+        replicas.stop("r1")
+        disk = replicas.stores["r1"]
+        manifest = Path(disk.directory(LOST)) / "part.json"
+        text = manifest.read_bytes()
+        manifest.write_bytes(b"nothing")
+        assert replicas.come_back("r1").recovered.refetched == (LOST,)
+        [aside] = disk.detached()
+        (tmp_path / "r1" / "detached" / aside / "part.json").write_bytes(text)
+        replicas.step("r1", "fetch")
+        assert rows(replicas, "r1") == [1, 2]
+
+
+@contextmanager
+def died_before_it_was_told(directory: Path) -> Iterator[Replicas]:
+    """1. r2 has fetched a part, which has its name there, and dies before ZooKeeper knows. 2. r1
+    loses it. 3. r1 has tried to get it again.
+    """
+    with Replicas(directory) as replicas:
+        assert replicas.insert("r1", 1, 2) == LOST
+        keeper = replicas["r2"].keeper
+        with (
+            faulty(keeper, promises_on_r2, landed=False, error=KeyboardInterrupt()),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            replicas.step("r2", "fetch")
+        replicas.stop("r2")
+        replicas.come_back("r2")
+        assert replicas.stores["r2"].has(LOST)
+        assert replicas.parts("r2") == []
+        lose(replicas, "r1", LOST)
+        replicas.step("r1", "fetch")
+        yield replicas
+
+
+def promises_on_r2(op: Op) -> bool:
+    return isinstance(op, Create) and op.path == f"{ROOT}/replicas/r2/parts/{LOST}"
+
+
+def test_what_somebody_has_fetched_and_not_told_is_not_lost(tmp_path: Path) -> None:
+    with died_before_it_was_told(tmp_path) as replicas:
+        assert replace_lost_parts(replicas["r1"]) == ()
+        replicas.step("r2", "fetch")
+        assert rows(replicas, "r2") == [1, 2]
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        assert rows(replicas, "r1") == [1, 2]
+
+
+def test_also_when_he_has_failed_to_get_it_before(tmp_path: Path) -> None:
+    """What was noted of that try says nothing of what he has by now."""
+    with died_before_it_was_told(tmp_path) as replicas:
+        two = replicas["r2"]
+        [node] = two.keeper.children(two.paths.queue)
+        record_failure(two, node, 1, "r1 does not answer")
+        replicas.clock.sleep_s(1.0)
+        replicas.zookeeper.connect().multi([SetData(f"{ROOT}/replicas/r1/is_lost", b"0")])
+        assert replace_lost_parts(replicas["r1"]) == ()
+        replicas.step("r2", "fetch")
+        assert rows(replicas, "r2") == [1, 2]
+
+
+def test_what_is_broken_of_it_is_lost_then(tmp_path: Path) -> None:
+    with died_before_it_was_told(tmp_path) as replicas:
+        disk = replicas.stores["r2"]
+        [file] = disk.files(LOST)
+        Path(file).write_bytes(b"nothing")
+        [told] = replicas.step("r2", "fetch").done
+        assert "what this disk has left of it is not whole" in told.error
+        assert disk.detached() == [f"broken_{LOST}"]
+        assert replace_lost_parts(replicas["r1"]) == (LOST,)
+
+
+def test_what_is_broken_is_looked_at_again_once_and_is_lost_then(tmp_path: Path) -> None:
+    with unreadable(tmp_path) as (replicas, _):
+        [told] = replicas.step("r1", "fetch").done
+        assert "what this disk has left of it is not whole" in told.error
+        replicas.step("r2", "fetch")
+        assert replace_lost_parts(replicas["r2"]) == (LOST,)
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off()
+        assert rows(replicas, "r1") == rows(replicas, "r2") == []
+
+
+def test_who_has_tried_to_fetch_it_only_has_yet_to_look_at_his_own(tmp_path: Path) -> None:
+    """1. r1 gives it up, and its fetch from r2 fails, which has lost it as well. 2. r2 gives it up
+    in its turn. 3. r1 has tried in vain, and has the bytes.
+    """
+    with unreadable(tmp_path) as (replicas, readable):
+        other = replicas["r2"]
+        other.keeper.multi([Create(other.paths.part(LOST), b"")])
+        replicas.step("r1", "fetch")
+        [failed] = replicas.zookeeper.nodes[f"{ROOT}/replicas/r1/attempts"].children
+        assert failed
+        check_part(other, LOST)
+        replicas.step("r2", "fetch")
+        assert replace_lost_parts(other) == ()
+        readable()
+        replicas.clock.sleep_s(100.0)
+        replicas.step("r1", "fetch")
+        assert rows(replicas, "r1") == [1, 2]
+
+
+def test_other_rows_are_not_put_back(tmp_path: Path) -> None:
+    """Whole, under the part's name: of a table of before, say."""
+    with unreadable(tmp_path) as (replicas, _):
+        other = replicas.insert("r1", 3)
+        disk = replicas.stores["r1"]
+        shutil.rmtree(disk.directory(LOST))
+        shutil.copytree(disk.directory(other), disk.directory(LOST))
+        [told] = replicas.step("r1", "fetch").done
+        assert "is not what was promised" in told.error
+        assert rows(replicas, "r2") == []
+
+
+def test_while_there_is_no_room_to_put_it_back_it_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with unreadable(tmp_path) as (replicas, readable):
+        readable()
+
+        def full(*_: object) -> None:
+            raise DiskFull("no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(replicas.stores["r1"], "clone_into", full)
+            replicas.step("r1", "fetch")
+        replicas.step("r2", "fetch")
+        assert replace_lost_parts(replicas["r2"]) == ()
+        replicas.clock.sleep_s(100.0)
+        replicas.step("r1", "fetch")
+        assert rows(replicas, "r1") == [1, 2]
 
 
 def test_a_broken_copy_of_what_is_lost_may_not_go(tmp_path: Path) -> None:

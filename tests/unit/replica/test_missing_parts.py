@@ -5,10 +5,12 @@ can be done about it.
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmt_pipeline.cli.mutations import progress_lines
+from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import missing
@@ -17,7 +19,7 @@ from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.life.drop import drop_replica
-from rmt_pipeline.replica.missing import why_missing
+from rmt_pipeline.replica.missing import why_missing, yet_to_look
 from rmt_pipeline.replica.mutations.mutations import (
     create_mutation,
     finalize_mutations,
@@ -27,9 +29,10 @@ from rmt_pipeline.replica.mutations.mutations import (
 from rmt_pipeline.replica.mutations.progress import mutation_progress
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import refetch
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.sql.system.replication import REPLICATION_QUEUE, _queue_rows
 from rmt_pipeline.zookeeper.keeper import Create, Delete, Keeper
-from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import Replicas
 
@@ -124,6 +127,36 @@ def postponed(replicas: Replicas, name: str) -> dict[str, str]:
     columns = [column for column, _ in REPLICATION_QUEUE]
     rows = [dict(zip(columns, row, strict=True)) for row in _queue_rows(replica, snapshot)]
     return {str(row["new_part_name"]): str(row["postpone_reason"]) for row in rows}
+
+
+def test_who_has_yet_to_look_on_his_own_disk_is_named(replicas):
+    """Nothing is fetched there, by hand: the part may be whole there, and is not replaced."""
+    lose(replicas, "r1", "r2")
+    replicas.stores["r1"].marks.stop(Background.FETCHES)
+    work(replicas, "r1", "r2")
+    named = "; r1 has yet to look: it does when a worker runs there"
+    assert named in postponed(replicas, "r2")[str(LOST)]
+    assert replace_lost_parts(replicas["r2"]) == ()
+    assert "FETCHES" in postponed(replicas, "r1")[str(LOST)]
+    replicas.stores["r1"].marks.go_on(Background.FETCHES)
+    work(replicas, "r1", "r2")
+    assert "yet to look" not in postponed(replicas, "r2")[str(LOST)]
+    assert replace_lost_parts(replicas["r2"]) == (LOST,)
+
+
+def test_who_is_dropped_meanwhile_is_not_asked(replicas, monkeypatch):
+    """Nor is this replica taken for the one that was dropped."""
+    lose(replicas, "r1", "r2")
+    work(replicas, "r1", "r2")
+    right = missing.queued_entries
+
+    def then_dropped(keeper: Keeper, peer: ReplicaPaths, *rest: Any) -> Any:
+        drop_replica(replicas["r2"].session, replicas["r1"].table, "r2")
+        monkeypatch.setattr(missing, "queued_entries", right)
+        return right(keeper, peer, *rest)
+
+    monkeypatch.setattr(missing, "queued_entries", then_dropped)
+    assert yet_to_look(replicas["r1"], [LOST]) == {}
 
 
 def test_the_remedy_that_is_named_helps(replicas):

@@ -11,11 +11,12 @@ from rmt_pipeline.protocol.errors import (
     MissingPart,
     TableIsReadOnly,
     TooManyMutations,
+    Unavailable,
     Unfinished,
 )
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.replica.assign.duty import MutationDuty
+from rmt_pipeline.replica.assign.duty import STAND_BACK_S, MutationDuty
 from rmt_pipeline.replica.assign.merges import Nothing
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.life.start import start
@@ -34,7 +35,7 @@ from rmt_pipeline.replica.mutations.request import throttle_mutation
 from rmt_pipeline.replica.pull_log import Pulled, pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import refetch
-from rmt_pipeline.replica.work.execute import Pool
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.zookeeper.keeper import Delete, Op, SetData
 from rmt_pipeline.zookeeper.snapshot import noted_mutations
 from tests.support.local_replicas import Replicas, by_tens
@@ -334,6 +335,64 @@ def test_what_is_taken_back_is_noted_again_when_the_part_is_back(replicas):
         pass
     duty.turn(lambda: woken.append(1), progress=True)
     assert noted(replica, created)
+
+
+@pytest.mark.parametrize("fails", ["exists", "children"])
+def test_a_list_of_mutations_that_could_not_be_read_is_read_again(replicas, monkeypatch, fails):
+    """The change was told once, and nobody tells of it again."""
+    replica = replicas["r1"]
+    replicas.insert("r1", 1, 2)
+    duty = MutationDuty(replica)
+    duty.turn(lambda: None, progress=False)
+    delete(replica, 0, "n = 1")
+
+    def no_answer(*_):
+        raise Unavailable("no answer")
+
+    with monkeypatch.context() as patch:
+        for name in (fails, "children_stat") if fails == "children" else (fails,):
+            patch.setattr(replica.keeper, name, no_answer)
+        with pytest.raises(Unavailable):
+            duty.turn(lambda: None, progress=False)
+    assert len(duty.turn(lambda: None, progress=False)) == 1
+
+
+def test_who_stands_back_waits_for_the_newest_mutation_alone(replicas):
+    """Of two replicas the first assigns; the second one 2 s after it has seen a new mutation, and
+    not later because an old one was noted, or killed, meanwhile.
+    """
+    replicas.insert("r1", 1, 2)
+    replicas.step("r2", "fetch")
+    duty = MutationDuty(replicas["r2"])
+    delete(replicas["r2"], 0, "n = 1")
+    assert duty.turn(lambda: None, progress=False) == []
+    replicas.clock.passed_s += STAND_BACK_S - 0.5
+    duty.look_again()
+    assert duty.turn(lambda: None, progress=False) == []
+    replicas.clock.passed_s += 0.5
+    duty.look_again()
+    assert len(duty.turn(lambda: None, progress=False)) == 1
+
+
+def test_the_first_replica_assigns_at_once(replicas):
+    replicas.insert("r1", 1, 2)
+    duty = MutationDuty(replicas["r1"])
+    delete(replicas["r1"], 0, "n = 1")
+    assert len(duty.turn(lambda: None, progress=False)) == 1
+
+
+def test_nobody_looks_for_what_was_killed(replicas):
+    """Else the loop that asks when to look again is told "now", for ever."""
+    replica = replicas["r1"]
+    replicas.insert("r1", 1, 2)
+    created = delete(replica, 0, "n = 1")
+    duty = MutationDuty(replica)
+    duty.turn(lambda: None, progress=False)
+    assert duty.next_s(replica.clock.monotonic_s()) < math.inf
+    kill_mutation(replica, created)
+    replicas.clock.passed_s += 10
+    duty.turn(lambda: None, progress=False)
+    assert duty.next_s(replica.clock.monotonic_s()) == math.inf
 
 
 def noted(replica: Replica, mutation: str) -> bool:

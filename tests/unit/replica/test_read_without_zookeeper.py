@@ -1,15 +1,17 @@
 """ZooKeeper is away: reads go on from what the server last knew, and say so."""
 
+import socket
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rmt_pipeline.cli.status import run_status
+from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
-from rmt_pipeline.processes.server import free_port
 from rmt_pipeline.protocol.errors import (
     MissingPart,
     ReplicaRetired,
@@ -22,6 +24,7 @@ from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.store import layout
 from rmt_pipeline.table import ReadWithoutZooKeeper
 from tests.support.local_session import rows, session_with_numbers
+from tests.support.ports import free_port
 
 
 @pytest.fixture
@@ -145,3 +148,26 @@ def test_status_says_from_when_the_reads_are(directory, capsys):
     told = capsys.readouterr().out
     assert "default.t: no ZooKeeper, nothing can be written" in told
     assert "reads go on from the 2 parts that the server knew at 20" in told
+
+
+def test_status_waits_once_for_a_zookeeper_that_is_frozen(directory, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(0)
+        file = directory / "rmt.toml"
+        before = load_config(file).zookeeper_hosts
+        here = f"127.0.0.1:{silent.getsockname()[1]}"
+        file.write_text(file.read_text().replace(before, here))
+        assert run_status(load_config(file), None) == 1
+        said = []
+        with suppress(BlockingIOError):
+            while True:
+                with silent.accept()[0] as connection:
+                    said.append(connection.recv(4))
+    assert said == [b"srvr"], "it is asked how it is, and then for nothing"
+    told = capsys.readouterr().out
+    assert (
+        f"default.t: no ZooKeeper, nothing can be written: no ZooKeeper answered at {here}"
+        in told
+    )
+    assert "reads go on from the 2 parts that the server knew at 20" in told
+    assert f"ZooKeeper at {here}: does not answer: it is frozen, or has more to do" in told

@@ -8,7 +8,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica import fetch, publish, pull_log
 from rmt_pipeline.replica.assign import merges as assign
 from rmt_pipeline.replica.mutations import mutations
-from rmt_pipeline.replica.work import execute
+from rmt_pipeline.replica.work import carry, execute
 from rmt_pipeline.zookeeper import snapshot
 from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.interleave import interleave
@@ -61,7 +61,7 @@ def test_who_looks_what_may_be_merged_sees_all_that_was_there(
                 virtual = assign.merge_view(two["r1"]).predicate.virtual
                 assert [part for part in there if virtual.containing(part) is None] == []
 
-        modules = (assign, execute, fetch, publish, pull_log, snapshot)
+        modules = (assign, carry, execute, fetch, publish, pull_log, snapshot)
         interleave(seed, modules, follow, insert, look, switch=0.1)
 
 

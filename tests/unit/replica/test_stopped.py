@@ -17,10 +17,10 @@ from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, Nothing, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
-from rmt_pipeline.replica.pull_log import PullingIsStopped, pull_log
+from rmt_pipeline.replica.pull_log import PUT_OFF_S, PullingIsStopped, pull_log
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
-from rmt_pipeline.replica.work.execute import Tools
-from rmt_pipeline.replica.work.outlook import queue_status
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.replica.work.running import stop_by_hand
 from rmt_pipeline.replica.work.worker import PATIENCE_MAX_S, Worker
 from rmt_pipeline.server.upkeep import UpkeepLoop
@@ -144,6 +144,18 @@ def test_a_merge_that_runs_is_interrupted_and_nothing_of_it_stays(two, monkeypat
     assert not (there / "stop").exists()
 
 
+@pytest.mark.parametrize(
+    ("kind", "ends"), [("merge", True), ("mutate", True), ("fetch", False)]
+)
+def test_of_what_runs_a_stop_ends_its_own_kind_alone(two, kind, ends):
+    store = two.stores["r1"]
+    name = f"tmp_{kind}_all_0_0_0_{'0' * 32}"
+    store.disk.make_directory(name)
+    stop_by_hand(store, Background.MERGES, lambda: two["r1"])
+    _, directory = store.staged_at(name)
+    assert (Path(directory) / "stop").exists() == ends
+
+
 def test_a_mutation_that_runs_is_interrupted_with_the_merges(two, monkeypatch):
     two.insert("r1", 1)
     two.insert("r1", 2)
@@ -217,9 +229,9 @@ def test_the_whole_queue(two):
     assert len(two.parts("r2")) == 1
 
 
-def worker_of(two: Replicas, name: str) -> Worker:
+def worker_of(two: Replicas, name: str, **named: bool) -> Worker:
     tools = Tools(DirectPeers(two.stores), LocalMerger(two.clock), LocalMutator(two.clock))
-    return Worker(two[name], tools, "fetch", EventWaker(), select=True)
+    return Worker(two[name], tools, "fetch", EventWaker(), select=True, **named)
 
 
 def test_nothing_is_pulled_and_nothing_is_assigned_by_what_was_not_pulled(two):
@@ -235,13 +247,23 @@ def test_nothing_is_pulled_and_nothing_is_assigned_by_what_was_not_pulled(two):
         pull_log(two["r2"])
     with pytest.raises(PullingIsStopped):
         sync_replica(two["r2"], SyncMode.DEFAULT, 1.0, EventWaker())
-    assert worker.idle_s() <= PATIENCE_MAX_S, "it looks again: no watch tells that it goes on"
+    worker.turn()
+    assert worker.idle_s() == PATIENCE_MAX_S, "it looks again: no watch tells that it goes on"
     go_on(two, "r2", Background.PULLING_REPLICATION_LOG)
     two.clock.passed_s += worker.idle_s()
     look, _ = worker.turn()
     assert look.batches, "the entry that came meanwhile"
     for batch in look.batches:
         worker.executor.give_back(batch)
+
+
+def test_the_pointer_of_who_merges_nothing_is_behind_what_was_inserted_here(two):
+    stop(two, "r1", Background.MERGES)
+    worker = worker_of(two, "r1", is_endless=True)
+    worker.turn()
+    two.insert("r1", 1)
+    worker.turn()
+    assert worker.idle_s() <= PUT_OFF_S
 
 
 def test_clean_up(two):

@@ -26,7 +26,7 @@ def worked(
     replicas: Replicas, pool: Any = "fetch", *, until: Callable[[], bool] | None = None
 ) -> WorkSummary:
     clock = replicas.clock
-    tools = replicas.executor("r1", pool)._tools
+    tools = replicas.tools()
     flushed: list[Flush] = []
     return work(
         lambda: replicas["r1"],
@@ -125,9 +125,9 @@ def test_hands_that_can_not_begin_give_back_what_was_claimed(replicas):
         raise RuntimeError("can't start new thread")
 
     tools = worker.Tools(
-        replicas.executor("r1", "fetch")._tools.peers,
-        replicas.executor("r1", "fetch")._tools.merger,
-        replicas.executor("r1", "fetch")._tools.mutator,
+        replicas.tools().peers,
+        replicas.tools().merger,
+        replicas.tools().mutator,
         spawn=no_more_threads,
     )
     with pytest.raises(RuntimeError, match="can't start"):
@@ -145,7 +145,7 @@ def test_hands_that_can_not_begin_give_back_what_was_claimed(replicas):
 
 def test_what_breaks_beside_the_loop_is_raised_when_all_else_is_done(replicas, monkeypatch):
     replicas.insert("r2", 1)
-    tools = replicas.executor("r1", "fetch")._tools
+    tools = replicas.tools()
 
     def breaks(*_: object) -> None:
         raise AssertionError("nobody expects this")

@@ -24,8 +24,8 @@ def test_a_history_without_a_fault_is_right():
     verdict = judge(INSERTS, [Read("r1", (1, 2), 1.5, 1.6)], WHOLE)
     assert verdict.is_right
     assert verdict.words() == (
-        "4 inserts, 2 acknowledged, 1 unknown (0 of them there), 0 deleted, 1 reads; "
-        "nothing is wrong"
+        "4 inserts, 2 acknowledged, 1 unknown (0 of them there), 0 deleted, 1 reads "
+        "(0 without ZooKeeper, 0 refused); nothing is wrong"
     )
 
 
@@ -60,6 +60,28 @@ def test_what_was_seen_stays_to_be_seen():
     early, late = Read("r2", (1,), 0.1, 0.2), Read("r2", (2,), 0.3, 0.4)
     assert faults(reads=[late, early]) == {"vanished": ["1 on r2"]}
     assert faults(reads=[early, replace(late, begin_s=0.15)]) == {}, "both at once"
+
+
+def test_who_was_warned_that_newer_rows_may_be_missing_may_miss_them_and_sees_no_others():
+    early, late = Read("r1", (1, 2), 1.1, 1.2), Read("r1", (1,), 1.5, 1.6, seen_last=True)
+    assert faults(reads=[early, late]) == {}
+    assert judge(INSERTS, [early, late], WHOLE).reads_seen_last == 1
+    wrong = [replace(late, keys=(1, 1)), replace(late, keys=(7,))]
+    assert faults(reads=wrong) == {
+        "duplicated": ["1 in a read of r1"],
+        "unexpected": ["7 in a read"],
+    }
+
+
+def test_who_got_no_answer_was_shown_nothing():
+    refused = Read("r1", (), 1.5, 1.6, refused="CORRUPTED_DATA")
+    assert faults(reads=[refused]) == {}
+    assert judge(INSERTS, [refused], WHOLE).reads_refused == 1
+
+
+def test_a_row_is_as_it_was_inserted():
+    read = Read("r1", (1, 2), 1.5, 1.6, wrong=("(1, 'row 2')",))
+    assert faults(reads=[read]) == {"wrong": ["(1, 'row 2') on r1"]}
 
 
 def test_a_read_shows_no_key_twice_and_none_that_nobody_inserted():

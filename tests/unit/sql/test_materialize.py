@@ -4,7 +4,8 @@ import pytest
 
 from rmt_pipeline.protocol.errors import UserError
 from rmt_pipeline.sql.formats.rows import Done
-from tests.support.local_session import rows
+from tests.support.local_session import create, local_session, rows
+from tests.support.local_work import working
 from tests.support.scripts import script_session
 
 TABLE = """CREATE TABLE t (n UInt64, d DateTime, v UInt8, m UInt8 MATERIALIZED v + 1,
@@ -72,3 +73,54 @@ def test_what_is_in_the_log_has_the_time_at_which_it_was_asked_for(session):
     [(command,)] = rows(session, "SELECT command FROM system.mutations")
     assert "toDateTime('2" in command
     assert "now" not in command
+
+
+REFUSED = {
+    "(n UInt64, d DateTime, v UInt8, m UInt8 MATERIALIZED v + 1) "
+    "ENGINE = ReplicatedMergeTree('/t', 'r1') ORDER BY (n, m)": (
+        "MODIFY COLUMN v UInt8 TTL d + INTERVAL 1 DAY",
+        "m is computed from v, and is in the sorting key",
+    ),
+    "(n UInt64, d DateTime) ENGINE = ReplicatedMergeTree('/t', 'r1') ORDER BY n "
+    "SETTINGS number_of_mutations_to_throw = 1": (
+        "MODIFY TTL d + INTERVAL 1 DAY",
+        "has 1 unfinished mutations",
+    ),
+}
+
+
+@pytest.mark.parametrize("table", REFUSED, ids=["computed key", "too many mutations"])
+def test_a_ttl_that_is_not_materialized_at_once_is_no_failed_alter(tmp_path, table):
+    """The table has its TTL by then: an error would say that nothing was changed."""
+    alter, reason = REFUSED[table]
+    with local_session(tmp_path) as session:
+        create(session, f"CREATE TABLE t {table}")
+        session.execute("INSERT INTO t (n) VALUES (1)")
+        session.execute("ALTER TABLE t DELETE WHERE n = 5 SETTINGS mutations_sync = 0")
+        server = session.context.server
+        with working(server, server.table("t").definition, select=False):
+            said = session.execute(f"ALTER TABLE t {alter} SETTINGS alter_sync = 1")
+        assert isinstance(said, Done)
+        assert "what has expired is left to merges" in said.note
+        assert reason in said.note
+        [(shown,)] = rows(
+            session, "SELECT create_table_query FROM system.tables WHERE name = 't'"
+        )
+        assert "TTL d + toIntervalDay(1)" in shown
+
+
+def test_an_expired_default_is_computed_from_what_the_row_becomes(tmp_path):
+    """As in a merge, however the columns are ordered."""
+    with local_session(tmp_path) as session:
+        create(
+            session,
+            "CREATE TABLE t (n UInt64, d DateTime, b UInt8 DEFAULT a + 1 TTL d + INTERVAL 1 DAY, "
+            "a UInt8 DEFAULT 7 TTL d + INTERVAL 1 DAY) "
+            "ENGINE = ReplicatedMergeTree('/t', 'r1') ORDER BY n",
+        )
+        session.execute("SYSTEM STOP TTL MERGES t")
+        session.execute("INSERT INTO t VALUES (1, '2020-01-01 00:00:00', 1, 2)")
+        server = session.context.server
+        with working(server, server.table("t").definition):
+            session.execute("ALTER TABLE t MATERIALIZE TTL SETTINGS mutations_sync = 1")
+        assert rows(session, "SELECT b, a FROM t") == [(8, 7)]

@@ -18,7 +18,7 @@ from rmt_pipeline.store.disk import Disk, LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import RandomIds
 from tests.support.fake_disk import FakeDisk
-from tests.support.parts import CountedIds, manifest_of, put, stage_bytes
+from tests.support.parts import CountedIds, clone, manifest_of, put, stage_bytes
 
 PART = PartName.parse("all_1_1_0")
 
@@ -153,7 +153,7 @@ def test_a_lost_file_is_found_and_named(store: PartStore, disk: Disk) -> None:
     with pytest.raises(Corruption, match=r"data-00000\.parquet is missing"):
         PartStore(disk, "db/t", ids=CountedIds()).verify(PART)
     with pytest.raises(MissingPart, match="lost a file"):
-        PartStore(disk, "db/t", ids=CountedIds()).clone(PART, "attach", str(PART))
+        clone(PartStore(disk, "db/t", ids=CountedIds()), PART, "attach", str(PART))
     assert store.staged() == []
 
 
@@ -317,6 +317,16 @@ def test_the_eleventh_detached_copy_is_refused(store: PartStore) -> None:
         store.detach(PART, "ignored")
     assert store.has(PART)
     assert store.staged() == []
+
+
+def test_a_part_whose_manifest_cannot_be_read_is_detached_all_the_same() -> None:
+    """An entry of DETACH PARTITION failed for ever, and held up all that came behind it."""
+    disk = FakeDisk(lambda: 1000.0)
+    store = PartStore(disk, "t", ids=CountedIds())
+    put(store, str(PART))
+    disk.spoil(f"t/{PART}/part.json")
+    assert store.detach_copy(PART, "", once=True) == "detached/all_1_1_0"
+    assert store.detach_copy(PART, "", once=True) == "detached/all_1_1_0_try1"
 
 
 def test_a_clone_shares_bytes_and_tells_its_own_story(store: PartStore, disk: Disk) -> None:
@@ -501,3 +511,12 @@ def test_of_more_manifests_than_are_remembered_the_oldest_are_read_again(
     assert read == names
     store.manifest(parts[1])
     assert read == [*names, names[1]]
+
+
+def test_parts_that_kept_their_names_are_adopted_in_the_order_they_are_wanted(
+    store: PartStore,
+) -> None:
+    """Not in that of a set, which differs from one process to the next."""
+    wanted = [put(store, f"all_{number}_{number}_0") for number in reversed(range(1, 13))]
+    found = store.adopt("fetch", dict.fromkeys(wanted, lambda _: True))
+    assert list(found) == wanted

@@ -21,9 +21,9 @@ from rmt_pipeline.store.hashes.rows import (
     RowHashes,
     hash_groups,
     hash_table,
-    hash_values,
 )
 from tests.support import slow_row_hash as slow
+from tests.support.slow_row_hash import hash_values
 from tests.support.tables import arrays, tables
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "row_hash.json"

@@ -13,7 +13,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.store.part_store import PartStore
 from tests.support.fake_disk import FakeDisk
 from tests.support.mortal_disk import Died, MortalDisk
-from tests.support.parts import CountedIds, stage_bytes
+from tests.support.parts import CountedIds, clone, stage_bytes
 
 ONE, TWO, THREE, FOUR = (PartName("all", number, number, 0) for number in range(1, 5))
 CRASH_SEEDS = 6
@@ -32,7 +32,7 @@ def scenario(store: PartStore) -> Iterator[tuple[Acknowledged, PartName | None]]
     yield {TWO: False}, None
     store.publish_all([(second, THREE), (stage_bytes(store), FOUR)])
     yield {THREE: True, FOUR: True}, None
-    store.clone(THREE, "mutate", "all_3_3_0_7")
+    clone(store, THREE, "mutate", "all_3_3_0_7")
     store.detach_copy(FOUR, "")
     yield {}, ONE
     store.remove(ONE)

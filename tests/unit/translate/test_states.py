@@ -4,9 +4,9 @@ import pytest
 
 from rmt_pipeline.protocol.errors import NotImplementedStatement, UserError
 from rmt_pipeline.protocol.table import Column
-from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.select.query import translate_query
 from rmt_pipeline.translate.select.sources import Relation
+from tests.support.queries import parse_query
 
 T = Relation(
     "t",

@@ -16,10 +16,10 @@ from rmt_pipeline.protocol.errors import (
 )
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.syntax.nodes import NamedTable, SampleClause
-from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.translate.expression import compile_expression
 from rmt_pipeline.translate.select.query import translate_query
 from rmt_pipeline.translate.select.sources import Relation
+from tests.support.queries import parse_query
 
 COLUMNS = (
     Column("id", "Int64"),

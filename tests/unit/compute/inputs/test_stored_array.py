@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from rmt_pipeline.compute.inputs import stored_array as module
 from rmt_pipeline.compute.inputs.stored_array import Misfit, stored_array, stored_list
 from rmt_pipeline.compute.inputs.stored_value import stored_value
-from rmt_pipeline.store.hashes.rows import hash_values
 from rmt_pipeline.syntax.types import parse_type
+from tests.support.slow_row_hash import hash_values
 
 UTC = dt.UTC
 DAY = dt.date(2013, 7, 1)

@@ -97,6 +97,18 @@ def test_a_larger_one_waits_for_spark(tmp_path, monkeypatch, limit) -> None:
         )
 
 
+def test_no_jvm_starts_before_a_small_merge_is_made(tmp_path, monkeypatch) -> None:
+    """It would take the machine that the merge needs."""
+    calls: list[str] = []
+    monkeypatch.setattr(SparkSessions, "open_soon", lambda _: calls.append("opened"))
+    merger = SparkMerger(SparkSessions(remote=NOBODY), RandomIds())
+    outcomes = merger.merge([small_job(tmp_path, "tmp")])
+    assert isinstance(next(outcomes), MergeDone)
+    assert calls == []
+    assert list(outcomes) == []
+    assert len(calls) == 1
+
+
 def test_the_session_is_opened_meanwhile_and_once(tmp_path, monkeypatch) -> None:
     opening, go_on = threading.Event(), threading.Event()
     calls = []

@@ -218,6 +218,22 @@ def test_expired_values_become_the_default_of_their_column(tmp_path: Path) -> No
     assert [found["s"] for found in rows_of(read_result(done), table)] == ["d1", "x"]
 
 
+def test_a_default_is_computed_from_what_the_row_has_become(tmp_path: Path) -> None:
+    """`s` stands behind `n` in the table, and `n` is computed from it."""
+    plain = table_with(n="t", s="t")
+    columns = tuple(
+        replace(each, default_kind="DEFAULT", default="length(s) + 5")
+        if each.name == "n"
+        else each
+        for each in plain.columns
+    )
+    table = replace(plain, columns=columns)
+    source = part(tmp_path, "all_0_0_0", [row(1, -1, n=7, s="xyz"), row(2, 1, n=8)], table)
+    done = merge([source], table, tmp_path)
+    found = rows_of(read_result(done), table)
+    assert [(one["n"], one["s"]) for one in found] == [(5, ""), (8, "x")]
+
+
 @pytest.mark.parametrize(
     ("ttl", "codec", "compression"),
     [

@@ -97,6 +97,15 @@ def test_settings_and_comments_are_each_replicas_own(text: str) -> None:
     assert altered.definition.metadata_version == TABLE.metadata_version
 
 
+def test_a_comment_is_taken_away_on_every_replica() -> None:
+    """As in the original, where a comment alone is given to one of them."""
+    commented = alter("MODIFY COLUMN n COMMENT 'hey'").definition
+    removed = alter("MODIFY COLUMN n REMOVE COMMENT", table=commented)
+    assert not removed.is_local
+    assert removed.definition.columns == TABLE.columns
+    assert removed.definition.metadata_version == TABLE.metadata_version + 1
+
+
 def test_settings_are_set_and_reset() -> None:
     altered = alter("MODIFY SETTING old_parts_lifetime = 33, parts_to_throw_insert = 5")
     assert dict(altered.definition.settings) == {

@@ -18,12 +18,12 @@ from rmt_pipeline.protocol.errors import BadValue
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.sql.run.table_relation import TableFiles, relation_over
 from rmt_pipeline.store.manifest import PartColumn
-from rmt_pipeline.syntax.query import parse_query
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.translate.connection import open_connection
 from rmt_pipeline.translate.select.query import translate_query
 from tests.support.merging import CREATED_S, sorted_table, write_part
 from tests.support.old_parts import BEFORE, EXPECTED, NOW, ROWS, Parts, altered, part_of
+from tests.support.queries import parse_query
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved, blocks_there
+from rmt_pipeline.protocol.inserts.rows import InsertRows, Moved, blocks_there, with_missing
 from rmt_pipeline.protocol.nodes.records import (
     UNKNOWN_BLOCK,
     InsertBatch,
@@ -97,6 +97,8 @@ def test_nobody_knows_how_much_of_several_blocks_in_one_line_is_lost() -> None:
     assert left.lines == OLD.lines
     again = left.after_loss(part("a_4_4_0"), "rows-")
     assert again.record.missing == (MissingRows("a", 0),)
+    more = with_missing(again.record.missing, MissingRows("a", 2))
+    assert more == (MissingRows("a", 0),), "so many more than nobody knows"
     assert OLD.after_loss(part("a_0_9_2"), "rows-").record.missing == ()
 
 
@@ -105,6 +107,7 @@ def test_a_replacement_lacks_also_a_partition_of_which_nothing_is_left() -> None
     left = WHOLE.after_loss(part("b_7_7_0"), "replace-")
     assert left.record.missing == (MissingRows("b", 2),)
     assert of(left) == [("a", 3), ("a", 4)]
+    assert left.after_drop([drop_range("z", 9)], "replace-") == left, "nothing of it went"
     assert left.after_drop([drop_range("b", 9)], "replace-").is_nothing
     first, last = parts("a_3_3_0 a_4_4_0")
     left = left.after_loss(first, "replace-")
@@ -145,5 +148,6 @@ def test_rows_that_move_keep_their_inserts() -> None:
     ]
     assert moved.part(part("a_4_4_0")) == part("a_9_9_0")
     assert moved.part(part("a_5_5_0")) == part("a_5_5_0")
+    assert moved.part(part("b_4_4_0")) == part("b_4_4_0"), "numbers are each partition's own"
     assert Moved.of([("", part("a_9_9_0")), ("a_9_9_0", part("a_9_9_0"))]).to == {}
     assert OLD.renumbered(moved).lines[1] == OLD.lines[1]

@@ -1,5 +1,8 @@
 """Log entries: what they stand for, and what is not one (spec §0.4.1, §0.4.3)."""
 
+import typing
+
+import hypothesis
 import pytest
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -9,6 +12,7 @@ from rmt_pipeline.protocol.log.entry import (
     DropRange,
     GetPart,
     Header,
+    LogEntry,
     MergeParts,
     MutatePart,
     describe_entry,
@@ -18,6 +22,7 @@ from rmt_pipeline.protocol.log.entry import (
     sources_of,
     virtual_parts,
 )
+from rmt_pipeline.protocol.queue import rules
 from tests.support.protocol import (
     TIME_S,
     alter,
@@ -30,6 +35,7 @@ from tests.support.protocol import (
     parts,
     replace,
 )
+from tests.support.strategies import log_entries
 
 ATTACH = AttachPart(part("4_4_0"), "0" * 32, create_time=TIME_S, source_replica="")
 FULL = "0_4_999999999_999999999"
@@ -206,3 +212,16 @@ def test_the_error_names_the_line() -> None:
 def test_an_entry_that_exists_is_valid(make) -> None:
     with pytest.raises(AssertionError):
         make()
+
+
+# mypy names each `match` that does not know a new kind; of these it can't.
+KINDS = typing.get_args(LogEntry)
+
+
+def test_every_kind_has_rules() -> None:
+    assert set(rules._RULES) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_drawn_for_the_property_tests(kind: type[LogEntry]) -> None:
+    assert hypothesis.find(log_entries(), lambda entry: isinstance(entry, kind))

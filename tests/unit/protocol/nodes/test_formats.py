@@ -32,7 +32,7 @@ ADDED = AddedParts.of(parts("b_1_1_0 a_5_5_0"))
 HEADER = PartHeader(b"c" * 16, 200, b"a" * 16, b"u" * 16, b"r" * 16, 3)
 MUTATION = MutationEntry(TIME_S, "r1", (("a", 7), ("b", 2)), "DELETE WHERE x = 'a\nb'", 4)
 CLAIM = Claim("r1 fetch\t7", tuple(parts("a_0_1_1 a_0_9_999999999_999999999")))
-ATTEMPTS = Attempts(3, "no route\nto r2", TIME_S, "a_0_0_0 is busy")
+ATTEMPTS = Attempts(3, "no route\nto r2", TIME_S, "a_0_0_0 is busy", is_unseen=True)
 PARTITIONS = (
     PartitionRows("a", 5, "0" * 32, 3, 4, 4, 4, 9),
     PartitionRows("b", 7, "f" * 32),
@@ -86,8 +86,8 @@ GOLDEN = [
     (
         ATTEMPTS,
         (
-            b"attempts format version: 1\ntries: 3\nlast exception: no route\\nto r2\n"
-            b"last attempt: 2026-11-20 14:19:47\npostpone reason: a_0_0_0 is busy\n"
+            b"attempts format version: 2\ntries: 3\nlast exception: no route\\nto r2\n"
+            b"last attempt: 2026-11-20 14:19:47\npostpone reason: a_0_0_0 is busy\nunseen: 1\n"
         ),
     ),
     (
@@ -268,3 +268,22 @@ def test_a_record_of_the_first_format_is_of_a_whole_insert() -> None:
     assert record == InsertRecord(TIME_S, "r1", "run-7", unknown, 2, 12, "", 12)
     assert record.is_whole
     assert InsertRecord.decode(record.encode()) == record
+
+
+@pytest.mark.parametrize(
+    ("decode", "keyword"),
+    [
+        (InsertRecord.decode, b"insert"),
+        (InsertBatch.decode, b"insert batch"),
+        (Claim.decode, b"claim"),
+    ],
+)
+def test_a_text_of_a_newer_version_names_the_remedy(decode, keyword):
+    """Servers are upgraded one after the other: what a newer one writes is not damaged."""
+    with pytest.raises(Corruption, match=r"newer version of rmt .* format 99; .* upgrade it"):
+        decode(keyword + b" format version: 99\nwho knows: what\n")
+
+
+def test_attempts_of_before_leave_nothing_to_look_at() -> None:
+    older = ATTEMPTS.encode().replace(b"version: 2", b"version: 1").replace(b"unseen: 1\n", b"")
+    assert Attempts.decode(older) == replace(ATTEMPTS, is_unseen=False)

@@ -1,11 +1,12 @@
 """The whole tree of a table on a real ClickHouse 18.16, and one text of each kind that we write."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from rmt_pipeline.protocol.log.codec import decode, encode
-from rmt_pipeline.protocol.log.entry import describe_entry, kind_name
+from rmt_pipeline.protocol.log.entry import LogEntry, describe_entry, kind_name
 from rmt_pipeline.protocol.nodes.columns import columns_text, parse_columns
 from rmt_pipeline.protocol.nodes.formats import (
     AddedParts,
@@ -63,6 +64,11 @@ def test_every_kind_of_entry_keeps_its_text(description: str, text: bytes) -> No
     entry = decode(text)
     assert describe_entry(entry) == description
     assert encode(entry) == text
+
+
+def test_every_kind_of_entry_has_such_a_text() -> None:
+    """P4."""
+    assert {type(decode(text)) for _, text in _texts()} == set(get_args(LogEntry))
 
 
 def test_recorded_addresses_columns_and_metadata() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmt_pipeline.protocol.background import Background, stopped_words
 from rmt_pipeline.protocol.log.entry import AttachPart
 from rmt_pipeline.protocol.merges.size_limits import GIB, MIB, SizeLimits
 from rmt_pipeline.protocol.queue.facts import Covered, Facts, Run, Wait
@@ -188,6 +189,13 @@ def test_ttl_merges_have_their_own_slots() -> None:
     assert reason(queue(ttl, here=HERE), 0, busy) == "all 2 slots for TTL merges are taken"
     assert reason(queue(MERGE, here=HERE), 0, busy) is None
     assert reason(queue(ttl, here=HERE), 0) is None
+
+
+def test_stopped_ttl_merges_wait_and_others_do_not() -> None:
+    stopped = Facts(stopped=frozenset({Background.TTL_MERGES}))
+    ttl = merge("0_0_0 1_1_0", merge_type=2)
+    assert reason(queue(ttl, here=HERE), 0, stopped) == stopped_words(Background.TTL_MERGES)
+    assert reason(queue(MERGE, here=HERE), 0, stopped) is None
 
 
 def test_large_merges_wait_while_the_pool_is_busy() -> None:

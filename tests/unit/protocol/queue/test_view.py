@@ -1,5 +1,6 @@
 """The queue as a value: its sets, plans, and what a drop takes away."""
 
+import dataclasses
 import time
 
 import pytest
@@ -68,6 +69,18 @@ def test_drops_are_tried_first_and_the_rest_in_queue_order() -> None:
         get("6_6_0"), drop_part("5_5_0"), alter(1), drop(5), replace(0, "9_9_0"), here="5_5_0"
     )
     assert view.order() == [node(number) for number in (1, 3, 0, 2, 4)]
+
+
+def test_what_was_inserted_and_what_was_lost_are_fetched_by_turns() -> None:
+    """A replica that is cloned has the whole table to fetch, and is asked for new rows too."""
+    lost = [dataclasses.replace(get(f"{n}_{n}_0"), source_replica="") for n in range(5)]
+    view = queue(*lost[:4], get("7_7_0"), merge("5_5_0 6_6_0"), get("8_8_0"), lost[4])
+    assert view.order() == [node(number) for number in (4, 0, 6, 1, 2, 5, 3, 7)]
+    taken = [name for name, _ in view.plan(Facts(recoveries_max=2), 100).run]
+    assert taken == [node(number) for number in (4, 0, 6, 1, 5)]
+    assert (node(2), "all 2 slots for fetches of what was lost are taken") in view.plan(
+        Facts(recoveries_busy=2, recoveries_max=2), 100
+    ).wait
 
 
 def test_a_plan_takes_what_can_be_taken_together() -> None:

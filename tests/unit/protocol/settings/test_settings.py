@@ -56,6 +56,14 @@ def test_values_are_read_as_their_type() -> None:
     assert settings.replicated_can_become_leader is True
 
 
+def test_a_power_of_ten_is_a_number_as_long_as_it_fits() -> None:
+    one = find_query_setting("insert_quorum_timeout")
+    assert one.parse("300e3") == one.parse("3e+5") == 300_000
+    for text in ("3e20", "1.5e3", "3e-1", "e3"):
+        with pytest.raises(BadSetting, match="is not a value for the setting"):
+            one.parse(text)
+
+
 def test_an_old_name_still_works() -> None:
     assert QuerySettings.of({"replication_alter_partitions_sync": "2"}).alter_sync == 2
 

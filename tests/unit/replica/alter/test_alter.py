@@ -1,6 +1,7 @@
 """ALTER on replicas in this process, step by step (spec §8)."""
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from rmt_pipeline.protocol.alter.commands import (
     AddColumn,
     AlterCommand,
+    ClearColumn,
     DropColumn,
     ModifyColumn,
     ModifySettings,
@@ -17,6 +19,7 @@ from rmt_pipeline.protocol.alter.commands import (
 )
 from rmt_pipeline.protocol.alter.definition import ColumnNotFound
 from rmt_pipeline.protocol.errors import (
+    BadTtl,
     DiskFull,
     MetadataMismatch,
     TableIsReadOnly,
@@ -35,6 +38,7 @@ from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.mutations.request import request_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.translate.compiler import NotDeterministic
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, in_memory
 
@@ -184,6 +188,92 @@ def test_a_replica_that_is_not_active_takes_no_alter(replicas):
         alter(replicas, "r1", ADDED)
 
 
+NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def made_now(name: str) -> tuple[AddColumn, ModifyColumn]:
+    """A column that rows which are there have without a value of `now()`."""
+    return (
+        AddColumn(Column(name, "DateTime")),
+        ModifyColumn(name, default_kind="DEFAULT", default="now()"),
+    )
+
+
+def test_a_default_like_now_counts_for_rows_to_come_alike_on_every_replica(replicas):
+    """P35."""
+    replicas.insert("r1", 1)
+    with pytest.raises(
+        NotDeterministic, match=r"Add it without, .* ADD COLUMN c DateTime, MODIFY"
+    ):
+        alter(replicas, "r1", AddColumn(Column("c", "DateTime", "DEFAULT", "now()")))
+    alter(replicas, "r1", *made_now("c"))
+    take_up(replicas, "r1", "r2")
+    replicas.insert("r1", 2)
+    take_up(replicas, "r1", "r2")
+    before, (_, time) = rows(replicas, "r1")
+    assert before == (1, NEVER)
+    assert abs(time.timestamp() - replicas.clock.now_s()) < 1000
+    replicas.clock.sleep_s(5000)
+    assert rows(replicas, "r2") == rows(replicas, "r1") == [(1, NEVER), (2, time)]
+    assigned = optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    assert isinstance(assigned, Assigned)
+    take_up(replicas, "r1", "r2")
+    assert [done.rows for done in replicas.step("r1").done] == [2]
+    take_up(replicas, "r2")
+    assert rows(replicas, "r2") == rows(replicas, "r1") == [(1, NEVER), (2, time)]
+
+
+def test_a_column_that_is_cleared_or_expires_gets_no_default_like_now(replicas):
+    """P35."""
+    alter(replicas, "r1", *made_now("c"))
+    take_up(replicas, "r1", "r2")
+    with pytest.raises(NotDeterministic, match=r"CLEAR COLUMN c: it is DEFAULT now\(\)"):
+        alter(replicas, "r1", ClearColumn("c"))
+    constant = ModifyColumn("c", default_kind="DEFAULT", default="toDateTime(5)")
+    again = ModifyColumn("c", default_kind="DEFAULT", default="now()")
+    with pytest.raises(NotDeterministic, match="CLEAR COLUMN c"):
+        alter(replicas, "r1", constant, ClearColumn("c"), again)
+    with pytest.raises(BadTtl, match="column c has a TTL"):
+        alter(replicas, "r1", ModifyColumn("c", ttl="c + toIntervalDay(1)"))
+    assert keeper_version(replicas) == 1
+
+
+def keeper_version(replicas: Replicas) -> int:
+    """How many ALTERs the table has seen."""
+    return replicas["r1"].keeper.exists(replicas["r1"].table.metadata).version
+
+
+def test_a_constant_default_of_rows_that_are_there_stays_what_they_have(replicas):
+    """P35."""
+    replicas.insert("r1", 1)
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    random = ModifyColumn("x", default_kind="DEFAULT", default="rand64() % 1000 + 1000000")
+    named = replace(random, column="y")
+    with pytest.raises(
+        NotDeterministic, match=r"all_0_0_0 has no values of it, .* read with n \* 2"
+    ):
+        alter(replicas, "r1", random)
+    with pytest.raises(NotDeterministic, match="no part has values of it"):
+        alter(replicas, "r1", AddColumn(replace(ADDED.column, name="y")), named)
+    assigned = optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    assert isinstance(assigned, Assigned)
+    take_up(replicas, "r1")
+    assert [done.rows for done in replicas.step("r1").done] == [1]
+    with pytest.raises(NotDeterministic, match="have not the same parts: all_0_0_"):
+        alter(replicas, "r1", random)
+    take_up(replicas, "r2")
+    replicas.step("r2")
+    alter(replicas, "r1", random)
+    take_up(replicas, "r1", "r2")
+    replicas.insert("r1", 2)
+    take_up(replicas, "r1", "r2")
+    (_, old), (_, new) = rows(replicas, "r1")
+    assert old == 2
+    assert new >= 1_000_000
+    assert rows(replicas, "r2") == [(1, 2), (2, new)]
+
+
 def test_the_next_alter_waits_for_the_data_of_the_one_before(replicas):
     """P17, spec §8.3."""
     replicas.insert("r1", 1)
@@ -264,6 +354,18 @@ def test_a_comment_alone_is_written_nowhere_but_here(replicas):
     assert replicas["r1"].definition.columns[0].comment == "the number"
     assert replicas["r1"].keeper.children(replicas["r1"].table.log) == []
     begin(replicas["r1"])
+
+
+def test_a_comment_is_removed_everywhere(replicas):
+    """And what one replica was told of its columns comes to all of them with an ALTER of all."""
+    alter(replicas, "r1", ModifyColumn("n", comment="the number"))
+    alter(replicas, "r1", ADDED)
+    take_up(replicas, "r1", "r2")
+    assert replicas["r2"].definition.columns[0].comment == "the number"
+    alter(replicas, "r2", ModifyColumn("n", remove="COMMENT"))
+    take_up(replicas, "r1", "r2")
+    for name in ("r1", "r2"):
+        assert replicas[name].definition.columns[0].comment == ""
 
 
 def test_columns_of_an_unfinished_mutation_keep_their_names(replicas):

@@ -8,6 +8,7 @@ import pytest
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import MERGE_TTL_DELETE, MERGE_TTL_RECOMPRESS
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Column, TableDefinition
 from rmt_pipeline.replica.assign.explain import explain_merges
 from rmt_pipeline.replica.assign.merges import (
@@ -109,6 +110,17 @@ def test_one_ttl_merge_is_queued_at_a_time_and_explained(replicas):
 def explained(replicas: Replicas):
     found = explain_merges(replicas["r1"])
     return found.ranges, found.limit
+
+
+def test_no_ttl_merge_is_queued_that_could_never_run(tmp_path):
+    """It would stay in the queue for ever, and what comes later to its part behind it."""
+    with Replicas(tmp_path, define=with_ttl) as replicas:
+        insert(replicas, (1, -5), (2, HOUR_S))
+        settings = TableSettings(max_number_of_merges_with_ttl_in_pool=0)
+        replica = replace(replicas["r1"], settings=settings)
+        assert isinstance(select_and_assign(replica, aggressive=False), Nothing)
+        first, *_ = explain_merges(replica).ranges
+        assert first.reason.startswith("max_number_of_merges_with_ttl_in_pool is 0")
 
 
 def test_a_partition_rests_and_is_looked_at_again(replicas):

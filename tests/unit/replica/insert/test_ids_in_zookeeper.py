@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica import forget as forgetting
 from rmt_pipeline.replica.insert import insert
 from rmt_pipeline.replica.insert.result import Outcome
-from rmt_pipeline.zookeeper.keeper import Delete
-from tests.support.local_replicas import ROOT, Replicas
+from rmt_pipeline.replica.partitions.drop import drop_partitions
+from rmt_pipeline.replica.partitions.undo import undo_insert
+from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.keeper import Delete, Refused
+from tests.support.local_replicas import ROOT, Replicas, partitioned
+from tests.support.lost_answers import before, logs
 
 ROWS = [{"n": 1}]
+ONES = {"max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
 
 
 @pytest.fixture
@@ -87,3 +96,85 @@ def test_what_another_replica_has_dropped_is_inserted(replicas: Replicas) -> Non
     forget(replicas, "inserts", "blocks")  # they were too old
     assert table.insert(ROWS).outcome is Outcome.INSERTED
     assert count(replicas) == 2
+
+
+ONE, OTHER = {"p": 1, "n": 1}, {"p": 2, "n": 2}
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Replicas]:
+    """With partitions, one of which has a row."""
+    with Replicas(tmp_path, define=partitioned) as opened:
+        opened.table("r1").insert([ONE])
+        yield opened
+
+
+def dropped_and_inserted_again(replicas: Replicas) -> PartName:
+    table = replicas.table("r1")
+    drop_partitions(lambda: replicas["r1"], ["1"], QuerySettings(alter_sync=0), EventWaker)
+    [part] = table.insert([ONE]).parts
+    return part
+
+
+def ids_of_one(replicas: Replicas) -> list[str]:
+    """Of its block: the parts that they name."""
+    nodes = replicas.zookeeper.nodes
+    names = nodes[f"{ROOT}/blocks"].children
+    return [nodes[f"{ROOT}/blocks/{name}"].data.decode() for name in names if name[0] == "1"]
+
+
+def test_an_id_that_is_there_again_is_not_the_one_that_was_found(two: Replicas) -> None:
+    """1. An insert finds that one of its blocks is there. 2. That is dropped, and inserted again:
+    its id is as young as the one that was found. 3. The insert relies on it, and must not say that
+    it is of what was dropped: so it would be forgotten, and the rows doubled.
+    """
+    again: list[PartName] = []
+    with before(two["r2"].keeper, logs, lambda: again.append(dropped_and_inserted_again(two))):
+        assert two.table("r2").insert([ONE, OTHER]).rows == 1
+    assert ids_of_one(two) == [str(part) for part in again]
+    forgetting.forget(two["r1"], [PartName.parse("1_0_0_0")])
+    assert ids_of_one(two) == [str(part) for part in again]
+
+
+def test_who_forgets_what_was_dropped_forgets_nothing_that_came_since(
+    two: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, again = forgetting._read, list[PartName]()
+
+    def late(*args: Any) -> Any:
+        found = right(*args)
+        if not again:
+            again.append(PartName("1", 0, 0, 0))
+            again[:] = [dropped_and_inserted_again(two)]
+        return found
+
+    monkeypatch.setattr(forgetting, "_read", late)
+    forgetting.forget(two["r1"], [PartName.parse("1_0_0_0")])
+    assert ids_of_one(two) == [str(part) for part in again]
+
+
+def test_many_are_forgotten_with_several_multis(
+    two: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each asserts that it comes after the one before."""
+    two.table("r1").insert([{"p": 1, "n": n} for n in range(2, 6)], settings=ONES)
+    assert len(ids_of_one(two)) == 5
+    monkeypatch.setattr(limits, "MULTI_OPS_MAX", 2)
+    monkeypatch.setattr(limits, "FORGET_ROUNDS_MAX", 1)
+    forgetting.forget(two["r1"], [PartName.parse("1_0_9_1")])
+    assert ids_of_one(two) == []
+
+
+def test_who_forgets_what_was_undone_forgets_nothing_that_was_said_again(two: Replicas) -> None:
+    """1. A drop has read the record of an insert whose ids are too old. 2. The insert is undone,
+    and said again: its record is as young as the one that was read. 3. The drop goes on.
+    """
+    one = two["r1"]
+    forget(two, "blocks")
+    [report] = two.table("r1").inserts()
+    read = forgetting.what_to_forget(one, [PartName.parse("1_0_0_0")])
+    undo_insert(lambda: one, report.insert_id, QuerySettings(alter_sync=0), EventWaker)
+    assert two.table("r1").insert([ONE]).outcome is Outcome.INSERTED
+    with pytest.raises(Refused):
+        one.keeper.multi([op for some in read for op in some])
+    assert [again.insert_id for again in two.table("r1").inserts()] == [report.insert_id]

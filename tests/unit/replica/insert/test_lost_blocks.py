@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -336,3 +337,16 @@ def test_ids_are_not_there_longer_than_the_record_that_they_belong_to(
     carry_out(replicas["r2"], plan_clean_up(replicas["r2"]))
     again = insert(replicas, ONES, rows=ROWS[2:], token="a token")
     assert again.outcome is Outcome.DUPLICATE
+
+
+@pytest.mark.parametrize("token", ["", "a token"])
+def test_a_block_that_is_twice_in_one_insert_is_kept_once_unless_a_token_tells_them_apart(
+    tmp_path: Path, token: str
+) -> None:
+    with Replicas(tmp_path) as replicas:
+        rows = [{"n": 1}, {"n": 1}, {"n": 2}]
+        done = replicas.table("r1").insert(rows, token=token, settings=ONES)
+        there = replicas.table("r1").dataset().to_table().column("n").to_pylist()
+        assert sorted(there) == ([1, 1, 2] if token else [1, 2])
+        assert (done.rows, done.rows_duplicate) == ((3, 0) if token else (2, 1))
+        assert replicas.stores["r1"].staged() == []

@@ -544,18 +544,26 @@ def test_an_insert_that_waits_alone_counts_one_after_the_other(three: Replicas) 
     assert has_rows(three, "r2") == has_rows(three, "r3") == [1]
 
 
-def test_who_has_one_of_its_parts_is_not_counted_for_the_others(
-    two: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def sends_one(monkeypatch: pytest.MonkeyPatch, wanted: PartName) -> None:
+    """The other parts are gone from whoever sends them."""
     right = DirectPeers.fetch
 
     def fetch(
         self: DirectPeers, requests: Sequence[FetchRequest], store: PartStore
     ) -> Iterator[Sequence[Fetched]]:
-        for [first, (request, _)] in right(self, requests, store):
-            yield [first, (request, Unavailable("gone"))]
+        for together in right(self, requests, store):
+            yield [
+                (request, staged if request.part == wanted else Unavailable("gone"))
+                for request, staged in together
+            ]
 
     monkeypatch.setattr(DirectPeers, "fetch", fetch)
+
+
+def test_who_has_one_of_its_parts_is_not_counted_for_the_others(
+    two: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends_one(monkeypatch, ONE)
     blocks = {**ALONE, "max_insert_block_size": "1", "min_insert_block_size_rows": "1"}
     two.meanwhile.append(lambda: two.step("r2", "fetch"))
     with pytest.raises(QuorumNotReached):
@@ -751,3 +759,26 @@ def test_what_was_dropped_is_asked_of_nobody(two: Replicas) -> None:
     two.step("r1", "fetch")
     assert sequentially(two, "r1") == []
     assert two.zookeeper.nodes[f"{QUORUM}/last_part"].data == AddedParts().encode()
+
+
+def test_a_drop_by_which_others_reach_their_quorum_is_asked_of_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A row of partition 0 has reached its quorum: sequential readers want it.
+    2. An insert into 0 and 5 waits: only the part of 5 is on enough replicas.
+    3. Partition 0 is dropped. With it goes what the insert waited for, so that the part of 5 is
+       wanted now; and neither part of 0.
+    """
+    with Replicas(tmp_path, define=by_tens) as two:
+        reached(two, 1)
+        there = PartName("5", 0, 0, 0)
+        sends_one(monkeypatch, there)
+        two.meanwhile.append(lambda: two.step("r2", "fetch"))
+        with pytest.raises(QuorumNotReached):
+            two.table("r1").insert([{"n": 2}, {"n": 52}], settings=ALONE)
+        assert two.parts("r2") == ["0_0_0_0", str(there)]
+        two.table("r1").drop_partitions(["0"], settings={"alter_sync": "0"})
+        two.step("r1", "fetch")
+        assert f"{QUORUM}/status" not in two.zookeeper.nodes
+        assert two.zookeeper.nodes[f"{QUORUM}/last_part"].data == AddedParts((there,)).encode()
+        assert sequentially(two, "r1") == [52]

@@ -64,10 +64,31 @@ def test_a_limit_holds_for_inserts_that_come_at_once(replicas):
         throttle_insert(replicas["r1"], QuerySettings())
 
 
-def test_far_from_every_limit_parts_are_counted_once_a_second(replicas, monkeypatch):
-    throttle_insert(replicas["r1"], QuerySettings())
-    monkeypatch.setattr(replicas["r1"].store, "parts", lambda: pytest.fail("counted again"))
-    throttle_insert(replicas["r1"], QuerySettings())
+def test_far_from_every_limit_parts_are_counted_when_one_may_have_been_reached(
+    replicas, monkeypatch
+):
+    """Others may have brought a hundred a second, and this process has what it has inserted."""
+    counted = []
+    right = replicas["r1"].store.parts
+    monkeypatch.setattr(replicas["r1"].store, "parts", lambda: counted.append(1) or right())
+
+    def again(passed_s: float, limit: int) -> bool:
+        del counted[:]
+        replicas.clock.passed_s += passed_s
+        throttle_insert(replicas["r1"], QuerySettings.of({"parts_to_delay_insert": limit}))
+        return bool(counted)
+
+    assert again(100, 1000)
+    assert not again(0.5, 1000)
+    assert not again(8, 1000)
+    assert again(2, 1000)
+    assert not again(0.5, 105)
+    for value in (3, 4):
+        replicas.insert("r1", value)
+    assert not again(0.1, 106)
+    assert again(0.1, 105)
+    assert not again(20, 10**6)
+    assert again(20, 10**6)
 
 
 def test_large_parts_may_be_any_number(replicas):

@@ -1,5 +1,6 @@
 """A replica joins a table that changes while it is looked at."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,11 @@ def test_a_table_that_was_made_anew_meanwhile_is_looked_at_again(tmp_path: Path)
         ):
             create_replica(keeper, definition_of("r3"), b"r3")
         assert keeper.children(TABLE.replicas) == ["r1"]
+
+
+def test_one_that_had_no_answer_and_no_uuid_is_created_once(tmp_path: Path) -> None:
+    with Replicas(tmp_path) as replicas:
+        keeper = replicas.zookeeper.connect()
+        wanted = replace(definition_of("r3"), uuid="")
+        first = create_replica(keeper, wanted, b"r3")
+        assert create_replica(keeper, wanted, b"r3").uuid == first.uuid == ""

@@ -193,7 +193,7 @@ def test_a_clean_up_removes_nothing_of_the_new_table(replicas):
     old = replicas["r1"]
     plan = plan_clean_up(old)
     assert plan.log.remove
-    assert plan.blocks.remove
+    assert plan.ids.blocks.remove
     again(replicas, fill)()
     with pytest.raises(ReplicaDropped):
         carry_out(old, plan)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life.start import Started, start
 from rmt_pipeline.replica.replica import Memory, Replica
@@ -14,6 +15,7 @@ from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, remember_log
 from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.fake_keeper import FakeZooKeeper, Node
 from tests.support.local_replicas import Replicas
+from tests.support.parts import clone
 
 
 @dataclass
@@ -86,6 +88,18 @@ def test_a_merge_that_it_has_forgotten_does_not_cost_the_merged_rows(copied):
     assert store.parts() == merged
 
 
+def test_of_an_alter_that_it_has_forgotten_as_well_the_age_is_told(copied):
+    """And not that the columns differ: then nobody would know what to do."""
+    copied.replicas.insert("r1", 3)
+    remember_log(copied.replicas["r1"])
+    replica = copied.restored()
+    known = replica.definition
+    columns = (*known.columns, Column("m", "UInt64"))
+    replica.definition = replace(known, columns=columns, metadata_version=1)
+    with pytest.raises(ZooKeeperIsOlder, match="SYSTEM RESTORE REPLICA"):
+        start_again(replica)
+
+
 def test_a_clean_up_sets_nothing_aside_either(copied):
     part = copied.replicas.insert("r1", 3)
     copied.replicas.clock.passed_s += 1000
@@ -115,7 +129,7 @@ def test_what_was_never_announced_is_no_sign_of_it(copied):
     dying = copied.replicas.zookeeper.connect()
     dying.multi([Create(lock, ephemeral=True, sequence=True)])
     [first, *_] = replica.store.parts()
-    staged = replica.store.clone(first, "attach", "x")
+    staged = clone(replica.store, first, "attach", "x")
     number = first.__class__.parse("all_2_2_0")
     replica.store.publish(staged, number)
     dying.close()

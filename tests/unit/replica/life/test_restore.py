@@ -2,33 +2,50 @@
 disks, and not a row is lost or doubled.
 """
 
+import shutil
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmt_pipeline.cli import upkeep
 from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.alter.commands import AddColumn
 from rmt_pipeline.protocol.errors import Conflict, ReplicaDropped, UserError
 from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import restore as restore_module
 from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
-from rmt_pipeline.replica.life.restore import NothingToRestore
+from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.partitions.detached import why_kept
-from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.clean_up import plan_clean_up
-from rmt_pipeline.replica.upkeep.rewound import BeingRestored, ZooKeeperIsOlder
+from rmt_pipeline.replica.upkeep.rewound import (
+    BeingRestored,
+    ZooKeeperIsOlder,
+    require_promises,
+)
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
+from rmt_pipeline.system import EventWaker
+from rmt_pipeline.zookeeper.keeper import Delete, SetData
 from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import definition_of
 from tests.support.local_session import create, local_session, rows
+from tests.support.parts import clone
 from tests.support.restoring import Disaster
+
+NO_WAIT = QuerySettings(alter_sync=0)
 
 
 def merged(disaster: Disaster, name: str) -> None:
@@ -50,6 +67,16 @@ def test_what_a_server_says_when_zookeeper_has_nothing_of_the_table_names_the_re
         ReplicaDropped, match=r"SYSTEM RESTORE REPLICA default\.t, or rmt restore"
     ):
         two.start("r1")
+
+
+def test_no_part_of_the_table_of_before_is_put_back_afterwards(two):
+    """One that was given up then: its name may be another part's now."""
+    two.insert("r1", 1)
+    gone, marks = PartName("all", 7, 7, 0), two["r1"].store.marks
+    marks.give_up(gone, promise=b"a header")
+    two.wipe()
+    two.restore("r1")
+    assert not marks.is_unseen(gone)
 
 
 def test_all_rows_of_all_disks_are_there_once_on_every_replica(two):
@@ -194,7 +221,7 @@ def test_a_try_of_an_insert_that_was_never_announced_does_not_double_it(two):
     """A process published part 1 of the insert and died; another one inserted it as part 2."""
     first = two.insert("r1", 9)
     replica = two["r1"]
-    staged = replica.store.clone(first, "insert", "x")
+    staged = clone(replica.store, first, "insert", "x")
     two.insert("r1", 8)
     later = PartName("all", 7, 7, 0)
     replica.store.publish(staged, later)
@@ -228,13 +255,11 @@ def test_parts_of_one_name_and_other_rows_are_not_mixed(two):
     other = two.insert("r1", 50)
     store = two["r2"].store
     store.remove(part)
-    staged = two["r1"].store.clone(other, "attach", "x")
+    staged = clone(two["r1"].store, other, "attach", "x")
     two["r1"].store.publish(staged, PartName("all", 99, 99, 0))
     source = LocalDisk(two["r1"].store.directory(PartName("all", 99, 99, 0)))
     target = store.directory(part)
     two["r1"].store.remove(other)
-    import shutil  # noqa: PLC0415
-
     shutil.copytree(source.local_path(""), target)
     two["r1"].store.remove(PartName("all", 99, 99, 0))
     two.wipe()
@@ -244,6 +269,58 @@ def test_parts_of_one_name_and_other_rows_are_not_mixed(two):
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([1, 2])
     assert store.detached() == [f"ignored_{part}"]
+
+
+@pytest.mark.parametrize("token", ["", "mine"])
+def test_rows_of_a_part_that_is_given_up_may_be_inserted_again(two, token):
+    """r2's copy has the rows of another insert, which are nowhere else."""
+    part = two.insert("r1", 1, 2)
+    two.step("r2", "fetch")
+    assert two.insert_again("r1", 50, token=token) == "inserted"
+    other = PartName("all", 1, 1, 0)
+    mine, theirs = two["r1"].store, two["r2"].store
+    theirs.remove(part)
+    shutil.copytree(LocalDisk(mine.directory(other)).local_path(""), theirs.directory(part))
+    mine.remove(other)
+    two.wipe()
+    two.restore("r1")
+    assert two.restore("r2").given_up
+    two.live_on()
+    assert two.insert_again("r1", 1, 2) == "duplicate"
+    assert two.insert_again("r1", 50, token=token) == "inserted"
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2, 50])
+
+
+def test_of_a_part_that_overlaps_what_is_in_no_other_may_be_inserted_again(two):
+    """An older copy of ZooKeeper knows the ids of all blocks that are in it."""
+    for value in (1, 2, 3):
+        two.insert("r1", value)
+    two.step("r2", "fetch")
+    older = FakeZooKeeper(two.clock)
+    older.nodes.update(
+        {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
+    )
+    older.zxid = two.zookeeper.zxid
+    two.insert("r1", 4)
+    two.step("r2", "fetch")
+    two.note()
+    for name, merged_part in (("r1", "all_0_1_1"), ("r2", "all_1_2_1")):
+        store, into = two[name].store, PartName.parse(merged_part)
+        last = PartName("all", into.block_max, into.block_max, 0)
+        store.publish(clone(store, last, "attach", "x"), into)
+        for block in range(3):
+            store.remove(PartName("all", block, block, 0))
+    _forget_ephemerals(older)
+    two.move_to(older)
+    two.clock.passed_s += 1000
+    two.restore("r1")
+    assert "all_1_2_1 of replica r2 is set aside" in " ".join(two.restore("r2").given_up)
+    two.live_on()
+    assert two.insert_again("r1", 2) == two.insert_again("r2", 1) == "duplicate"
+    assert two.insert_again("r2", 3) == "inserted"
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([2, 3, 4])
 
 
 def test_a_dropped_partition_does_not_come_back_from_the_replica_that_had_not_heard(two):
@@ -260,6 +337,101 @@ def test_a_dropped_partition_does_not_come_back_from_the_replica_that_had_not_he
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter()
     assert two["r2"].store.detached() == ["ignored_all_0_0_0"]
+
+
+def test_a_dropped_partition_goes_on_all_who_had_not_heard(tmp_path):
+    names = "r1", "r2", "r3"
+    with Disaster(tmp_path, names) as three:
+        three.insert("r1", 1)
+        for name in ("r2", "r3"):
+            three.step(name, "fetch")
+        three.table("r1").drop_partitions(["all"], settings={"alter_sync": 0})
+        three.step("r1", "fetch")
+        three.step("r1")
+        three.wipe()
+        for name in names:
+            three.restore(name)
+        three.live_on()
+        for name in names:
+            assert three.values(name) == Counter(), name
+        for name in ("r2", "r3"):
+            assert three[name].store.detached() == ["ignored_all_0_0_0"]
+
+
+def altered(disaster: Disaster) -> None:
+    """The table gets a column, which nobody has taken up yet."""
+    added = AddColumn(Column("x", "Int64", "DEFAULT", "n * 2"))
+    disaster.connect("r1")
+    request_alter(lambda: disaster["r1"], lambda _: [added], NO_WAIT, EventWaker)
+
+
+def structure(disaster: Disaster, name: str) -> tuple[bytes, bool]:
+    """The version of what the replica has taken up, and whether it has the new column."""
+    keeper, paths = disaster[name].keeper, disaster[name].paths
+    return keeper.get(paths.metadata_version)[0], b"`x`" in keeper.get(paths.columns)[0]
+
+
+@pytest.mark.parametrize("taken_up", [("r1", "r2"), ("r1",), ("r2",)])
+def test_the_structure_is_the_newest_that_a_disk_knows(two, taken_up):
+    for name in ("r1", "r2"):
+        two.connect(name)
+    two.insert("r1", 1)
+    altered(two)
+    for name in taken_up:
+        two.step(name, "fetch")
+    definitions = {name: two[name].definition for name in ("r1", "r2")}
+    two.wipe()
+    for name, definition in definitions.items():
+        two[name].definition = definition
+        two.restore(name)
+    two.live_on()
+    table = two["r1"].table
+    for name in ("r1", "r2"):
+        assert structure(two, name) == (b"1", True), name
+        assert two.values(name) == Counter([1])
+    stat = two["r1"].keeper.exists(table.metadata)
+    assert stat is not None
+    assert stat.version == 1
+
+
+def test_a_structure_that_only_zookeeper_knows_stays(two):
+    """An older copy has an ALTER that nobody had taken up then, nor since."""
+    for name in ("r1", "r2"):
+        two.connect(name)
+    two.insert("r1", 1)
+    altered(two)
+    older = FakeZooKeeper(two.clock)
+    older.nodes.update(
+        {path: node for path, node in two.zookeeper.nodes.items() if not node.owner}
+    )
+    older.zxid = two.zookeeper.zxid
+    two.insert("r1", 2)
+    two.note()
+    _forget_ephemerals(older)
+    two.move_to(older)
+    two.clock.passed_s += 1000
+    two.restore("r1")
+    two.restore("r2")
+    two.live_on()
+    for name in ("r1", "r2"):
+        assert structure(two, name) == (b"1", True), name
+        assert two.values(name) == Counter([1, 2])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted), max_size=4),
+    st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted),
+)
+def test_blocks_that_no_part_has_are_those_of_the_part_itself(
+    others: list[list[int]], own: list[int]
+) -> None:
+    """And none beside it: what is inserted again must not be what is there, nor be doubled."""
+    parts = [PartName("all", first, last, 0) for first, last in others]
+    parts.append(PartName("b", 0, 9, 0))
+    found = list(restore_module._not_in(parts, PartName("all", own[0], own[1], 0)))
+    blocks = [block for one in found for block in range(one.block_min, one.block_max + 1)]
+    held = {block for first, last in others for block in range(first, last + 1)}
+    assert blocks == [block for block in range(own[0], own[1] + 1) if block not in held]
 
 
 def test_one_that_is_gone_for_good_is_not_waited_for_any_more(two):
@@ -280,10 +452,15 @@ def test_who_comes_late_clones_and_keeps_what_is_equal(two):
     drop_dead_replica(two["r1"].session, two["r1"].table, "r2")
     two.live_on(["r1"])
     two.insert("r1", 3)
-    inode = (two["r2"].store.directory(part)).encode()
-    assert inode
+    manifest = Path(two["r2"].store.directory(part), "part.json")
+    inode = manifest.stat().st_ino
     restored = two.restore("r2")
+    assert manifest.stat().st_ino == inode, "what is equal stays where it is"
     assert restored.joined
+    assert restored.words().startswith(
+        "1 rows in 1 parts of this disk are in ZooKeeper, which other replicas have, too; "
+        "the rest is cloned from them"
+    )
     assert restored.parts == 1
     assert any(str(alone) == name and "1 rows" in why for name, why in restored.left_out)
     two.live_on()
@@ -333,12 +510,74 @@ def test_an_older_copy_of_zookeeper_is_made_what_the_disks_say(two):
     two.clock.passed_s += 1000
     with pytest.raises(ZooKeeperIsOlder, match=r"SYSTEM RESTORE REPLICA default\.t"):
         two.start("r1")
+    with pytest.raises(ZooKeeperIsOlder):  # nor does a reader believe that less is promised
+        require_promises(two["r1"])
     assert two.restore("r1").waits_for == ("r2",)
     assert two.restore("r2").waits_for == ()
     two.live_on()
     assert two.values("r1") == two.values("r2") == Counter([1, 2, 3, 4])
     assert two.insert_again("r1", 1) == "duplicate", "the old copy knew this one"
     assert two["r1"].store.detached() == two["r2"].store.detached() == []
+
+
+def test_a_copy_from_before_the_first_start_is_made_what_the_disks_say(two):
+    """It has the replicas without an address: as who joins has, which clones."""
+    older = FakeZooKeeper(two.clock)
+    nodes = two.zookeeper.nodes.items()
+    older.nodes.update({path: node for path, node in nodes if not node.owner})
+    older.zxid = two.zookeeper.zxid
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    two.note()
+    _forget_ephemerals(older)
+    hosts = [two[name].paths.host for name in ("r1", "r2")]
+    older.connect().multi([SetData(host, b"") for host in hosts])
+    two.move_to(older)
+    two.clock.passed_s += 1000
+    assert two.restore("r1").waits_for == ("r2",)
+    assert two.restore("r2").waits_for == ()
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1])
+
+
+def without_r2(two: Disaster) -> None:
+    """ZooKeeper goes back to before r2 was created, which has the only copy of a row since."""
+    two.insert("r1", 1)
+    older = FakeZooKeeper(two.clock)
+    nodes, paths = two.zookeeper.nodes.items(), two["r2"].paths
+    older.nodes.update(
+        {path: node for path, node in nodes if not node.owner and paths.root not in path}
+    )
+    older.zxid = two.zookeeper.zxid
+    two.step("r2", "fetch")
+    two.insert("r2", 2)
+    two.note()
+    _forget_ephemerals(older)
+    two.move_to(older)
+    two.clock.passed_s += 1000
+
+
+def test_who_an_older_copy_does_not_know_is_not_restored_before_those_that_it_knows(two):
+    """As one that joins it would set aside what nobody else has."""
+    without_r2(two)
+    with pytest.raises(ZooKeeperIsOlder, match="on the servers of r1 first") as told:
+        two.restore("r2")
+    assert "2 rows in 2 parts here are unknown to it" in str(told.value)
+    assert two["r2"].store.detached() == []
+    assert two.restore("r1").waits_for == ("r2",)
+    assert two.restore("r2").waits_for == ()
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1, 2])
+    assert two["r1"].store.detached() == two["r2"].store.detached() == []
+
+
+def test_who_an_older_copy_does_not_know_joins_those_that_work_with_it(two):
+    without_r2(two)
+    two["r1"].store.marks.note_log_seen(0)
+    two.start("r1")
+    assert two.restore("r2").joined
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1])
 
 
 def test_an_older_copy_is_not_touched_while_another_replica_works_with_it(two):
@@ -379,6 +618,26 @@ def test_said_twice_at_once_it_is_done_once(two):
     with pytest.raises((NothingToRestore, Conflict)):
         two.restore("r2")
     assert two.values("r2") == Counter([1])
+
+
+def test_who_finds_the_table_open_when_he_has_announced_is_done(two, monkeypatch):
+    """Another process of the same server was as far, and faster."""
+    two.insert("r1", 1)
+    two.wipe()
+    two.restore("r1")
+    announce = restore_module.announce
+
+    def slowly(replica: Replica, creator: bytes, disk: object) -> int:
+        monkeypatch.setattr(restore_module, "announce", announce)
+        found = announce(replica, creator, disk)
+        assert restore_module.restore(replica, creator).waits_for == ()
+        return found
+
+    monkeypatch.setattr(restore_module, "announce", slowly)
+    restored = two.restore("r2")
+    assert (restored.waits_for, restored.given_up, restored.joined) == ((), (), False)
+    two.live_on()
+    assert two.values("r1") == two.values("r2") == Counter([1])
 
 
 def test_the_statement_and_the_command_say_what_they_did(tmp_path, capsys):
@@ -514,3 +773,16 @@ def test_a_namesake_that_was_created_since_is_not_restored_over(two, tmp_path):
     with pytest.raises(ReplicaDropped, match="is not the replica"):
         two.restore("r1")
     assert two.zookeeper.nodes == before
+
+
+def test_what_a_session_saw_before_zookeeper_was_wiped_is_not_believed(two):
+    """Its server is behind: there the table is still as it was, and works."""
+    two.insert("r1", 1, 2)
+    two.note()
+    behind = two.zookeeper.connect(lag=lambda unseen: unseen)
+    paths = [path for path in two.zookeeper.nodes if path != "/"]
+    two.zookeeper.connect().multi([Delete(path) for path in sorted(paths, reverse=True)])
+    two.clock.passed_s += 1000
+    assert behind.exists(two["r1"].paths.is_active) is not None
+    replica = replace(two["r1"], keeper=behind, memory=Memory())
+    assert restore(replica, b"r1").rows == 2

@@ -6,7 +6,13 @@ from contextlib import ExitStack
 import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
-from rmt_pipeline.protocol.errors import TableIsReadOnly, Unavailable, Unfinished
+from rmt_pipeline.protocol.errors import (
+    OutcomeUnknown,
+    ReplicaRetired,
+    TableIsReadOnly,
+    Unavailable,
+    Unfinished,
+)
 from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
@@ -23,9 +29,10 @@ from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import FetchNote
+from rmt_pipeline.zookeeper import transactions
 from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import Meanwhile, Replicas, partitioned
-from tests.support.lost_answers import before, faulty, logs
+from tests.support.lost_answers import before, faulty, logs, unlocks
 from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert, on_disk, rows, work
 
@@ -249,6 +256,62 @@ def test_a_drop_of_a_part_without_an_answer_is_in_the_log_once(replicas, landed)
     with faulty(replicas["r1"].keeper, drops, landed=landed):
         replicas.table("r1").drop_part(part, settings=NOW)
     assert len(replicas["r1"].keeper.children(replicas["r1"].table.log)) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(OutcomeUnknown("no answer"), Unavailable), (ReplicaRetired("over"), ReplicaRetired)],
+    ids=["no answer", "the session ended"],
+)
+def test_nothing_is_dropped_while_an_insert_in_flight_may_still_commit(replicas, error, raised):
+    """D2. It is not known to be cancelled: below a drop that is in the log it would commit."""
+    insert(replicas, (1, 1))
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+
+    def drop_elsewhere():
+        with (
+            faulty(replicas["r2"].session, unlocks, landed=False, error=error),
+            pytest.raises(raised),
+        ):
+            drop(replicas, "1", at="r2")
+
+    with before(keeper, logs, drop_elsewhere):
+        insert(replicas, (1, 2))
+    assert len(keeper.children(table.log)) == 2
+    work(replicas)
+    assert rows(replicas, "r1") == rows(replicas, "r2") == [(1, 1), (1, 2)]
+    replicas["r2"].keeper.exists("/")  # a session that lives sees to what it left
+    assert keeper.children(table.partition("1")) == []
+
+
+def test_the_number_of_a_mutation_in_flight_stays(replicas):
+    """It would be refused, and take new numbers: a drop holds up nobody but inserts."""
+    insert(replicas, (1, 1))
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    [lock] = keeper.multi(transactions.lock_partitions(table, ["1"], "a mutation"))
+    drop(replicas, "1", at="r2")
+    assert keeper.exists(lock) is not None
+
+
+def test_a_number_that_is_given_back_while_it_is_looked_at_is_no_insert_in_flight(
+    replicas, monkeypatch
+):
+    insert(replicas, (1, 1))
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+    number = Create(
+        table.lock_prefix("1"), table.insert_lock_data("x"), ephemeral=True, sequence=True
+    )
+    [lock] = keeper.multi([number])
+    get_many = replicas["r2"].keeper.get_many
+
+    def late(paths):
+        if lock in paths:
+            keeper.multi([Delete(lock)])
+        return get_many(paths)
+
+    monkeypatch.setattr(replicas["r2"].keeper, "get_many", late)
+    assert [str(one) for one in drop(replicas, "1", at="r2")] == ["1_0_1_999999999_999999999"]
+    assert keeper.exists(lock) is None
 
 
 def test_two_drops_at_once_come_one_after_the_other(replicas):
@@ -486,7 +549,7 @@ def test_ids_of_a_partition_that_can_not_fit_are_not_read_by_who_asks(replicas, 
     replica, dropped = replicas["r1"], [PartName.parse("1_0_2_999999999_999999999")]
     assert what_to_forget_at_once(replica, dropped, bytes_max=700) == []
     assert reads == []
-    assert len(what_to_forget_at_once(replica, dropped, bytes_max=10_000)) == 6
+    assert len(what_to_forget_at_once(replica, dropped, bytes_max=10_000)) == 2 + 6
     assert what_to_forget_at_once(replica, dropped, bytes_max=1500) == []  # with the records
 
 

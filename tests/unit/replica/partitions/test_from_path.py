@@ -22,6 +22,7 @@ from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.detached import why_kept
 from rmt_pipeline.replica.partitions.drop import BadPartition
 from rmt_pipeline.replica.partitions.from_path import checked_path
+from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.store.detached import DetachedParts
 from rmt_pipeline.store.fetching import Fetching, FetchIsRunning, fetching
 from rmt_pipeline.store.staging import Staging
@@ -129,16 +130,33 @@ def test_the_replica_that_is_furthest_is_asked(replicas, source, monkeypatch):
     """Most of the log copied, then the shortest queue."""
     insert(source, (1, 5), at="r2")
     work(source, "r2")  # r1 has not heard of it
-    endpoints = []
+    asked = endpoints(monkeypatch)
+    assert len(replicas.table("r1").fetch_partition(PATH, "1").parts) == 3
+    assert set(asked) == {f"{PATH}/replicas/r2"}
+
+
+def test_who_puts_its_pointer_off_has_what_was_inserted_there(replicas, source, monkeypatch):
+    """It has the parts of the entries that come next; who has copied these has only entries."""
+    insert(source, (1, 5))
+    insert(source, (1, 6))
+    source["r2"].memory.pull_batch = 10
+    assert pull_log(source["r2"]).queued == 2
+    asked = endpoints(monkeypatch)
+    assert len(replicas.table("r1").fetch_partition(PATH, "1").parts) == 4
+    assert set(asked) == {f"{PATH}/replicas/r1"}
+
+
+def endpoints(monkeypatch) -> list[str]:
+    """Who is asked for parts from now on."""
+    found: list[str] = []
     fetch = DirectPeers.fetch
 
     def seen(peers, requests, store):
-        endpoints.extend(request.endpoint for request in requests)
+        found.extend(request.endpoint for request in requests)
         return fetch(peers, requests, store)
 
     monkeypatch.setattr(DirectPeers, "fetch", seen)
-    assert len(replicas.table("r1").fetch_partition(PATH, "1").parts) == 3
-    assert set(endpoints) == {f"{PATH}/replicas/r2"}
+    return found
 
 
 @pytest.mark.parametrize(
@@ -354,6 +372,23 @@ def test_a_replica_that_can_not_send_is_left_for_another(replicas, source, monke
     assert len(set(asked)) == 2
 
 
+def test_when_all_have_failed_they_are_asked_anew(replicas, source, monkeypatch):
+    fetch, asked = DirectPeers._fetch_each, []
+
+    def first_broken(peers, requests, store):
+        for request in requests:
+            is_new = request.endpoint not in asked
+            asked.append(request.endpoint)
+            if is_new:
+                yield request, Unavailable("its disk fails")
+            else:
+                yield from fetch(peers, [request], store)
+
+    monkeypatch.setattr(DirectPeers, "_fetch_each", first_broken)
+    assert len(replicas.table("r1").fetch_partition(PATH, "1").parts) == 2
+    assert len(set(asked)) == 2
+
+
 def test_a_source_that_never_sends_is_given_up(replicas, monkeypatch):
     def broken(peers, requests, store):
         del peers, store
@@ -381,6 +416,27 @@ def test_another_part_than_was_promised_is_not_kept(replicas, source, monkeypatc
         replicas.table("r1").fetch_partition(PATH, "1")
     assert detached(replicas) == []
     assert replicas.stores["r1"].staged() == []
+
+
+def test_who_sent_another_part_than_was_promised_is_not_asked_again(
+    replicas, source, monkeypatch
+):
+    fetch, asked = DirectPeers._fetch_each, []
+    other = {"1_0_0_0": "1_1_1_0", "1_1_1_0": "1_0_0_0"}
+
+    def swapped_by_the_first(peers, requests, store):
+        for request in requests:
+            asked.append(request.endpoint)
+            is_liar = request.endpoint == asked[0]
+            name = other[str(request.part)] if is_liar else str(request.part)
+            wrong = replace(request, part=PartName.parse(name))
+            for _, outcome in fetch(peers, [wrong], store):
+                yield request, outcome
+
+    monkeypatch.setattr(DirectPeers, "_fetch_each", swapped_by_the_first)
+    assert len(replicas.table("r1").fetch_partition(PATH, "1").parts) == 2
+    assert len(set(asked)) == 2
+    assert asked[0] not in asked[2:]
 
 
 def test_two_at_once_do_not_mix(replicas):

@@ -1,5 +1,6 @@
 """REPLACE, ATTACH … FROM and MOVE PARTITION on two replicas, step by step (P39, §9.6, §16.5)."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from rmt_pipeline.replica.partitions import from_table
 from rmt_pipeline.replica.partitions import swap as swapping
 from rmt_pipeline.replica.partitions.from_table import CannotReplace, EmptySource
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.upkeep.check import recover_parts
+from rmt_pipeline.replica.upkeep import lost
+from rmt_pipeline.replica.upkeep.check import check_part, recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
-from rmt_pipeline.zookeeper.keeper import Create
+from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
+from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty, logs
 from tests.support.mortal_disk import Died
@@ -307,11 +310,19 @@ def test_nobody_knowing_leaves_what_may_be_in_the_table(two, monkeypatch):
     assert rows(two.s, "r1") == rows(two.s, "r2") == []
 
 
+@pytest.mark.parametrize("is_merged", [False, True])
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("statement", ["replace", "move"])
-def test_a_start_after_a_death_shows_nothing_that_was_replaced(two, statement, landed):
-    """D6, the original's #107605: replaced parts that were active again after a restart."""
+def test_a_start_after_a_death_shows_nothing_that_was_replaced(
+    two, statement, landed, is_merged
+):
+    """D6, the original's #107605: replaced parts that were active again after a restart. Copies
+    that nobody has announced say nothing about the disk, whatever their level.
+    """
     filled(two)
+    if is_merged:
+        two.s.table("r1").optimize("1", final=True, settings=NOW)
+        work(two.s)
     for replicas in (two.s, two.t):
         replicas.set(replicated_max_ratio_of_wrong_parts="0")
     with (
@@ -333,10 +344,83 @@ def test_a_start_after_a_death_shows_nothing_that_was_replaced(two, statement, l
         expected = [(1, 1), *expected]
     for name in ("r1", "r2"):
         assert rows(two.t, name) == expected
-        assert len(on_disk(two.t, name)) == len(expected)
+        assert len(on_disk(two.t, name)) == len(expected) - is_merged
         assert rows(two.s, name) == ([] if statement == "move" else [(1, 10), (1, 11)])
     if landed:
         assert two.t.stores["r1"].detached() == two.s.stores["r1"].detached() == []
+
+
+@pytest.mark.parametrize("statement", ["replace", "attach", "move"])
+def test_what_another_engine_has_merged_is_to_be_merged_still(tmp_path, statement):
+    """It has rows of one key, of which this table's engine keeps the last. A part that is
+    alone and was merged is passed by, by FINAL and, if that is set, by OPTIMIZE FINAL.
+    """
+
+    def replacing(replica):
+        engine = Engine("ReplacingMergeTree", "/tables/t", replica)
+        return replace(partitioned(replica), engine=engine)
+
+    with Replicas(tmp_path / "s", define=source_of) as s:
+        two = Two(s, Replicas(tmp_path / "t", define=replacing, beside=s))
+        filled(two, s=((1, 10), (1, 11)), t=())
+        insert(two.s, (1, 10), token="once more")
+        two.s.table("r1").optimize("1", final=True, settings=NOW)
+        work(two.s)
+        assert rows(two.s, "r1") == [(1, 10), (1, 10), (1, 11)]
+        getattr(two, statement)()
+        work(two.t)
+        settings = replace(NOW, optimize_skip_merged_partitions=True)
+        two.t.table("r1").optimize("1", final=True, settings=settings)
+        work(two.t)
+        assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11)]
+
+
+def test_a_copy_of_what_was_merged_is_merged(two):
+    filled(two)
+    two.s.table("r1").optimize("1", final=True, settings=NOW)
+    work(two.s)
+    assert [part.level for part in two.replace().parts] == [1]
+
+
+def test_who_dies_once_he_has_carried_a_replacement_out_starts_again(two):
+    """D6. ZooKeeper has forgotten what went, and the entry; the directories are there: the disk was
+    told before.
+    """
+    filled(two)
+    two.t.set(replicated_max_ratio_of_wrong_parts="0")
+    two.replace()
+    pull_log(two.t["r2"])
+
+    def ends(op):
+        return isinstance(op, Create) and "/r2/parts/1_2_2_0" in op.path
+
+    with faulty(two.t["r2"].session, ends, landed=True, error=Died()), pytest.raises(Died):
+        two.t.step("r2", "fetch")
+    assert two.t["r2"].keeper.children(two.t["r2"].paths.queue) == []
+    assert on_disk(two.t, "r2") == ["1_0_0_0", "1_2_2_0", "1_3_3_0", "2_0_0_0"]
+    two.t.clock.passed_s += 1e6
+    assert recover_parts(two.t["r2"]).detached == ()
+    assert rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
+
+
+def test_who_is_refused_at_the_end_of_a_replacement_takes_back_what_it_brought(two):
+    """A drop, say, has taken the entry: what came under its names is no part."""
+    filled(two)
+    two.replace()
+    r2 = two.t["r2"]
+    pull_log(r2)
+
+    def ends(op):
+        return isinstance(op, Create) and "/r2/parts/1_2_2_0" in op.path
+
+    def entry_goes():
+        [node] = r2.keeper.children(r2.paths.queue)
+        two.s.zookeeper.connect().multi([Delete(r2.paths.queue_entry(node))])
+
+    with before(r2.session, ends, entry_goes):
+        two.t.executor("r2", "fetch").step(None)
+    assert on_disk(two.t, "r2") == ["1_0_0_0", "2_0_0_0"]
+    assert rows(two.t, "r2") == [(1, 1), (2, 2)]
 
 
 def test_what_a_crash_left_is_not_set_aside_by_a_clean_up(two):
@@ -376,17 +460,31 @@ def test_parts_that_are_attached_while_a_drop_is_decided_come_after_it(two):
     assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
 
 
-def test_two_replacements_at_once_end_as_one_of_them(two):
-    """D5."""
+@pytest.mark.parametrize("when", ["numbers are taken", "it is committed"])
+def test_two_replacements_at_once_end_as_one_of_them(two, monkeypatch, when):
+    """D5. Whether the log moves after it was looked at, or before: parts that the other one has
+    brought have greater numbers than those that go.
+    """
     filled(two)
+    right = swapping.cancel_inserts
 
     def other():
         insert(two.s, (1, 12), at="r2")
         work(two.s, "r2")
         two.replace(at="r2")
 
-    with before(two.t["r1"].keeper, swaps, other):
+    def then(*args):
+        monkeypatch.setattr(swapping, "cancel_inserts", right)
+        other()
+        right(*args)
+
+    if when == "it is committed":
+        with before(two.t["r1"].keeper, swaps, other):
+            two.replace()
+    else:
+        monkeypatch.setattr(swapping, "cancel_inserts", then)
         two.replace()
+        assert swapping.cancel_inserts is right
     work(two.t)
     assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (2, 2)]
 
@@ -507,7 +605,7 @@ def test_a_range_that_is_dropped_takes_the_replacement_along(two):
 def test_others_are_waited_for_as_alter_sync_says(two):
     filled(two)
     two.replace(settings=QuerySettings(alter_sync=1, receive_timeout=0))
-    with pytest.raises(Unfinished, match="have not done it yet: r1, r2"):
+    with pytest.raises(Unfinished, match=r"have not done it yet: r2\."):
         two.replace(settings=QuerySettings(alter_sync=2, receive_timeout=0))
 
 
@@ -592,3 +690,80 @@ def test_parts_that_are_covered_anew_all_the_time_are_not_looked_at_for_ever(two
         two.replace()
     monkeypatch.undo()
     assert rows(two.t, "r1") == [(1, 1), (2, 2)]
+
+
+BROUGHT = PartName.parse("1_2_2_0")
+
+
+def lost_at_first(two):
+    """r1 has lost what it took from the other table, for good; r2 has yet to take it."""
+    filled(two)
+    two.replace()
+    two.t.step("r1", "fetch")
+    shutil.rmtree(two.t.stores["r1"].directory(BROUGHT))
+    check_part(two.t["r1"], BROUGHT)
+    two.t.step("r1", "fetch")
+
+
+def settled(two):
+    for _ in range(3):
+        for name in ("r2", "r1"):
+            two.t.step(name, "fetch")
+            replace_lost_parts(two.t[name])
+        two.t.clock.sleep_s(100.0)
+    for name in ("r1", "r2"):
+        assert two.t[name].keeper.children(two.t[name].paths.queue) == []
+    return rows(two.t, "r1"), rows(two.t, "r2")
+
+
+def test_a_part_is_not_lost_that_another_replica_has_a_copy_of(two):
+    lost_at_first(two)
+    assert replace_lost_parts(two.t["r1"]) == ()
+    both = [(1, 10), (1, 11), (2, 2)]
+    assert settled(two) == (both, both)
+
+
+def test_it_is_lost_when_that_one_has_looked_in_vain(two):
+    """What it finds later is not taken: the part has no rows by then."""
+    lost_at_first(two)
+    right = two.t["r2"].other_store
+    two.t["r2"].other_store = lambda *_: None
+    two.t.step("r2", "fetch")
+    assert replace_lost_parts(two.t["r1"]) == (BROUGHT,)
+    two.t["r2"].other_store = right
+    both = [(1, 11), (2, 2)]
+    assert settled(two) == (both, both)
+
+
+def test_a_part_that_is_lost_while_another_replica_links_its_copy_is_lost_there_too(
+    two, monkeypatch
+):
+    """1. r2 has looked in vain. 2. r1 looks who has the part, or makes it. 3. r2 has a copy now,
+    and links it. 4. r1 replaces the part. 5. r2 is about to promise it, with its rows.
+    """
+    lost_at_first(two)
+    right = two.t["r2"].other_store
+    two.t["r2"].other_store = lambda *_: None
+    two.t.step("r2", "fetch")
+    two.t["r2"].other_store = right
+    two.t.clock.sleep_s(100.0)
+    looked = lost._look(two.t["r1"], BROUGHT, pull_log(two.t["r1"], afresh=True).log_version)
+    assert looked is not None
+    assert not looked.making
+    promised = two.t["r2"].paths.part(BROUGHT)
+
+    def promises(op):
+        return isinstance(op, Create) and op.path == promised
+
+    found = []
+
+    def replaced():
+        with monkeypatch.context() as patch:
+            patch.setattr(lost, "_look", lambda *_: looked)
+            found.append(replace_lost_parts(two.t["r1"]))
+
+    with before(two.t["r2"].keeper, promises, replaced):
+        two.t.step("r2", "fetch")
+    assert found == [(BROUGHT,)]
+    both = [(1, 11), (2, 2)]
+    assert settled(two) == (both, both)

@@ -27,6 +27,7 @@ from rmt_pipeline.replica.partitions.overwrite import RowsOutside
 from rmt_pipeline.replica.partitions.swap import PartitionChanged
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.keeper import Create
 from tests.support.local_replicas import Replicas, definition_of
 from tests.support.lost_answers import allocates, before, faulty
 from tests.support.partitioned import dicts, insert, rows, swaps, work
@@ -200,6 +201,12 @@ def test_a_token_of_another_target_is_another_one(replicas):
     assert on_both(replicas) == [(1, 7), (2, 7), (3, 4)]
 
 
+def test_a_token_of_another_condition_is_another_one(replicas):
+    put(replicas, (1, 7), where="n = 7", token="backfill")
+    assert not put(replicas, (1, 8), where="n = 8", token="backfill").is_duplicate
+    assert on_both(replicas) == [(1, 1), (1, 2), (1, 7), (1, 8), (2, 3), (3, 4)]
+
+
 def test_without_a_token_rows_beside_are_replaced_again(replicas):
     put(replicas, (1, 7), partition="1")
     insert(replicas, (1, 50), at="r2")
@@ -214,6 +221,8 @@ def test_rows_elsewhere_are_refused_and_nothing_is_changed(replicas):
         put(replicas, (1, 7), (1, 8), where="n < 8")
     with pytest.raises(EmptySource, match="allow_replace_partition_from_empty_source"):
         put(replicas, partition="1")
+    with pytest.raises(EmptySource, match="those of where p = 1 of"):
+        put(replicas, where="p = 1")
     with pytest.raises(EmptySource, match="those of all partitions of"):
         put(replicas, whole=True)
     for two in ({"partition": "1", "where": "n = 7"}, {"whole": True, "where": "n = 7"}):
@@ -248,6 +257,26 @@ def test_one_that_comes_first_is_seen_by_one_that_has_its_numbers(replicas):
     ):
         put(replicas, (1, 7), partition="1")
     assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_of_two_with_one_token_at_once_the_later_one_says_that_it_was_done(replicas):
+    first = []
+
+    def other():
+        first.append(put(replicas, (1, 7), partition="1", token="a", at="r2"))
+
+    with before(replicas["r1"].keeper, swaps, other):
+        late = put(replicas, (1, 7), partition="1", token="a")
+    assert [first[0].is_duplicate, late.is_duplicate] == [False, True]
+    assert on_both(replicas) == [(1, 7), (2, 3), (3, 4)]
+
+
+def test_what_a_token_brought_is_told_as_an_insert_is(replicas):
+    put(replicas, (1, 7), (1, 8), (2, 9), token="a")
+    [told] = [one for one in replicas.table("r1").inserts() if one.record.rows_in == 3]
+    assert (told.record.rows, told.record.blocks) == (3, 2)
+    assert [(one.partition, one.rows) for one in told.lines] == [("1", 2), ("2", 1)]
+    assert [str(part) for part in told.parts] == ["1_3_3_0", "2_2_2_0"]
 
 
 def test_a_condition_waits_for_numbers_in_flight_below_its_own(replicas):
@@ -396,6 +425,25 @@ def test_a_token_whose_rows_were_there_already_is_known(replicas, target):
     assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
 
 
+@pytest.mark.parametrize("then", ["replaced", "dropped"])
+def test_a_token_whose_rows_go_while_they_are_found_there_is_done(replicas, then):
+    def other():
+        if then == "replaced":
+            put(replicas, (1, 9), partition="1", at="r2")
+        else:
+            replicas.table("r2").drop_partitions(["1"], settings=NOW)
+        work(replicas)
+
+    with before(replicas["r1"].keeper, records, other):
+        result = put(replicas, (1, 1), (1, 2), partition="1", token="a", settings=PATIENT)
+    assert not result.is_duplicate
+    assert on_both(replicas) == [(1, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def records(op):
+    return isinstance(op, Create) and "/inserts/" in op.path
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_rows_that_stay_and_are_dropped_can_be_inserted_again(replicas, merged):
     """They have other numbers since. In their old part or with another insert's rows."""
@@ -429,7 +477,7 @@ def test_rows_that_stay_and_are_lost_are_known_to_be(replicas, monkeypatch, fits
     put(replicas, (1, 9), where="n in (2, 9)")
     work(replicas)
     kept = min(active(replicas))
-    gone = what_to_forget(replicas["r1"], [kept], are_lost=True)
+    _, *gone = what_to_forget(replicas["r1"], [kept], are_lost=True)
     assert sorted(len(ops) for ops in gone) == [1, 1], "its id and its record"
 
 
@@ -504,3 +552,23 @@ def test_rows_that_wait_for_their_quorum_are_not_numbered_anew(replicas):
     work(replicas)
     assert insert(replicas, (1, 50), **asked).outcome is Outcome.DUPLICATE
     assert on_both(replicas) == [(1, 1), (1, 9), (1, 50), (2, 3), (3, 4)]
+
+
+def collapsing(replica):
+    plain = definition_of(
+        replica, (Column("p", "UInt8"), Column("n", "UInt64"), Column("sign", "Int8"))
+    )
+    engine = replace(plain.engine, kind="CollapsingMergeTree", sign_column="sign")
+    return replace(plain, partition_by=("p",), engine=engine)
+
+
+def test_of_rows_that_cancel_each_other_nothing_is_left_on_the_disk(tmp_path):
+    with Replicas(tmp_path, define=collapsing) as replicas:
+        table = replicas.table("r1")
+        table.insert([{"p": 1, "n": 1, "sign": 1}])
+        both = [{"p": 1, "n": 2, "sign": 1}, {"p": 1, "n": 2, "sign": -1}]
+        assert table.replace(both, partition="1", settings=EMPTY).rows_replaced == 1
+        work(replicas)
+        for name in ("r1", "r2"):
+            assert replicas.table(name).dataset().to_table().num_rows == 0
+            assert replicas.stores[name].staged() == []

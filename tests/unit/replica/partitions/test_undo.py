@@ -9,7 +9,7 @@ import pytest
 
 from rmt_pipeline.cli import inserts as cli
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.errors import Unfinished, UserError
 from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import MergeParts
 from rmt_pipeline.protocol.nodes.records import NO_BLOCK, InsertRecord
@@ -102,6 +102,15 @@ def test_it_is_undone_once(replicas):
         replicas.table("r1").undo("no-such")
 
 
+def test_it_is_waited_for_as_alter_sync_says(replicas):
+    wrong = insert(replicas, (1, 1))
+    impatient = QuerySettings(alter_sync=1, receive_timeout=0)
+    with pytest.raises(Unfinished, match="have not done it yet: r1"):
+        replicas.table("r1").undo(wrong.insert_id, settings=impatient)
+    work(replicas)
+    assert rows(replicas, "r1") == []
+
+
 def test_what_was_inserted_again_before_the_drop_is_carried_out_stays(replicas):
     wrong = insert(replicas, (1, 1))
     undo(replicas, wrong)
@@ -160,6 +169,16 @@ def test_rows_that_were_merged_with_others_are_refused(replicas):
     assert insert(replicas, (1, 2), (2, 2)).outcome is Outcome.DUPLICATE
 
 
+def test_rows_that_were_merged_with_later_ones_are_refused(replicas):
+    wrong = insert(replicas, (1, 1))
+    insert(replicas, (1, 2))
+    optimize_partition(replicas["r1"], "1", final=False, skip_merged=False)
+    work(replicas)
+    with pytest.raises(CannotUndo, match=r"into 1_0_1_1.*Nothing was changed"):
+        undo(replicas, wrong)
+    assert rows(replicas) == [(1, 1), (1, 2)]
+
+
 def test_a_merge_that_is_assigned_meanwhile_is_seen(replicas):
     insert(replicas, (1, 1))
     wrong = insert(replicas, (1, 2))
@@ -214,6 +233,42 @@ def test_rows_that_another_insert_had_are_that_one_s(replicas):
     undo(replicas, wrong)
     work(replicas)
     assert rows(replicas, "r2") == [(1, 1), (1, 2)]
+
+
+def test_a_plan_says_which_run_inserted_it(replicas):
+    ours = insert(replicas, (1, 1), run_id="nightly")
+    mine = insert(replicas, (1, 2))
+    table = replicas.table("r1")
+    assert " 1 rows on r1 by run nightly at " in table.plan_undo(ours.insert_id).words()
+    assert " 1 rows on r1 at " in table.plan_undo(mine.insert_id).words()
+
+
+def test_partitions_without_a_row_of_it_go_with_the_first_commit(replicas, monkeypatch):
+    """The last one has an entry: so it is found out whether it happened when nobody answers."""
+    for p in range(12):
+        insert(replicas, (p, 1), settings=BY_ROW)
+    wrong = insert(
+        replicas,
+        *((p, n) for p in range(12) for n in ((1, 2) if p in (0, 5) else (1,))),
+        settings=BY_ROW,
+    )
+    work(replicas)
+    monkeypatch.setattr(limits, "MULTI_BYTES_MAX", 1200)
+    multi = replicas["r1"].keeper.multi
+    record = replicas["r1"].table.insert(wrong.insert_id)
+    empty = []
+
+    def noting(ops):
+        if any(op.path == record for op in ops):
+            empty.append(not any(map(drops, ops)))
+        return multi(ops)
+
+    replicas["r1"].keeper.multi = noting
+    assert undo(replicas, wrong).rows == 2
+    assert len(empty) > 1
+    assert empty == sorted(empty, reverse=True)
+    work(replicas)
+    assert rows(replicas, "r2") == [(p, 1) for p in range(12)]
 
 
 def test_an_insert_that_brought_nothing_is_not_undone(replicas):

@@ -1,5 +1,6 @@
 """Who is asked for a part when the first that was asked could not send it."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import Unavailable
+from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.work.execute import Executor, Tools
+from rmt_pipeline.replica.upkeep.check import check_part
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import Create, Delete
 from tests.support.local_replicas import DirectPeers, Replicas
@@ -26,6 +30,7 @@ class CutOff(DirectPeers):
         super().__init__(replicas.stores)
         self.away = set(away)
         self.asked: list[str] = []
+        self.told: list[tuple[PartName, bool]] = []
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
@@ -33,6 +38,7 @@ class CutOff(DirectPeers):
         for request in requests:
             name = request.endpoint.rpartition("/")[2]
             self.asked.append(name)
+            self.told.append((request.part, request.recovers))
             if name in self.away:
                 yield [(request, Unavailable(f"{name} does not answer"))]
             else:
@@ -122,3 +128,15 @@ def test_who_can_t_send_a_part_is_asked_again_when_what_others_have_may_not_be_t
     work(replicas, peers, tries=2, executor=executor)
     assert peers.asked == ["r1", "r1"]
     assert replicas.parts("r3") == ["all_0_0_0"]
+
+
+def test_peers_are_told_what_brings_back_what_was_lost(replicas):
+    """A part that r3 had, and one that it never had."""
+    peers = CutOff(replicas)
+    work(replicas, peers, tries=1)
+    shutil.rmtree(replicas.stores["r3"].directory(PartName("all", 0, 0, 0)))
+    check_part(replicas["r3"], PartName("all", 0, 0, 0))
+    replicas.insert("r1", 3)
+    work(replicas, peers, tries=1)
+    assert [recovers for _, recovers in peers.told] == [False, False, True]
+    assert str(peers.told[-1][0]) == "all_0_0_0"

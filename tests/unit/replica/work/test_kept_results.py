@@ -17,7 +17,9 @@ from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.mutations.mutations import kill_mutation, load_mutations
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory
-from rmt_pipeline.replica.work.execute import Executor, Pool, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.replica.work.pools import Pool
 from rmt_pipeline.replica.work.step import Step
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper.keeper import SetData

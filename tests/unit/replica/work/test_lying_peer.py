@@ -15,7 +15,8 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.publish import publish
 from rmt_pipeline.replica.pull_log import pull_log
-from rmt_pipeline.replica.work.execute import Executor, Tools
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.store import parquet
 from rmt_pipeline.store.manifest import KeyBound
 from rmt_pipeline.store.part_store import PartStore

@@ -5,7 +5,7 @@ import pytest
 from rmt_pipeline.protocol.merges.picker import chosen_replica
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
-from rmt_pipeline.replica.work.outlook import queue_status
+from rmt_pipeline.replica.work.queue_status import queue_status
 from tests.support.local_replicas import Replicas
 
 PART = PartName.parse("all_0_1_1")

@@ -228,6 +228,13 @@ def test_a_key_may_be_nullable_when_the_table_says_so():
         ("k Int64, x Int64 DEFAULT y, y Int64 DEFAULT x", UserError, "use each other"),
         ("k Int64, x Map(String, Int8) DEFAULT k", UserError, "k"),
         ("s String, k Int64 ALIAS length(s)", UnknownColumn, "k"),
+        (
+            "k Int64, x DateTime DEFAULT now() TTL x + INTERVAL 1 DAY",
+            BadTtl,
+            "x has a TTL, and is",
+        ),
+        ("k Int64, x String DEFAULT currentUser()", UserError, "this is of a session"),
+        ("k Int64, x Array(Int8) DEFAULT rand()", UserError, "rand()"),
         ("k Int64, x Int64 CODEC(Squeeze)", UserError, "there is no codec Squeeze"),
         ("k Int64, x Nullable(Int64) NOT NULL", BadTypeOfField, "NOT NULL"),
         ("k EPHEMERAL 1", UserError, "at least one column that is stored"),

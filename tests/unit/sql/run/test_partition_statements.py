@@ -1,5 +1,7 @@
 """Commands on partitions, from statement to answer: every kind of key, and bad input."""
 
+import re
+
 import pytest
 
 from rmt_pipeline.context import ServerContext
@@ -162,8 +164,12 @@ def test_what_is_detached_is_removed_only_when_that_is_allowed(session):
             "INVALID_PARTITION_VALUE",
             "can't be the id",
         ),
-        ("ALTER TABLE t DROP PART '../1_0_0_0'", "CANNOT_PARSE_TEXT", "not the name of a part"),
-        ("ALTER TABLE t DROP PART '1_0_0_999999999'", "CANNOT_PARSE_TEXT", "name of a part"),
+        (
+            "ALTER TABLE t DROP PART '../1_0_0_0'",
+            "BAD_DATA_PART_NAME",
+            "not the name of a part",
+        ),
+        ("ALTER TABLE t DROP PART '1_0_0_999999999'", "BAD_DATA_PART_NAME", "name of a part"),
         ("ALTER TABLE t DROP PART '1_7_7_0'", "NO_SUCH_DATA_PART", "no active part 1_7_7_0"),
         (
             "ALTER TABLE t ATTACH PART '1_7_7_0'",
@@ -172,7 +178,7 @@ def test_what_is_detached_is_removed_only_when_that_is_allowed(session):
         ),
         (
             "ALTER TABLE t ATTACH PART '../1_0_0_0'",
-            "CANNOT_PARSE_TEXT",
+            "BAD_DATA_PART_NAME",
             "not the name of a part",
         ),
         ("ALTER TABLE u DROP PARTITION 1", "UNKNOWN_TABLE", "u"),
@@ -186,6 +192,89 @@ def test_what_names_nothing_is_refused_and_nothing_is_dropped(session, statement
         session.execute(statement)
     assert raised.value.code == code
     assert rows(session, "SELECT n FROM t") == [(1,)]
+
+
+WITH_A_PARTITION = (
+    "ALTER TABLE t DROP {}",
+    "ALTER TABLE t DETACH {}",
+    "ALTER TABLE t ATTACH {}",
+    "ALTER TABLE t ATTACH {} FROM s",
+    "ALTER TABLE t REPLACE {} FROM s",
+    "ALTER TABLE t MOVE {} TO TABLE s",
+    "ALTER TABLE t FREEZE {}",
+    "ALTER TABLE t UNFREEZE {} WITH NAME 'x'",
+    "ALTER TABLE t FETCH {} FROM '/t/s'",
+    "ALTER TABLE t CLEAR COLUMN m IN {}",
+    "ALTER TABLE t DROP DETACHED {} SETTINGS allow_drop_detached = 1",
+    "OPTIMIZE TABLE t {} FINAL",
+    "INSERT OVERWRITE t {} VALUES (1, 7, 7)",
+)
+
+
+NOT_OF_THE_KEY = r"(?s)\(p UInt8\).*Say, for example, PARTITION 1, or PARTITION ID"
+
+
+@pytest.fixture
+def two_tables(session):
+    engine = f"{ENGINE} PARTITION BY p ORDER BY n"
+    for name in "ts":
+        columns = "(p UInt8, n UInt8, m UInt8)"
+        create(session, f"CREATE TABLE {name} {columns} {engine.replace('{name}', name)}")
+        session.execute(f"INSERT INTO {name} VALUES (1, 1, 1)")
+    return session
+
+
+@pytest.mark.parametrize(
+    ("partition", "codes", "words"),
+    [
+        ("PARTITION 'x'", {"CANNOT_PARSE_TEXT"}, NOT_OF_THE_KEY),
+        ("PARTITION 300", {"CANNOT_PARSE_TEXT"}, NOT_OF_THE_KEY),
+        ("PARTITION (1, 2)", {"INVALID_PARTITION_VALUE", "CANNOT_PARSE_TEXT"}, NOT_OF_THE_KEY),
+        ("PARTITION ID '../x'", {"INVALID_PARTITION_VALUE"}, "can't be the id"),
+        ("PARTITION ID '/etc'", {"INVALID_PARTITION_VALUE"}, "can't be the id"),
+        ("PARTITION ID ''", {"INVALID_PARTITION_VALUE"}, "can't be the id"),
+    ],
+)
+def test_a_wrong_partition_is_refused_by_every_statement(two_tables, partition, codes, words):
+    answers = {}
+    for statement in WITH_A_PARTITION:
+        try:
+            two_tables.execute(statement.format(partition))
+            answers[statement] = "it was done"
+        except RmtError as error:
+            if error.code not in codes or not re.search(words, str(error)):
+                answers[statement] = f"{error.code}: {error}"
+    assert answers == {}
+    for name in "ts":
+        assert rows(two_tables, f"SELECT n, m FROM {name}") == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("ALTER TABLE t REPLACE PARTITION 1 FROM nosuch", "UNKNOWN_TABLE"),
+        ("ALTER TABLE t ATTACH PARTITION 1 FROM nosuch", "UNKNOWN_TABLE"),
+        ("ALTER TABLE t MOVE PARTITION 1 TO TABLE nosuch", "UNKNOWN_TABLE"),
+        ("ALTER TABLE nosuch REPLACE PARTITION 1 FROM t", "UNKNOWN_TABLE"),
+        ("ALTER TABLE t FETCH PARTITION 1 FROM '/t/nosuch'", "UNKNOWN_TABLE"),
+        ("INSERT OVERWRITE nosuch PARTITION 1 VALUES (1, 1, 1)", "UNKNOWN_TABLE"),
+        ("ALTER TABLE t REPLACE PARTITION 9 FROM s", "BAD_ARGUMENTS"),
+        ("ALTER TABLE t FETCH PARTITION 9 FROM '/t/s'", "PARTITION_DOESNT_EXIST"),
+        ("ALTER TABLE t DETACH PART '1_7_7_0'", "NO_SUCH_DATA_PART"),
+        ("ALTER TABLE t DETACH PART '../1_0_0_0'", "BAD_DATA_PART_NAME"),
+        ("ALTER TABLE t DROP DETACHED PART '1_7_7_0' {}", "BAD_DATA_PART_NAME"),
+        ("ALTER TABLE t DROP DETACHED PART '../1_0_0_0' {}", "BAD_DATA_PART_NAME"),
+        ("UNDROP TABLE nosuch", "UNKNOWN_TABLE"),
+        ("SYSTEM DROP REPLICA 'nosuch' FROM TABLE t", "BAD_ARGUMENTS"),
+        ("SYSTEM DROP REPLICA '../r1' FROM TABLE t", "BAD_ARGUMENTS"),
+    ],
+)
+def test_what_is_not_there_is_refused_by_every_statement(two_tables, statement, code):
+    with pytest.raises(RmtError) as raised:
+        two_tables.execute(statement.replace("{}", "SETTINGS allow_drop_detached = 1"))
+    assert raised.value.code == code
+    for name in "ts":
+        assert rows(two_tables, f"SELECT n, m FROM {name}") == [(1, 1)]
 
 
 def test_a_partition_without_rows_is_said_to_be_one(session):
@@ -280,7 +369,7 @@ def test_a_snapshot_that_can_not_be_is_refused(session, statement, code, tmp_pat
         ("FETCH PARTITION 1 FROM ''", "ILLEGAL_TYPE_OF_ARGUMENT"),
         ("FETCH PARTITION 1 FROM '/{nosuch}/t'", "BAD_ARGUMENTS"),
         ("FETCH PART '1_9_9_0' FROM '/t/t'", "NO_REPLICA_HAS_PART"),
-        ("FETCH PART '../x' FROM '/t/t'", "CANNOT_PARSE_TEXT"),
+        ("FETCH PART '../x' FROM '/t/t'", "BAD_DATA_PART_NAME"),
     ],
 )
 def test_what_can_not_be_fetched_is_refused(session, statement, code, tmp_path):

@@ -129,8 +129,8 @@ def test_a_neutral_setting_of_a_table_is_shown_with_the_table(session):
 def test_an_unknown_setting_and_a_wrong_value_are_refused_as_ever(session):
     with pytest.raises(UnknownSetting, match="max_blok_size"):
         session.execute("SET max_blok_size = 1")
-    with pytest.raises(UnknownSetting, match="max_execution_time"):
-        session.execute("SELECT 1 SETTINGS max_execution_time = 1")
+    with pytest.raises(UnknownSetting, match="max_rows_to_read"):
+        session.execute("SELECT 1 SETTINGS max_rows_to_read = 1")
     with pytest.raises(BadSetting, match="max_block_size, which is UInt64"):
         session.execute("SET max_block_size = 'many'")
 
@@ -146,6 +146,13 @@ def test_a_query_may_be_given_less_memory(session):
     with pytest.raises(UserError) as refused:
         rows(session, f"{query} SETTINGS max_memory_usage = 4000000, max_threads = 1")
     assert refused.value.code == "MEMORY_LIMIT_EXCEEDED"
+
+
+def test_a_character_that_is_cut_in_two_is_told_in_our_own_words(session):
+    with pytest.raises(
+        UserError, match=r"a character was cut in two\. .* substringUTF8, leftUTF8"
+    ):
+        rows(session, "SELECT substring('äö', 1, 1)")
 
 
 # --- EXPLAIN, and what an INSERT says ---

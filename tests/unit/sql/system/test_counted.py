@@ -88,9 +88,10 @@ def test_metrics_are_as_it_is_now(session):
 
 
 def test_the_disk(session):
-    [(name, path, free, size)] = rows(session, "SELECT * FROM system.disks")
+    [(name, path, free, size, left, kind)] = rows(session, "SELECT * FROM system.disks")
     assert (name, path) == ("default", f"{session.context.server.catalog.data}/")
     assert 0 < free < size
+    assert (left, kind) == (free, "Local")
 
 
 NOTE = FetchNote(

@@ -44,6 +44,8 @@ def session(tmp_path_factory) -> Iterator[Session]:
         ("path = '/t' AND name != 'z'", []),
         ("path = p", ["r1"]),
         ("path = '/t/z/nosuch'", []),
+        ("path = '/t/' AND path LIKE '%/'", ["z"]),
+        ("path IN ('/t/z/replicas/', '/t/')", ["r1", "z"]),
         ("z.`path` == '/it\\'s'", []),
     ],
 )

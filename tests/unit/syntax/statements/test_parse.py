@@ -10,11 +10,10 @@ from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import NotImplementedStatement, RmtError, SyntaxProblem
 from rmt_pipeline.syntax.expression import parse_expression
 from rmt_pipeline.syntax.mutation import PartitionId, PartitionValue
-from rmt_pipeline.syntax.query import parse_query
+from rmt_pipeline.syntax.statements.definition import ColumnSyntax, TableSyntax
 from rmt_pipeline.syntax.statements.nodes import (
     Answer,
     AttachTable,
-    ColumnSyntax,
     CreateDatabase,
     CreateTable,
     DescribeTable,
@@ -43,7 +42,6 @@ from rmt_pipeline.syntax.statements.nodes import (
     SystemSyncReplica,
     SystemWaitLoadingParts,
     TableName,
-    TableSyntax,
     UndropTable,
     Use,
     ValuesText,
@@ -52,6 +50,7 @@ from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.syntax.statements.split import split
 from rmt_pipeline.syntax.ttl import parse_ttl
 from rmt_pipeline.syntax.types import parse_type
+from tests.support.queries import parse_query
 
 T = TableName(None, "t")
 U = TableName(None, "u")
@@ -319,10 +318,27 @@ def test_an_insert_can_take_a_file_or_a_query():
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("ALTER TABLE t FORGET PARTITION 1", "ALTER TABLE t FORGET PARTITION"),
+        (
+            "ALTER TABLE t FORGET PARTITION 1",
+            "ALTER TABLE t FORGET PARTITION is .*: its block numbers would begin anew",
+        ),
+        ("ALTER TABLE t APPLY DELETED MASK", "APPLY DELETED MASK is not implemented$"),
         ("TRUNCATE ALL TABLES FROM d", "TRUNCATE ALL"),
         ("KILL QUERY WHERE 1", "KILL QUERY"),
-        ("CREATE MATERIALIZED VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW is"),
+        ("CREATE VIEW v AS SELECT 1", "CREATE VIEW is"),
+        ("CREATE OR REPLACE VIEW v AS SELECT 1", "CREATE OR REPLACE VIEW is"),
+        ("CREATE TEMPORARY TABLE t (a Int8)", "CREATE TEMPORARY TABLE is"),
+        ("CREATE DICTIONARY d (a Int8) PRIMARY KEY a", "CREATE DICTIONARY is"),
+        ("CREATE SETTINGS PROFILE p", "CREATE SETTINGS PROFILE is"),
+        ("CREATE NAMED COLLECTION c AS a = 1", "CREATE NAMED COLLECTION is"),
+        ("DROP ROW POLICY p ON t", "DROP ROW POLICY is"),
+        ("GRANT SELECT ON t TO u", "^GRANT is"),
+        ("WATCH v", "^WATCH is"),
+        ("UPDATE t SET a = 1 WHERE 1", "^UPDATE is"),
+        ("BACKUP TABLE t TO Disk('d', 'b')", "BACKUP TABLE is"),
+        ("ALTER TABLE t MODIFY QUERY SELECT 1", "ALTER TABLE t MODIFY QUERY is"),
+        ("ALTER TABLE t ADD STATISTICS a TYPE tdigest", "ADD STATISTICS is"),
         ("SYSTEM RELOAD CONFIG", "SYSTEM RELOAD CONFIG"),
         ("SHOW PROCESSLIST", "SHOW PROCESSLIST"),
         ("CREATE TABLE t (a Int8) ENGINE = E ORDER BY a DESC", "DESC"),

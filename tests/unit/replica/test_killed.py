@@ -7,7 +7,7 @@ import pytest
 
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.replica.assign.mutations import assign_mutations
-from rmt_pipeline.replica.mutations.kill_hold import Hold, wait_for_hold
+from rmt_pipeline.replica.mutations.killed import KillReport, wait_for_kill
 from rmt_pipeline.replica.mutations.mutations import create_mutation, kill_mutation
 from rmt_pipeline.replica.pull_log import pull_log
 from tests.support.local_replicas import Replicas, by_tens
@@ -51,17 +51,20 @@ def killed(replicas: Replicas, partition: str) -> MutationEntry:
     return entry
 
 
-def hold(replicas: Replicas, entry: MutationEntry, timeout_s: float) -> Hold:
-    return wait_for_hold(replicas["r1"], entry, timeout_s=timeout_s, waker=Working(replicas))
+def hold(replicas: Replicas, entry: MutationEntry, timeout_s: float) -> KillReport:
+    return wait_for_kill(replicas["r1"], entry, timeout_s=timeout_s, waker=Working(replicas))
 
 
 def test_each_replica_is_looked_at_until_its_queue_has_nothing_of_it(replicas):
     entry = killed(replicas, "0")
-    assert hold(replicas, entry, 0.0) == Hold({}, ("r1", "r2"), ("r3",))
+    assert hold(replicas, entry, 0.0) == KillReport({}, ("r1", "r2"), ("r3",))
     replicas.step("r1", "merge")
     assert hold(replicas, entry, 9.0).words() == (
         "r1 after 0.0 s, r2 after 0.2 s, r3 when it is active again"
     )
+    began_s = replicas.clock.passed_s
+    hold(replicas, entry, 9.0)
+    assert replicas.clock.passed_s == began_s, "nobody is waited for any more"
 
 
 def test_what_is_queued_of_other_mutations_holds_nothing_up(replicas):
@@ -71,7 +74,7 @@ def test_what_is_queued_of_other_mutations_holds_nothing_up(replicas):
         replicas.step(name, "merge")
     killed(replicas, "0")
     killed(replicas, "1")
-    at_once = Hold({"r1": 0.0, "r2": 0.0}, (), ("r3",))
+    at_once = KillReport({"r1": 0.0, "r2": 0.0}, (), ("r3",))
     assert hold(replicas, first, 0.0) == at_once
 
 

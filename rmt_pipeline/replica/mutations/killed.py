@@ -1,4 +1,4 @@
-"""When a kill took hold: on each replica, when no queued entry is for the mutation any more.
+"""KILL MUTATION, waited for: until no replica has an entry in its queue for the mutation any more.
 
 Its entries are not taken away: a worker that was at one stops, and whoever takes it next carries
 out what is left to do for the part, or gives it its new name (spec §7.8, §16.8 U5).
@@ -16,9 +16,9 @@ LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """After how many seconds a kill took hold on each replica that is active; and where it has
-    not yet. Those in `away` learn of it when they come back.
+class KillReport:
+    """After how many seconds each active replica had no entry for the mutation any more; which have
+    one still; and which are away, and learn of it when they come back.
     """
 
     after_s: dict[str, float] = field(default_factory=dict)
@@ -32,9 +32,9 @@ class Hold:
         return ", ".join(words)
 
 
-def wait_for_hold(
+def wait_for_kill(
     replica: Replica, entry: MutationEntry, *, timeout_s: float, waker: Waker
-) -> Hold:
+) -> KillReport:
     """Look at the queue of every active replica until none has an entry for the mutation that
     `entry` was, at most `timeout_s`.
     """
@@ -52,7 +52,7 @@ def wait_for_hold(
                 after_s[name] = clock.monotonic_s() - start_s
         not_yet = tuple(name for name in known if name not in after_s)
         if not not_yet or clock.monotonic_s() - start_s >= timeout_s:
-            return Hold(after_s, not_yet, away)
+            return KillReport(after_s, not_yet, away)
         waker.wait_s(LOOK_EVERY_S)
 
 

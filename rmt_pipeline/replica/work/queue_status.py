@@ -9,7 +9,7 @@ from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.alter.apply import unfinished_alters
 from rmt_pipeline.replica.replica import Replica, lost_error
-from rmt_pipeline.replica.work.execute import POOLS, Pool, plan_of_pool, pool_of
+from rmt_pipeline.replica.work.pools import POOLS, Pool, plan_of_pool, pool_of
 from rmt_pipeline.replica.work.single_merge import merges_awaited
 from rmt_pipeline.zookeeper.keeper import Watch
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot

@@ -1,0 +1,1 @@
+"""The files of a deployment on several hosts (docs/deploy.md), and its code location."""

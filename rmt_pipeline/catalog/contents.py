@@ -1,0 +1,413 @@
+"""What the catalog of one server has: databases; tables, also detached and dropped ones."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from rmt_pipeline.catalog import journal
+from rmt_pipeline.catalog.entries import (
+    DETACHED_SUFFIX,
+    DROPPING_SUFFIX,
+    PERMANENT_SUFFIX,
+    REMOVING_SUFFIX,
+    SUFFIXES,
+    TABLE_SUFFIX,
+    DetachedTable,
+    DroppedTable,
+    full_name_of,
+    home_directory,
+    problems_of,
+    read_dropped,
+    read_table,
+)
+from rmt_pipeline.catalog.files import (
+    checked_file_name,
+    modified_ns,
+    stage_file,
+    sync_directory,
+    unescape_file_name,
+    unwritable,
+)
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    TableAlreadyExists,
+    TableDetached,
+    UnknownDatabase,
+    UnknownTable,
+)
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.system import IdSource, RandomIds
+
+DEFAULT_DATABASE = "default"
+_REPLICATED = ".replicated"
+_STAGING = ".staging"  # an escaped name has no dot
+_VERSION = ".version"
+_LOCK = ".lock"
+_JOURNAL = ".renaming"
+_DROPPED = ".dropped"
+
+FullName = tuple[str, str]
+"""Database and table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogVersion:
+    """Two equal ones: nothing changed in between. Opaque."""
+
+    token: str
+    modified_ns: tuple[int, ...]
+
+
+class CatalogContents:
+    """The tables of one server, to be looked at. Nothing is cached: every method reads the disk."""
+
+    def __init__(self, data: Path, ids: IdSource | None = None) -> None:
+        """Makes the directories that are missing. `data` is the server's data directory."""
+        self._data = data
+        self._root = data / "metadata"
+        self._ids = ids or RandomIds()
+        try:
+            (self._root / DEFAULT_DATABASE).mkdir(parents=True, exist_ok=True)
+            (self._root / _STAGING).mkdir(exist_ok=True)
+            (self._root / _DROPPED).mkdir(exist_ok=True)
+        except OSError as error:
+            raise unwritable(data, error) from error
+        self._finish_renames()
+
+    @property
+    def data(self) -> Path:
+        return self._data
+
+    def table_directory(self, definition: TableDefinition) -> Path:
+        """Where the parts of this table are; nobody else's."""
+        return self._data / "data" / (definition.directory or home_directory(definition))
+
+    def version(self) -> CatalogVersion:
+        """Take it before reading: a change after it then shows as another version.
+
+        Reads one small file and the times of the database directories. The times alone would
+        miss two changes in one tick of the kernel's clock, the token alone a change whose
+        maker died before it wrote the token.
+        """
+        try:
+            token = (self._root / _VERSION).read_bytes().hex()
+        except OSError:  # none yet; or the disk does not give it: the times are there
+            token = ""
+        with os.scandir(self._root) as entries:
+            times = sorted((e.name, modified_ns(e)) for e in entries if _is_database(e))
+        return CatalogVersion(token, tuple(time_ns for _, time_ns in times))
+
+    # Databases
+
+    def databases(self) -> list[str]:
+        """Sorted; `default` is always one of them."""
+        with os.scandir(self._root) as entries:
+            names = (unescape_file_name(e.name) for e in entries if _is_database(e))
+            return sorted(name for name in names if name is not None)
+
+    def require_database(self, name: str) -> None:
+        """Raises UnknownDatabase with the nearest name."""
+        if not self._database(name).is_dir():
+            hint = _near(name, self.databases())
+            raise UnknownDatabase(f"database {name!r} does not exist{hint}")
+
+    def replicated_file(self, database: str) -> Path:
+        """Beside the directory of a Replicated database, without which it means nothing. Raises
+        UserError.
+        """
+        return self._root / checked_file_name(database, "database", _REPLICATED)
+
+    # Tables
+
+    def tables(self, database: str) -> list[str]:
+        """Sorted. Raises UnknownDatabase."""
+        return self._names(database, TABLE_SUFFIX)
+
+    def has(self, database: str, name: str) -> bool:
+        return self._file(database, name).exists()
+
+    def names(self) -> list[tuple[str, str]]:
+        """Database and name of every table, sorted."""
+        with self._locked(shared=True):
+            return self._table_names()
+
+    def definition(self, database: str, name: str) -> TableDefinition:
+        """Raises UnknownDatabase, UnknownTable (with the nearest name), or Corruption."""
+        file = self._file(database, name)
+        try:
+            return read_table(file, database, name)
+        except FileNotFoundError:
+            self.require_database(database)
+            raise self._unknown_table(database, name) from None
+
+    def definitions(self) -> list[TableDefinition]:
+        """Every table of every database, sorted by database and name; but for those that `damaged`
+        has: one file is no reason to do nothing for all others.
+        """
+        with self._locked(shared=True):
+            return self._definitions()
+
+    def current(self, definition: TableDefinition) -> TableDefinition | None:
+        """What the table is now, whatever it is called by now; None when it was dropped. One that
+        was never in a catalog, and so has no uuid, is whichever has the name. Raises TableDetached;
+        UnknownTable when another one has its name.
+        """
+        with self._locked(shared=True):
+            return self._current(definition)
+
+    def require_free(self, database: str, name: str) -> None:
+        """Raises TableAlreadyExists: a detached table keeps its name."""
+        words = "already exists"
+        if not self.has(database, name):
+            found = self._detached(database, name)
+            if found is None:
+                return
+            words = f"already exists ({found.words}): ATTACH TABLE takes it up again"
+        raise TableAlreadyExists(f"table {database}.{name} {words}")
+
+    # Detached tables, and dropped ones
+
+    def detached(self, *databases: str) -> list[DetachedTable]:
+        """Of these databases, none: of all; sorted by database and name, but for what `damaged`
+        has.
+        """
+        with self._locked(shared=True):
+            return self._all_detached(*databases)
+
+    def dropped(self) -> list[DroppedTable]:
+        """Those that are not removed yet, the first ones first; but for what `damaged` has."""
+        found = []
+        for file in self._dropped_files():
+            with suppress(FileNotFoundError, Corruption):  # or removed since it was listed
+                found.append(read_dropped(file))
+        return sorted(found, key=lambda one: (one.number, one.dropped_s, one.definition.uuid))
+
+    def to_take_back(self, database: str, name: str, uuid: str = "") -> DroppedTable:
+        """What UNDROP is for: of several dropped tables of one name the last one. Raises
+        UnknownTable, UnknownDatabase, TableAlreadyExists.
+        """
+        self.require_database(database)
+        self.require_free(database, name)
+        named = [
+            one
+            for one in self.dropped()
+            if full_name_of(one.definition) == (database, name)
+            and uuid in ("", one.definition.uuid)
+        ]
+        found = [one for one in named if not one.is_removing]
+        if not found:
+            words = "is being removed already" if named else "is not among those dropped"
+            raise UnknownTable(f"table {database}.{name} {words}: see system.dropped_tables")
+        return found[-1]
+
+    def is_dropping(self, database: str, name: str) -> bool:
+        """Whether a DROP of that table has begun and not ended."""
+        file = self._file(database, name)
+        return file.with_suffix(DROPPING_SUFFIX).exists() and not file.exists()
+
+    def dropping(self, database: str) -> list[str]:
+        """The tables whose DROP has begun and not ended, sorted. Raises UnknownDatabase."""
+        return [
+            name
+            for name in self._names(database, DROPPING_SUFFIX)
+            if not self.has(database, name)  # else it died before it had dropped anything
+        ]
+
+    # Files that can't be read
+
+    def damaged(self, *databases: str) -> list[str]:
+        """What is wrong with each file that can't be read, with its name and what to do about it.
+        Without databases, of all, and of the dropped tables.
+        """
+        with self._locked(shared=True):
+            return self._damaged(*databases)
+
+    def damaged_aside(self) -> list[str]:
+        """As `damaged`, of what is no table at present: detached, dropped, being dropped."""
+        with self._locked(shared=True):
+            return self._damaged(suffixes=SUFFIXES[1:])
+
+    def require_readable(self, database: str) -> None:
+        """Raises Corruption: it is not known what one of the files of its tables is of."""
+        for problem in self.damaged(database):
+            raise Corruption(problem)
+
+    def _damaged(self, *databases: str, suffixes: Sequence[str] = SUFFIXES) -> list[str]:
+        found: list[str] = []
+        for database in databases or self.databases():
+            for suffix in suffixes:
+                names: list[str] = []
+                with suppress(UnknownDatabase):  # dropped since it was listed
+                    names = self._names(database, suffix)
+                for name in names:
+                    file = self._file(database, name).with_suffix(suffix)
+                    found += problems_of(file, database, name)
+        for file in self._dropped_files() if not databases else ():
+            found += problems_of(file)
+        return found
+
+    # For who has locked the catalog
+
+    @contextmanager
+    def _locked(self, *, shared: bool = False) -> Iterator[None]:
+        """One process at a time, or several who only read; ends with the process."""
+        with (self._root / _LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            while (self._root / _JOURNAL).exists():  # who renamed has died
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if journal.complete(self._root / _JOURNAL):
+                    self._changed(self._root)
+                fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            yield
+
+    def _finish_renames(self) -> None:
+        """What a process that died has left of a RENAME."""
+        if (self._root / _JOURNAL).exists():
+            with self._locked():
+                pass
+
+    def _table_names(self, *databases: str) -> list[FullName]:
+        found = []
+        for database in databases or self.databases():
+            with suppress(UnknownDatabase):  # dropped since it was listed
+                found += [(database, name) for name in self.tables(database)]
+        return found
+
+    def _definitions(self, *databases: str) -> list[TableDefinition]:
+        found = []
+        for name in self._table_names(*databases):
+            with suppress(UnknownDatabase, UnknownTable, Corruption):
+                found.append(self.definition(*name))
+        return found
+
+    def _current(self, definition: TableDefinition) -> TableDefinition | None:
+        """As `current`. For who has locked the catalog."""
+        database, name, uuid = definition.database, definition.name, definition.uuid
+        there = _read_if_there(self._file(database, name), database, name)
+        if there is not None and uuid in ("", there.uuid):
+            return there
+        for known in self._definitions() if uuid else ():
+            if known.uuid == uuid:
+                return known
+        for one in self._all_detached():
+            table = one.definition
+            if (table.uuid or table.full_name) == (uuid or definition.full_name):
+                raise self._unknown_table(table.database, table.name)
+        for dropped in self.dropped() if uuid else ():
+            if dropped.definition.uuid == uuid:
+                name = dropped.definition.full_name
+                raise TableDetached(f"table {name} was dropped; UNDROP TABLE takes it up again")
+        if there is not None:
+            raise UnknownTable(
+                f"table {definition.full_name} was dropped and created again: open it anew"
+            )
+        return None
+
+    def _all_detached(self, *databases: str) -> list[DetachedTable]:
+        found = []
+        for database in databases or self.databases():
+            with suppress(UnknownDatabase):  # dropped since it was listed
+                names = {
+                    *self._names(database, DETACHED_SUFFIX),
+                    *self._names(database, PERMANENT_SUFFIX),
+                }
+                for name in sorted(names):
+                    with suppress(Corruption):
+                        found.append(self._detached(database, name))
+        return [one for one in found if one is not None]
+
+    def _detached(self, database: str, name: str) -> DetachedTable | None:
+        for suffix in (PERMANENT_SUFFIX, DETACHED_SUFFIX):
+            file = self._file(database, name).with_suffix(suffix)
+            with suppress(FileNotFoundError):  # or attached since it was listed
+                definition = read_table(file, database, name)
+                return DetachedTable(definition, suffix == PERMANENT_SUFFIX, file)
+        return None
+
+    def _require_same(self, definition: TableDefinition) -> TableDefinition:
+        """What the table is now. Raises UnknownTable."""
+        found = self.definition(definition.database, definition.name)
+        if found.uuid != definition.uuid:
+            raise UnknownTable(f"table {definition.full_name} was dropped and created again")
+        return found
+
+    def _unknown_table(self, database: str, name: str) -> UnknownTable:
+        detached = self._detached(database, name)
+        if detached is not None:
+            return TableDetached(
+                f"table {database}.{name} is {detached.words}: ATTACH TABLE takes it up again"
+            )
+        if self.is_dropping(database, name):
+            return UnknownTable(
+                f"table {database}.{name} was dropped, and that was cut off: the server goes on "
+                "with it, and so does DROP TABLE or CREATE TABLE of the same name"
+            )
+        hint = _near(name, self.tables(database))
+        if any(full_name_of(one.definition) == (database, name) for one in self.dropped()):
+            hint = ": it was dropped, and UNDROP TABLE takes it up again"
+        return UnknownTable(f"table {database}.{name} does not exist{hint}")
+
+    # Files
+
+    def _database(self, name: str) -> Path:
+        return self._root / checked_file_name(name, "database", *SUFFIXES).removesuffix(
+            TABLE_SUFFIX
+        )
+
+    def _names(self, database: str, suffix: str) -> list[str]:
+        """Of the tables of which there is a file with this suffix, sorted."""
+        try:
+            files = [file.name for file in self._database(database).iterdir()]
+        except FileNotFoundError:
+            self.require_database(database)
+            raise
+        names = (
+            unescape_file_name(f.removesuffix(suffix)) for f in files if f.endswith(suffix)
+        )
+        return sorted(name for name in names if name is not None)
+
+    def _file(self, database: str, name: str) -> Path:
+        return self._database(database) / checked_file_name(name, "table", *SUFFIXES)
+
+    def _dropped_files(self) -> list[Path]:
+        files = (self._root / _DROPPED).iterdir()
+        return sorted(file for file in files if file.suffix in (TABLE_SUFFIX, REMOVING_SUFFIX))
+
+    def _dropped_file(self, uuid: str) -> Path:
+        return self._root / _DROPPED / f"{uuid}{TABLE_SUFFIX}"
+
+    def _replace(self, replaced: Mapping[Path, Path], gone: Sequence[Path]) -> None:
+        """All at once. `replaced`: staged files by what they become."""
+        decided = self._root / _JOURNAL
+        journal.decide(decided, self._root / _STAGING / self._ids.new_id(), replaced, gone)
+        journal.complete(decided)
+        self._changed(self._root)
+
+    def _stage(self, content: bytes) -> Path:
+        return stage_file(self._root / _STAGING / self._ids.new_id(), content)
+
+    def _changed(self, directory: Path) -> None:
+        sync_directory(directory)
+        self._stage(self._ids.new_id().encode()).replace(self._root / _VERSION)
+
+
+def _is_database(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir() and unescape_file_name(entry.name) is not None
+
+
+def _read_if_there(file: Path, database: str, name: str) -> TableDefinition | None:
+    try:
+        return read_table(file, database, name)
+    except FileNotFoundError:
+        return None
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there are: {', '.join(known)}" if 0 < len(known) <= 10 else ""

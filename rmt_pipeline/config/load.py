@@ -1,0 +1,233 @@
+"""rmt.toml read: all of its mistakes are told at once; and read again when it has changed."""
+
+import logging
+import os
+import threading
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, Field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rmt_pipeline.config.keys import ShouldBe, a_path
+from rmt_pipeline.config.sections import (
+    DEFAULT_DIRECTORY,
+    ClusterConfig,
+    Config,
+    DagsterConfig,
+    DistributedDdlConfig,
+    ExchangeConfig,
+    FilesConfig,
+    MonitoringConfig,
+    ServerConfig,
+    SparkConfig,
+    TlsConfig,
+    ZooKeeperConfig,
+)
+from rmt_pipeline.protocol.errors import BadConfiguration, RmtError
+
+ENVIRONMENT_VARIABLE = "RMT_CONFIG"
+
+_log = logging.getLogger(__name__)
+
+
+def load_config(path: Path | str | None = None) -> Config:
+    """Read `path`, else the file that RMT_CONFIG names, else the embedded default.
+
+    Raises BadConfiguration naming the file, the key and what it should be.
+    """
+    given = path or os.environ.get(ENVIRONMENT_VARIABLE)
+    if not given:
+        return _validated(_embedded_default(), base=Path.cwd(), path=None)
+    file = Path(given).absolute()
+    try:
+        raw = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadConfiguration(f"the configuration file {file} does not exist") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadConfiguration(
+            f"the configuration file {file} cannot be read: {error}"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfiguration(f"{file} is not TOML: {error}") from error
+    return _validated(raw, base=file.parent, path=file)
+
+
+class RenewedConfig:
+    """The rmt.toml of now, for what may change without a restart: read again when the file has
+    changed. While a new one can't be used, is without `server`, or `objection` has a word against
+    it, the last good one counts. Safe for threads.
+    """
+
+    def __init__(
+        self, config: Config, server: str, objection: Callable[[Config], str] = lambda _: ""
+    ) -> None:
+        self._config = config
+        self._server = server
+        self._objection = objection
+        self._stamp = self._looked()
+        self._lock = threading.Lock()
+
+    def now(self) -> Config:
+        with self._lock:
+            stamp = self._looked()
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._take()
+            return self._config
+
+    def _take(self) -> None:
+        try:
+            found = load_config(self._config.path)
+            found.server(self._server)
+            reason = self._objection(found)
+        except (RmtError, OSError) as error:
+            reason = str(error)
+        if reason:
+            _log.warning("the new rmt.toml is not taken, the old one stays: %s", reason)
+        else:
+            self._config = found
+
+    def _looked(self) -> tuple[int, ...]:
+        """Another one when the file was written or replaced."""
+        if self._config.path is None:
+            return ()
+        try:
+            found = self._config.path.stat()
+        except OSError:
+            return ()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _embedded_default() -> dict[str, Any]:
+    return {
+        "servers": {
+            name: {
+                "data": str(DEFAULT_DIRECTORY / name),
+                "listen": f"127.0.0.1:{port}",
+                "macros": {"shard": "01", "replica": name, "cluster": "default"},
+            }
+            for name, port in (("r1", 9009), ("r2", 9010))
+        },
+        "clusters": {"default": {"shards": [["r1", "r2"]]}},
+    }
+
+
+_SECTIONS: dict[str, type[Any]] = {
+    "zookeeper": ZooKeeperConfig,
+    "spark": SparkConfig,
+    "dagster": DagsterConfig,
+    "exchange": ExchangeConfig,
+    "tls": TlsConfig,
+    "monitoring": MonitoringConfig,
+    "files": FilesConfig,
+    "distributed_ddl": DistributedDdlConfig,
+}
+_NAMED_SECTIONS = ("servers", "clusters")  # there is one for each name: [servers.r1]
+_Section = TypeVar("_Section")
+
+
+def _validated(raw: dict[str, Any], *, base: Path, path: Path | None) -> Config:
+    reading = _Reading(base)
+    config = reading.config(raw, path)
+    if config is None:
+        place = str(path) if path else "the embedded default"
+        lines = "\n  ".join(reading.mistakes)
+        raise BadConfiguration(f"{place}: {lines}")
+    return config
+
+
+class _Reading:
+    """Of one file. Mistakes are gathered: all of them are told at once."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self.mistakes: list[str] = []
+
+    def config(self, raw: dict[str, Any], path: Path | None) -> Config | None:
+        """None when there are mistakes."""
+        self._refuse_unknown(raw, [*_SECTIONS, *_NAMED_SECTIONS], "")
+        zookeeper = raw.get("zookeeper", {})
+        if isinstance(zookeeper, dict):
+            raw = {**raw, "zookeeper": {"embedded": not zookeeper.get("hosts"), **zookeeper}}
+        found: dict[str, Any] = {
+            name: self._section(kind, raw.get(name, {}), name)
+            for name, kind in _SECTIONS.items()
+        }
+        found["servers"] = {
+            name: self._section(ServerConfig, section, f"servers.{name}", name=name)
+            for name, section in self._named(raw, "servers").items()
+        }
+        found["clusters"] = {
+            name: self._section(ClusterConfig, section, f"clusters.{name}")
+            for name, section in self._named(raw, "clusters").items()
+        }
+        if self.mistakes:
+            return None
+        try:
+            return Config(**found, path=path)
+        except ValueError as error:
+            self.mistakes.append(str(error))
+            return None
+
+    def _named(self, raw: dict[str, Any], where: str) -> dict[str, Any]:
+        found = raw.get(where, {})
+        if isinstance(found, dict):
+            return found
+        self.mistakes.append(f"{where}: is {found!r}, but should be a section")
+        return {}
+
+    def _section(
+        self, kind: type[_Section], raw: object, where: str, **given: str
+    ) -> _Section | None:
+        """None when there are mistakes in it; `given` are fields that are no keys."""
+        if not isinstance(raw, dict):
+            self.mistakes.append(f"{where}: is {raw!r}, but should be a section")
+            return None
+        told = len(self.mistakes)
+        keys = _keys_of(kind)
+        self._refuse_unknown(raw, keys, where)
+        values = {name: self._value(key, raw, f"{where}.{name}") for name, key in keys.items()}
+        if len(self.mistakes) > told:
+            return None
+        try:
+            return kind(**given, **values)
+        except ValueError as error:
+            self.mistakes.append(f"{where}: {error}")
+            return None
+
+    def _value(self, key: "Field[Any]", raw: dict[str, Any], where: str) -> Any:
+        """What the field is to be, with directories below the file's; None for a mistake."""
+        if key.name not in raw:
+            if key.default_factory is not MISSING:
+                return key.default_factory()
+            if key.default is MISSING:
+                self.mistakes.append(f"{where}: this key is needed and missing")
+            is_path = isinstance(key.default, Path)
+            return a_path(key.default, self._base) if is_path else key.default
+        value = raw[key.name]
+        try:
+            return key.metadata["read"](value, self._base)
+        except ShouldBe as should_be:
+            shown = repr(value) if key.repr else "not shown"
+            self.mistakes.append(f"{where}: is {shown}, but should be {should_be}")
+        except ValueError as error:
+            self.mistakes.append(f"{where}: {error}")
+        return None
+
+    def _refuse_unknown(
+        self, raw: Mapping[str, Any], known: Collection[str], where: str
+    ) -> None:
+        for name in raw:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                keys = ", ".join(sorted(known))
+                hint = f"did you mean {near[0]!r}?" if near else f"keys here: {keys}"
+                self.mistakes.append(
+                    f"{where}{'.' if where else ''}{name}: unknown key; {hint}"
+                )
+
+
+def _keys_of(section: type[Any]) -> "dict[str, Field[Any]]":
+    return {one.name: one for one in fields(section) if "read" in one.metadata}

@@ -1,0 +1,179 @@
+"""What a person fills in to start a job of `maintenance`: in the UI's launchpad, or as run config.
+
+What can lose rows has `dry_run`, which is on unless it is switched off.
+"""
+
+from typing import Literal
+
+import dagster as dg
+from pydantic import Field
+
+
+class TableForm(dg.Config):
+    """Which table."""
+
+    table: str = Field(
+        description="The table, as database.table; without a database, the one of `default`."
+    )
+
+
+class _DryRun(dg.Config):
+    dry_run: bool = Field(
+        default=True,
+        description="Only say what would be done: which parts, how many rows and bytes. Switch it "
+        "off to do it.",
+    )
+
+
+class _Waits(dg.Config):
+    alter_sync: int = Field(
+        default=1,
+        ge=0,
+        le=3,
+        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas, 3 those "
+        "that are active. It happens on all of them in any case.",
+    )
+
+
+class OptimizeConfig(TableForm, _DryRun, _Waits):
+    """OPTIMIZE TABLE: merge parts now."""
+
+    partition: str = Field(
+        default="",
+        description="The id of one partition (partition_id in system.parts). Empty: all.",
+    )
+    final: bool = Field(
+        default=False, description="Make one part of each partition, even if it is one already."
+    )
+    deduplicate: bool = Field(
+        default=False, description="Of rows that are equal keep one: the others are lost."
+    )
+    deduplicate_by: list[str] = Field(
+        default_factory=list,
+        description="With deduplicate: rows are equal when these columns are. None: all columns.",
+    )
+
+
+class MutateConfig(TableForm, _DryRun):
+    """ALTER TABLE … UPDATE or DELETE: rewrites every part with rows for which WHERE holds."""
+
+    commands: str = Field(
+        description="What follows ALTER TABLE t, e.g. DELETE WHERE id = 7, or UPDATE price = 0 "
+        "WHERE price < 0; several with commas between them."
+    )
+    mutations_sync: int = Field(
+        default=1,
+        ge=0,
+        le=2,
+        description="Whom to wait for: 0 nobody, 1 this server's replica, 2 all replicas.",
+    )
+
+
+class PartitionsConfig(TableForm, _DryRun, _Waits):
+    """Whole partitions, on every replica."""
+
+    partitions: list[str] = Field(
+        description="Ids of the partitions: partition_id in system.parts, and the names of the "
+        "table's partitions in Dagster.",
+        min_length=1,
+    )
+
+
+class AttachConfig(TableForm, _Waits):
+    """ATTACH: what was detached on this server becomes part of the table again."""
+
+    dry_run: bool = Field(default=False, description="Only say what there is to be attached.")
+    partition: str = Field(
+        default="", description="The id of one partition. Empty: all that is detached here."
+    )
+
+
+class FromTableConfig(TableForm, _DryRun, _Waits):
+    """REPLACE PARTITION … FROM: its rows go, and those of another table's partition come."""
+
+    partition: str = Field(description="The id of the partition, the same in both tables.")
+    from_table: str = Field(
+        description="The table whose rows come, of the same columns and keys; it keeps them."
+    )
+
+
+class ToTableConfig(TableForm, _DryRun, _Waits):
+    """MOVE PARTITION … TO TABLE: out of here and into there, in one commit."""
+
+    partition: str = Field(description="The id of the partition, the same in both tables.")
+    to_table: str = Field(
+        description="The table that gets its rows, of the same columns and keys."
+    )
+
+
+class FreezeConfig(TableForm):
+    """FREEZE: hard links of this server's active parts, whatever becomes of the table."""
+
+    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+    name: str = Field(
+        default="",
+        description="The snapshot's name; it may have parts of other tables and partitions too. "
+        "Empty: the next number.",
+    )
+
+
+class FetchConfig(TableForm):
+    """FETCH: parts of another table's replicas come into detached/ of this server, for ATTACH."""
+
+    from_path: str = Field(
+        description="The other table's path in ZooKeeper; {macros} are this server's."
+    )
+    partition: str = Field(
+        default="", description="The id of the partition. Empty: the one part below."
+    )
+    part: str = Field(default="", description="The name of one part, instead of a partition.")
+
+
+class CheckConfig(TableForm):
+    """CHECK TABLE: read every byte. A broken part is given up, and fetched from another replica."""
+
+    partition: str = Field(default="", description="The id of one partition. Empty: all.")
+
+
+class SyncConfig(TableForm):
+    """SYSTEM SYNC REPLICA: wait until this server has carried out what is in the log now."""
+
+    mode: Literal["DEFAULT", "STRICT", "LIGHTWEIGHT", "PULL"] = Field(
+        default="DEFAULT",
+        description="DEFAULT: what is in the log now. STRICT: until the queue is empty. "
+        "LIGHTWEIGHT: no merges and mutations. PULL: only copy the log into the queue.",
+    )
+    timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        description="Seconds to wait; then the run fails and says for what.",
+    )
+
+
+class RestoreConfig(TableForm):
+    """SYSTEM RESTORE REPLICA: what ZooKeeper has lost is made again from this server's disk."""
+
+    dry_run: bool = Field(
+        default=True, description="Only say which parts of this disk would be announced."
+    )
+
+
+class DropReplicaConfig(_DryRun):
+    """SYSTEM DROP REPLICA: what a server that is gone for good has left in ZooKeeper."""
+
+    replica: str = Field(
+        description="The replica's name in ZooKeeper; its server must not run."
+    )
+    table: str = Field(
+        default="",
+        description="database.table of one table. Empty: every table of this server that has it.",
+    )
+
+
+class UndoConfig(TableForm, _DryRun, _Waits):
+    """Undo an insert: exactly its rows go, on every replica, and it can be inserted again."""
+
+    insert_id: str = Field(
+        description="The insert's id, as in the event of its asset, system.inserts and "
+        "`rmt inserts`."
+    )

@@ -1,0 +1,109 @@
+"""A version of a Delta table over files that are there: `_delta_log` in the export's directory.
+
+Files are named relative to it, so the directory may be read from wherever it is mounted. A Delta
+table has one name for a column in all its files (column mapping too), and NULL for one that a file
+lacks.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from rmt_pipeline.export.columns import Names, digest_of, exported_schema
+from rmt_pipeline.export.files import ExportedFile, ExportFiles
+from rmt_pipeline.protocol.errors import UserError
+
+_OF_FILES = ("path", "num_records", "size_bytes")
+
+
+class DeltaExport:
+    """One table, opened while its export's lock is held."""
+
+    old_names = False
+
+    def __init__(self, files: ExportFiles, name: str, lease_s: float) -> None:
+        self._files = files
+        self._name = name
+        self._lease_s = lease_s
+        found = DeltaTable.is_deltatable(files.directory)
+        self._table: Any = DeltaTable(files.directory) if found else None
+
+    def live(self) -> dict[str, ExportedFile]:
+        """The files that the version of now has, by their paths."""
+        if self._table is None:
+            return {}
+        actions = self._table.get_add_actions()
+        columns = (actions.column(name).to_pylist() for name in _OF_FILES)
+        return {found[0]: ExportedFile(*found) for found in zip(*columns, strict=True)}
+
+    def is_as(self, names: Names) -> bool:
+        """Whether the table has these columns."""
+        wanted = Schema.from_arrow(exported_schema(names.columns))
+        return self._table is not None and self._table.schema() == wanted
+
+    def generation(self, names: Names, /) -> str:
+        """Files have other paths when the columns are others. The library removes all paths in the
+        commit that has other columns, and no commit of a Delta table may both add and remove one:
+        readers which take its actions in their order (Spark's) would not find the file.
+        """
+        return digest_of([(one.name, one.type) for one in exported_schema(names.columns)])
+
+    def commit(
+        self, names: Names, added: Sequence[ExportedFile], removed: Collection[str]
+    ) -> str:
+        """A new version, in one commit; what it is called."""
+        schema = Schema.from_arrow(exported_schema(names.columns))
+        adds = [self._add(file) for file in added]
+        if self._table is None:
+            create_table_with_add_actions(
+                self._files.directory,
+                schema,
+                adds,
+                name=self._name,
+                configuration={
+                    "delta.deletedFileRetentionDuration": f"interval {self._lease_s:.0f} seconds"
+                },
+            )
+        elif not self.is_as(names):  # other columns: they come with a list of all files
+            if self.live().keys() - removed:
+                raise UserError(
+                    f"somebody else gave {self._files.directory} other columns: remove it, and "
+                    "it is exported anew"
+                )
+            self._table.create_write_transaction(adds, "overwrite", schema)
+        else:
+            goes = [
+                RemoveAction(
+                    path=path,
+                    deletion_timestamp=self._now_ms,
+                    data_change=True,
+                    partition_values={},
+                    size=file.size_bytes,
+                )
+                for path, file in self.live().items()
+                if path in removed
+            ]
+            self._table.create_write_transaction([*adds, *goes], "append", schema)
+        self._table = DeltaTable(self._files.directory)
+        return str(self._table.version())
+
+    @property
+    def _now_ms(self) -> int:
+        return int(self._files.clock.now_s() * 1000)
+
+    def _add(self, file: ExportedFile) -> Any:
+        counts = json.dumps({"numRecords": file.rows})
+        return AddAction(file.path, file.size_bytes, {}, self._now_ms, True, counts)
+
+    def place(self) -> str:
+        """What a reader opens."""
+        return self._files.directory
+
+    def forget(self, lease_s: float) -> None:
+        """The log of old versions is checkpointed and removed by the library's own commits."""
+
+    def close(self) -> None:
+        self._table = None

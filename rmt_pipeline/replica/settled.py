@@ -1,0 +1,47 @@
+"""Replacements that were asked for here and left nothing to do: carrying the entry out would find
+nothing (`work.replace`).
+"""
+
+from collections.abc import Collection
+
+from rmt_pipeline.protocol.log.entry import partitions_about
+from rmt_pipeline.protocol.parts.name import PartName, drop_range
+from rmt_pipeline.replica.forget import what_to_forget
+from rmt_pipeline.replica.quorum import read_quorums
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.snapshot import sweep_snapshot
+
+
+def settled_ones(replica: Replica, ranges: Collection[PartName]) -> frozenset[PartName]:
+    """Of these ranges, which were emptied by the multi that wrote their entries, those of which
+    nothing is left: no part, entry of the queue or directory, and no id, record or quorum of what
+    was in any of them.
+
+    Who was cloned since from a replica that has yet to read these entries has got it all back: then
+    there are parts, or entries that bring them. Otherwise nothing comes back into one that is
+    settled once. Its queue entries went with its parts, and later ones have greater numbers; so
+    nobody makes a directory inside any more but who has begun, and he takes it away himself, or the
+    next start does, as after any drop.
+
+    The caller has read the pointer of the log and `is_lost` before, and asserts them.
+    """
+    real = [one for one in ranges if one.blocks_count >= 2]
+    if not real:
+        return frozenset(ranges)
+    snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    queued = frozenset[str]().union(*(partitions_about(entry) for _, entry in snapshot.entries))
+    there = [one for one in real if any(map(one.contains, snapshot.parts.names(one.partition)))]
+    busy = frozenset([*there, *(one for one in real if one.partition in queued)])
+    quorums = read_quorums(replica)
+    ends = [drop_range(one.partition, one.block_max) for one in real]
+    if any(quorums.without(one) for one in real) or what_to_forget(replica, ends):
+        return frozenset(ranges).difference(real)
+    return frozenset(ranges) - busy - are_on_disk(replica, real)
+
+
+def are_on_disk(replica: Replica, dropped: Collection[PartName]) -> frozenset[PartName]:
+    """Those of these ranges, or parts, of which anything has a directory, promised or not."""
+    prefixes = tuple({f"{one.partition}_" for one in dropped})
+    names = (one for one in replica.store.names() if one.startswith(prefixes))
+    parts = [part for one in names if (part := PartName.try_parse(one)) is not None]
+    return frozenset(one for one in dropped if any(map(one.contains, parts)))

@@ -1,0 +1,34 @@
+"""How far a replica is behind the others."""
+
+from typing import NamedTuple
+
+from rmt_pipeline.protocol.log.entry import AttachPart, GetPart
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.keeper import Refused
+from rmt_pipeline.zookeeper.paths import sequence_number
+from rmt_pipeline.zookeeper.snapshot import gone, queued_entries
+
+
+class Lag(NamedTuple):
+    """How far a replica is behind."""
+
+    entries: int
+    """Of the log, that it has not copied into its queue."""
+    seconds: float
+    """How old the oldest is of what others have inserted and it has not; 0 when there is none."""
+
+
+def lag_of(replica: Replica) -> Lag:
+    """How far this replica is behind, as of now: a few reads. Raises ReplicaDropped."""
+    keeper, now_s = replica.keeper, replica.clock.now_s()
+    try:
+        pointer = int(keeper.get(replica.paths.log_pointer)[0] or b"0")
+        names = keeper.children(replica.table.log)
+    except Refused as refused:
+        raise gone(replica.paths) from refused
+    behind = sorted(name for name in names if sequence_number(name) >= pointer)
+    stat = keeper.exists(replica.table.log_entry(behind[0])) if behind else None
+    since = [] if stat is None else [stat.created_ms / 1000]
+    queued = queued_entries(keeper, replica.paths, replica.memory.queue).values()
+    since += [one.create_time for one in queued if isinstance(one, GetPart | AttachPart)]
+    return Lag(len(behind), max([0.0, *(now_s - one for one in since)]))

@@ -1,0 +1,428 @@
+"""Carry out entries of a queue that are claimed: what they want is fetched, made or dropped, and
+published (design §4).
+"""
+
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from rmt_pipeline.compute.merge.job import Merger
+from rmt_pipeline.compute.mutate.job import Mutator
+from rmt_pipeline.exchange.peers import Peers
+from rmt_pipeline.protocol.errors import (
+    Corruption,
+    ReplicaRetired,
+    RmtError,
+)
+from rmt_pipeline.protocol.log.entry import (
+    LogEntry,
+    ReplaceRange,
+    kind_name,
+    sources_of,
+    subject_of,
+    virtual_parts,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.accounting import Accounts
+from rmt_pipeline.replica.backoff import Backoff, longest_wait_s, record_failure
+from rmt_pipeline.replica.claims import Holder
+from rmt_pipeline.replica.fetch import (
+    PartSource,
+    difference_from_promise,
+)
+from rmt_pipeline.replica.partitions.attach import AttachHere, attach_here
+from rmt_pipeline.replica.publish import PartDiffers, Published, publish
+from rmt_pipeline.replica.publish_batch import Ready, publish_batch
+from rmt_pipeline.replica.put_back import PutBack, is_unseen, stage_what_is_left
+from rmt_pipeline.replica.quorum import awaited_parts
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.upkeep.check import manifest_seen
+from rmt_pipeline.replica.work.drop import DropHere, drop_here
+from rmt_pipeline.replica.work.merge import MergeHere, merge_here
+from rmt_pipeline.replica.work.mutate import MutateHere, mutate_here
+from rmt_pipeline.replica.work.replace import ReplaceHere, replace_here
+from rmt_pipeline.replica.work.step import PartDone
+from rmt_pipeline.store.manifest import Manifest
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.system import in_a_thread
+
+CLONES_TOGETHER_MAX = 128  # a large part may come after them, and take long
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedEntry:
+    """An entry that is going to run: its part is fetched from a source, or made or dropped here."""
+
+    node: str
+    entry: LogEntry
+    how: PartSource | MergeHere | MutateHere | AttachHere | DropHere | ReplaceHere | PutBack
+
+    @property
+    def part(self) -> PartName:
+        return self.how.part
+
+    @property
+    def produces(self) -> tuple[PartName, ...]:
+        """What its claim names."""
+        if isinstance(self.how, DropHere | ReplaceHere):
+            return virtual_parts(self.entry)
+        return tuple(dict.fromkeys([*virtual_parts(self.entry), self.part]))
+
+
+@dataclass(slots=True)
+class Batch:
+    """Claimed entries that are carried out together: all are fetched, or merged, or mutated.
+
+    `left` are those whose claims `holder` still holds. Only whoever carries the batch out changes
+    it.
+    """
+
+    tasks: tuple[ClaimedEntry, ...]
+    holder: Holder
+    left: dict[str, ClaimedEntry] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = {task.node: task for task in self.tasks}
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What work needs besides the replica: who to fetch from, who merges, who mutates; and how to
+    begin something beside the loop that looks: a thread, in a simulated world a task.
+    """
+
+    peers: Peers
+    merger: Merger
+    mutator: Mutator
+    spawn: Callable[[Callable[[], None]], object] = in_a_thread
+
+
+class BatchCarrier:
+    """Of one pool of one replica. What failed, and when it may be tried again, is in `backoff`."""
+
+    def __init__(self, replica: Replica, tools: Tools, backoff: Backoff) -> None:
+        self._replica = replica
+        self._tools = tools
+        self._backoff = backoff
+
+    def carry_out(self, batch: Batch) -> Generator[PartDone, None, None]:
+        """What became of each entry of a batch, as it is done.
+
+        Failures of single entries are among the results, whatever broke; what ends the session is
+        raised. However it ends, no claim of the batch is held afterwards.
+        """
+        try:
+            yield from self._results(batch)
+        except ReplicaRetired:
+            raise
+        except Exception as error:  # noqa: BLE001  told to people and to whoever called us
+            for task in tuple(batch.left.values()):
+                yield self._failed_task(batch, task, error)
+        finally:
+            self.give_back(batch)
+
+    @staticmethod
+    def give_back(batch: Batch) -> None:
+        """What is left of a batch is not carried out here."""
+        batch.holder.give_back(batch.left)
+        batch.left.clear()
+
+    def _results(self, batch: Batch) -> Iterator[PartDone]:
+        started_s = self._replica.clock.monotonic_s()
+        kinds = {type(task.how) for task in batch.tasks}
+        assert len(kinds) == 1, f"a batch is of one kind, not of {kinds}"
+        hows = [task.how for task in batch.tasks]
+        if fetches := [how for how in hows if isinstance(how, PartSource)]:
+            yield from self._fetched(batch, fetches, started_s)
+        elif isinstance(hows[0], DropHere | ReplaceHere):
+            yield from self._swept(batch)
+        elif isinstance(hows[0], AttachHere):
+            yield from self._attached(batch, started_s)
+        elif isinstance(hows[0], PutBack):
+            yield from self._put_back(batch, started_s)
+        elif merges := [how for how in hows if isinstance(how, MergeHere)]:
+            with closing(merge_here(self._replica, self._tools.merger, merges)) as results:
+                yield from self._made(batch, results, started_s)
+        elif mutations := [how for how in hows if isinstance(how, MutateHere)]:
+            with closing(mutate_here(self._replica, self._tools.mutator, mutations)) as results:
+                yield from self._made(batch, results, started_s)
+
+    def _attached(self, batch: Batch, started_s: float) -> Iterator[PartDone]:
+        """From copies that were detached here; one that is not as it was stays there, and the part
+        is fetched at the next try.
+        """
+        replica = self._replica
+        for task in batch.tasks:
+            assert isinstance(task.how, AttachHere)
+            made: StagedPart | RmtError
+            try:
+                made = attach_here(replica, task.how)
+            except RmtError as error:
+                replica.memory.fetch_instead.learn({task.part: None})
+                made = error
+            done = self._arrived(batch, task, made, replica.clock.monotonic_s() - started_s)
+            if not done.error:
+                replica.store.detached_parts.remove(task.how.name)
+            yield done
+
+    def _put_back(self, batch: Batch, started_s: float) -> Iterator[PartDone]:
+        """What this disk has left of parts that nobody else has, if it is whole after all."""
+        clock = self._replica.clock
+        for task in batch.tasks:
+            made: StagedPart | RmtError
+            try:
+                made = stage_what_is_left(self._replica, task.node, task.part)
+            except RmtError as error:
+                made = error
+            yield self._arrived(batch, task, made, clock.monotonic_s() - started_s)
+
+    def _swept(self, batch: Batch) -> Iterator[PartDone]:
+        """Drops and replacements, one after another, in the order of the queue."""
+        replica = self._replica
+        for task in batch.tasks:
+            started_s = replica.clock.monotonic_s()
+            try:
+                if isinstance(task.how, DropHere):
+                    swept = drop_here(replica, task.node, task.how)
+                else:
+                    assert isinstance(task.how, ReplaceHere)
+                    swept = replace_here(replica, task.node, task.how, self._tools.peers)
+            except ReplicaRetired:
+                raise
+            except Exception as error:  # noqa: BLE001  of this entry alone
+                yield self._failed_task(batch, task, error)
+                continue
+            if not swept.is_claimed:  # it went with the entry
+                del batch.left[task.node]
+            yield PartDone(
+                part=task.part,
+                kind=kind_name(task.entry),
+                rows=swept.rows,
+                size_bytes=swept.size_bytes,
+                rows_in=swept.rows_gone,
+                bytes_in=swept.bytes_gone,
+                sources=swept.gone,
+                came=task.entry.new_parts if isinstance(task.entry, ReplaceRange) else (),
+                source_replica=task.entry.source_replica,
+                entry_id=task.entry.entry_id,
+                asked_by=task.entry.asked_by,
+                lag_s=replica.clock.now_s() - task.entry.create_time,
+                seconds=replica.clock.monotonic_s() - started_s,
+            )
+
+    def _fetched(
+        self, batch: Batch, sources: Sequence[PartSource], started_s: float
+    ) -> Iterator[PartDone]:
+        """What an attempt has fetched whose session ended, or whose process died, is not asked for
+        again, if it is what was promised.
+        """
+        replica = self._replica
+        tasks = {
+            task.how.request: task for task in batch.tasks if isinstance(task.how, PartSource)
+        }
+        by_part = {source.part: tasks[source.request] for source in sources}
+        kept = replica.store.adopt(
+            "fetch", {source.part: partial(_is_theirs, source) for source in sources}
+        )
+        for source in sources:
+            if source.part in kept and self._differs(source, kept[source.part]):
+                replica.store.discard(kept.pop(source.part))
+        yield from self._arrived_together(
+            batch, [(by_part[part], staged) for part, staged in kept.items()], started_s
+        )
+        requests = [source.request for source in sources if source.part not in kept]
+        for together in self._tools.peers.fetch(requests, replica.store):
+            arrived = [(tasks[request], outcome) for request, outcome in together]
+            yield from self._arrived_together(batch, arrived, started_s)
+
+    def _made(
+        self,
+        batch: Batch,
+        results: Iterable[tuple[PartName, StagedPart | RmtError]],
+        started_s: float,
+    ) -> Iterator[PartDone]:
+        """Parts that only got another name are published together, others one by one."""
+        clock = self._replica.clock
+        tasks = {task.part: task for task in batch.tasks}
+        clones: list[Ready] = []
+
+        def named() -> Iterator[PartDone]:
+            for one, published in publish_batch(self._replica, clones) if clones else ():
+                seconds = clock.monotonic_s() - started_s
+                yield self._told(batch, tasks[one.part], published, seconds)
+            clones.clear()
+
+        accounts = Accounts(self._replica)
+        for part, made in results:
+            outcome = self._checked(accounts, tasks[part], made)
+            if isinstance(outcome, StagedPart) and outcome.is_clone:
+                clones.append(Ready(tasks[part].node, part, outcome))
+            else:
+                seconds = clock.monotonic_s() - started_s
+                yield self._arrived(batch, tasks[part], outcome, seconds)
+            if len(clones) == CLONES_TOGETHER_MAX:
+                yield from named()
+        yield from named()
+
+    def _checked(
+        self, accounts: Accounts, task: ClaimedEntry, made: StagedPart | RmtError
+    ) -> StagedPart | RmtError:
+        """What was made; or why it may not be published. Then it is kept for the next try, unless
+        it is made in no time.
+        """
+        if isinstance(made, StagedPart):
+            try:
+                accounts.require(task.entry, made)
+            except ReplicaRetired:
+                raise
+            except RmtError as error:
+                if made.is_clone:
+                    self._replica.store.discard(made)
+                return error
+        return made
+
+    def _arrived_together(
+        self,
+        batch: Batch,
+        arrived: Sequence[tuple[ClaimedEntry, StagedPart | RmtError]],
+        started_s: float,
+    ) -> Iterator[PartDone]:
+        """Publish what was fetched, with one multi; or give entries back with the reason."""
+        clock = self._replica.clock
+        ready: list[Ready] = []
+        for task, outcome in arrived:
+            try:
+                if isinstance(outcome, RmtError):
+                    raise outcome
+                ready.append(self._compared(task, outcome))
+            except ReplicaRetired:
+                raise
+            except RmtError as error:
+                yield self._failed_task(batch, task, error)
+        tasks = {task.part: task for task, _ in arrived}
+        for one, published in publish_batch(self._replica, ready) if ready else ():
+            seconds = clock.monotonic_s() - started_s
+            yield self._told(batch, tasks[one.part], published, seconds)
+
+    def _compared(self, task: ClaimedEntry, staged: StagedPart) -> Ready:
+        """Raises Corruption when it is not what its sender has promised."""
+        assert isinstance(task.how, PartSource)
+        difference = self._differs(task.how, staged)
+        if difference is not None:
+            self._replica.store.discard(staged)
+            raise Corruption(
+                f"{self._replica}: {task.part} arrived from {task.how.replica} and is not what "
+                f"ZooKeeper has for it: {difference}"
+            )
+        awaited = awaited_parts(task.entry)
+        return Ready(task.node, task.part, staged, task.how.header is not None, awaited)
+
+    def _differs(self, source: PartSource, staged: StagedPart) -> str | None:
+        store = self._replica.store
+        return difference_from_promise(store, source.part, staged, source.header)
+
+    def _arrived(
+        self, batch: Batch, task: ClaimedEntry, outcome: StagedPart | RmtError, seconds: float
+    ) -> PartDone:
+        """Publish what was made; or give the entry back with the reason."""
+        if isinstance(outcome, RmtError):
+            return self._failed_task(batch, task, outcome)
+        try:
+            parts = awaited_parts(task.entry)
+            published = publish(self._replica, task.node, task.part, outcome, awaited=parts)
+        except ReplicaRetired:
+            raise
+        except Exception as error:  # noqa: BLE001  of this part alone
+            return self._told(batch, task, error, seconds)
+        return self._told(batch, task, published, seconds)
+
+    def _told(
+        self, batch: Batch, task: ClaimedEntry, published: Published | Exception, seconds: float
+    ) -> PartDone:
+        """What became of a task; what could not be published is given back."""
+        if isinstance(published, PartDiffers):
+            self._replica.memory.fetch_instead.learn({task.part: None})
+            return replace(self._failed_task(batch, task, published), differs=True)
+        if isinstance(published, Exception):
+            return self._failed_task(batch, task, published)
+        if not published.is_claimed:  # it went with the entry
+            del batch.left[task.node]
+        rows_in, bytes_in = self._taken_in(task)
+        return PartDone(
+            part=published.part,
+            kind="FETCH" if isinstance(task.how, PartSource) else kind_name(task.entry),
+            rows=published.rows,
+            size_bytes=published.size_bytes,
+            rows_in=rows_in,
+            bytes_in=bytes_in,
+            sources=sources_of(task.entry),
+            source_replica=task.how.replica if isinstance(task.how, PartSource) else "",
+            lag_s=self._replica.clock.now_s() - task.entry.create_time,
+            seconds=seconds,
+        )
+
+    def _taken_in(self, task: ClaimedEntry) -> tuple[int, int]:
+        """Rows and bytes of what a part was made of; nothing of a part that was fetched."""
+        if isinstance(task.how, PartSource):
+            return 0, 0
+        looks = (manifest_seen(self._replica, part) for part in sources_of(task.entry))
+        found = [one for one in looks if one is not None]
+        return sum(one.rows for one in found), sum(one.bytes_on_disk for one in found)
+
+    def _failed_task(self, batch: Batch, task: ClaimedEntry, error: Exception) -> PartDone:
+        peer = task.how.replica if isinstance(task.how, PartSource) else ""
+        failed = self.failed(task.node, task.entry, error, batch.holder, peer)
+        del batch.left[task.node]
+        return failed
+
+    def failed(
+        self,
+        node: str,
+        entry: LogEntry,
+        error: Exception,
+        holder: Holder | None = None,
+        peer: str = "",
+    ) -> PartDone:
+        """The wait begins before the claim is given back: whoever looks next sees both."""
+        tries = self._backoff.failed(
+            node,
+            self._replica.clock.monotonic_s(),
+            longest_wait_s(self._replica, entry),
+            peer=peer,
+        )
+        code = error.code if isinstance(error, RmtError) else "LOGICAL_ERROR"
+        self._replica.store.errors.add(code, str(error), self._replica.clock.now_s())
+        is_bug = not isinstance(error, RmtError | OSError)
+        reason = f"unexpected {error!r}" if is_bug else str(error)
+        try:
+            record_failure(
+                self._replica,
+                node,
+                tries,
+                reason,
+                holder=holder,
+                is_unseen=is_unseen(self._replica, subject_of(entry)),
+            )
+        except ReplicaRetired:
+            if is_bug:  # what broke matters more than that nobody can be told in ZooKeeper
+                raise error from None
+            raise
+        return PartDone(
+            part=subject_of(entry),
+            kind=kind_name(entry),
+            error=reason,
+            bug=error if is_bug else None,
+        )
+
+
+def _is_theirs(source: PartSource, manifest: Manifest) -> bool:
+    """Whether this is, as far as ZooKeeper says, what that replica would send."""
+    expected = source.header
+    return expected is not None and manifest.header().difference(expected) is None

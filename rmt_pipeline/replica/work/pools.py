@@ -1,0 +1,82 @@
+"""The pools of workers of a replica: whose an entry of its queue is, and what each may run now."""
+
+from collections.abc import (
+    Callable,
+    Collection,
+)
+from functools import reduce
+from typing import Literal
+
+from rmt_pipeline.protocol import limits
+from rmt_pipeline.protocol.log.entry import (
+    LogEntry,
+    MergeParts,
+    MutatePart,
+    sources_of,
+)
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.facts import Facts
+from rmt_pipeline.protocol.queue.view import Plan, QueueView
+from rmt_pipeline.replica.alter.apply import unfinished_alters
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.work.single_merge import merges_awaited
+from rmt_pipeline.store.manifest import Manifest
+
+Pool = Literal["fetch", "merge"]
+POOLS: tuple[Pool, ...] = ("fetch", "merge")
+
+
+def pool_of(entry: LogEntry) -> Pool:
+    """Merges and mutations compute; everything else is quick (spec §4.10)."""
+    return "merge" if isinstance(entry, MergeParts | MutatePart) else "fetch"
+
+
+def queue_facts(
+    replica: Replica,
+    view: QueueView,
+    look: Callable[[Replica, PartName], Manifest | None],
+    *,
+    merging: bool = True,
+) -> Facts:
+    """What is known here beside the queue: how large the parts are that its merges and mutations
+    read, as far as they can be read, looked at in the queue's order; which slots claimed entries
+    take; which merges others make.
+
+    `merging=False` spares the question who makes them: no merge will be planned.
+    """
+    claimed = [view.entries[node] for node in view.claims if node in view.entries]
+    unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
+    sources = dict.fromkeys(
+        source
+        for entry in view.entries.values()
+        if isinstance(entry, MergeParts | MutatePart)
+        for source in sources_of(entry)
+        if source in view.current
+    )
+    facts = Facts(
+        ttl_merges_max=replica.settings.max_number_of_merges_with_ttl_in_pool,
+        size_limits=replica.size_limits(),
+        sizes={
+            source: manifest.bytes_on_disk
+            for source in sources
+            if (manifest := look(replica, source)) is not None
+        },
+        merges_elsewhere=merges_awaited(replica, unclaimed) if merging else {},
+        unfinished_alters=unfinished_alters(replica, view.entries),
+        stopped=replica.store.marks.stopped(),
+    )
+    return reduce(Facts.with_running, claimed, facts)
+
+
+def plan_of_pool(
+    view: QueueView, facts: Facts, pool: Pool, later: Collection[str] = ()
+) -> Plan:
+    """The plan for workers of this pool; what others can run is in it too. `later` as for
+    `QueueView.plan`.
+
+    Merges wait for fetches that come before them, but no fetch for a merge that has not begun:
+    the merge may lack the very part that is to be fetched again.
+    """
+    merges = [node for node, entry in view.entries.items() if pool_of(entry) == "merge"]
+    skip = frozenset(merges) if pool == "fetch" else frozenset()
+    return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip, later)

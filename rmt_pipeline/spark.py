@@ -1,0 +1,225 @@
+"""Tables as a Spark data source: what a Spark program that is none of ours reads and writes.
+
+    spark.dataSource.register(RmtDataSource)
+    spark.read.format("rmt").options(server="r1").load("default.orders")
+    frame.write.format("rmt").options(server="r1", token=day).mode("append").save("orders")
+
+Tasks read and write parts on the server's host; Spark's driver commits what all of them wrote as
+one insert. A stream's micro-batch is an insert with the token `<token>/<batch id>`: one that Spark
+carries out again after a crash is a duplicate.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from rmt_pipeline.compute.insert.stage import StagePlan, StageResult, all_staged, stage_task
+from rmt_pipeline.compute.read.parts import converted_rows, part_files, signed_schema
+from rmt_pipeline.compute.units import UnitSource
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.protocol.alter.history import stored_columns
+from rmt_pipeline.protocol.errors import UserError
+from rmt_pipeline.protocol.inserts.ids import insert_id_of_parts
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.protocol.table import Column
+from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.table import Table
+
+FORMAT = "rmt"
+_OWN_OPTIONS = ("config", "server", "token", "path")
+_SPARKS_OPTIONS = ("checkpointlocation", "queryname")
+"""Of streams; Spark hands them on."""
+_BATCH_ID = "streaming.sql.batchId"
+"""Spark tells each task of a stream's micro-batch which one it is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which table, as the options say. Every other option is a setting of the insert."""
+
+    config: str
+    server: str
+    table: str
+    token: str
+    settings: QuerySettings
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "Target":
+        """Raises UserError for options that lack or are none."""
+        given = {name.lower(): value for name, value in options.items()}
+        for name, what in (("server", 'option("server", "r1")'), ("path", 'load("orders")')):
+            if not given.get(name):
+                raise UserError(f"format rmt needs to know the {name}: say e.g. {what}")
+        ours = {*_OWN_OPTIONS, *_SPARKS_OPTIONS}
+        settings = {name: value for name, value in given.items() if name not in ours}
+        return cls(
+            given.get("config", ""),
+            given["server"],
+            given["path"],
+            given.get("token", ""),
+            QuerySettings.of(settings),
+        )
+
+    @contextmanager
+    def opened(self) -> Iterator[Table]:
+        """Raises UnknownTable; BadConfiguration; ZooKeeperUnreachable."""
+        database, _, name = self.table.rpartition(".")
+        with ServerContext.open(self.config or None, self.server, purpose="spark") as server:
+            yield server.table(name, database or "default")
+
+
+class RmtDataSource(DataSource):  # type: ignore[misc]
+    """Options: `server`, of rmt.toml; `config`, the file (else RMT_CONFIG, else the default);
+    `token`, which names an insert, and without which equal rows are the same insert; settings of
+    inserts, e.g. `insert_quorum`. The path is the table.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> Any:
+        with Target.of(self.options).opened() as table:
+            return from_arrow_schema(signed_schema(stored_columns(table.definition)))
+
+    def reader(self, schema: Any) -> "RmtReader":
+        return RmtReader(Target.of(self.options), schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> "RmtWriter":
+        del schema
+        return RmtWriter(*_plan(self.options, overwrite=overwrite))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> "RmtStreamWriter":  # noqa: N802
+        del schema
+        target, plan = _plan(self.options, overwrite=overwrite)
+        if not target.token:
+            raise UserError(
+                'a stream into format rmt needs a name for its inserts: say option("token", …), '
+                "another one for each stream"
+            )
+        return RmtStreamWriter(target, plan)
+
+
+def _plan(options: Mapping[str, str], *, overwrite: bool) -> tuple[Target, StagePlan]:
+    if overwrite:
+        raise UserError(
+            'format rmt only appends: say mode("append"). Partitions are replaced by INSERT '
+            "OVERWRITE"
+        )
+    target = Target.of(options)
+    with target.opened() as table:
+        return target, table.stage_plan(target.token, target.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part(InputPartition):  # type: ignore[misc]
+    source: UnitSource
+    columns: tuple[Column, ...]
+
+
+class RmtReader(DataSourceReader):  # type: ignore[misc]
+    """The parts of one moment; a task for each. Their files are there for `old_parts_lifetime` more
+    at least.
+    """
+
+    def __init__(self, target: Target, schema: Any) -> None:
+        self._target = target
+        self._schema = to_arrow_schema(schema)
+
+    def partitions(self) -> Sequence[_Part]:
+        with self._target.opened() as table, table.snapshot() as snapshot:
+            columns = tuple(stored_columns(table.definition))
+            found = part_files(table.store, snapshot.parts, table.definition)
+            return [_Part(part.source, columns) for part in found]
+
+    def read(self, partition: _Part) -> Iterator[pa.RecordBatch]:
+        pa.set_cpu_count(1)  # Spark counts one core per task; Arrow would take them all
+        wanted = [column for column in partition.columns if column.name in self._schema.names]
+        for rows in converted_rows(partition.source, wanted):
+            yield from rows.select(self._schema.names).cast(self._schema).to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged(WriterCommitMessage):  # type: ignore[misc]
+    """Of one task. One that finds a wrong value says so and does not fail: Spark would carry it out
+    again, and end the others without asking what they have staged.
+    """
+
+    results: tuple[StageResult, ...]
+
+
+class _Writer:
+    """What batches and streams have in common."""
+
+    def __init__(self, target: Target, plan: StagePlan) -> None:
+        self._target = target
+        self._plan = plan
+
+    def _commit(self, messages: Sequence[_Staged | None], token: str) -> None:
+        results = [result for message in messages if message for result in message.results]
+        if staged := all_staged(results, self._plan):
+            with self._target.opened() as table:
+                table.commit(staged, token=token, settings=self._target.settings)
+
+    def _abort(self, messages: Sequence[_Staged | None]) -> None:
+        """What a task that Spark ended has staged, is left for the sweep."""
+        store = self._plan.store()
+        for message in messages:
+            for result in message.results if message else ():
+                if isinstance(result, StagedPart):
+                    store.discard(result)
+
+
+class RmtWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes a Spark job's rows: each task stages its own as parts on this host's disk, and the
+    driver commits them all in one insert, or, when a task has failed, removes them.
+    """
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Staged:
+        return _Staged(tuple(stage_task(self._plan, iterator)))
+
+    def commit(self, messages: Sequence[_Staged | None]) -> None:
+        self._commit(messages, self._target.token)
+
+    def abort(self, messages: Sequence[_Staged | None]) -> None:
+        self._abort(messages)
+
+
+class RmtStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """The same for each micro-batch of a stream. The batch's number is part of the insert's token:
+    one that Spark runs again after a crash is known as a duplicate, and goes in once.
+    """
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> _Staged:
+        context = TaskContext.get()
+        assert context is not None, "Spark runs it in a task"
+        batch_id = context.getLocalProperty(_BATCH_ID)
+        assert batch_id is not None, "this task is one of a micro-batch"
+        plan = self._plan
+        if plan.insert_id:  # else inserts are not told apart
+            named = insert_id_of_parts(self._token(int(batch_id)), deduplicate=True)
+            plan = replace(plan, insert_id=named)
+        return _Staged(tuple(stage_task(plan, iterator)))
+
+    def commit(self, messages: Sequence[_Staged | None], batchId: int) -> None:  # noqa: N803
+        self._commit(messages, self._token(batchId))
+
+    def abort(self, messages: Sequence[_Staged | None], batchId: int) -> None:  # noqa: N803
+        del batchId
+        self._abort(messages)
+
+    def _token(self, batch_id: int) -> str:
+        return f"{self._target.token}/{batch_id}"

@@ -1,0 +1,24 @@
+-- r1
+CREATE TABLE ap (p Int64, k Int64) ENGINE = ReplicatedMergeTree('{zk}/ap', '{r}') PARTITION BY p ORDER BY k;
+-- r2
+CREATE TABLE ap (p Int64, k Int64) ENGINE = ReplicatedMergeTree('{zk}/ap', '{r}') PARTITION BY p ORDER BY k;
+-- r1
+INSERT INTO ap VALUES (1,1);
+INSERT INTO ap VALUES (1,2),(2,2);
+INSERT INTO ap VALUES (1,3);
+-- r2
+SYSTEM SYNC REPLICA ap;
+ALTER TABLE ap DETACH PARTITION 1;
+SELECT p, k FROM ap ORDER BY p, k;
+SELECT sum(k) FROM ap;
+-- expect error
+ALTER TABLE ap ATTACH PART '1_77_77_0';
+ALTER TABLE ap ATTACH PARTITION 1;
+SELECT p, k FROM ap ORDER BY p, k;
+ALTER TABLE ap ATTACH PARTITION 1;
+SELECT p, k FROM ap ORDER BY p, k;
+-- r1
+SYSTEM SYNC REPLICA ap;
+SELECT p, k FROM ap ORDER BY p, k;
+INSERT INTO ap VALUES (1,1);
+SELECT p, k FROM ap ORDER BY p, k;

@@ -1,0 +1,109 @@
+"""Waiting until a replica has carried out what is in the log: neither too short nor for ever."""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Unfinished
+from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
+from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.wait import wait_for_entry, wait_for_kinds
+from tests.support.local_replicas import ClockWaker, Replicas
+
+
+def wait(replicas: Replicas, name: str = "r2", number: int = 0, **how: float) -> None:
+    """Of r1, until this replica has carried out the entry of that number."""
+    r1 = replicas["r1"]
+    path = r1.table.log_entry(f"log-{number:010d}")
+    data, _ = r1.keeper.get(path)
+    times = {"timeout_s": 5.0, "inactive_timeout_s": 0.0, **how}
+    wait_for_entry(r1, [name], path, data, waker=ClockWaker(replicas.clock), **times)
+
+
+def two_inserts(replicas: Replicas) -> None:
+    replicas.insert("r1", 1)
+    replicas.insert("r1", 2)
+
+
+def test_who_has_not_copied_the_entry_has_not_done_it(replicas: Replicas) -> None:
+    two_inserts(replicas)
+    with pytest.raises(Unfinished, match="these replicas have not done it yet: r2"):
+        wait(replicas)
+
+
+def test_who_has_copied_only_those_before_it_has_not_done_it(replicas: Replicas) -> None:
+    replicas.insert("r1", 1)
+    pull_log(replicas["r2"])
+    replicas.insert("r1", 2)
+    with pytest.raises(Unfinished):
+        wait(replicas, number=1)
+
+
+def test_who_has_it_in_the_queue_has_not_done_it(replicas: Replicas) -> None:
+    two_inserts(replicas)
+    pull_log(replicas["r2"])
+    for number in (0, 1):
+        with pytest.raises(Unfinished):
+            wait(replicas, number=number)
+
+
+def test_who_has_another_entry_in_the_queue_has_done_it(replicas: Replicas) -> None:
+    replicas.insert("r1", 1)
+    replicas.work_off("r2")
+    replicas.insert("r1", 2)
+    pull_log(replicas["r2"])
+    wait(replicas, number=0)
+    with pytest.raises(Unfinished):
+        wait(replicas, number=1)
+    replicas.work_off("r2")
+    wait(replicas, number=1)
+
+
+def test_it_is_waited_for_until_the_time_is_over(replicas: Replicas) -> None:
+    two_inserts(replicas)
+    began_s = replicas.clock.monotonic_s()
+    with pytest.raises(Unfinished):
+        wait(replicas, timeout_s=100.0)
+    assert replicas.clock.monotonic_s() - began_s >= 100.0
+
+
+@pytest.mark.parametrize("inactive_timeout_s", [0.0, 50.0])
+def test_who_is_away_is_waited_for_as_long_as_was_said(
+    replicas: Replicas, inactive_timeout_s: float
+) -> None:
+    two_inserts(replicas)
+    replicas.stop("r2")
+    began_s = replicas.clock.monotonic_s()
+    with pytest.raises(Unfinished):
+        wait(replicas, timeout_s=1000.0, inactive_timeout_s=inactive_timeout_s)
+    waited_s = replicas.clock.monotonic_s() - began_s
+    assert inactive_timeout_s <= waited_s < inactive_timeout_s + 10.0
+
+
+@pytest.mark.parametrize("has_pulled", [True, False])
+def test_who_was_dropped_is_not_waited_for(replicas: Replicas, has_pulled: bool) -> None:
+    two_inserts(replicas)
+    if has_pulled:
+        pull_log(replicas["r2"])
+    replicas.stop("r2")
+    drop_replica(replicas["r1"].session, replicas["r1"].table, "r2")
+    wait(replicas, timeout_s=1000.0)
+
+
+def test_kinds_are_waited_for_and_others_are_not(replicas: Replicas) -> None:
+    two_inserts(replicas)
+    replicas.work_off("r2")
+    r2, waker = replicas["r2"], ClockWaker(replicas.clock)
+    assigned = optimize_partition(replicas["r1"], "all", final=True, skip_merged=False)
+    assert isinstance(assigned, Assigned)
+    looks: list[int] = []
+
+    def give_up() -> bool:
+        looks.append(1)
+        return len(looks) > 3
+
+    assert not wait_for_kinds(r2, {"GET_PART"}, give_up, waker), "the log is not copied yet"
+    pull_log(r2)
+    assert wait_for_kinds(r2, {"GET_PART"}, lambda: True, waker)
+    assert not wait_for_kinds(r2, {"MERGE_PARTS"}, lambda: True, waker)
+    replicas.step("r2")
+    assert wait_for_kinds(r2, {"MERGE_PARTS"}, lambda: True, waker)
