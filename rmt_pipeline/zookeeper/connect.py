@@ -4,6 +4,7 @@ import logging
 import select
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import ceil
@@ -12,6 +13,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
+    ConnectionClosedError,
     ConnectionDropped,
     ConnectionLoss,
     NoAuthError,
@@ -20,6 +22,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol import serialization
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL
 
@@ -33,6 +36,7 @@ from rmt_pipeline.zookeeper.sasl import Sasl
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 1.0
 TCP_TIMEOUT_MAX_S = 3.0  # for one TCP connection: `close` may have to wait this long
+_GONE = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 _ENDED = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 # kazoo reports every attempt to connect. What concerns users we say ourselves, in errors; to
@@ -82,19 +86,20 @@ def connect(
         raise _no_hosts(hosts, f"is not a list of ZooKeeper servers ({problem})") from problem
     if access.sasl and access.identity:
         _speak_sasl(client, access)
+    answer = _Answer(client)
     try:
-        _start(client, connect_timeout_s)
-        if access.identity:
-            _await_answer(client)
+        answer.wait(connect_timeout_s, for_belief=bool(access.identity))
         if root + chroot:
             client.ensure_path(root + chroot)
             client.chroot = root + chroot
-    except (KazooTimeoutError, ConnectionLoss, SessionExpiredError) as problem:
-        _give_up(client, handler)
-        raise unreachable(hosts, connect_timeout_s, handler.refused_because) from problem
     except DENIED as problem:
         _give_up(client, handler)
         raise denied(root + chroot, access.who, problem) from None
+    except _GONE as problem:
+        _give_up(client, handler)
+        if answer.refused:
+            raise denied(root + chroot, access.who, AuthFailedError()) from None
+        raise unreachable(hosts, connect_timeout_s, handler.refused_because) from problem
     except ZookeeperError as problem:
         _give_up(client, handler)
         raise ZooKeeperUnreachable(
@@ -117,11 +122,34 @@ def unreachable(hosts: str, waited_s: float, because: str = "") -> ZooKeeperUnre
     )
 
 
-def _start(client: KazooClient, timeout_s: float) -> None:
-    """Raises KazooTimeoutError; kazoo's own `start` would give up as it does, not as we do."""
-    client.start_async().wait(timeout_s)
-    if not client.connected:
-        raise KazooTimeoutError
+class _Answer:
+    """What a server has said to a client that begins. kazoo says that it is connected before the
+    server has said whether it believes who we are, and closes the client when it does not: whoever
+    looks at the client a moment later sees one that is closed, without the reason.
+    """
+
+    def __init__(self, client: KazooClient) -> None:
+        self._client = client
+        self._came = threading.Event()
+        self.refused = False
+        client.add_listener(self)
+
+    def __call__(self, _state: str) -> None:
+        """kazoo calls it from its thread, at each change of the client's state."""
+        if self._client.client_state == KeeperState.AUTH_FAILED:
+            self.refused = True
+        self._came.set()
+
+    def wait(self, timeout_s: float, *, for_belief: bool) -> None:
+        """Raises KazooTimeoutError; kazoo's own `start` would give up as it does, not as we do."""
+        client = self._client
+        client.start_async()
+        self._came.wait(timeout_s)
+        if not client.connected:
+            raise KazooTimeoutError
+        if for_belief:
+            with suppress(NoAuthError):  # it has answered, and the root is not ours
+                client.exists_async("/").get(timeout=timeout_s)
 
 
 def _give_up(client: KazooClient, handler: "OneSessionHandler") -> None:
@@ -133,14 +161,6 @@ def _give_up(client: KazooClient, handler: "OneSessionHandler") -> None:
         handler.cut()
     client.stop()
     client.close()
-
-
-def _await_answer(client: KazooClient) -> None:
-    """kazoo says that it is connected before the server has said whether it believes who we are.
-    Raises AuthFailedError.
-    """
-    with suppress(NoAuthError):  # it has answered, and the root is not ours
-        client.exists("/")
 
 
 def _digest(access: Access) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KeeperState
 from kazoo.security import make_digest_acl_credential
 
 from rmt_pipeline.config import TlsFiles, load_config
@@ -234,6 +235,21 @@ def test_a_wrong_password_of_sasl_is_told(secured: Secured, identity: str) -> No
     with pytest.raises(AccessDenied, match=r"does not believe.*\[zookeeper\]") as caught:
         connect(secured.hosts, access=Access(identity, sasl=True))
     assert "wrong" not in str(caught.value)
+
+
+def test_a_wrong_password_is_told_also_when_the_answer_comes_before_we_look(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = KazooClient.start_async
+
+    def begin_and_be_slow(client: KazooClient) -> threading.Event:
+        live: threading.Event = begin(client)
+        until(lambda: client.client_state == KeeperState.CLOSED, lambda: client.client_state)
+        return live
+
+    monkeypatch.setattr(KazooClient, "start_async", begin_and_be_slow)
+    with pytest.raises(AccessDenied, match="does not believe"):
+        connect(secured.hosts, access=Access("rmt:wrong", sasl=True))
 
 
 def test_all_goes_through_tls(secured: Secured, chroot: str) -> None:
