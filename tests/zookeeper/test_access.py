@@ -284,10 +284,10 @@ def test_a_server_of_another_name_or_authority_is_not_talked_to(secured: Secured
     known = secured.tls()
     by_name = f"localhost:{secured.tls_port}"  # its certificate is of 127.0.0.1
     with pytest.raises(ZooKeeperUnreachable, match="Hostname mismatch"):
-        connect(by_name, connect_timeout_s=0.5, access=Access("a:b", tls=known))
+        connect(by_name, connect_timeout_s=3.0, access=Access("a:b", tls=known))
     other = replace(known, ca=secured.stranger.file)
     with pytest.raises(ZooKeeperUnreachable, match="certificate verify failed"):
-        connect(secured.tls_hosts, connect_timeout_s=0.5, access=Access("a:b", tls=other))
+        connect(secured.tls_hosts, connect_timeout_s=3.0, access=Access("a:b", tls=other))
     system = replace(known, ca=None)
     with pytest.raises(ZooKeeperUnreachable, match="certificate verify failed"):
-        connect(secured.tls_hosts, connect_timeout_s=0.5, access=Access("a:b", tls=system))
+        connect(secured.tls_hosts, connect_timeout_s=3.0, access=Access("a:b", tls=system))

@@ -279,7 +279,7 @@ def test_no_zookeeper_is_said_with_how_long_it_was_tried(tmp_path):
     port = free_port()
     config = config_at(tmp_path, f"127.0.0.1:{port}", connect_timeout_s=0.5)
     with pytest.raises(
-        ZooKeeperUnreachable, match=rf"127.0.0.1:{port} in [01] s.*rmt zookeeper"
+        ZooKeeperUnreachable, match=rf"127.0.0.1:{port} in \d+ s.*rmt zookeeper"
     ):
         Served(config).__enter__()
 

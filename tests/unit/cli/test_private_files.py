@@ -10,6 +10,7 @@ import pytest
 
 from rmt_pipeline.config import load_config
 from rmt_pipeline.context import ServerContext
+from tests.support.waiting import LIMIT_S
 
 
 def modes(directory: Path) -> set[str]:
@@ -37,7 +38,7 @@ def test_what_a_command_makes_is_private(tmp_path, text, expected):
     command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", written(tmp_path, text)]
     statement = "CREATE DATABASE d; CREATE TABLE d.t (n Int8) ENGINE = MergeTree ORDER BY n"
     subprocess.run(
-        [*command, "sql", statement], check=False, umask=0o022, capture_output=True, timeout=60
+        [*command, "sql", statement], check=False, umask=0o022, capture_output=True, timeout=LIMIT_S
     )
     assert modes(tmp_path / "deep" / "r1") == expected
 
