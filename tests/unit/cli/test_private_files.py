@@ -38,7 +38,11 @@ def test_what_a_command_makes_is_private(tmp_path, text, expected):
     command = [sys.executable, "-m", "rmt_pipeline.cli", "--config", written(tmp_path, text)]
     statement = "CREATE DATABASE d; CREATE TABLE d.t (n Int8) ENGINE = MergeTree ORDER BY n"
     subprocess.run(
-        [*command, "sql", statement], check=False, umask=0o022, capture_output=True, timeout=LIMIT_S
+        [*command, "sql", statement],
+        check=False,
+        umask=0o022,
+        capture_output=True,
+        timeout=LIMIT_S,
     )
     assert modes(tmp_path / "deep" / "r1") == expected
 
