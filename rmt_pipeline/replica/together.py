@@ -21,19 +21,12 @@ _leading = ContextVar("leading", default=False)
 
 @dataclass(slots=True, eq=False)
 class _Asked(Generic[T, R]):
-    """What one thread wants. It leads when it is told to; else it is told what came of it."""
+    """What one thread wants."""
 
     item: T
     waker: Waker
-    leads: bool = False
-    is_taken: bool = False
-    """Somebody does it, or has done it."""
-    is_over: bool = False
-    others: "list[_Asked[T, R]]" = field(default_factory=list)
-    """Those that it leads."""
-    results: Sequence[R] = ()
-    """One; none when it has to be done alone."""
-    error: Exception | None = None
+    outcome: Sequence[R] | Exception | None = None
+    """One result; none when it has to be done alone. None until it is over."""
 
 
 @dataclass(slots=True)
@@ -45,8 +38,9 @@ class Together(Generic[T, R]):
     """
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    _waiting: "list[_Asked[T, R]]" = field(default_factory=list)
-    _is_busy: bool = False
+    _waiting: list[_Asked[T, R]] = field(default_factory=list)
+    _under_way: list[_Asked[T, R]] = field(default_factory=list)
+    """The first one's thread does it for them all."""
 
     def __len__(self) -> int:
         """How many wait for what is under way."""
@@ -71,71 +65,61 @@ class Together(Generic[T, R]):
         asked = _Asked[T, R](item, waker)
         try:
             try:
-                self._enter(asked)
-                while not asked.leads and not asked.is_over:
+                with self._lock:
+                    self._waiting = [*self._waiting, asked]
+                while asked.outcome is None and not self._leads(asked):
                     waker.wait_s(WAIT_S)
-                if asked.leads:
-                    self._lead(asked, alone, together)
+                if asked.outcome is None:
+                    self._lead(alone, together)
             finally:
                 self._leave(asked)
         except BaseException:
             self._leave(asked)  # perhaps it was interrupted in the middle of that
             raise
-        if asked.error is not None:
-            raise asked.error
-        return asked.results[0] if asked.results else alone(item)
+        if isinstance(asked.outcome, Exception):
+            raise asked.outcome
+        return asked.outcome[0] if asked.outcome else alone(item)
 
-    def _enter(self, asked: "_Asked[T, R]") -> None:
+    def _leads(self, asked: _Asked[T, R]) -> bool:
+        """Whether it is its turn: all that waits is under way from now on."""
         with self._lock:
-            self._waiting.append(asked)
-            asked.leads = not self._is_busy
-            self._is_busy = True
+            if self._under_way or self._waiting[:1] != [asked]:
+                return False
+            waiting = self._waiting
+            self._under_way, self._waiting = waiting[:AT_ONCE_MAX], waiting[AT_ONCE_MAX:]
+            return True
 
     def _lead(
-        self,
-        asked: "_Asked[T, R]",
-        alone: Callable[[T], R],
-        together: Callable[[Sequence[T]], Sequence[R] | None],
+        self, alone: Callable[[T], R], together: Callable[[Sequence[T]], Sequence[R] | None]
     ) -> None:
-        """Do all that waits, ours first, and note what came of it."""
-        with self._lock:
-            group = self._waiting[:AT_ONCE_MAX]
-            for one in group:
-                one.error = OutcomeUnknown("who did it for others, too, was interrupted")
-            asked.others = group[1:]
-            for one in group:
-                one.is_taken = True
-            self._waiting = [one for one in self._waiting if not one.is_taken]
+        """Do all that is under way, and note what came of it."""
+        group = self._under_way
+        items = [one.item for one in group]
         leading = _leading.set(True)
         try:
-            results = together([one.item for one in group]) if asked.others else None
-            if not asked.others:
-                results = [alone(asked.item)]
-        except Exception as raised:
-            for one in asked.others:
-                one.error = raised
-            raise
+            results = together(items) if len(group) > 1 else [alone(items[0])]
+        except Exception as raised:  # noqa: BLE001  each raises it in its own thread
+            for one in group:
+                one.outcome = raised
+        else:
+            for number, one in enumerate(group):
+                one.outcome = () if results is None else results[number : number + 1]
         finally:
             _leading.reset(leading)
-        for number, one in enumerate(group):
-            one.results = () if results is None else results[number : number + 1]
-            one.error = None
 
-    def _leave(self, asked: "_Asked[T, R]") -> None:
-        """Of those that it leads each is told, and the next one leads; what others do for it comes
-        to its end. May be done twice.
+    def _leave(self, asked: _Asked[T, R]) -> None:
+        """Those that it leads are told, and the next one leads; what others do for it comes to its
+        end. May be done twice.
         """
-        for one in asked.others:
-            one.is_over = True
-            one.waker.wake()
-        gone = {id(one) for one in (asked, *asked.others)}
         with self._lock:
-            self._waiting = [one for one in self._waiting if id(one) not in gone]
-            if asked.leads and not asked.is_over:
-                self._is_busy = bool(self._waiting)
-                for one in self._waiting[:1]:
-                    one.leads = True
+            if self._under_way[:1] == [asked]:
+                for one in self._under_way:
+                    if one.outcome is None:
+                        one.outcome = OutcomeUnknown("who did it for others was interrupted")
                     one.waker.wake()
-                asked.is_over = True
-        while asked.is_taken and not asked.is_over:
+                self._under_way = []
+            self._waiting = [one for one in self._waiting if one is not asked]
+            for one in self._waiting[:1]:
+                one.waker.wake()
+        while asked.outcome is None and asked in self._under_way:
             asked.waker.wait_s(WAIT_S)

@@ -42,7 +42,7 @@ INSERT_MUTANTS = (
     LineMutant(
         "group commit: who is interrupted takes back what is still to be sent",
         "rmt_pipeline/replica/together.py",
-        "        while asked.is_taken and not asked.is_over:\n",
+        "        while asked.outcome is None and asked in self._under_way:\n",
         "        while False:\n",
         "tests/unit/replica/test_together.py"
         "::test_who_is_interrupted_while_it_is_done_for_him_learns_it_when_it_is_over",
