@@ -113,7 +113,9 @@ def run_up(config: Config, *, dagster: bool, spark: bool, work: bool) -> int:
 
 
 def become_dagster(config: Config, *, wait: bool) -> None:
-    """Replace this process by `dagster dev`. Returns never; raises BadConfiguration."""
+    """Replace this process by `dagster dev` with our daemon. Returns never; raises
+    BadConfiguration.
+    """
     workspace = workspace_of(config)
     if wait:
         _wait_for_servers(config, SystemClock())
@@ -126,7 +128,7 @@ def become_dagster(config: Config, *, wait: bool) -> None:
     environment = {**_environment(config), **special, "DAGSTER_HOME": str(home)}
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)  # else Dagster ignores what our parent ignored
-    command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace)]
+    command = [sys.executable, "-m", "rmt_pipeline.dagster.daemon", "dev", "-w", str(workspace)]
     command += ["-h", "127.0.0.1", "-p", str(config.dagster.port)]
     os.execve(sys.executable, command, environment)  # noqa: S606
 

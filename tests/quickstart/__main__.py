@@ -43,7 +43,9 @@ def main() -> int:
 
 
 def _checkout(root: Path) -> Path:
-    """A copy of what is under version control, with the wheel built in it."""
+    """A copy of what is under version control, with the wheel built in it, by a pip that is made
+    for it: an environment of uv's has none.
+    """
     checkout = root / "checkout"
     files = subprocess.run(
         ["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, capture_output=True, text=True
@@ -52,7 +54,10 @@ def _checkout(root: Path) -> Path:
         target = checkout / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(CHECKOUT / name, target)
-    subprocess.run([sys.executable, "-m", *wheel_command()], cwd=checkout, check=True)
+    pip = root / "pip"
+    subprocess.run([sys.executable, "-m", "venv", str(pip)], check=True)
+    python = str(pip / "bin" / "python")
+    subprocess.run([python, "-m", *wheel_command()], cwd=checkout, check=True)
     return checkout
 
 

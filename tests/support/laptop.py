@@ -17,9 +17,10 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
 from rmt_pipeline.system import SystemClock
 from rmt_pipeline.table import Table
+from tests.support.waiting import LIMIT_S
 
 TABLE = source.TABLE.full_name
-WAIT_S = 240.0
+WAIT_S = 2 * LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)

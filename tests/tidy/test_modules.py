@@ -15,6 +15,7 @@ ENTRY_POINTS = {
     "rmt_pipeline.processes.guardian": "`processes.child` runs it as a script",
     "rmt_pipeline.spark": "what projects register with Spark",
     "rmt_pipeline.table": "the public face in Python",
+    "rmt_pipeline.dagster.daemon": "`rmt dagster` and dagster-daemon.service run it",
     "rmt_pipeline.dagster.component": "projects name it in YAML, `dg` by its entry point",
     "rmt_pipeline.dagster.exports": "what projects import",
     "rmt_pipeline.dagster.io_manager": "what projects import",
