@@ -11,6 +11,7 @@ import pytest
 from rmt_pipeline.compute import stop
 from rmt_pipeline.compute.mutate import unit as kernel_mutate
 from rmt_pipeline.compute.progress import Progress, UnitProgress
+from rmt_pipeline.compute.rows import write
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import TableIsReadOnly
@@ -62,7 +63,7 @@ def running(monkeypatch) -> threading.Event:
                 assert clock.monotonic_s() < until_s, "nobody asked it to stop"
                 clock.sleep_s(0.01)
 
-    monkeypatch.setattr(kernel_mutate, "UnitProgress", Paused)
+    monkeypatch.setattr(write, "UnitProgress", Paused)
     monkeypatch.setattr(kernel_mutate, "batch_rows_for", lambda *_: 10)
     return begun
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from rmt_pipeline.cli import merges as cli_merges
-from rmt_pipeline.compute.merge import unit as kernel_unit
 from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.rows import windows as kernel
+from rmt_pipeline.compute.rows import write
 from rmt_pipeline.config import Config
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.protocol.errors import UnknownTable
@@ -51,7 +51,7 @@ def pause(monkeypatch) -> tuple[threading.Event, threading.Event]:
             stopped.set()
             assert go_on.wait(60)
 
-    monkeypatch.setattr(kernel_unit, "UnitProgress", Paused)
+    monkeypatch.setattr(write, "UnitProgress", Paused)
     monkeypatch.setattr(kernel, "WINDOW_ROWS", 64)
     return stopped, go_on
 
@@ -112,11 +112,8 @@ def test_a_running_merge_is_seen_with_what_it_has_done(config, table, pause, cap
     assert capsys.readouterr().out == "server r1: nothing is being merged\n"
 
 
-def test_a_mutation_is_seen_as_one(config, table, pause, monkeypatch):
+def test_a_mutation_is_seen_as_one(config, table, pause):
     stopped, go_on = pause
-    from rmt_pipeline.compute.mutate import unit as kernel_mutate  # noqa: PLC0415  patched as the kernel is
-
-    monkeypatch.setattr(kernel_mutate, "UnitProgress", kernel_unit.UnitProgress)
     with (
         ServerContext.open(config, "r1", purpose="worker") as own,
         working(own, table.definition),

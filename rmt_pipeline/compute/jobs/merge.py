@@ -6,7 +6,7 @@ The caller then seals the staging directory with a manifest and publishes it, or
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.jobs.task import try_unit
@@ -29,6 +29,8 @@ SMALL_ROWS_MAX = 10_000
 SMALL_BYTES_MAX = 4 << 20
 
 UnitResults = Generator[UnitResult, None, None]
+RunUnits = Callable[[Sequence[Sequence[Unit]]], UnitResults]
+"""Runs the units of several jobs; the results in any order."""
 
 
 class LocalMerger:
@@ -79,10 +81,23 @@ def are_small(sources: Iterable[SourcePart]) -> bool:
     )
 
 
-def _outcomes(
-    jobs: Sequence[MergeJob],
-    run: Callable[[Sequence[Sequence[Unit]]], UnitResults],
-) -> Iterator[MergeOutcome]:
+def results_of_jobs(
+    planned: Mapping[int, Sequence[Unit]], run: RunUnits
+) -> Iterator[tuple[int, list[UnitResult]]]:
+    """Run the units of jobs, which are planned by number: the results of each job's units, when the
+    last of them has ended.
+    """
+    if not planned:
+        return
+    ended: defaultdict[int, list[UnitResult]] = defaultdict(list)
+    with contextlib.closing(run(list(planned.values()))) as units_ended:
+        for result in units_ended:
+            ended[result.merge].append(result)
+            if len(ended[result.merge]) == len(planned[result.merge]):
+                yield result.merge, ended[result.merge]
+
+
+def _outcomes(jobs: Sequence[MergeJob], run: RunUnits) -> Iterator[MergeOutcome]:
     """Plan all jobs, run their units, and give each job's outcome with its last unit."""
     planned: dict[int, list[Unit]] = {}
     for number, job in enumerate(jobs):
@@ -94,15 +109,6 @@ def _outcomes(
         except RmtError as error:
             part = str(error.part) if isinstance(error, BrokenSource) else ""
             yield MergeFailure(job, error, part)
-    ended: defaultdict[int, list[UnitResult]] = defaultdict(list)
-    if not planned:
-        return
-    with contextlib.closing(run(list(planned.values()))) as units_ended:
-        for result in units_ended:
-            results = ended[result.merge]
-            results.append(result)
-            units = planned[result.merge]
-            if len(results) == len(units):
-                job = jobs[result.merge]
-                forget_progress(job.staging)
-                yield outcome_of(job, units[0].shape, results)
+    for number, results in results_of_jobs(planned, run):
+        forget_progress(jobs[number].staging)
+        yield outcome_of(jobs[number], planned[number][0].shape, results)

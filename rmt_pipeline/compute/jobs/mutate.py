@@ -7,18 +7,22 @@ asked once more, to write their rows as they are.
 What a call needs beyond this is imported when it is made, for start-up time.
 """
 
-import contextlib
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from rmt_pipeline.compute.jobs.merge import are_small
+from rmt_pipeline.compute.jobs.merge import RunUnits, UnitResults, are_small, results_of_jobs
 from rmt_pipeline.compute.jobs.spark import SparkSessions, run_jobs
 from rmt_pipeline.compute.jobs.task import try_units
 from rmt_pipeline.compute.merge.job import MergeJob
 from rmt_pipeline.compute.merge.plan import shape_of, tasks_of, unit_source
-from rmt_pipeline.compute.merge.result import MODULUS, added_up, column_sums, error_of
+from rmt_pipeline.compute.merge.result import (
+    MODULUS,
+    added_up,
+    column_sums,
+    error_of,
+    first_failure,
+)
 from rmt_pipeline.compute.mutate.job import (
     MutateDone,
     MutateFailure,
@@ -34,7 +38,6 @@ from rmt_pipeline.compute.units import (
     Plain,
     Shape,
     Unit,
-    UnitFailed,
     UnitResult,
     UnitSource,
     shape_without,
@@ -56,8 +59,6 @@ from rmt_pipeline.system import Clock, IdSource, SystemClock
 LOCAL_JOBS_MAX = 64
 """Of small parts, looked at together."""
 
-_Run = Callable[[Sequence[Sequence[Unit]]], Generator[UnitResult, None, None]]
-
 
 class LocalMutator:
     """Mutates in this process, one part after the other."""
@@ -69,7 +70,7 @@ class LocalMutator:
         for start in range(0, len(jobs), LOCAL_JOBS_MAX):
             yield from _outcomes(jobs[start : start + LOCAL_JOBS_MAX], self._run)
 
-    def _run(self, parts: Sequence[Sequence[Unit]]) -> Generator[UnitResult, None, None]:
+    def _run(self, parts: Sequence[Sequence[Unit]]) -> UnitResults:
         yield from try_units([unit for units in parts for unit in units], self._clock)
 
 
@@ -89,11 +90,11 @@ class SparkMutator:
         finally:  # not before, as with merges
             self._sessions.open_soon()
 
-    def _run(self, parts: Sequence[Sequence[Unit]]) -> Generator[UnitResult, None, None]:
+    def _run(self, parts: Sequence[Sequence[Unit]]) -> UnitResults:
         return run_jobs(self._sessions, tasks_of(parts), tag=f"mutate-{self._ids.new_id()}")
 
 
-def _outcomes(jobs: Sequence[MutateJob], run: _Run) -> Iterator[MutateOutcome]:
+def _outcomes(jobs: Sequence[MutateJob], run: RunUnits) -> Iterator[MutateOutcome]:
     """Plan all jobs, run their units, and give each job's outcome as soon as it is known."""
     planned: dict[int, list[MutateUnit]] = {}
     for number, job in enumerate(jobs):
@@ -103,32 +104,18 @@ def _outcomes(jobs: Sequence[MutateJob], run: _Run) -> Iterator[MutateOutcome]:
         else:
             yield Untouched(job)
     mixed: dict[int, list[UnitResult]] = {}
-    for number, results in _run(planned, run):
+    for number, results in results_of_jobs(planned, run):
         outcome = _outcome(jobs[number], planned[number][0].written, results)
         if outcome is None:
             mixed[number] = results
         else:
             yield outcome
     again = {number: _to_rewrite(planned[number], results) for number, results in mixed.items()}
-    for number, results in _run(again, run):
+    for number, results in results_of_jobs(again, run):
         whole = [*filter(_was_touched, mixed[number]), *results]
         outcome = _outcome(jobs[number], planned[number][0].written, whole)
         assert outcome is not None, "every unit was told to write its rows"
         yield outcome
-
-
-def _run(
-    planned: dict[int, list[MutateUnit]], run: _Run
-) -> Iterator[tuple[int, list[UnitResult]]]:
-    """The results of each part's units, when the last of them has ended."""
-    if not planned:
-        return
-    ended: defaultdict[int, list[UnitResult]] = defaultdict(list)
-    with contextlib.closing(run(list(planned.values()))) as units_ended:
-        for result in units_ended:
-            ended[result.merge].append(result)
-            if len(ended[result.merge]) == len(planned[result.merge]):
-                yield result.merge, ended[result.merge]
 
 
 def try_first_rows(job: MutateJob) -> None:
@@ -270,10 +257,9 @@ def _outcome(
     job: MutateJob, shape: Shape, results: Sequence[UnitResult]
 ) -> MutateOutcome | None:
     """None: some units wrote their rows and others did not."""
-    failures = [result for result in results if isinstance(result, UnitFailed)]
-    if failures:
-        first = min(failures, key=lambda failed: (not failed.part, failed.ordinal))
-        return MutateFailure(job, error_of(first), first.part)
+    failed = first_failure(results)
+    if failed is not None:
+        return MutateFailure(job, error_of(failed), failed.part)
     done = sorted(
         (result for result in results if isinstance(result, MutateUnitDone)),
         key=lambda unit: unit.ordinal,

@@ -32,11 +32,9 @@ KEY_TEXT_MAX = 1000  # characters of a bound; longer ones are left out
 
 def outcome_of(job: MergeJob, shape: Shape, results: Sequence[UnitResult]) -> MergeOutcome:
     """The outcome of a merge all of whose units have ended."""
-    failures = [result for result in results if isinstance(result, UnitFailed)]
-    if failures:
-        # A broken source explains the failures of the other units, not the other way round.
-        first = min(failures, key=lambda failed: (not failed.part, failed.ordinal))
-        return MergeFailure(job, error_of(first), first.part)
+    failed = first_failure(results)
+    if failed is not None:
+        return MergeFailure(job, error_of(failed), failed.part)
     done = sorted(
         (result for result in results if isinstance(result, UnitDone)),
         key=lambda unit: unit.ordinal,
@@ -45,6 +43,14 @@ def outcome_of(job: MergeJob, shape: Shape, results: Sequence[UnitResult]) -> Me
     if (problem := not_conserved(shape, made)) is not None:
         return MergeFailure(job, Corruption(f"merge into {job.result}: {problem}"))
     return made
+
+
+def first_failure(results: Sequence[UnitResult]) -> UnitFailed | None:
+    """Which unit's failure is the job's: a broken source explains the failures of the other units,
+    not the other way round. None when all went well.
+    """
+    failures = (result for result in results if isinstance(result, UnitFailed))
+    return min(failures, key=lambda failed: (not failed.part, failed.ordinal), default=None)
 
 
 def error_of(failed: UnitFailed) -> RmtError:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from rmt_pipeline.compute.merge.rules import GroupRules, rules_for
-from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.rows.conform import Conform
 from rmt_pipeline.compute.rows.source import BrokenSource, PartReader
 from rmt_pipeline.compute.rows.ttl import RowTtl
@@ -37,23 +36,8 @@ def run_unit(unit: Unit, clock: Clock) -> UnitDone:
     ttl = RowTtl(shape.ttl, shape.columns, shape.expire_s)
     sources = _Sources(unit)
     writer = ResultWriter(unit)
-    progress = UnitProgress(unit.output, unit.ordinal)
-    try:
-        for table in merged_rows(sources.cursors(), sources.batch_rows, shape.key_names, rules):
-            raise_if_stopped(unit.output)
-            writer.add(ttl.expire(table))
-            progress.tell(
-                Progress(
-                    sources.rows_read,
-                    sources.bytes_read,
-                    writer.hashes.rows,
-                    writer.bytes_uncompressed,
-                )
-            )
-        written = writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
+    rows = merged_rows(sources.cursors(), sources.batch_rows, shape.key_names, rules)
+    written = writer.write_all(rows, ttl.expire, sources)
     return UnitDone(
         merge=unit.merge,
         ordinal=unit.ordinal,

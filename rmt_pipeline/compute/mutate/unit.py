@@ -9,12 +9,10 @@ from rmt_pipeline.compute.merge.unit import verify_file
 from rmt_pipeline.compute.mutate.commands import CompiledCommands, commands_of
 from rmt_pipeline.compute.mutate.pruning import probe
 from rmt_pipeline.compute.mutate.units import MutateUnit, MutateUnitDone
-from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.rows.conform import Conform
 from rmt_pipeline.compute.rows.source import PartReader
 from rmt_pipeline.compute.rows.windows import batch_rows_for
 from rmt_pipeline.compute.rows.write import ResultWriter
-from rmt_pipeline.compute.stop import raise_if_stopped
 from rmt_pipeline.compute.units import Shape, WrittenFile
 from rmt_pipeline.protocol.table import Column, nested_group
 from rmt_pipeline.store.hashes.rows import RowHashes, hash_table
@@ -35,29 +33,17 @@ def run_mutation(unit: MutateUnit, clock: Clock) -> MutateUnitDone:
         verify_file(part, file, unit.output)
     counts = _Counts(unit.shape)
     writer = ResultWriter(replace(unit, shape=unit.written))
-    progress = UnitProgress(unit.output, unit.ordinal)
-    try:
-        for table in _tables(unit, unit.shape):
-            raise_if_stopped(unit.output)
-            applied = commands.apply(table)
-            counts.add(table, applied.deleted)
-            writer.add(applied.rows)
-            progress.tell(
-                Progress(
-                    counts.rows_in,
-                    counts.bytes_in,
-                    writer.hashes.rows,
-                    writer.bytes_uncompressed,
-                )
-            )
-        written = writer.close()
-    except BaseException:
-        writer.abandon()
-        raise
+
+    def kept(table: pa.Table) -> pa.Table:
+        applied = commands.apply(table)
+        counts.add(table, applied.deleted)
+        return applied.rows
+
+    written = writer.write_all(_tables(unit, unit.shape), kept, counts)
     done = _done(unit, clock.monotonic_s() - started_s, written, writer)
     return replace(
         done,
-        rows_in=counts.rows_in,
+        rows_in=counts.rows_read,
         rows_deleted=counts.deleted.rows,
         deleted_hashes=tuple(counts.deleted.column_hashes.items()),
         changed=commands.changed_columns,
@@ -77,13 +63,13 @@ class _Counts:
 
     def __init__(self, shape: Shape) -> None:
         self._names = [column.name for column in shape.columns]
-        self.rows_in = 0
-        self.bytes_in = 0
+        self.rows_read = 0
+        self.bytes_read = 0
         self.deleted = RowHashes(0, 0, dict.fromkeys(self._names, 0), 0)
 
     def add(self, table: pa.Table, deleted: tuple[pa.Table, ...]) -> None:
-        self.rows_in += table.num_rows
-        self.bytes_in += table.nbytes
+        self.rows_read += table.num_rows
+        self.bytes_read += table.nbytes
         for gone in deleted:
             start = self.deleted.rows
             self.deleted += hash_table(gone.select(self._names), start_position=start)

@@ -3,13 +3,16 @@
 import hashlib
 import io
 import itertools
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.compute.rows.ttl import RowTtl
+from rmt_pipeline.compute.stop import raise_if_stopped
 from rmt_pipeline.compute.units import Unit, WrittenFile, joined_bounds
 from rmt_pipeline.protocol.ttl import TtlTimes, added
 from rmt_pipeline.store.disk import naming_a_full_disk
@@ -54,6 +57,13 @@ class HashingFile(io.RawIOBase):
 FILE_POSITIONS = 1 << 40
 
 
+class ReadSoFar(Protocol):
+    """What a unit has read of its sources. Bytes are uncompressed."""
+
+    rows_read: int
+    bytes_read: int
+
+
 class ResultWriter:
     """Takes sorted tables of any size; writes row groups of bounded size.
 
@@ -71,6 +81,7 @@ class ResultWriter:
         self._codec = shape.codec
         self.hashes = RowHashes(0, 0, dict.fromkeys(self._names, 0), 0)
         self._path = unit.output
+        self._progress = UnitProgress(unit.output, unit.ordinal)
         self._first_position = unit.ordinal * FILE_POSITIONS
         self._bounded = shape.bounded
         plain = itertools.takewhile(lambda part: not part.is_computed, shape.key)
@@ -80,7 +91,35 @@ class ResultWriter:
         self._file: HashingFile | None = None
         self._writer: pq.ParquetWriter | None = None
 
-    def add(self, table: pa.Table) -> None:
+    def write_all(
+        self,
+        tables: Iterable[pa.Table],
+        make: Callable[[pa.Table], pa.Table],
+        read: ReadSoFar,
+    ) -> WrittenFile | None:
+        """Write what is made of each table, and tell how far it is; None when there was no row at
+        all. Raises Conflict when the job was asked to stop. Whatever is raised, the file is closed,
+        and whoever called removes the directory.
+        """
+        try:
+            for table in tables:
+                raise_if_stopped(self._path)
+                self._add(make(table))
+                self._progress.tell(
+                    Progress(
+                        read.rows_read,
+                        read.bytes_read,
+                        self.hashes.rows,
+                        self.bytes_uncompressed,
+                    )
+                )
+            return self._close()
+        except BaseException:
+            if self._file is not None:
+                self._file.close()
+            raise
+
+    def _add(self, table: pa.Table) -> None:
         if table.num_rows == 0:
             return
         self._waiting.append(table)
@@ -93,8 +132,8 @@ class ResultWriter:
             self._waiting = [whole.slice(group_rows)]
             self._waiting_rows -= group_rows
 
-    def close(self) -> WrittenFile | None:
-        """Write what is left. None when there was no row at all."""
+    def _close(self) -> WrittenFile | None:
+        """Write what is left."""
         if self._waiting_rows:
             self._write(self._joined())
         if self._writer is None or self._file is None:
@@ -103,11 +142,6 @@ class ResultWriter:
         self._file.close()
         name = self._path.rsplit("/", 1)[-1]
         return WrittenFile(name, self._file.size, self._file.hexdigest())
-
-    def abandon(self) -> None:
-        """Close without finishing; the caller removes the directory."""
-        if self._file is not None:
-            self._file.close()
 
     def _joined(self) -> pa.Table:
         return pa.concat_tables(self._waiting).unify_dictionaries()

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from rmt_pipeline.compute.jobs.merge import LocalMerger
-from rmt_pipeline.compute.merge import unit as kernel_unit
 from rmt_pipeline.compute.merge.job import MergeDone
 from rmt_pipeline.compute.progress import (
     FILE,
@@ -15,6 +14,7 @@ from rmt_pipeline.compute.progress import (
     read_progress,
 )
 from rmt_pipeline.compute.rows import windows as kernel
+from rmt_pipeline.compute.rows import write
 from rmt_pipeline.system import SystemClock
 from tests.support.merging import definition, job_of, sorted_table, write_part
 
@@ -48,7 +48,7 @@ def test_a_merge_tells_the_rows_of_its_windows_and_leaves_only_the_part(tmp_path
             assert told == progress
             seen.append(told)
 
-    monkeypatch.setattr(kernel_unit, "UnitProgress", Watched)
+    monkeypatch.setattr(write, "UnitProgress", Watched)
     monkeypatch.setattr(kernel, "WINDOW_ROWS", 64)
     staging = tmp_path / "staging"
     staging.mkdir()
