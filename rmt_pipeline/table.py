@@ -61,6 +61,7 @@ from rmt_pipeline.replica.readable import (
 )
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.check import suspect
+from rmt_pipeline.replica.upkeep.outdated_ids import forget_outdated_ids
 from rmt_pipeline.replica.upkeep.rewound import ZooKeeperIsOlder, require_promises
 from rmt_pipeline.replica.upkeep.scrub import CheckedPart, checked_parts
 from rmt_pipeline.replica.wait import SyncMode, sync_replica
@@ -326,9 +327,7 @@ class Table(Partitions):
             window = self._window(replica.settings, token)
             identity = identity_of(staged, token, query, window)
             if identity.insert_id and replica.has_own_window:
-                from rmt_pipeline.replica.upkeep import clean_up  # noqa: PLC0415  start-up
-
-                clean_up.forget_outdated_ids(replica)
+                forget_outdated_ids(replica)
             waker = self._new_waker()
             waits = QuorumWait(Quorum.of(query), waker)
             staged = self._joined(staged, identity, query, replica, waits)

@@ -23,7 +23,7 @@ from rmt_pipeline.replica.insert.insert import Insertion
 from rmt_pipeline.replica.life import clone
 from rmt_pipeline.replica.life import start as start_action
 from rmt_pipeline.replica.mutations import mutations
-from rmt_pipeline.replica.upkeep import check, clean_up, lost
+from rmt_pipeline.replica.upkeep import check, clean_up, lost, outdated_ids
 from rmt_pipeline.replica.work import carry, execute
 from rmt_pipeline.store import part_store
 from rmt_pipeline.store.part_store import PartStore
@@ -170,13 +170,13 @@ def without_set_aside(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inserts_in_part_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    right = clean_up._inserts
+    right = outdated_ids._inserts
 
     def wrong(replica: Any) -> Any:
         whole, in_part, version = right(replica)
         return whole | dict.fromkeys([name for name, _ in in_part], 0), (), version
 
-    patch.setattr(clean_up, "_inserts", wrong)
+    patch.setattr(outdated_ids, "_inserts", wrong)
     patch.setattr(InsertRecord, "is_whole", property(lambda self: True))
 
 

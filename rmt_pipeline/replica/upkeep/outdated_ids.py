@@ -1,0 +1,150 @@
+"""Ids of blocks and records of inserts that are too old, or too many, for the window in which an
+insert that is said again is known (spec §10).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rmt_pipeline.protocol import limits, retention
+from rmt_pipeline.protocol.inserts.ids import REPLACEMENT
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import cut
+from rmt_pipeline.zookeeper.keeper import Op, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class OutdatedIds:
+    """Ids of blocks and records of inserts that would be forgotten, and why the others stay."""
+
+    blocks: retention.IdRetention
+    blocks_version: int
+    """Of their parent, before they were listed: it changes when some are removed."""
+    inserts: retention.IdRetention
+    inserts_version: int
+    inserts_in_part: tuple[tuple[str, InsertRecord], ...]
+    """They stay, however old: whoever says them again finds what is in."""
+
+
+def find_outdated(replica: Replica) -> OutdatedIds:
+    """What the replica's window lets go of, as it is now in ZooKeeper."""
+    window = replica.deduplication_window
+    seconds = replica.settings.replicated_deduplication_window_seconds
+    blocks, blocks_version = _created(replica, replica.table.blocks)
+    whole, in_part, inserts_version = _inserts(replica)
+    return OutdatedIds(
+        blocks=retention.outdated_ids(blocks, window=window, window_seconds=seconds),
+        blocks_version=blocks_version,
+        inserts=retention.outdated_records(
+            whole, blocks, window=window, window_seconds=seconds
+        ),
+        inserts_version=inserts_version,
+        inserts_in_part=in_part,
+    )
+
+
+def _created(replica: Replica, parent: str) -> tuple[dict[str, int], int]:
+    """When each child of `parent` was created (in ms), and the version that `parent` had before
+    these were read.
+    """
+    names, listed = replica.keeper.children_stat(parent)
+    stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
+    created = {
+        name: stat.created_ms
+        for name, stat in zip(names, stats, strict=True)
+        if stat is not None
+    }
+    return created, listed.version
+
+
+def _inserts(
+    replica: Replica,
+) -> tuple[dict[str, int], tuple[tuple[str, InsertRecord], ...], int]:
+    """The records of inserts: when each whole one was written last (in ms), those of inserts that
+    are in part, and the version that their parent had before they were read. Only a record with
+    batches below it can be of an insert in part.
+
+    An insert that was in part for a week ages from the moment when it became whole: whoever
+    completed it may have got no answer, and repeats it.
+    """
+    parent = replica.table.inserts
+    names, listed = replica.keeper.children_stat(parent)
+    stats = replica.keeper.exists_many([f"{parent}/{name}" for name in names])
+    found = {name: stat for name, stat in zip(names, stats, strict=True) if stat is not None}
+    large = [name for name, stat in found.items() if stat.children_count]
+    reads = replica.keeper.get_many([f"{parent}/{name}" for name in large])
+    records = {
+        name: InsertRecord.decode(read[0])
+        for name, read in zip(large, reads, strict=True)
+        if read is not None
+    }
+    in_part = {name: record for name, record in records.items() if not record.is_whole}
+    whole = {name: stat.modified_ms for name, stat in found.items() if name not in in_part}
+    return whole, tuple(in_part.items()), listed.version
+
+
+def forget_ids(replica: Replica, ids: OutdatedIds) -> tuple[int, int]:
+    """How many ids of blocks went, and how many records of inserts. An id must not be there longer
+    than its record (`retention.outdated_records`).
+    """
+    block_ids = _remove_blocks(replica, ids)
+    all_went = block_ids == len(ids.blocks.remove)
+    return block_ids, _remove_inserts(replica, ids) if all_went else 0
+
+
+def _remove_blocks(replica: Replica, ids: OutdatedIds) -> int:
+    paths = map(replica.table.block, ids.blocks.remove)
+    todo = [transactions.remove_node(path) for path in paths]
+    return _remove_ids(replica, replica.table.blocks, ids.blocks_version, todo)
+
+
+def _remove_inserts(replica: Replica, ids: OutdatedIds) -> int:
+    """Each record is read again first: an insert that somebody continues keeps its record. Nobody
+    continues a replacement.
+    """
+    keeper, table = replica.keeper, replica.table
+    todo: list[list[Op]] = []
+    for insert_id, read in zip(
+        ids.inserts.remove,
+        keeper.get_many([table.insert(insert_id) for insert_id in ids.inserts.remove]),
+        strict=True,
+    ):
+        record = None if read is None else InsertRecord.decode(read[0])
+        if read is None or record is None:
+            continue
+        if record.is_whole or insert_id.startswith(REPLACEMENT):
+            version = read[1].version
+            todo.append(transactions.remove_insert(table, insert_id, record.batches, version))
+    return _remove_ids(replica, table.inserts, ids.inserts_version, todo)
+
+
+def _remove_ids(
+    replica: Replica, parent: str, version: int, todo: Sequence[Sequence[Op]]
+) -> int:
+    """Ids that were old when `parent` had that version; how many went. It asserts that nobody has
+    removed any since:
+
+    1. A plan names an id. 2. Another replica's clean-up removes it. 3. The same rows are inserted
+    once more, which nobody knows by now: the id is there again, as young as can be. 4. The plan is
+    carried out: the next retry of that insert would double its rows.
+    """
+    removed = 0
+    for some in cut(todo, len, limits.CLEAN_UP_OPS_PER_MULTI_MAX):
+        ops = [op for one in some for op in one]
+        try:
+            replica.keeper.multi(transactions.remove_ids(parent, version, ops))
+        except Refused:
+            break  # another replica cleans up: next time
+        version += 1
+        removed += len(some)
+    return removed
+
+
+def forget_outdated_ids(replica: Replica) -> None:
+    """What a clean-up does about ids. A table of one copy has it done before each insert that is
+    looked for among them: it remembers as many as its window says, as the original's do, and no
+    clean-up is waited for.
+    """
+    if len(replica.keeper.children(replica.table.blocks)) > replica.deduplication_window:
+        forget_ids(replica, find_outdated(replica))
