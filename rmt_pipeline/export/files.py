@@ -195,7 +195,7 @@ def name_of(part: PartName, manifest: Manifest, kind: str) -> str:
     """Of a part's directory here. A part of the same name with other bytes has another one; as
     has one that was converted, in what `kind` says.
     """
-    of_bytes = manifest.header().hash_of_all_files.hex()[:_HASH_DIGITS]
+    of_bytes = manifest.files_hash.hex()[:_HASH_DIGITS]
     return "-".join(filter(None, [str(part), of_bytes, kind]))
 
 

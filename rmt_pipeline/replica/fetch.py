@@ -43,8 +43,10 @@ def difference_from_promise(
     """How what a peer has sent is not what ZooKeeper has for it; None when it is.
 
     A peer may say of its rows whatever it likes. Files that are the promised ones by hash are
-    proof; others, of a writer that stores the same rows differently, are read. No hash is over the
-    bounds by which a mutation or a replacement passes a part by: they are compared with the files.
+    proof; others, of a writer that stores the same rows differently, are read. The version of the
+    metadata that they are read with is the promised one, or the promise is older than this rule. No
+    hash is over the bounds by which a mutation or a replacement passes a part by: they are compared
+    with the files.
     These may have the name of `part` already, from an attempt that died.
     """
     manifest = staged.manifest
@@ -60,7 +62,12 @@ def difference_from_promise(
     staged_at = store.staged_at(staged.directory)
     directory = store.directory(part) if staged_at is None else staged_at[1]
     paths = [join(directory, name) for name in sorted(one.name for one in manifest.files)]
-    is_proven = promised is None or header.hash_of_all_files == promised.hash_of_all_files
+    known = None if promised is None else promised.hash_of_all_files
+    is_proven = known in (None, header.hash_of_all_files, manifest.files_hash)
+    if promised is not None and known != manifest.files_hash:
+        claimed, version = header.metadata_version, promised.metadata_version
+        if claimed != version:
+            return f"metadata version: its manifest says {claimed}, promised is {version}"
     if not is_proven and not rows_are_those_of(manifest, paths):
         return "content: its rows are not those that the manifest claims"
     try:

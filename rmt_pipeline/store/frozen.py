@@ -82,7 +82,7 @@ class FrozenPart(NamedTuple):
             manifest.bytes_on_disk,
             f"{manifest.row_hash:032x}",
             f"{manifest.content_hash:032x}",
-            manifest.header().hash_of_all_files.hex(),
+            manifest.files_hash.hex(),
         )
 
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.nodes.columns import columns_text
-from rmt_pipeline.protocol.nodes.formats import PartHeader
+from rmt_pipeline.protocol.nodes.formats import PartHeader, proof_of_files
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.reader import COUNT_MAX
 from rmt_pipeline.protocol.table import Column
 from rmt_pipeline.protocol.ttl import NO_TTL, PartTtl, TtlTimes
 from rmt_pipeline.store import layout
@@ -129,6 +130,14 @@ class Manifest:
             raise Corruption(f"{layout.MANIFEST} is not as this program writes it")
         return manifest
 
+    @property
+    def files_hash(self) -> bytes:
+        """Over names and bytes of the files: 16 bytes."""
+        names_and_hashes = (
+            piece for file in sorted(self.files) for piece in (file.name, file.hash)
+        )
+        return hash_16(piece.encode() for piece in names_and_hashes)
+
     def header(self) -> PartHeader:
         """What ZooKeeper keeps of the part (spec §0.4.7), to compare replicas by.
 
@@ -136,13 +145,10 @@ class Manifest:
         Neither depends on how Parquet wrote them, so that equal rows are equal parts.
         """
         columns = columns_text([Column(column.name, column.type) for column in self.columns])
-        names_and_hashes = (
-            piece for file in sorted(self.files) for piece in (file.name, file.hash)
-        )
         return PartHeader(
             columns_hash=hash_16([columns.encode()]),
             files=len(self.files),
-            hash_of_all_files=hash_16(piece.encode() for piece in names_and_hashes),
+            hash_of_all_files=proof_of_files(self.files_hash, self.metadata_version),
             hash_of_uncompressed_files=self.content_hash.to_bytes(16, "little"),
             uncompressed_hash_of_compressed_files=self.row_hash.to_bytes(16, "little"),
         )
@@ -202,8 +208,11 @@ def _problem(manifest: Manifest | SimpleNamespace) -> str | None:
     if sum(file.size for file in manifest.files) != manifest.bytes_on_disk:
         return f"bytes_on_disk is {manifest.bytes_on_disk}, the files are {manifest.files}"
     numbers = manifest.rows, manifest.created_s, manifest.bytes_uncompressed
-    if min(*numbers, manifest.metadata_version) < 0:
-        return "rows, created_s, bytes_uncompressed and metadata_version can't be negative"
+    if min(*numbers, manifest.metadata_version) < 0 or manifest.metadata_version > COUNT_MAX:
+        return (
+            "rows, created_s, bytes_uncompressed and metadata_version can't be negative, nor the "
+            f"last more than {COUNT_MAX}"
+        )
     if not all(0 <= value < 1 << 128 for value in hashes):
         return "a hash has more than 128 bits"
     if any(PartName.try_parse(source) is None for source in manifest.sources):

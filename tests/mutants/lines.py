@@ -725,6 +725,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         LYING,
     ),
     LineMutant(
+        "fetch: whichever version of the metadata a peer claims is believed",
+        "rmt_pipeline/replica/fetch.py",
+        "        if claimed != version:\n",
+        "        if claimed < version:\n",
+        LYING,
+    ),
+    LineMutant(
         "fetch: bounds that hide rows are believed",
         "rmt_pipeline/replica/fetch.py",
         "    return None if difference is None else",
@@ -1528,7 +1535,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "replace: an own copy with other bytes is taken",
         f"{REPLICA}/work/replace.py",
-        "            if manifest.header().hash_of_all_files.hex().upper() != checksum:\n",
+        "            if manifest.files_hash.hex().upper() != checksum:\n",
         "            if not checksum:\n",
         f"{SWAPS}::test_an_own_copy_with_other_bytes_is_not_used",
     ),

@@ -19,6 +19,29 @@ INSERT_MUTANTS = (
         f"{IDS}::test_who_forgets_what_was_undone_forgets_nothing_that_was_said_again",
     ),
     LineMutant(
+        "ids: an insert is filtered by those that it remembers",
+        f"{REPLICA}/insert/insert.py",
+        "        ensure_partitions(replica, partitions)\n        holder =",
+        "        ensure_partitions(replica, partitions)\n"
+        "        known = replica.memory.partitions.of([block.block_id for block in blocks])\n"
+        "        replica.memory.partitions.learn({block.block_id: None for block in blocks})\n"
+        "        if known:\n"
+        "            self._is_there(replica, self._todo.pop(partitions.pop()))\n"
+        "            return None\n"
+        "        holder =",
+        f"{IDS}::test_what_another_replica_has_dropped_is_inserted",
+    ),
+    LineMutant(
+        "ids: one that has gone since the refusal is there all the same",
+        f"{REPLICA}/insert/insert.py",
+        "            if read is None or above is None:\n                continue\n",
+        "            if read is None or above is None:\n"
+        "                partition = block.staged.manifest.partition_id\n"
+        "                self._is_there(replica, self._todo.pop(partition))\n"
+        "                continue\n",
+        f"{IDS}::test_a_block_whose_id_goes_meanwhile_is_inserted",
+    ),
+    LineMutant(
         "group commit: one that is refused takes the others along",
         f"{REPLICA}/insert/many.py",
         "        except Refused:\n            return None\n",

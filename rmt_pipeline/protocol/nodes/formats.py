@@ -17,6 +17,7 @@ from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse
 
 PORT_MAX = 65_535
 HASH_BYTES = 16
+_VERSION_BYTES = 4
 VARINT_BYTES_MAX = 9
 PART_HEADER = b"part header format version: 1\n"
 
@@ -192,7 +193,7 @@ class PartHeader:
     """What `R/parts/<part>` says about the part's content (§0.4.7). Hashes are 16 bytes.
 
     The frame is the original's; what we put into it: `columns_hash` over the text of the part's
-    columns, `files` how many data files, `hash_of_all_files` over their bytes,
+    columns, `files` how many data files, `hash_of_all_files` what `proof_of_files` says,
     `hash_of_uncompressed_files` over the logical content in the order of rows, and
     `uncompressed_hash_of_compressed_files` the row hash, which does not depend on order.
     """
@@ -212,6 +213,11 @@ class PartHeader:
             self.uncompressed_hash_of_compressed_files,
         ):
             assert len(hash_bytes) == HASH_BYTES
+
+    @property
+    def metadata_version(self) -> int:
+        """In a header of a version that did not write it: some bytes of a hash."""
+        return int.from_bytes(self.hash_of_all_files[-_VERSION_BYTES:])
 
     def encode(self) -> bytes:
         return b"".join(
@@ -264,6 +270,14 @@ class PartHeader:
                 f"{other.hash_of_uncompressed_files.hex()} there)"
             )
         return None
+
+
+def proof_of_files(files_hash: bytes, metadata_version: int) -> bytes:
+    """What a header has for `hash_of_all_files`: the hash of the files' bytes, and for its last
+    bytes the version of the metadata that they are read with. Nobody compares replicas by it, so
+    that versions of this program which write the whole hash there take a part all the same.
+    """
+    return files_hash[:-_VERSION_BYTES] + metadata_version.to_bytes(_VERSION_BYTES)
 
 
 def varint(number: int) -> bytes:

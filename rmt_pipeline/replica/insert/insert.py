@@ -165,7 +165,7 @@ class Insertion:
             partition = part.manifest.partition_id
             group = groups.setdefault(partition, PartitionBlocks(partition))
             group.given += part.source.rows
-            checksum = part.manifest.header().hash_of_all_files.hex().upper()
+            checksum = part.manifest.files_hash.hex().upper()
             group.blocks.append(StagedBlock(part, block_id, ordinal, checksum))
         rows = sum(part.manifest.rows for part, _ in parts)
         now_s = int(replica.clock.now_s())

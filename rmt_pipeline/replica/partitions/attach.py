@@ -159,7 +159,7 @@ def _commit(
             staging = store.begin("attach", str(one.name.part))
             manifest = replace(one.manifest, sources=(str(one.name.part),))
             part = store.detached_parts.stage(one.name, staging, manifest)
-            checksum = manifest.header().hash_of_all_files.hex()
+            checksum = manifest.files_hash.hex()
             block_id = attach_block_id(one.name.part.partition, str(one.name.part), checksum)
             staged.append((part, block_id if deduplicate else ""))
         insertion = Insertion.attaching(staged, replica)
@@ -216,7 +216,7 @@ def own_copies(replica: Replica, entries: Sequence[AttachPart]) -> dict[PartName
     for one in detached.names() if entries else ():
         if one.reason == "" and one.part.partition in partitions:
             with suppress(Corruption):
-                checksum = detached.manifest(one).header().hash_of_all_files.hex().upper()
+                checksum = detached.manifest(one).files_hash.hex().upper()
                 found.setdefault((one.part.partition, checksum), one)
     named = [(entry, found.get((entry.part.partition, entry.checksum))) for entry in entries]
     return {entry.part: AttachHere(entry, name) for entry, name in named if name is not None}

@@ -160,7 +160,7 @@ class Between:
         return [one.source for one, read in zip(parts, taken, strict=True) if read is not None]
 
     def _id_of(self, one: Incoming) -> str:
-        checksum = one.staged.manifest.header().hash_of_all_files.hex()
+        checksum = one.staged.manifest.files_hash.hex()
         root = self.source().table.root
         return from_table_block_id(self.partition, root, one.source, checksum)
 

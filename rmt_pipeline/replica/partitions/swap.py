@@ -693,8 +693,7 @@ def _entry(side: _Side, one: _Numbered, wanted: Wanted) -> LogEntry:
         source_parts=tuple(coming.source or str(part) for coming, part, _ in one.parts),
         new_parts=tuple(part for _, part, _ in one.parts),
         part_checksums=tuple(
-            coming.staged.manifest.header().hash_of_all_files.hex().upper()
-            for coming, _, _ in one.parts
+            coming.staged.manifest.files_hash.hex().upper() for coming, _, _ in one.parts
         ),
         columns_version=version or -1,
     )

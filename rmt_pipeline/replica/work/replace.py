@@ -295,7 +295,7 @@ class _Work:
         """
         with store.pin([source]):
             manifest = store.verify_changed(source)
-            if manifest.header().hash_of_all_files.hex().upper() != checksum:
+            if manifest.files_hash.hex().upper() != checksum:
                 return
             told = replace(
                 manifest,

@@ -244,7 +244,7 @@ def _row(part: _Part) -> tuple[object, ...]:
         DISK_NAME,
         f"{directory}/",
         len(manifest.files),
-        header.hash_of_all_files.hex(),
+        manifest.files_hash.hex(),
         header.hash_of_uncompressed_files.hex(),
         header.uncompressed_hash_of_compressed_files.hex(),
         int(is_frozen),

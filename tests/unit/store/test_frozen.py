@@ -206,7 +206,7 @@ def test_the_list_says_what_was_frozen_and_when(local):
         "size_bytes": len(str(TWO)),
         "row_hash": f"{manifest.row_hash:032x}",
         "content_hash": f"{manifest.content_hash:032x}",
-        "hash_of_all_files": manifest.header().hash_of_all_files.hex(),
+        "hash_of_all_files": manifest.files_hash.hex(),
     }
 
 

@@ -99,6 +99,7 @@ FORGERIES: dict[str, dict[str, Any]] = {
     "rows can't be": {"rows": "3"},
     "rows can't be 'None'": {"rows": ...},
     "can't be negative": {"rows": -1},
+    "nor the last more than 2147483647": {"metadata_version": 2**31},
     "as this program writes": {"rows": True},
     "columns can't be": {"columns": [["n", 1]]},
     "appears twice in": {"columns": [["n", "A"], ["n", "B"]]},

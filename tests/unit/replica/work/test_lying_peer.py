@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,21 +22,20 @@ from rmt_pipeline.store import parquet
 from rmt_pipeline.store.manifest import KeyBound
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.store.staging import StagedPart
+from rmt_pipeline.zookeeper.keeper import SetData
 from rmt_pipeline.zookeeper.snapshot import queue_snapshot
 from tests.support.local_replicas import DirectPeers, Replicas
 
 
 class Liar(DirectPeers):
-    """Sends this file for every part, and the manifest of the true one but for the file. Without a
-    file: the true one, and a manifest that has these bounds.
+    """Sends this file for every part (None: the true one), and the manifest of the true one but for
+    the file and these claims.
     """
 
-    def __init__(
-        self, replicas: Replicas, file: bytes | None, bounds: Sequence[KeyBound] = ()
-    ) -> None:
+    def __init__(self, replicas: Replicas, file: bytes | None, **claims: Any) -> None:
         super().__init__(replicas.stores)
         self._file = file
-        self._bounds = tuple(bounds)
+        self._claims = claims
 
     def fetch(
         self, requests: Sequence[FetchRequest], store: PartStore
@@ -47,20 +47,16 @@ class Liar(DirectPeers):
             path = f"{self._stores['r1'].directory(request.part)}/{name}"
             file = Path(path).read_bytes() if self._file is None else self._file
             written = staging.write(name, file)
-            lie = replace(true, files=(written,), bytes_on_disk=len(file))
-            if self._file is None:
-                lie = replace(lie, key_bounds=self._bounds)
+            lie = replace(true, files=(written,), bytes_on_disk=len(file), **self._claims)
             yield [(request, staging.seal(lie))]
 
 
-def fetched_from_liar(
-    replicas: Replicas, file: bytes | None, bounds: Sequence[KeyBound] = ()
-) -> str:
+def fetched_from_liar(replicas: Replicas, file: bytes | None, **claims: Any) -> str:
     """The error that r2 has then; "" when it takes the part."""
     replicas.insert("r1", 1, 2, 3)
     pull_log(replicas["r2"])
     clock = replicas.clock
-    tools = Tools(Liar(replicas, file, bounds), LocalMerger(clock), LocalMutator(clock))
+    tools = Tools(Liar(replicas, file, **claims), LocalMerger(clock), LocalMutator(clock))
     step = Executor(replicas["r2"], tools, "fetch").step(None)
     return "".join(done.error for done in step.done)
 
@@ -122,7 +118,7 @@ def test_a_footer_that_hides_a_row_is_never_believed(tmp_path):
 def test_bounds_that_rows_are_beyond_are_never_believed(tmp_path, bounds: tuple[int, int]):
     """A mutation would take the part for one without rows for it, and be done."""
     with Replicas(tmp_path) as replicas:
-        error = fetched_from_liar(replicas, None, [KeyBound("n", *bounds)])
+        error = fetched_from_liar(replicas, None, key_bounds=(KeyBound("n", *bounds),))
         assert f"its manifest says {bounds[0]} to {bounds[1]}, its files have 1 to 3" in error
         assert replicas.parts("r2") == []
         assert replicas.stores["r2"].staged() == []
@@ -139,7 +135,37 @@ def test_bounds_that_rows_are_beyond_are_never_believed(tmp_path, bounds: tuple[
 def test_bounds_that_hide_no_row_are_taken(tmp_path, bounds: Sequence[KeyBound]):
     """As other versions may write them."""
     with Replicas(tmp_path) as replicas:
-        assert fetched_from_liar(replicas, None, bounds) == ""
+        assert fetched_from_liar(replicas, None, key_bounds=tuple(bounds)) == ""
+        assert replicas.parts("r2") == replicas.parts("r1")
+
+
+@pytest.mark.parametrize("is_stored_otherwise", [False, True])
+@pytest.mark.parametrize("version", [7, 2**31 - 1])
+def test_another_version_of_the_metadata_than_promised_is_never_believed(
+    tmp_path, version: int, is_stored_otherwise: bool
+):
+    """By it a reader knows which ALTERs came after the part: with another one, rows of a column
+    that was dropped come back under the name of a new one, or those of the new one are hidden.
+    """
+    file = bytes_of(column(1, 2, 3), "LZ4") if is_stored_otherwise else None
+    with Replicas(tmp_path) as replicas:
+        error = fetched_from_liar(replicas, file, metadata_version=version)
+        assert f"metadata version: its manifest says {version}, promised is 0" in error
+        assert replicas.parts("r2") == []
+        assert replicas.stores["r2"].staged() == []
+        replicas.clock.sleep_s(120)
+        replicas.work_off("r2")
+        assert replicas.parts("r2") == replicas.parts("r1")
+
+
+def test_a_promise_of_before_there_were_versions_in_it_is_kept(tmp_path):
+    """By its files, as it was then."""
+    with Replicas(tmp_path) as replicas:
+        part = replicas.insert("r1", 1, 2, 3)
+        manifest = replicas.stores["r1"].manifest(part)
+        before = replace(manifest.header(), hash_of_all_files=manifest.files_hash)
+        replicas["r1"].keeper.multi([SetData(replicas["r1"].paths.part(part), before.encode())])
+        replicas.work_off("r2")
         assert replicas.parts("r2") == replicas.parts("r1")
 
 
