@@ -1,9 +1,10 @@
 """OPTIMIZE TABLE: assign the merges that were asked for, and wait for them (spec §6.7)."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from rmt_pipeline.protocol.errors import CannotAssignOptimize, NoSuchColumn, UserError
+from rmt_pipeline.protocol.errors import CannotAssignOptimize, NoSuchColumn, Timeout, UserError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
@@ -20,12 +21,6 @@ from rmt_pipeline.zookeeper.snapshot import active_parts
 
 QUEUE_WAITS_MAX = 10
 PARTITIONS_SHOWN_MAX = 10
-
-
-class UnknownPartition(UserError):
-    """A partition that never had a row on any replica."""
-
-    code = "INVALID_PARTITION_VALUE"
 
 
 class KeyLeftOut(UserError):
@@ -53,15 +48,15 @@ def optimize(
     """The parts that the assigned merges make. Waits as `alter_sync` says.
 
     `living` gives a Replica with a living session. Raises CannotAssignOptimize with the reason if
-    nothing was assigned and `optimize_throw_if_noop` is set; UnknownPartition; NoSuchColumn and
-    KeyLeftOut for what rows are to be equal in; Unfinished when waiting ended first.
+    nothing was assigned and `optimize_throw_if_noop` is set; NoSuchColumn and KeyLeftOut for what
+    rows are to be equal in; Unfinished when waiting ended first.
     """
     if wanted.deduplicate_by:
         _check_columns(wanted.deduplicate_by, living().definition)
-    if wanted.partition is not None:
-        _require_known(living(), wanted.partition)
     if wanted.partition is None and not wanted.final:
         outcomes = [select_and_assign(living(), aggressive=True)]
+    elif wanted.partition is not None and (unknown := _unknown(living(), wanted.partition)):
+        outcomes = [Nothing(unknown)]
     else:
         partitions = [wanted.partition] if wanted.partition is not None else _all(living())
         outcomes = [_one(living, one, wanted, query, new_waker) for one in partitions]
@@ -74,18 +69,20 @@ def optimize(
     return [one.result for one in assigned]
 
 
-def _require_known(replica: Replica, partition: str) -> None:
-    """A partition has a node from its first block on, for good. Raises UnknownPartition."""
+def _unknown(replica: Replica, partition: str) -> str:
+    """What is to be said of a partition that never had a row on any replica; "" for others. It has
+    a node from its first block on, for good.
+    """
     if not replica.definition.partition_by:
-        return
+        return ""
     if replica.keeper.exists(replica.table.partition(partition)) is not None:
-        return
+        return ""
     known = sorted(replica.keeper.children(replica.table.block_numbers))
     there_are = ", ".join(known[:PARTITIONS_SHOWN_MAX]) or "none yet"
     more = f" and {len(known) - PARTITIONS_SHOWN_MAX} more" * (
         len(known) > PARTITIONS_SHOWN_MAX
     )
-    raise UnknownPartition(
+    return (
         f"{replica.definition.full_name} has no partition with the id {partition}; there are: "
         f"{there_are}{more}"
     )
@@ -123,7 +120,9 @@ def _one(
     query: QuerySettings,
     new_waker: Callable[[], Waker],
 ) -> Assigned | Nothing:
-    """When a running merge or insert is in the way, wait for the queue and try again."""
+    """When a running merge or insert is in the way, wait for the queue and try again, for
+    `receive_timeout` in all.
+    """
     outcome: Assigned | Nothing = Nothing("not tried")
     for _ in range(QUEUE_WAITS_MAX):
         outcome = optimize_partition(
@@ -136,10 +135,11 @@ def _one(
         )
         if isinstance(outcome, Assigned) or not outcome.changed:
             return outcome
-        sync_replica(
-            living(),
-            SyncMode.DEFAULT,
-            query.receive_timeout / QUEUE_WAITS_MAX,
-            new_waker(),
-        )
+        with suppress(Timeout):  # what is in the way may be gone, and something else be to do
+            sync_replica(
+                living(),
+                SyncMode.DEFAULT,
+                query.receive_timeout / QUEUE_WAITS_MAX,
+                new_waker(),
+            )
     return outcome

@@ -191,9 +191,8 @@ class _Work:
     # --- getting them
 
     def _lacking(self, found: _Found) -> list[PartName]:
-        return [
-            part for part in found.missing if not any(one.contains(part) for one in self.staged)
-        ]
+        staged = PartSet(self.staged)
+        return [part for part in found.missing if staged.containing(part) is None]
 
     def _get(self, found: _Found) -> None:
         """All that is missing is staged afterwards."""
@@ -278,12 +277,12 @@ class _Work:
         _, stat = keeper.get(table.lost_part_count)
         lost = keeper.exists_many([table.lost_part(part) for part in wanted])
         self.none_lost = (Check(table.lost_part_count, stat.version),)
-        wanted = [part for part, there in zip(wanted, lost, strict=True) if there is None]
+        wanted_here = {part for part, there in zip(wanted, lost, strict=True) if there is None}
         for name, part, checksum in zip(
             entry.source_parts, entry.new_parts, entry.part_checksums, strict=True
         ):
             source = PartName.try_parse(name)
-            if part in wanted and source is not None and store.has(source):
+            if part in wanted_here and source is not None and store.has(source):
                 with suppress(Corruption):  # gone, or broken: others have it
                     self._link_one(store, source, part, checksum)
 

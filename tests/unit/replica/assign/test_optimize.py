@@ -1,12 +1,19 @@
 """Which merges OPTIMIZE assigns, and what it refuses."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from rmt_pipeline.replica.assign.optimize import UnknownPartition
-from tests.support.local_replicas import Replicas, by_tens
+from rmt_pipeline.compute.jobs.merge import LocalMerger
+from rmt_pipeline.compute.jobs.mutate import LocalMutator
+from rmt_pipeline.exchange.peers import Fetched, FetchRequest
+from rmt_pipeline.protocol.errors import CannotAssignOptimize
+from rmt_pipeline.replica.pull_log import pull_log
+from rmt_pipeline.replica.work.carry import Tools
+from rmt_pipeline.replica.work.execute import Executor
+from rmt_pipeline.store.part_store import PartStore
+from tests.support.local_replicas import DirectPeers, Replicas, by_tens
 
 AT_ONCE = {"alter_sync": 0}
 
@@ -38,6 +45,69 @@ def test_with_a_partition_it_is_merged_and_no_other_one(replicas, final):
     assert optimize(replicas, "1", final=final) == ["1_0_1_1"]
 
 
-def test_a_partition_that_never_had_a_row_is_named_with_those_that_have(replicas):
-    with pytest.raises(UnknownPartition, match=r"no partition with the id 7; there are: 0, 1$"):
-        optimize(replicas, "7")
+@pytest.mark.parametrize("final", [False, True])
+def test_a_partition_that_never_had_a_row_has_nothing_to_merge(replicas, final):
+    """As in the original: a script that goes over days need not know which of them have rows."""
+    assert optimize(replicas, "7", final=final) == []
+    settings = {**AT_ONCE, "optimize_throw_if_noop": 1}
+    with pytest.raises(
+        CannotAssignOptimize, match=r"no partition with the id 7; there are: 0, 1$"
+    ):
+        replicas.table("r1").optimize("7", final=final, settings=settings)
+
+
+class Meanwhile(DirectPeers):
+    """Something happens while it fetches."""
+
+    def __init__(self, replicas: Replicas, act: Callable[[], object]) -> None:
+        super().__init__(replicas.stores)
+        self._act = act
+
+    def fetch(
+        self, requests: Sequence[FetchRequest], store: PartStore
+    ) -> Iterator[Sequence[Fetched]]:
+        self._act()
+        yield from super().fetch(requests, store)
+
+
+@pytest.mark.parametrize(
+    ("who", "is_between", "made"),
+    [
+        ("r1", False, ["0_0_2_1"]),
+        ("r2", False, ["0_0_1_1"]),
+        ("r1", True, ["0_0_1_1"]),
+        ("r2", True, []),
+    ],
+)
+def test_final_beside_a_fetch_of_the_partition_takes_what_is_there(
+    tmp_path: Path, who: str, is_between: bool, made: list[str]
+):
+    """Of the replica that is asked, as in the original: of three parts r2 fetches the last one, or
+    the one between, across which nothing may be merged. (Then r1 has the first two.)
+    """
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        replicas.insert("r1", 1)
+        if not is_between:
+            replicas.insert("r1", 2)
+        replicas.work_off()
+        replicas.insert("r1", 3)
+        if is_between:
+            replicas.insert("r2", 4)
+        found: list[str] = []
+
+        def optimize() -> None:
+            settings = {**AT_ONCE, "receive_timeout": 0}
+            assigned = replicas.table(who).optimize("0", final=True, settings=settings)
+            found.extend(map(str, assigned))
+            replicas.step("r1")
+
+        pull_log(replicas["r2"])
+        clock = replicas.clock
+        tools = Tools(Meanwhile(replicas, optimize), LocalMerger(clock), LocalMutator(clock))
+        [done] = Executor(replicas["r2"], tools, "fetch").step(None).done
+        assert (done.error, found) == ("", made)
+        replicas.work_off()
+        assert replicas.parts("r1") == replicas.parts("r2")
+        for name in ("r1", "r2"):
+            rows = replicas.table(name).dataset().to_table()["n"].to_pylist()
+            assert sorted(rows) == ([1, 3, 4] if is_between else [1, 2, 3])
