@@ -249,8 +249,8 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: one is linked from another table after it was lost",
         f"{REPLICA}/work/replace.py",
-        "if there is None]\n",
-        "]\n",
+        "if there is None}\n",
+        "}\n",
         "tests/unit/replica/partitions/test_from_table.py"
         "::test_it_is_lost_when_that_one_has_looked_in_vain",
     ),
