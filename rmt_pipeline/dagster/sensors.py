@@ -4,10 +4,11 @@ What belongs here: when to look, and what to ask Dagster for. What does not: loo
 (`watching`), which runs live (`runs`) and doing (`workers`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 
+from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.runs import WorkerRuns
@@ -55,38 +56,44 @@ def _request(server: str, pool: Pool) -> dg.RunRequest:
 
 
 def _mutation_sensor(server: str) -> dg.SensorDefinition:
-    @dg.sensor(
-        name=f"mutations_{names.dagster_name(server)}",
-        minimum_interval_seconds=TICK_S,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=(
-            f"Writes the pieces of new mutations to the log of each table of server {server}, "
-            "and notes which mutations are finished. Waits for ZooKeeper for up to 40 s; the "
-            "tick says what unfinished ones wait for."
-        ),
+    return _proposing_sensor(
+        server,
+        "mutations",
+        MutationWatch,
+        f"Writes the pieces of new mutations to the log of each table of server {server}, "
+        "and notes which mutations are finished. Waits for ZooKeeper for up to 40 s; the "
+        "tick says what unfinished ones wait for.",
     )
-    def mutations(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SkipReason:
-        runs = engine.standing(server, WorkerRuns)
-        watch = engine.standing(server, MutationWatch)
-        return dg.SkipReason(watch.wait(lambda: runs.active(context.instance)))
-
-    return mutations
 
 
 def _merge_sensor(server: str) -> dg.SensorDefinition:
+    return _proposing_sensor(
+        server,
+        "merges",
+        MergeWatch,
+        f"Writes merges that are worth it to the log of each table of server {server}; all "
+        "replicas then carry them out. Waits for new parts for up to 40 s; when no merge is "
+        "worth it, the tick says why.",
+    )
+
+
+def _proposing_sensor(
+    server: str,
+    what: str,
+    watch: Callable[[ServerContext], MutationWatch | MergeWatch],
+    description: str,
+) -> dg.SensorDefinition:
+    """It starts no runs: what the watch has written to the log is work for the log's sensor."""
+
     @dg.sensor(
-        name=f"merges_{names.dagster_name(server)}",
+        name=f"{what}_{names.dagster_name(server)}",
         minimum_interval_seconds=TICK_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=(
-            f"Writes merges that are worth it to the log of each table of server {server}; all "
-            "replicas then carry them out. Waits for new parts for up to 40 s; when no merge is "
-            "worth it, the tick says why."
-        ),
+        description=description,
     )
-    def merges(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SkipReason:
+    def propose(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SkipReason:
         runs = engine.standing(server, WorkerRuns)
-        watch = engine.standing(server, MergeWatch)
-        return dg.SkipReason(watch.wait(lambda: runs.active(context.instance)))
+        watching = engine.standing(server, watch)
+        return dg.SkipReason(watching.wait(lambda: runs.active(context.instance)))
 
-    return merges
+    return propose

@@ -109,11 +109,13 @@ class Cursor:
 
     def at_word(self, *words: str) -> bool:
         """Whether the next token is one of these words."""
-        return self.current.upper in words if self.current.kind == "word" else False
+        return self.current.upper in words
 
-    def at_words(self, *words: str) -> bool:
+    def at_words(self, first: str, *others: str) -> bool:
         """Whether the next tokens are all of these words, in this order."""
-        return all(self.ahead(count).upper == word for count, word in enumerate(words))
+        if self.current.upper != first:  # as a rule: a statement asks this a hundred times
+            return False
+        return all(self.ahead(count).upper == word for count, word in enumerate(others, 1))
 
     def at_query(self, after: int = 0) -> bool:
         """Whether a SELECT comes, possibly within parentheses."""

@@ -56,9 +56,9 @@ def check_constant_default(column: Column, columns: Sequence[Column]) -> None:
     """A default that uses no column can be one of the column's values, or never. Raises BadValue,
     or what it is of dates and times.
     """
-    cast = compiled(f"CAST({column.default} AS {column.type})", columns)
-    if cast.columns_used:
+    if compiled(column.default, columns).columns_used:
         return
+    cast = compiled(f"CAST({column.default} AS {column.type})", columns)
     try:
         evaluated([cast], pa.table({"": pa.nulls(1, pa.int8())}))
     except BadValue as error:

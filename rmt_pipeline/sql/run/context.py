@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
 from rmt_pipeline import __version__
@@ -65,10 +66,14 @@ class SessionContext:
         """What functions about the session answer. The user is the account that runs this."""
         return {
             "currentDatabase": self.database,
-            "currentUser": account(),
+            "currentUser": self._user,
             "hostName": socket.gethostname(),
             "version": __version__,
         }
+
+    @cached_property
+    def _user(self) -> str:
+        return account()  # the system's list of accounts is read for it
 
     def database_of(self, table: TableName) -> str:
         return table.database or self.database

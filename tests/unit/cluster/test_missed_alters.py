@@ -71,6 +71,17 @@ def takes_up(site: Site, name: str, table: str = "t") -> TableDefinition:
     return context.catalog.definition("d", table)
 
 
+def alter(site: Site, change: str, *, by: str) -> None:
+    """The ALTER is done in the shard of server `by`, and the table's record tells what came of it,
+    as the next statement has it do.
+    """
+    site.say(f"ALTER TABLE d.t {change}", by, alter_sync="0", **LATER)
+    site.look()
+    takes_up(site, by)
+    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", by, **LATER)
+    site.look()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -87,11 +98,7 @@ def test_a_new_server_that_was_cut_off_has_what_was_altered_meanwhile(
     started(site, "r1")
     site.say(MANY_COLUMNS)
     with cut_off(site, "r3", monkeypatch):
-        site.say(f"ALTER TABLE d.t {change}", alter_sync="0", **LATER)
-        site.look()
-        takes_up(site, "r1")
-        site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
-        site.look()  # tells the record what the table has become
+        alter(site, change, by="r1")
     assert create_query(takes_up(site, "r3")) == create_query(takes_up(site, "r1"))
 
 
@@ -106,11 +113,7 @@ def test_who_comes_to_a_shard_that_has_missed_an_alter_has_it(site, change, come
     site.say(MANY_COLUMNS)
     site.stop("r1")
     shutil.rmtree(site.servers.config.server("r1").data)
-    site.say(f"ALTER TABLE d.t {change}", "r3", alter_sync="0", **LATER)
-    site.look()
-    takes_up(site, "r3")
-    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", "r3", **LATER)
-    site.look()  # tells the record what the table has become
+    alter(site, change, by="r3")
     forgets(site)
     site.start(comes)
     with suppress(TableIsReadOnly):  # it is altered as soon as it is active
@@ -168,11 +171,7 @@ def test_rows_are_not_touched_by_what_a_server_has_missed(site, monkeypatch):
     site.say(MANY_COLUMNS)
     with cut_off(site, "r3", monkeypatch):
         part(site, "r3")
-        site.say("ALTER TABLE d.t RENAME COLUMN m TO o", alter_sync="0", **LATER)
-        site.look()
-        takes_up(site, "r1")
-        site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", **LATER)
-        site.look()  # tells the record what the table has become
+        alter(site, "RENAME COLUMN m TO o", by="r1")
     assert [column.name for column in takes_up(site, "r3").columns] == ["n", "m", "k"]
     with pytest.raises(NotCaughtUp, match="Say each of them again with IF EXISTS or IF NOT"):
         site.nodes["r3"].look()
@@ -313,11 +312,7 @@ def test_rows_of_others_of_the_shard_are_not_touched_by_who_has_none(site, chang
     site.say("INSERT INTO d.t (n, m) VALUES (1, 7)")
     shard = site.nodes["r1"].catalog.definition("d", "t").engine.zookeeper_path
     site.stop("r1")
-    site.say(f"ALTER TABLE d.t {change}", "r3", alter_sync="0", **LATER)
-    site.look()
-    takes_up(site, "r3")
-    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", "r3", **LATER)
-    site.look()  # tells the record what the table has become
+    alter(site, change, by="r3")
     forgets(site)
     site.start("r2")
     with suppress(NotCaughtUp, TableIsReadOnly):
@@ -339,11 +334,7 @@ def test_rows_that_come_to_another_replica_meanwhile_are_not_touched(site, monke
     shard = TablePaths(site.nodes["r1"].catalog.definition("d", "t").engine.zookeeper_path)
     for name in ("r1", "r2"):
         site.stop(name)
-    site.say("ALTER TABLE d.t DROP COLUMN m", "r3", alter_sync="0", **LATER)
-    site.look()
-    takes_up(site, "r3")
-    site.say("ALTER TABLE d.t MODIFY SETTING parts_to_throw_insert = 9", "r3", **LATER)
-    site.look()  # tells the record what the table has become
+    alter(site, "DROP COLUMN m", by="r3")
     forgets(site)
     site.start("r1", "r2")
     site.nodes["r1"].server.turn()

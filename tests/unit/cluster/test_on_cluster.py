@@ -566,19 +566,23 @@ def test_old_and_too_many_statements_are_removed_but_for_those_that_are_at_work(
     assert keeper.children(servers.queue.root) == ["query-0000000003"]
 
 
+def with_a_statement(servers, monkeypatch):
+    """r1, which has not begun with the first statement of the queue; its nodes; who r1 is there."""
+    [server] = start(servers, "r1")
+    query = "CREATE DATABASE d ON CLUSTER c"
+    ask(servers, [], query, monkeypatch, distributed_ddl_task_timeout="0")
+    return server, servers.queue.task("query-0000000000"), servers.host("r1")
+
+
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_server_whose_last_word_lands_late_does_not_stay_at_work(servers, monkeypatch, lost):
     """1. That it has done a statement has no answer. 2. It begins once more: at that moment the
     request lands. 3. It is done already, and the server is at work on nothing: else nobody would
     remove the statement as long as the session lives; also when it is not told that it is done.
     """
-    [server] = start(servers, "r1")
-    query = "CREATE DATABASE d ON CLUSTER c"
-    ask(servers, [], query, monkeypatch, distributed_ddl_task_timeout="0")
+    server, paths, host = with_a_statement(servers, monkeypatch)
     keeper, late = server.keeper, []
     multi = keeper.multi
-    paths = servers.queue.task("query-0000000000")
-    host = servers.host("r1")
 
     def unanswered(ops):
         touched = {op.path for op in ops}
@@ -644,13 +648,9 @@ def test_a_begin_that_lands_when_the_statement_is_done_does_not_stay(servers, mo
     """1. A server's request that it begins has no answer, and what it has said before, that it is
     done, lands. 2. It hears that it is done. 3. The request lands after that.
     """
-    [server] = start(servers, "r1")
-    query = "CREATE DATABASE d ON CLUSTER c"
-    ask(servers, [], query, monkeypatch, distributed_ddl_task_timeout="0")
+    server, paths, host = with_a_statement(servers, monkeypatch)
     keeper, late = server.keeper, []
     multi = keeper.multi
-    paths = servers.queue.task("query-0000000000")
-    host = servers.host("r1")
 
     def unanswered(ops):
         if ops[0] == Create(paths.active_on(host), ephemeral=True) and not late:
