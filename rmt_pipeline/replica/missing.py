@@ -18,13 +18,9 @@ from rmt_pipeline.protocol.nodes.records import Attempts
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.put_back import is_unseen
 from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths
-from rmt_pipeline.zookeeper.snapshot import (
-    KnownQueue,
-    entries_to_come,
-    living_replicas,
-    queued_entries,
-)
+from rmt_pipeline.zookeeper.snapshot import entries_to_come, living_replicas, queued_entries
 
 LOOKED_AT_MAX = 100
 

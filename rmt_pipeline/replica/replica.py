@@ -17,8 +17,8 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import Clock, IdSource
 from rmt_pipeline.zookeeper.bound import BoundKeeper
 from rmt_pipeline.zookeeper.keeper import Keeper, Op, Stat
+from rmt_pipeline.zookeeper.known import CountedChildren, KnownQueue
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
-from rmt_pipeline.zookeeper.snapshot import CountedChildren, KnownQueue
 
 
 @dataclass(frozen=True, slots=True)

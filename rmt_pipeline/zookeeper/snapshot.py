@@ -4,10 +4,9 @@ A session sees the tree move forward only, and its requests are answered in orde
 are sent one after another in one session see states that follow one another, also pipelined.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from rmt_pipeline.hints import Hints
 from rmt_pipeline.protocol.errors import Corruption, ReplicaDropped
 from rmt_pipeline.protocol.log.codec import decode
 from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
@@ -17,168 +16,13 @@ from rmt_pipeline.protocol.nodes.records import Claim
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.zookeeper.keeper import Keeper, Refused, Stat, Watch
+from rmt_pipeline.zookeeper.known import KnownEntries, KnownQueue, Listed, Queued
 from rmt_pipeline.zookeeper.paths import (
     ReplicaPaths,
     TablePaths,
     log_entry_name,
     sequence_number,
 )
-
-KnownEntries = Hints[str, LogEntry]
-"""Queue entries read before. A queue node never changes and its name is never used again."""
-
-
-NodeCounts = tuple[int, int, int]
-"""What a node counts: when it was created, its own changes, and children that came or went."""
-
-
-def node_counts(read: tuple[bytes, Stat] | None) -> NodeCounts | None:
-    """Equal to what it was before when nothing has changed; None of a node that is not there."""
-    if read is None:
-        return None
-    stat = read[1]
-    return stat.created_zxid, stat.version, stat.children_version
-
-
-QUEUE_KNOWN_MAX = 1000  # entries; a queue with more is listed at each look
-
-
-@dataclass(frozen=True, slots=True)
-class CountedChildren:
-    """The children of a node as they were when it had this stat.
-
-    ZooKeeper counts each child that comes or goes, and no two states of a node have one count. So a
-    stat that is known says which children there are, however long ago they were listed.
-
-    `session`: the one that has added or removed some since they were listed, 0 if nobody has.
-    Another one may see the node as it was before, and count others' changes for these.
-    """
-
-    created_zxid: int
-    children_version: int
-    session: int = field(default=0, kw_only=True)
-
-    def is_still(self, stat: Stat, session: int) -> bool:
-        """The node is the same one and none of its children came or went."""
-        found = stat.created_zxid, stat.children_version
-        known = self.created_zxid, self.children_version
-        return found == known and self.session in {0, session}
-
-
-@dataclass(frozen=True, slots=True)
-class Listed(CountedChildren):
-    """The children of `parts`: `holdings` were listed, and `came` were seen there since by
-    `session`, which has made them itself, or asserted them in a write of its own; those that `went`
-    it has removed.
-    """
-
-    holdings: Holdings
-    came: frozenset[PartName] = frozenset()
-    went: frozenset[PartName] = frozenset()
-
-    def changed(
-        self, session: int, *, came: Iterable[PartName], went: Iterable[PartName]
-    ) -> "Listed":
-        """With parts that this session has seen there since they were listed, and without those
-        that it has removed.
-        """
-        came = self.came.union(part for part in came if part not in self.holdings)
-        return replace(self, came=came, went=self.went.union(went), session=session)
-
-    def is_of(self, other: "Listed") -> bool:
-        """They began with the same listing."""
-        mine = self.created_zxid, self.children_version
-        return mine == (other.created_zxid, other.children_version)
-
-    def at(self, stat: Stat, session: int) -> "Listed | None":
-        """The children at this stat, if it proves which they are: each one that came or went since
-        is one more in its version. So if we know as many that were there since, which were not
-        there before, or were removed, it was these that came and went, and nothing else. Only the
-        session that saw them is known to have read the stat after that.
-        """
-        changes = stat.children_version - self.children_version
-        is_same = stat.created_zxid == self.created_zxid and self.session in {0, session}
-        if not is_same or changes != len(self.came) + len(self.went):
-            return None
-        if not self.came and not self.went:
-            return self
-        found = self.holdings.joined(self.came).without(self.went)
-        return Listed(stat.created_zxid, stat.children_version, found)
-
-
-@dataclass(frozen=True, slots=True)
-class Queued(CountedChildren):
-    """The nodes of a queue, in its order."""
-
-    names: tuple[str, ...]
-
-    def changed(self, session: int, *, came: Sequence[str], went: Collection[str]) -> "Queued":
-        """By this session, which has changed nothing else: each is one change more."""
-        count = self.children_version + len(came) + len(went)
-        names = tuple(name for name in self.names if name not in went)
-        return Queued(self.created_zxid, count, (*names, *came), session=session)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownQueue:
-    """What was read of a replica's queue and parts before, to save reads. `parts` and `nodes`, of
-    the queue: by their path, as they were listed last.
-    """
-
-    entries: KnownEntries = field(default_factory=KnownEntries)
-    parts: Hints[str, Listed] = field(default_factory=Hints)
-    nodes: Hints[str, Queued] = field(default_factory=Hints)
-
-    def queued(self, replica: ReplicaPaths) -> Queued | None:
-        """What is known of its queue. To be asked as `listed` is."""
-        return self.nodes.of([replica.queue]).get(replica.queue)
-
-    def changed(
-        self,
-        replica: ReplicaPaths,
-        before: Queued | None,
-        session: int,
-        *,
-        came: Sequence[str] = (),
-        went: Collection[str] = (),
-    ) -> None:
-        """As `published`, of a write that changed no other nodes of the queue."""
-        if before is not None and before.session in {0, session}:
-            self.found(replica, before.changed(session, came=came, went=went))
-
-    def found(self, replica: ReplicaPaths, queued: Queued) -> None:
-        if len(queued.names) > QUEUE_KNOWN_MAX:
-            self.nodes.forget([replica.queue])
-        else:
-            self.nodes.learn({replica.queue: queued})
-
-    def listed(self, replica: ReplicaPaths) -> Listed | None:
-        """What is known of its parts. Whoever compares it with a stat, or adds to it what he is
-        about to write or assert, asks before he sends anything: so what is known was read before.
-        """
-        return self.parts.of([replica.parts]).get(replica.parts)
-
-    def published(
-        self,
-        replica: ReplicaPaths,
-        before: Listed | None,
-        parts: Sequence[PartName],
-        session: int,
-        *,
-        went: Collection[PartName] = (),
-    ) -> None:
-        """This session's write has landed, which added these nodes to the parts, or asserted that
-        they are there, and removed those that `went`; `before` is what was known when it was sent.
-        What others changed since that was read is not in it, and is not missed: the node counts it
-        too, and so the parts are listed again.
-        """
-        if before is None or before.session not in {0, session}:
-            return
-        now = self.listed(replica)
-        if now is not None and now.is_of(before) and now.session in {0, session}:
-            before = now  # what others of this session have seen meanwhile is in it
-        self.parts.learn({replica.parts: before.changed(session, came=parts, went=went)})
-
 
 FINISHED_KNOWN_MAX = 100  # beyond twice what is queued
 
@@ -204,8 +48,7 @@ def queue_snapshot(
     watch: Watch | None = None,
     claims_watch: Watch | None = None,
     *,
-    names: Sequence[str] | None = None,
-    queued: Queued | None = None,
+    queue: Queued | Sequence[str] | None = None,
     beside: Sequence[str] = (),
     with_claims: bool = True,
 ) -> QueueSnapshot:
@@ -213,11 +56,12 @@ def queue_snapshot(
     and for claims that are taken or end. `is_lost` before all: who acts on what is *not* queued
     asserts its version, so that a clone between these reads is noticed.
 
-    `names`: the queue as the caller has just listed it, who acts on nothing but entries that are
+    `queue`: its names as the caller has just listed them, who acts on nothing but entries that are
     there, and asserts these; or who has read `is_lost` before it, and compares. Then `is_lost` is
-    read later, and all is one request. So it is with `queued`: the stat says, before the claims and
-    the parts are read, that it is what a listing would have given now; else it is listed, and all
-    is read anew. What is read `beside` is read with that request, in no order that matters.
+    read later, and all is one request. So it is with one that is known: the stat says, before the
+    claims and the parts are read, that it is what a listing would have given now; else it is
+    listed, and all is read anew. What is read `beside` is read with that request, in no order that
+    matters.
 
     An entry moves from queue and claims to parts in one multi. Read in this order it may be seen
     twice, which is harmless, but never not at all: an entry missing from the queue was finished
@@ -227,13 +71,11 @@ def queue_snapshot(
     says that there are none, none are listed: one that is taken since is as one taken afterwards;
     and the parts' stat, which was read behind it, serves.
 
-    A claim that was listed and is gone when it is read may have been finished after the parts were
-    listed: its part would be missing and its entry look free. It counts as claimed still.
-
     What is `known` saves reads and decides nothing: the entries of the names that were listed are
     this call's own from the moment they were read, whatever other threads forget meanwhile.
     """
     lost = None
+    names = queue.names if isinstance(queue, Queued) else queue
     if names is None:
         [lost] = keeper.get_many([replica.is_lost])
         listing = _listed_queue if with_claims else list_queue
@@ -246,10 +88,10 @@ def queue_snapshot(
     lost = lost or now_lost
     if lost is None or executing is None or parts_node is None:
         raise gone(replica)
-    if queued is not None and not is_as_known(keeper, replica, queued, queue_node):
+    if isinstance(queue, Queued) and not is_as_known(keeper, replica, queue, queue_node):
         again = list_queue(keeper, replica, known, watch) if with_claims else None
         return queue_snapshot(
-            keeper, replica, known, watch, claims_watch, names=again, with_claims=with_claims
+            keeper, replica, known, watch, claims_watch, queue=again, with_claims=with_claims
         )
     claimed: list[str] = []
     if with_claims and (claims_watch is not None or executing[1].children_count):
@@ -258,14 +100,9 @@ def queue_snapshot(
     else:
         known_still = as_listed(keeper, replica, known, listed, parts_node[1])
         parts = _list_parts(keeper, replica, known) if known_still is None else known_still
-    claims = keeper.get_many([replica.claim(node) for node in claimed])
     return QueueSnapshot(
         entries=tuple(entries.items()),
-        claims={
-            node: Claim.decode(read[0]) if read is not None else _just_ended(entries[node])
-            for node, read in zip(claimed, claims, strict=True)
-            if read is not None or node in entries
-        },
+        claims=_claims(keeper, replica, claimed, entries),
         parts=parts,
         executing_version=executing[1].version,
         is_lost=lost[0] == b"1",
@@ -279,9 +116,27 @@ def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> 
     them, and acts on there being no others. So `is_lost` is read before the queue. While its stat
     says that the queue is the one that is known, all of it is one request.
     """
-    queued = known.queued(replica)
-    names = None if queued is None else queued.names
-    return queue_snapshot(keeper, replica, known, names=names, queued=queued, with_claims=False)
+    return queue_snapshot(
+        keeper, replica, known, queue=known.queued(replica), with_claims=False
+    )
+
+
+def _claims(
+    keeper: Keeper,
+    replica: ReplicaPaths,
+    claimed: Sequence[str],
+    entries: Mapping[str, LogEntry],
+) -> dict[str, Claim]:
+    """By node. A claim that was listed and is gone when it is read may have been finished after the
+    parts were listed: its part would be missing and its entry look free. It counts as claimed
+    still.
+    """
+    claims = keeper.get_many([replica.claim(node) for node in claimed])
+    return {
+        node: Claim.decode(read[0]) if read is not None else _just_ended(entries[node])
+        for node, read in zip(claimed, claims, strict=True)
+        if read is not None or node in entries
+    }
 
 
 def is_as_known(

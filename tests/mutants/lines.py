@@ -1168,7 +1168,7 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "looks: what one session added another one believes",
-        f"{ZOOKEEPER}/snapshot.py",
+        f"{ZOOKEEPER}/known.py",
         "        return found == known and self.session in {0, session}\n",
         "        return found == known\n",
         LOOKS,
@@ -1182,21 +1182,21 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "looks: of parts that one session saw another one believes it",
-        f"{ZOOKEEPER}/snapshot.py",
+        f"{ZOOKEEPER}/known.py",
         "self.created_zxid and self.session in {0, session}\n        if not is_same",
         "self.created_zxid\n        if not is_same",
         LOOKS,
     ),
     LineMutant(
         "looks: parts that went are not counted",
-        f"{ZOOKEEPER}/snapshot.py",
+        f"{ZOOKEEPER}/known.py",
         "        changes = stat.children_version - self.children_version\n",
         "        changes = stat.children_count - len(self.holdings)\n",
         LOOKS,
     ),
     LineMutant(
         "looks: what was listed meanwhile is counted twice",
-        f"{ZOOKEEPER}/snapshot.py",
+        f"{ZOOKEEPER}/known.py",
         "        if now is not None and now.is_of(before) and now.session in {0, session}:\n",
         "        if now is not None and now.session in {0, session}:\n",
         LOOKS,
@@ -1217,14 +1217,14 @@ MUTANTS: tuple[LineMutant, ...] = (
     ),
     LineMutant(
         "looks: what was carried out is queued still",
-        f"{ZOOKEEPER}/snapshot.py",
+        f"{ZOOKEEPER}/known.py",
         "        names = tuple(name for name in self.names if name not in went)\n",
         "        names = self.names\n",
         LOOKS,
     ),
     LineMutant(
         "looks: a queue that was listed meanwhile is counted twice",
-        f"{ZOOKEEPER}/snapshot.py",
+        f"{ZOOKEEPER}/known.py",
         "            self.found(replica, before.changed(session, came=came, went=went))\n",
         "            known = self.queued(replica) or before\n"
         "            self.found(replica, known.changed(session, came=came, went=went))\n",

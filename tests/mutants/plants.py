@@ -21,7 +21,7 @@ from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.zookeeper import snapshot, transactions
 from rmt_pipeline.zookeeper.bound import BoundKeeper
 from rmt_pipeline.zookeeper.keeper import Check, Create, Delete, Op, SetData
-from rmt_pipeline.zookeeper.snapshot import KnownEntries
+from rmt_pipeline.zookeeper.known import KnownEntries
 from rmt_pipeline.zookeeper.strays import Strays
 from rmt_pipeline.zookeeper.transactions import Tagged
 

@@ -23,8 +23,8 @@ from rmt_pipeline.replica.assign import duty
 from rmt_pipeline.replica.work import worker
 from rmt_pipeline.zookeeper import snapshot
 from rmt_pipeline.zookeeper.keeper import Stat
+from rmt_pipeline.zookeeper.known import KnownQueue, Listed, Queued
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, TablePaths
-from rmt_pipeline.zookeeper.snapshot import KnownQueue, Listed, Queued
 from tests.simulation import between, watchman
 from tests.simulation.between import Tables
 from tests.simulation.checkers import (

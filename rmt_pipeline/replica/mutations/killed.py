@@ -10,7 +10,8 @@ from rmt_pipeline.protocol.log.entry import LogEntry, MutatePart
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.snapshot import KnownQueue, living_replicas, queued_entries
+from rmt_pipeline.zookeeper.known import KnownQueue
+from rmt_pipeline.zookeeper.snapshot import living_replicas, queued_entries
 
 LOOK_EVERY_S = 0.2
 

@@ -12,7 +12,7 @@ from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.upkeep.clean_up import CleanedUp, CleanUpPlan
 from rmt_pipeline.zookeeper.keeper import Stat
-from rmt_pipeline.zookeeper.snapshot import NodeCounts, node_counts
+from rmt_pipeline.zookeeper.known import NodeCounts, node_counts
 
 Read = tuple[bytes, Stat] | None
 

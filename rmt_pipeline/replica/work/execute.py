@@ -58,12 +58,8 @@ from rmt_pipeline.replica.work.pools import Pool, plan_of_pool, pool_of, queue_f
 from rmt_pipeline.replica.work.replace import ReplaceHere, sweep_of
 from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.zookeeper.keeper import Watch
-from rmt_pipeline.zookeeper.snapshot import (
-    Queued,
-    QueueSnapshot,
-    queue_snapshot,
-    queued_entries,
-)
+from rmt_pipeline.zookeeper.known import Queued
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot, queued_entries
 
 UNKNOWN_BYTES = limits.SMALL_MERGE_BYTES + 1  # of a source that is not here: taken for large
 WAITING_SHOWN_MAX = 20
@@ -89,7 +85,6 @@ class Executor:
         self._begun: list[Batch] = []
         self._at_hand: frozenset[str] = frozenset()
         self._left = 0
-        self._queued: Queued | None = None
         self._postponed: Counter[str] = Counter()
         """How often each entry was left since that was noted last."""
         self._postponed_noted_s = -math.inf
@@ -122,7 +117,7 @@ class Executor:
         """What is left of a batch is not carried out here."""
         self._carrier.give_back(batch)
 
-    def glance(self, watch: Watch | None) -> Sequence[str]:
+    def glance(self, watch: Watch | None) -> Queued | Sequence[str]:
         """The queue, for `look`, if that might find something to do; else nothing. The watch fires
         when the queue changes.
 
@@ -131,9 +126,9 @@ class Executor:
         """
         replica = self._replica
         self._at_hand = self._under_way()
-        self._queued = self._known_queue(watch)
-        if self._queued is not None:
-            return self._queued.names
+        known = self._known_queue(watch)
+        if known is not None:
+            return known
         queued = queued_entries(replica.keeper, replica.paths, replica.memory.queue, watch)
         entries = queued.values()
         if any(self._pool == "fetch" or pool_of(entry) == self._pool for entry in entries):
@@ -169,9 +164,9 @@ class Executor:
         self,
         watch: Watch | None,
         elsewhere: Collection[PartName] = (),
-        queue: Sequence[str] | None = None,
+        queue: Queued | Sequence[str] | None = None,
     ) -> Look:
-        """Choose and claim what may run now, of the `queue` as it was seen a moment ago. The watch
+        """Choose and claim what may run now, of the `queue` that a glance has just given. The watch
         fires when the queue changes; and when claims do, once entries were left.
 
         `elsewhere` are parts that are being made still for a session that is over: they are left
@@ -217,24 +212,25 @@ class Executor:
         self._begun = [*(one for one in self._begun if one.left), *look.batches]
         return look
 
-    def _snapshot(self, watch: Watch | None, queue: Sequence[str] | None) -> QueueSnapshot:
+    def _snapshot(
+        self, watch: Watch | None, queue: Queued | Sequence[str] | None
+    ) -> QueueSnapshot:
         """What `look` decides on. Raises what a replica that is lost is told."""
         replica = self._replica
         if queue is None:
             self._at_hand = self._under_way()
         claims_watch = watch if self._left else None
-        queued, self._queued = self._queued, None
-        if queued is not None and queued.names is not queue:
-            queued = None  # of a glance after which nobody looked
+        beside = (
+            hints_of(replica, queue.names, self._at_hand) if isinstance(queue, Queued) else ()
+        )
         snapshot = queue_snapshot(
             replica.keeper,
             replica.paths,
             replica.memory.queue,
             watch,
             claims_watch,
-            names=queue,
-            queued=queued,
-            beside=hints_of(replica, queue or (), self._at_hand) if queued else (),
+            queue=queue,
+            beside=beside,
         )
         if snapshot.is_lost:
             raise lost_error(replica)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rmt_pipeline.protocol.errors import RmtError
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Clock
-from rmt_pipeline.zookeeper.snapshot import NodeCounts, node_counts
+from rmt_pipeline.zookeeper.known import NodeCounts, node_counts
 
 VALID_S = 120.0  # what was read is told to loops whose time comes soon after
 FORGET_S = 1200.0  # a table that nobody asks about any more

@@ -53,13 +53,14 @@ from rmt_pipeline.syntax.statements.parse import parse
 from rmt_pipeline.system import EventWaker, Waker
 from rmt_pipeline.zookeeper.alter_transactions import LogEnd, log_end
 from rmt_pipeline.zookeeper.keeper import LivingKeeper
+from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import (
     DatabasePaths,
     TablePaths,
     database_table,
     sequence_number,
 )
-from rmt_pipeline.zookeeper.snapshot import KnownQueue, queued_entries
+from rmt_pipeline.zookeeper.snapshot import queued_entries
 
 _FLAT = (("flatten_nested", "0"),)  # columns are as they are in the record
 

@@ -15,7 +15,7 @@ from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.readable import readable_parts
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.pools import queue_facts
-from rmt_pipeline.zookeeper import snapshot
+from rmt_pipeline.zookeeper import known
 from rmt_pipeline.zookeeper.keeper import (
     Create,
     Delete,
@@ -26,13 +26,8 @@ from rmt_pipeline.zookeeper.keeper import (
     Stat,
     Watch,
 )
-from rmt_pipeline.zookeeper.snapshot import (
-    Queued,
-    QueueSnapshot,
-    list_queue,
-    parts_now,
-    queue_snapshot,
-)
+from rmt_pipeline.zookeeper.known import Queued
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, list_queue, parts_now, queue_snapshot
 from tests.support.local_replicas import Replicas
 
 
@@ -346,7 +341,7 @@ def test_a_look_at_what_was_listed_just_now_is_one_request(
     monkeypatch.setattr(
         replica.keeper, "get_many", lambda paths: reads.append(tuple(paths)) or real(paths)
     )
-    seen = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, names=names)
+    seen = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, queue=names)
     assert part in [result_of(entry) for _, entry in seen.entries]
     assert listed == []
     assert len([asked for asked in reads if asked]) == 1
@@ -447,13 +442,11 @@ def known_queue(replica: Replica) -> Queued:
 
 def look_as_known(replica: Replica, keeper: Any = None) -> list[str]:
     """The nodes of the queue, as who looks has them who knew them."""
-    queued = known_queue(replica)
     seen = queue_snapshot(
         keeper or replica.keeper,
         replica.paths,
         replica.memory.queue,
-        names=queued.names,
-        queued=queued,
+        queue=known_queue(replica),
     )
     return [node for node, _ in seen.entries]
 
@@ -474,11 +467,12 @@ def test_a_queue_that_was_filled_here_is_not_listed(
 ) -> None:
     listed = listings(filled, monkeypatch)
     executor = replicas.executor("r2", "fetch")
-    names = executor.glance(lambda: None)
-    [batch] = executor.look(lambda: None, queue=names).batches
+    queue = executor.glance(lambda: None)
+    assert isinstance(queue, Queued)
+    [batch] = executor.look(lambda: None, queue=queue).batches
     assert filled.paths.queue not in listed
-    assert len(batch.left) == len(names) == 2
-    assert nodes(filled) == [*names]
+    assert len(batch.left) == len(queue.names) == 2
+    assert nodes(filled) == [*queue.names]
 
 
 def test_what_was_fetched_is_not_in_the_queue_as_it_is_known(
@@ -610,8 +604,9 @@ def test_who_knows_the_queue_waits_for_what_others_do_to_it(
 ) -> None:
     fired: list[str] = []
     executor = replicas.executor("r2", "fetch")
-    names = executor.glance(lambda: fired.append("glance"))
-    assert [*names] == nodes(filled)
+    queue = executor.glance(lambda: fired.append("glance"))
+    assert isinstance(queue, Queued)
+    assert [*queue.names] == nodes(filled)
     filled.keeper.multi([another_entry(filled)])
     assert fired == ["glance"]
 
@@ -620,12 +615,12 @@ def test_a_long_queue_is_not_kept(
     replicas: Replicas, filled: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be copied whole for each entry that comes or goes."""
-    monkeypatch.setattr(snapshot, "QUEUE_KNOWN_MAX", 2)
+    monkeypatch.setattr(known, "QUEUE_KNOWN_MAX", 2)
     replicas.insert("r1", 5)
     pull_log(filled)
     assert filled.memory.queue.queued(filled.paths) is None
     executor = replicas.executor("r2", "fetch")
-    assert [*executor.glance(lambda: None)] == nodes(filled)
+    assert executor.glance(lambda: None) == tuple(nodes(filled))
     assert filled.memory.queue.queued(filled.paths) is None
 
 
@@ -647,8 +642,8 @@ def test_who_has_the_part_is_read_with_the_claims(
     monkeypatch.setattr(filled.keeper, "get_many", get_many)
     replicas.clock.passed_s += 60
     executor = replicas.executor("r2", "fetch")
-    names = executor.glance(lambda: None)
-    look = executor.look(lambda: None, queue=names)
+    queue = executor.glance(lambda: None)
+    look = executor.look(lambda: None, queue=queue)
     assert [len(batch.left) for batch in look.batches] == [2]
     [together, again] = [asked for asked in reads if host in asked]
     assert filled.paths.executing in together
