@@ -711,8 +711,13 @@ class PartStore:
         return removed
 
     def destroy(self) -> None:
-        """Remove everything, the detached parts too: the table is dropped."""
+        """Remove everything, the detached parts too: the table is dropped. A loss of power must not
+        bring it back, to a new table in its place.
+        """
         self._disk.remove_tree(self._root)
+        above = self._root.rpartition("/")[0]
+        if self._durable and self._disk.modified_s(above) is not None:
+            self._disk.fsync_directory(above)
         with self._cache_lock:
             self._cache.clear()
 
@@ -741,8 +746,15 @@ class PartStore:
             self._disk.fsync_directory("/".join(names[:depth]))
 
     def _sync_names(self, directory: str = "") -> None:
-        if self._durable:
+        if not self._durable:
+            return
+        try:
             self._disk.fsync_directory(self._path(directory) if directory else self._root)
+        except FileNotFoundError as error:
+            raise MissingPart(
+                f"{self._shown(*directory.split())} is gone, and all parts with it: was the table "
+                "dropped?"
+            ) from error
 
     def _link_files(self, part: PartName, directory: str, names: Iterable[str]) -> None:
         try:

@@ -529,6 +529,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{TRIES}::test_a_merge_that_is_killed_leaves_a_directory_that_is_swept",
     ),
     LineMutant(
+        "store: a loss of power brings a dropped table back",
+        "rmt_pipeline/store/part_store.py",
+        "            self._disk.fsync_directory(above)\n",
+        "            pass\n",
+        "tests/unit/store/test_part_store.py"
+        "::test_what_was_destroyed_does_not_come_back_with_a_power_loss",
+    ),
+    LineMutant(
         "store: half of what an attempt that died has fetched is taken for a part",
         "rmt_pipeline/store/part_store.py",
         "        if self._is_whole(adopted):\n",

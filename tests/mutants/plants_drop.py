@@ -95,6 +95,10 @@ def parts_stay_promised(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Dropping, "finish", wrong)
 
 
+def bytes_of_the_table_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PartStore, "destroy", lambda _: None)
+
+
 def disk_first(patch: pytest.MonkeyPatch) -> None:
     right = work._prepare
 

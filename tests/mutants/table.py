@@ -596,6 +596,7 @@ MUTANTS: tuple[Mutant, ...] = (
         story="an_alter",
         only_by="structures_agree",
     ),
+    Mutant("drop table: its bytes stay", drops.bytes_of_the_table_stay, seed=30),
     # bytes
     Mutant(
         "merge: a row is lost",

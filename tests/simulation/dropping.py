@@ -72,7 +72,8 @@ def _asked(
         return DropAnswer(context.site.replica, frozenset())
     meant = {block for block in ledger.all_blocks() - set(ledger.dropped_by) if is_meant(block)}
     here = _rows_of(context, ledger, meant)
-    return DropAnswer(context.site.replica, frozenset(meant), here)
+    site = context.site
+    return DropAnswer(site.replica, frozenset(meant), ledger.age, site.drops, here)
 
 
 def _answered(
@@ -85,10 +86,10 @@ def _answered(
     detach: bool,
 ) -> None:
     """From outside, at this moment. Who did not wait was promised nothing of what is here."""
-    if ledger is None:
+    if ledger is None or ledger.age != answer.age:  # the whole table was dropped meanwhile
         return
     ledger.drops_answered.append(answer)
-    if query.alter_sync == 0:
+    if query.alter_sync == 0 or context.site.drops != answer.drops:
         return
     answer.left = _rows_of(context, ledger, answer.blocks)
     if detach:

@@ -4,7 +4,7 @@ and what the log says of rows and mutations, from which follows what must be the
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from rmt_pipeline.protocol.nodes.formats import MutationEntry
 from rmt_pipeline.protocol.parts.name import PartName
@@ -26,6 +26,8 @@ class ClientInsert:
     block_rows_max: int = 0
     """Rows per block; 0: cut at random."""
     answers: list[InsertResult] = field(default_factory=list)
+    answers_before: list[InsertResult] = field(default_factory=list)
+    """Those about a table that was dropped since, or while the answer was on its way."""
     shared: set[str] = field(default_factory=set)
     """Rows that another insert has too, as a block of its own: who comes first inserts them."""
     attempts: int = 0
@@ -36,7 +38,12 @@ class ClientInsert:
 
     @property
     def is_acknowledged(self) -> bool:
+        """By the table that is there now."""
         return bool(self.answers)
+
+    @property
+    def is_answered(self) -> bool:
+        return bool(self.answers or self.answers_before)
 
     def all_rows(self) -> list[str]:
         return [row for rows in self.rows.values() for row in rows]
@@ -88,6 +95,9 @@ class DropAnswer:
 
     replica: str
     blocks: frozenset[PartName]
+    age: int = 0
+    drops: int = 0
+    """How often its server had dropped the whole table when it was asked."""
     here: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     """Rows that its replica had still when it was answered, though it was to wait for that."""
@@ -140,6 +150,14 @@ class Ledger:
     broken: set[str] = field(default_factory=set)
     """The replicas with such disks: their rows are away until the part was fetched again."""
     clock_jumps: int = 0
+    age: int = 0
+    """How many tables there were before, which were dropped on every replica."""
+    gone: set[str] = field(default_factory=set)
+    """Rows that were in one of them."""
+    removed: int = 0
+    """Replicas that were dropped."""
+    alone: set[PartName] = field(default_factory=set)
+    """Blocks of which only a replica that was dropped had promised a part."""
     forgotten: set[PartName] = field(default_factory=set)
     """Blocks whose ids a scenario took away, as a clean-up does once they are old."""
 
@@ -173,6 +191,28 @@ class Ledger:
         self.lost_parts += 1
         self.hit.add(str(part))
         self.dropped_by.setdefault(part, part)
+
+    def renew(self) -> None:
+        """The table is gone. What was in it is in no other one, and numbers begin anew; what
+        clients have asked for they may go on to ask for.
+        """
+        new = Ledger(
+            inserts=self.inserts,
+            changes=self.changes,
+            assigned=self.assigned,
+            clients=self.clients,
+            lost_parts=self.lost_parts,
+            broken=self.broken,
+            clock_jumps=self.clock_jumps,
+            age=self.age + 1,
+            gone=self.gone | self.blocks.keys(),
+            removed=self.removed,
+        )
+        for one in fields(self):
+            setattr(self, one.name, getattr(new, one.name))
+        for insert in self.inserts:
+            insert.answers_before += insert.answers
+            insert.answers.clear()
 
     def all_blocks(self) -> set[PartName]:
         return {block for blocks in self.blocks.values() for block in blocks}

@@ -16,7 +16,7 @@ from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper.snapshot import active_parts
 from tests.simulation.ledger import Ledger
 from tests.support.cluster import Context
-from tests.support.sim_rows import rows_on, stage_rows
+from tests.support.sim_rows import stage_rows
 
 Rows = Mapping[str, Sequence[str]]
 Action = Callable[[Context], None]
@@ -43,12 +43,11 @@ def put_beside(ledger: Ledger, rows: Rows, taken: str) -> Action:
     def run(context: Context) -> None:
         replica = context.replica()
         active = PartSet(active_parts(replica.keeper, replica.paths))
-        disk = context.process.host.disk
         changes = []
         for partition, some in sorted(rows.items()):
             parts = active.in_partition(partition)
             with context.store.pin(parts):
-                there = [row for part in parts for row in rows_on(disk, part)]
+                there = [row for part in parts for row in context.site.rows(part)]
             kept = [row for row in there if not row.startswith(taken)]
             ledger.taken_out.update(row for row in there if row.startswith(taken))
             staged = staged_rows(context, partition, [*some, *kept])

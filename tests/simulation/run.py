@@ -91,7 +91,8 @@ def build(schedule: Schedule, size: Size | None = None) -> Run:
     is_busy = size is None
     size = size or Size.drawn(schedule.rng)
     world = World(schedule, [f"h{number + 1}" for number in range(size.hosts)])
-    cluster, ledger = Cluster(world, workers=size.workers), Ledger()
+    root = "t" if size.removals else ""  # what is dropped is a directory of its own
+    cluster, ledger = Cluster(world, workers=size.workers, root=root), Ledger()
     for site in cluster.sites.values():
         site.form = schedule.rng.choice(FORMS)
     restarts = True

@@ -5,7 +5,7 @@ take it for a failure of his own and go on: so the world is told as well, and en
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -94,7 +94,7 @@ class Watchman:
         log = f"{self.cluster.table.log}/"
         logged = [path for path in before if path.startswith(log) and path in nodes]
         gone = [path for path in before if path not in nodes]
-        self._unreadable_parts_are_lost([path for path in before if path in nodes])
+        self._parts_are_lost([path for path in before if path in nodes])
         for path in logged:
             if before[path] is None:
                 self._logged(path, nodes[path], gone)
@@ -115,15 +115,47 @@ class Watchman:
                 paths = self.cluster.table.replica(parent.split("/")[-2])
                 self.claims_never_overlap(paths, name)
                 self.waits_are_for_what_is_there(paths)
+        self._replicas_go(before)
 
-    def _unreadable_parts_are_lost(self, written: Sequence[str]) -> None:
+    def _replicas_go(self, before: dict[str, Node | None]) -> None:
+        """A replica goes with what nobody else has yet; with the last one everything goes."""
+        nodes, table = self.cluster.world.zookeeper.nodes, self.cluster.table
+        for site in self.cluster.sites.values():
+            was, now = before.get(site.paths.is_lost), nodes.get(site.paths.is_lost)
+            if site.unfinished is not None and was is not None and now is not None:
+                self.ledger.removed += 1
+                self.ledger.alone |= self.ledger.all_blocks() - self._held_beside(site)
+        if before.get(table.replicas) is not None and table.replicas not in nodes:
+            self.ledger.renew()
+            self.recorded = PartSet()
+
+    def _held_beside(self, site: Site) -> set[PartName]:
+        nodes = self.cluster.world.zookeeper.nodes
+        others = [
+            nodes[one.paths.parts].children
+            for one in self.cluster.sites.values()
+            if one is not site and one.paths.parts in nodes and not _is_lost(nodes, one)
+        ]
+        held = PartSet(PartName.parse(name) for names in others for name in names)
+        return {
+            block for block in self.ledger.all_blocks() if held.containing(block) is not None
+        }
+
+    def _parts_are_lost(self, written: Sequence[str]) -> None:
         """A disk that failed to read the only copy twice is taken for one that has lost it: its
-        bytes are set aside, the part is empty, and everybody is told. Nothing else loses a part.
+        bytes are set aside, the part is empty, and everybody is told. And with a replica that is
+        dropped goes what nobody else had. Nothing else loses a part.
         """
         lost = f"{self.cluster.table.lost_parts}/"
-        for path in written if self.cluster.world.reads_failed else ():
-            if path.startswith(lost):
-                part = PartName.parse(path.removeprefix(lost))
+        for path in written:
+            if not path.startswith(lost):
+                continue
+            part = PartName.parse(path.removeprefix(lost))
+            inside = {one for one in self.ledger.all_blocks() if is_inside(one, part)}
+            if inside & self.ledger.alone:
+                for block in inside:
+                    self.ledger.lose(block)
+            elif self.cluster.world.reads_failed:
                 for site in self.cluster.sites.values():
                     self.what_is_lost_was_looked_at_again(site, part)
                 self.ledger.lose(part)
@@ -189,8 +221,14 @@ class Watchman:
     def part_has_the_rows_of_its_blocks(self, site: Site, part: PartName) -> None:
         """Whatever made it: of each row in the log with a block of its range it has what the
         mutations up to its version make of the row, once. So a merge takes no row out of sight
-        that it did not read.
+        that it did not read. Parts of a table that was dropped had the names of those of now, in
+        the same place: of its rows it has none.
         """
+        for row in map(inserted_as, site.rows(part)) if self.ledger.gone else ():
+            came = any(is_inside(block, part) for block in self.ledger.blocks.get(row, ()))
+            assert came or row not in self.ledger.gone, (
+                f"{site.replica} announces {part}, in which {row} is, of a table of before"
+            )
         if self.ledger.has_strange_mutations:
             return
         found: dict[str, list[str]] = {}
@@ -395,6 +433,12 @@ class Watchman:
                 if block not in self.ledger.dropped_by
             ]
             assert not there, f"{row} is in {there[0]}, and now in {path}: {part}"
+
+
+def _is_lost(nodes: Mapping[str, Node], site: Site) -> bool:
+    """Or half removed."""
+    node = nodes.get(site.paths.is_lost)
+    return node is None or node.data == b"1"
 
 
 def _has_rows(disk: FakeDisk, directory: str) -> bool:

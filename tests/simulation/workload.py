@@ -28,15 +28,17 @@ from tests.simulation.altering import add_column, alter, drop_column
 from tests.simulation.between import FORMS, WAITS, Tables
 from tests.simulation.dropping import drawn, drop
 from tests.simulation.ledger import SUFFIX, Change, ClientInsert, Ledger, Read
+from tests.simulation.removing import remove_some
 from tests.simulation.replacing import put, put_beside
 from tests.support.cluster import TABLE, Cluster, Context, SimWaker, Site
 from tests.support.fake_disk import FakeDisk
-from tests.support.sim_rows import rows_on, stage_rows
+from tests.support.sim_rows import stage_rows
 from tests.support.world import Host, Process, World
 
 QUORUM_TIMEOUT_MS = 2000
 PATIENCE_S = 3.0  # then a client asks somebody else, while the first attempt may still run
 COMMIT_BYTES_MAX = limits.INSERT_BYTES_MAX
+REMOVED = 0.07  # of the worlds have tables that are dropped and created again
 SHARES = 0.2  # of inserts without a token have a block of another one
 SKEW_S = (-3600.0, 0.0, 5.0, 3600.0)
 
@@ -70,10 +72,15 @@ class Size:
     """How often rows of partitions go to a second table, which there is then."""
     vanishings: int = 0
     """How often a host comes back with an empty disk."""
+    removals: int = 0
+    """How often the table is dropped, on one server or on all, and created again."""
 
     @classmethod
     def drawn(cls, rng: random.Random) -> "Size":
-        apart = random.Random(str(rng.getstate()[1][:9]))  # beside: worlds stay what they were
+        state = str(rng.getstate()[1][:9])
+        apart = random.Random(state)  # beside: worlds stay what they were
+        if random.Random(f"{state} removals").random() < REMOVED:
+            return cls._with_removals(rng)
         hosts = rng.choice((2, 2, 3, 3, 4))
         if hosts == 4:
             hosts = rng.choice((4, 4, 5))
@@ -95,6 +102,26 @@ class Size:
             commit_bytes_max=apart.choice((COMMIT_BYTES_MAX, 1, 4000)),
             between=apart.choice((0, 0, 0, 0, 0, 0, 0, 4)),
             vanishings=apart.choice((0, 0, 0, 2)),
+        )
+
+    @classmethod
+    def _with_removals(cls, rng: random.Random) -> "Size":
+        """Of a disk that breaks beside nobody could say what has to be there."""
+        return cls(
+            hosts=rng.choice((2, 2, 3, 4)),
+            partitions=rng.choice((1, 1, 2)),
+            clients=rng.choice((1, 2, 4)),
+            inserts_each=rng.choice((2, 4)),
+            rows_max=rng.choice((1, 3)),
+            workers=rng.choice((1, 1, 2)),
+            mutations=rng.choice((0, 0, 1, 4)),
+            outages=rng.choice((0, 0, 2)),
+            alters=rng.choice((0, 0, 3)),
+            drops=rng.choice((0, 0, 3)),
+            quorums=rng.choice((False, False, True)),
+            swaps=rng.choice((0, 0, 3)),
+            commit_bytes_max=rng.choice((COMMIT_BYTES_MAX, 1, 4000)),
+            removals=rng.choice((1, 2, 3)),
         )
 
 
@@ -176,14 +203,16 @@ class Workload:
         self._spawn("operator", lambda: self._again_and_again("optimize", self._optimize))
         self._spawn("cleaner", lambda: self._again_and_again("clean up", clean_up))
         self._spawn("time", self._set_clocks)
-        if self._size.mutations:
-            self._spawn("statements", self._mutate_some)
-        if self._size.alters:
-            self._spawn("alters", self._alter_some)
-        if self._size.drops:
-            self._spawn("drops", self._drop_some)
-        if self._size.swaps:
-            self._spawn("swaps", self._swap_some)
+        size = self._size
+        for some, name, run in (
+            (size.mutations, "statements", self._mutate_some),
+            (size.alters, "alters", self._alter_some),
+            (size.drops, "drops", self._drop_some),
+            (size.swaps, "swaps", self._swap_some),
+            (size.removals, "removals", self._removals),
+        ):
+            if some:
+                self._spawn(name, run)
         if self._tables is not None:
             self._spawn("between", lambda: self._send_some(self._tables))
         if self._size.losses:
@@ -208,7 +237,8 @@ class Workload:
 
     def _somewhere(self) -> Site:
         """A host that has its replica; one that is switched off only when all are."""
-        sites = [site for site in self._cluster.sites.values() if not site.is_out]
+        everywhere = list(self._cluster.sites.values())
+        sites = [site for site in everywhere if not site.is_out] or everywhere
         up = [site for site in sites if not self._cluster.is_down(site)]
         return self._rng.choice(up or sites)
 
@@ -269,14 +299,14 @@ class Workload:
     def _insert(self, insert: ClientInsert, first: Site | None = None) -> None:
         """Ask until there is an answer; sometimes once more after it."""
         waker = SimWaker(self._world)
-        while not insert.is_acknowledged:
+        while not insert.is_answered:
             self._attempt(insert, first or self._somewhere(), waker)
             first = None
             waker.wait_s(PATIENCE_S)
             if insert.gives_up:
                 break
             self._think()
-        if self._rng.random() < 0.2 and insert.is_acknowledged:
+        if self._rng.random() < 0.2 and insert.is_answered:
             self._attempt(insert, self._somewhere(), waker)
             waker.wait_s(PATIENCE_S)
         insert.is_over = True
@@ -293,6 +323,8 @@ class Workload:
         ]
 
         def run(context: Context) -> None:
+            ledger = self._ledger
+            age, removed = ledger.age, ledger.removed
             staged: list[StagedPart] = []
             created_s = int(context.clock.now_s())
             for partition, rows in blocks:
@@ -305,10 +337,12 @@ class Workload:
             try:
                 result = context.table().commit(staged, token=insert.token, settings=settings)
             except OtherBlocks:
-                self._require_in_part(insert)
+                if age == ledger.age:
+                    self._require_in_part(insert)
                 raise
-            self._require_on_enough(insert, result)
-            insert.answers.append(result)
+            if removed == ledger.removed:
+                self._require_on_enough(insert, result)
+            (insert.answers if age == ledger.age else insert.answers_before).append(result)
             self._world.note(str(insert), "answered", result.words())
             waker.wake()
 
@@ -345,12 +379,13 @@ class Workload:
 
     def _require_on_enough(self, insert: ClientInsert, result: InsertResult) -> None:
         """P41. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
-        a disk broke, or a replica came too late and clones another. Since the answered parts were
-        dropped another try may have inserted the rows again: that one has its own answer.
+        the replica that alone had it, or a disk broke, or a replica came too late and clones
+        another. Since the answered parts were dropped another try may have inserted the rows again:
+        that one has its own answer.
         """
         ledger, nodes = self._ledger, self._world.zookeeper.nodes
         replicas = [TABLE.replica(site.replica) for site in self._cluster.sites.values()]
-        there = [paths for paths in replicas if paths.parts in nodes]
+        there = [paths for paths in replicas if paths.is_lost in nodes]
         if ledger.lost_parts or any(nodes[paths.is_lost].data == b"1" for paths in there):
             return
         for row in insert.all_rows():
@@ -363,7 +398,8 @@ class Workload:
                     PartName.parse(name).contains(last) for name in nodes[paths.parts].children
                 )
             ]
-            assert last in ledger.dropped_by or len(holders) >= insert.quorum, (
+            gone = last in ledger.dropped_by or last in ledger.alone
+            assert gone or len(holders) >= insert.quorum, (
                 f"{insert} is answered, of {insert.quorum} replicas {holders} have {last}"
             )
 
@@ -386,21 +422,23 @@ class Workload:
             self._cluster.spawn(self._somewhere(), name, run)
 
     def _read(self, context: Context) -> None:
+        site, drops = context.site, context.site.drops
         try:
             with context.table().snapshot(_AT_ONCE) as snapshot:
-                disk = context.process.host.disk
-                rows = [row for part in snapshot.parts for row in rows_on(disk, part.name)]
-                if any(self._has_broken(disk, part) for part in snapshot.parts):
+                if drops != site.drops:
+                    return  # its files may be gone: nobody would be told of rows, but of that
+                rows = [row for part in snapshot.parts for row in site.rows(part.name)]
+                if any(self._has_broken(site, part) for part in snapshot.parts):
                     return  # since it was compared: that nobody can notice
         except Corruption:
-            if not (self._ledger.lost_parts or self._world.reads_failed):
+            if not (self._ledger.lost_parts or self._world.reads_failed or drops != site.drops):
                 raise
             return  # the reader was told
         self._ledger.reads.append(Read(context.site.replica, rows))
 
-    def _has_broken(self, disk: FakeDisk, part: ActivePart) -> bool:
+    def _has_broken(self, site: Site, part: ActivePart) -> bool:
         for file in part.manifest.files:
-            data = disk.peek(f"{part.name}/{file.name}")
+            data = site.host.disk.peek(f"{site.path(part.name)}/{file.name}")
             if data is None or hash_hex(data) != file.hash:
                 assert str(part.name) in self._ledger.hit, f"{part.name} is read, and not whole"
                 return True
@@ -498,6 +536,9 @@ class Workload:
         if form == "condition":
             action = put_beside(self._ledger, rows, taken)
         return self._cluster.spawn(at, "swap", action)
+
+    def _removals(self) -> None:
+        remove_some(self._cluster, self._size.removals)
 
     def _send_some(self, tables: Tables) -> None:
         """From any server, one statement at a time or several at once; now and then the second

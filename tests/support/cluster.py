@@ -5,12 +5,14 @@ way, with a simulated session, disk, clock and peers instead of real ones. The a
 are the production code, unmodified.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
+from rmt_pipeline.catalog.catalog import Catalog
+from rmt_pipeline.catalog.entries import UnfinishedDrop
 from rmt_pipeline.protocol.errors import (
     Conflict,
     MetadataMismatch,
@@ -27,6 +29,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.table import TableSettings
 from rmt_pipeline.protocol.table import Engine, TableDefinition
 from rmt_pipeline.replica.life.create import create_replica
+from rmt_pipeline.replica.life.drop import drop_table, resume_drop
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.check import check_part
@@ -48,11 +51,15 @@ from tests.support.sim_mutator import SimMutator
 from tests.support.sim_rows import COLUMNS, SimMerger, rows_on
 from tests.support.world import Host, Process, Sleep, World
 
+T = TypeVar("T")
+
 TABLE = TablePaths("/tables/t")
 RESTART_S = 0.3
 RETRY_S = 0.2  # of a loop whose work failed; two seconds in production
 TIDY_EVERY_S = (0.5, 5.0)
 FOREVER_S = 1e9
+LETS_GO_S = (0.0, 0.1, 3.0)  # until a process has noticed that its table was dropped
+LASTING = ("server", "worker", "upkeep", *POOLS)  # processes that never end by themselves
 SETTINGS = {
     "merge_selecting_sleep_ms": "100",
     "old_parts_lifetime": "1",
@@ -146,7 +153,13 @@ class Site:
     outside: PartStore | None = None
     """The parts as peers and checkers read them."""
     definition: TableDefinition | None = None
-    """What the catalog on its disk says; None before the table is made."""
+    """What the catalog on its disk says; None before the table is made, and once it is dropped."""
+    unfinished: UnfinishedDrop | None = None
+    """A DROP that the catalog knows to have begun, and not to have ended."""
+    dropper: Process | None = None
+    """Who is at it: it has the lock."""
+    drops: int = 0
+    """How often the table was dropped here: processes from before are of another table."""
 
     @property
     def paths(self) -> ReplicaPaths:
@@ -180,10 +193,22 @@ class Context:
         self._cluster = cluster
         self._keeper: SimKeeper | None = None
         self._replica: Replica | None = None
+        self._meant: TableDefinition | None = None
 
     @property
     def definition(self) -> TableDefinition:
-        return self.site.definition or definition_of(self.site.replica, self.site.table)
+        """As `ServerContext` has it: of a table that was dropped it is what it was. Raises
+        UnknownTable once another one has its name.
+        """
+        now, meant = self.site.definition, self._meant
+        if meant is not None:
+            if now is not None and now.uuid != meant.uuid:
+                raise UnknownTable("the table was dropped and created again")
+            return now or meant
+        if now is None and self.site.drops:
+            raise UnknownTable("the table was dropped")
+        self._meant = now
+        return now or definition_of(self.site.replica, self.site.table)
 
     def beside(self, other: "Cluster") -> "Context":
         """The other table of the same server, in the same session."""
@@ -195,6 +220,8 @@ class Context:
         """The real catalog's is tested with crashes of its own: here it is one effect."""
 
         def save() -> TableDefinition:
+            if self.site.drops and self.site.definition is None:
+                raise UnknownTable("the table was dropped")
             self.site.definition = change(self.definition)
             return self.site.definition
 
@@ -331,6 +358,58 @@ class Cluster:
         for process in list(site.host.processes):
             self.world.end_process(process, kill_others=True)
 
+    def drop_table(self, site: Site) -> Process:
+        """DROP TABLE of this server. Who dies in it is gone on with, as by the server."""
+
+        def run(context: Context) -> None:
+            keeper, definition = context.keeper(), context.definition
+            drop_table(self._catalog(context), keeper, definition, lambda _: context.store)
+
+        process = self.spawn(site, "drop table", run)
+        process.on_end.append(lambda: self._finish_drop(site))
+        return process
+
+    def _finish_drop(self, site: Site) -> None:
+        """The server looks for drops that were cut off, until there is none."""
+        soonest_s = max(self.world.now_s, site.host.down_until_s)
+        if site.unfinished is not None:
+            self.world.at(
+                soonest_s + self.world.rng.uniform(0.0, RESTART_S), lambda: self._look(site)
+            )
+
+    def _look(self, site: Site) -> None:
+        def run(context: Context) -> None:
+            name = definition_of(site.replica, self.table).name
+            resume_drop(
+                self._catalog(context),
+                context.keeper(),
+                "default",
+                name,
+                lambda _: context.store,
+            )
+
+        if site.unfinished is not None:
+            process = self.spawn(site, "finish drop", run)
+            process.on_end.append(lambda: self._finish_drop(site))
+
+    def _catalog(self, context: Context) -> Catalog:
+        return cast("Catalog", SimCatalog(self, context))
+
+    def let_go(self, site: Site) -> None:
+        """The table was dropped: no process begins for it any more, and those that live end once
+        they have noticed.
+        """
+        site.drops += 1
+        site.is_out, site.is_created, site.is_serving = True, False, False
+        site.outside = PartStore(site.host.disk, site.root, ids=self.world)
+        for process in site.host.processes:
+            if process.name.removeprefix(f"{self.root} ") in LASTING:
+                soon_s = self.world.now_s + self.world.rng.choice(LETS_GO_S)
+                self.world.at(
+                    soon_s,
+                    lambda process=process: self.world.end_process(process, kill_others=True),
+                )
+
     def is_down(self, site: Site) -> bool:
         return site.host.down_until_s > self.world.now_s
 
@@ -368,14 +447,22 @@ class Cluster:
     def _keep_running(self, site: Site, name: str, run: Callable[[Context], None]) -> None:
         if site.is_out:
             return
-        process = self.spawn(site, name, run)
+        drops = site.drops
+
+        def begin(context: Context) -> None:
+            if site.drops != drops:
+                raise UnknownTable("the table was dropped before the process began")
+            run(context)
+
+        process = self.spawn(site, name, begin)
 
         def again() -> None:
             soonest_s = max(self.world.now_s, site.host.down_until_s)
-            self.world.at(
-                soonest_s + self.world.rng.uniform(0.0, RESTART_S),
-                lambda: self._keep_running(site, name, run),
-            )
+            if site.drops == drops:
+                self.world.at(
+                    soonest_s + self.world.rng.uniform(0.0, RESTART_S),
+                    lambda: site.drops == drops and self._keep_running(site, name, run),
+                )
 
         process.on_end.append(again)
 
@@ -387,13 +474,15 @@ class Cluster:
         """
         site, process = context.site, context.process
         site.server, site.context = process, context
-        process.on_end.append(lambda: self._served(site))
+        process.on_end.append(lambda: self._served(site, process))
         self.incarnations += 1
-        incarnation = str(self.incarnations)
+        incarnation, drops = str(self.incarnations), site.drops
         while not site.is_created:
-            creator = f"{context.definition.full_name}|{site.replica}".encode()
+            if site.drops != drops:
+                raise UnknownTable("the table was dropped")
             try:
                 definition = self._wanted(site)
+                creator = f"{definition.full_name}|{site.replica}".encode()
                 site.definition = create_replica(context.keeper(), definition, creator)
                 site.is_created = True
                 self.boot_workers(site)
@@ -417,14 +506,14 @@ class Cluster:
                 keeper = replica.session  # not the next one, when this is over
                 assert isinstance(keeper, SimKeeper)
                 keeper.on_retired(waker.wake)
-                site.is_serving = not keeper.is_retired
+                site.is_serving = site.server is process and not keeper.is_retired
                 while not keeper.is_retired:
                     waker.wait_s(60.0)
             except UserError:
                 raise
             except (RmtError, BadSector) as error:
                 self.world.note(str(process), "starts over after", str(error)[:200])
-            site.is_serving = False
+            self._served(site, process)
             context.close()
             context.clock.sleep_s(0.1)
 
@@ -438,8 +527,9 @@ class Cluster:
         return definition.with_columns(parse_columns(columns.data.decode()))
 
     @staticmethod
-    def _served(site: Site) -> None:
-        site.is_serving = False
+    def _served(site: Site, process: Process) -> None:
+        if site.server is process:  # else there is the one of the next table already
+            site.is_serving = False
 
     def _work_together(self, context: Context) -> None:
         """As `QueueLoops`: a thread for each loop, which share the context, and go on after errors;
@@ -488,6 +578,57 @@ class Cluster:
             carry_out(replica, plan_clean_up(replica))
         finally:
             context.site.cleaning -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class SimCatalog:
+    """What `drop_table` asks of the catalog: each change is one effect of the world, and the lock
+    goes with its process. The real one is tested with crashes of its own.
+    """
+
+    cluster: Cluster
+    context: Context
+
+    @contextmanager
+    def begin_drop(
+        self, definition: TableDefinition, replica_czxid: int
+    ) -> Iterator[UnfinishedDrop]:
+        site, process = self.context.site, self.context.process
+
+        def begin() -> UnfinishedDrop:
+            if site.definition is None or site.definition.uuid != definition.uuid:
+                raise UnknownTable("the table was dropped")
+            site.dropper, site.definition = process, None
+            site.unfinished = UnfinishedDrop(definition, replica_czxid)
+            self.cluster.let_go(site)
+            return site.unfinished
+
+        yield self._saved("begin", begin)
+
+    @contextmanager
+    def resume_drop(self, database: str, name: str) -> Iterator[UnfinishedDrop | None]:
+        del database, name
+        site, process = self.context.site, self.context.process
+
+        def take() -> UnfinishedDrop | None:
+            if site.dropper is not None and site.dropper.is_alive:
+                raise Conflict("another process is at it")
+            site.dropper = process
+            return site.unfinished
+
+        yield self._saved("resume", take)
+
+    def end_drop(self, definition: TableDefinition) -> None:
+        del definition
+
+        def end() -> None:
+            self.context.site.unfinished = None
+
+        self._saved("end", end)
+
+    def _saved(self, what: str, change: Callable[[], T]) -> T:
+        world = self.cluster.world
+        return world.effect(self.context.process, Kind.DISK, what, "the drop", change)
 
 
 def raise_bugs(flush: Flush) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -71,11 +72,30 @@ def test_a_part_with_other_rows_is_not_replaced(store: PartStore) -> None:
     assert store.parts() == [PART], "not ours: it stays"
 
 
+def test_what_was_destroyed_does_not_come_back_with_a_power_loss() -> None:
+    """A new table of the same place would find the parts of the old one."""
+    for seed in range(10):
+        disk = FakeDisk(lambda: 1000.0)
+        store = PartStore(disk, "db/t", ids=CountedIds())
+        put(store, str(PART))
+        store.destroy()
+        disk.crash(random.Random(seed))
+        assert store.parts() == []
+
+
 def test_publishing_what_was_swept_is_missing(store: PartStore) -> None:
     staged = stage_bytes(store)
     store.discard(staged)
     store.discard(staged)
     with pytest.raises(MissingPart, match="can't be published"):
+        store.publish(staged, PART)
+
+
+def test_publishing_into_a_table_that_was_dropped_meanwhile_says_so(store: PartStore) -> None:
+    """Its directory goes between the sync of what is staged and its new name, or before."""
+    staged = stage_bytes(store)
+    store.destroy()
+    with pytest.raises(MissingPart, match=r"db/t is gone.*was the table dropped"):
         store.publish(staged, PART)
 
 
