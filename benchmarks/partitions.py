@@ -22,6 +22,7 @@ is busy with other things.
 
 import argparse
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -277,12 +278,28 @@ def of_size(size: int) -> pa.Table:
     return pa.table({"k": [*range(count)], "v": values, "p": [1] * count})
 
 
+def as_written(table: Table) -> None:
+    """Parts that are links of one file become as those that were inserted, merged or fetched: each
+    has a file of its own, and is known to be whole. Else each link to one would be a change to all,
+    and the replacement read all bytes of all parts.
+    """
+    store = table.store
+    for part in store.parts():
+        for file in store.manifest(part).files:
+            path = Path(f"{store.directory(part)}/{file.name}")
+            copy = path.with_name("copy")
+            shutil.copyfile(path, copy)
+            copy.rename(path)
+        store.verify_changed(part)
+
+
 def replace_on_servers(servers: Servers, asked: argparse.Namespace) -> None:
     """Twice: the second time what comes replaces as many parts."""
     source, replaced = servers.tables("source"), servers.tables("replaced")
     source["r1"].insert(of_size(asked.mb * 10**6 // asked.linked), quorum=2)
     for table in source.values():
         fill_by_links(table, asked.linked, 0)
+        as_written(table)
     size = sum(part.manifest.bytes_on_disk for part in source["r1"].parts())
     for what in ("nothing", f"{asked.linked} parts"):
         title = f"REPLACE PARTITION of {what} by {asked.linked} parts of {size / 10**6:.0f} MB"

@@ -89,7 +89,8 @@ def test_an_optimize_of_what_is_not_there_is_an_error(partitioned, what, error, 
 def test_an_optimize_that_finds_nothing_is_none(partitioned):
     partitioned.execute("OPTIMIZE TABLE t FINAL")
     partitioned.execute("OPTIMIZE TABLE t PARTITION tuple()")
-    partitioned.execute("OPTIMIZE TABLE p PARTITION 3")
+    done = partitioned.execute("OPTIMIZE TABLE p PARTITION 3")
+    assert "partition 3: nothing was merged" in done.note
     partitioned.execute("OPTIMIZE TABLE p PARTITION ID 'x' FINAL")
     with pytest.raises(
         CannotAssignOptimize, match="no partition with the id 3; there are: 1, 2"

@@ -139,14 +139,19 @@ def _optimize(session: SessionContext, statement: Optimize) -> Done:
     session.progress.waits_for(
         "its merges, which may wait for Spark to start (see: rmt merges)"
     )
-    table.optimize(
+    merged = table.optimize(
         partition,
         final=statement.final,
         deduplicate=statement.deduplicate,
         deduplicate_by=columns,
         settings=session.query_settings(statement.settings),
     )
-    return Done()
+    if partition is None or merged:
+        return Done()
+    return Done(
+        f"partition {partition}: nothing was merged; optimize_throw_if_noop = 1 makes that an "
+        "error that says why"
+    )
 
 
 _RESULT: Columns = (("result", "UInt8"),)
