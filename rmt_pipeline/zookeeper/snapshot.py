@@ -338,9 +338,7 @@ def committing_blocks(
     """Block numbers that are allocated and not yet in the log, of the given partitions."""
     listed = keeper.children_many([table.partition(partition) for partition in partitions])
     return {
-        partition: frozenset(
-            sequence_number(name) for name in names or [] if name.startswith("block-")
-        )
+        partition: frozenset(sequence_number(name) for name in names or [])
         for partition, names in zip(partitions, listed, strict=True)
     }
 

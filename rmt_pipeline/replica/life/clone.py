@@ -238,8 +238,7 @@ def _expected(
     exact: set[PartName] = set()
     for _, entry in entries:
         if isinstance(entry, GetPart):
-            if not any(drop.contains(entry.part) for drop in ranges):
-                have.add(entry.part)
+            have.add(entry.part)
         else:
             exact.update(parts_brought(entry))
     return have, exact, ranges

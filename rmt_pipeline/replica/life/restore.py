@@ -459,10 +459,9 @@ def _bring_metadata(replica: Replica, names: Sequence[str]) -> list[tuple[Replic
     which one they were written with. Entries for the replicas that have yet to apply it.
     """
     keeper, table = replica.session, replica.table
-    read = keeper.get_many([table.metadata, table.columns])
+    (metadata, stat), (columns, _) = keeper.get(table.metadata), keeper.get(table.columns)
     applied = {name: _applied(keeper, table.replica(name)) for name in names}
-    metadata, columns = [b"" if one is None else one[0] for one in read]
-    version = 0 if read[0] is None else read[0][1].version
+    version = stat.version
     newest = max(applied.values(), default=_Structure(0, b"", b""))
     if newest.version > version:
         raised: list[Op] = [

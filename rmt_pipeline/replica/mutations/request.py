@@ -280,9 +280,9 @@ def _failures(
     reads = replica.keeper.get_many([replica.paths.attempts_of(node) for node, _ in queued])
     found: dict[str, PartFailure] = {}
     for (_, entry), read in zip(queued, reads, strict=True):
-        attempts = None if read is None else Attempts.decode(read[0])
-        if attempts is None or not attempts.last_exception:
+        if read is None:
             continue
+        attempts = Attempts.decode(read[0])
         failure = PartFailure(
             entry.source, attempts.tries, attempts.last_attempt_s, attempts.last_exception
         )

@@ -239,7 +239,7 @@ def cancel_inserts(
         path
         for one, names in zip(ranges, listed, strict=True)
         for name in names or ()
-        if name.startswith("block-") and sequence_number(name) <= one.block_max
+        if sequence_number(name) <= one.block_max
         if (path := f"{table.partition(one.partition)}/{name}") not in own
     ]
     inserts = table.insert_lock_data("").strip()
