@@ -1,9 +1,12 @@
 """The parts of one moment, made from those of another one, are what a full build gives."""
 
+from unittest import mock
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rmt_pipeline.protocol.errors import Corruption
+from rmt_pipeline.protocol.parts import holdings as holdings_module
 from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
@@ -28,22 +31,40 @@ def same(one: Holdings, other: Holdings) -> None:
     assert maximal(one) == maximal(other)
 
 
-def follow(moments: list[tuple[list[PartName], bool]]) -> None:
-    """At some moments nobody asks which parts are the maximal ones."""
+def changed(holdings: Holdings, parts: list[PartName], is_listed: bool) -> Holdings:
+    """With exactly these: as ZooKeeper lists them; or some come, also such as are there already or
+    are named twice, and others go, also such as are not there.
+    """
+    if is_listed:
+        return holdings.renamed(map(str, parts))
+    gone = [part for part in holdings if part not in parts]
+    return holdings.joined([*parts, *parts]).without([*gone, *gone])
+
+
+def follow(moments: list[tuple[list[PartName], bool, bool]]) -> None:
+    """At some moments nobody asks which parts are the maximal ones. More than two that come are
+    many.
+    """
     holdings = Holdings.of(())
     seen: list[tuple[Holdings, list[PartName]]] = []
-    for parts, is_asked in moments:
-        holdings = holdings.renamed(map(str, parts))
-        if is_asked:
-            same(holdings, Holdings.of(parts))
-        seen.append((holdings, parts))
+    with mock.patch.object(holdings_module, "FEW", 2):
+        for parts, is_listed, is_asked in moments:
+            holdings = changed(holdings, parts, is_listed)
+            if is_asked:
+                same(holdings, Holdings.of(parts))
+            seen.append((holdings, parts))
     for before, parts in seen:  # whatever came later
         same(before, Holdings.of(parts))
 
 
-@given(st.lists(st.tuples(st.lists(close_names(), max_size=6), st.booleans()), max_size=6))
+MOMENTS = st.lists(
+    st.tuples(st.lists(close_names(), max_size=6), st.booleans(), st.booleans()), max_size=6
+)
+
+
+@given(MOMENTS)
 @settings(max_examples=500)
-def test_any_parts_after_any_others(moments: list[tuple[list[PartName], bool]]) -> None:
+def test_any_parts_after_any_others(moments: list[tuple[list[PartName], bool, bool]]) -> None:
     follow(moments)
 
 
@@ -52,7 +73,16 @@ def test_any_parts_after_any_others(moments: list[tuple[list[PartName], bool]]) 
 def test_any_parts_of_a_history_come_and_go(data: st.DataObject, history: History) -> None:
     assume(history.names)
     some = st.lists(st.sampled_from(history.names), unique=True)
-    follow(data.draw(st.lists(st.tuples(some, st.booleans()), max_size=8)))
+    one = st.tuples(some, st.booleans(), st.booleans())
+    follow(data.draw(st.lists(one, max_size=8)))
+
+
+def test_nothing_that_comes_or_goes_leaves_the_same_parts() -> None:
+    """The very same value: what was found out about it serves whoever looks next."""
+    held = Holdings.of([PartName("all", 1, 1, 0)])
+    assert held.joined(list(held)) is held
+    assert held.without([PartName("all", 2, 2, 0)]) is held
+    assert held.renamed(map(str, held)) is held
 
 
 @given(st.lists(close_names(), max_size=8), st.lists(close_names(), max_size=8), st.booleans())

@@ -118,6 +118,16 @@ def rows_of(replica: Replica, part: PartName) -> list[int]:
     ]
 
 
+def forget_ephemerals(zookeeper: FakeZooKeeper) -> None:
+    """Parents still list the ephemeral nodes that the copy does not have."""
+    for path, node in list(zookeeper.nodes.items()):
+        there = frozenset(
+            child for child in node.children if f"{path.rstrip('/')}/{child}" in zookeeper.nodes
+        )
+        if there != node.children:
+            zookeeper.nodes[path] = node.with_children(there, node.creations)
+
+
 def restore_until_open(disaster: Disaster, names: Sequence[str]) -> None:
     """As a person does: again, until it says that all is well."""
     for _ in range(3):

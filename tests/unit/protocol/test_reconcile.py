@@ -108,3 +108,10 @@ def test_what_another_process_is_publishing_is_left_alone() -> None:
     found = compare("0_0_0 1_2_1=99", "0_0_0", in_flight=frozenset(parts("1_2_1")))
     assert found.in_flight == (part("1_2_1"),)
     assert (found.set_aside, found.refusal) == ((), None)
+
+
+def test_what_is_being_published_is_left_alone_inside_what_was_dropped_too() -> None:
+    """Who publishes it finds out by himself, and would not find it again."""
+    found = compare("0_0_0 1_2_1", "", in_flight=parts("1_2_1"), dropped=parts("0_9_999"))
+    assert (found.in_flight, found.remove) == ((part("1_2_1"),), (part("0_0_0"),))
+    assert found.set_aside == ()

@@ -101,3 +101,38 @@ def test_a_note_that_comes_and_goes_meanwhile_is_lost_and_its_claim_is_not_kept(
     record_failure(replica, "queue-0000000007", 2, "no space", holder=holder)
     assert keeper.refused == 2
     assert given_back == ["queue-0000000007"] * is_claimed
+
+
+def test_every_peer_gets_its_turn_before_one_is_asked_again() -> None:
+    backoff = Backoff()
+    assert backoff.peers_failed("get") == frozenset()
+    for peer, asked_last in (("r2", {"r2"}), ("r3", {"r2", "r3"}), ("r2", {"r2"})):
+        backoff.failed("get", 0.0, peer=peer)
+        assert backoff.peers_failed("get") == asked_last
+    backoff.failed("get", 0.0)
+    assert backoff.peers_failed("get") == {"r2"}, "it failed here, at nobody"
+    backoff.forgive("get")
+    assert backoff.peers_failed("get") == frozenset()
+    backoff.forgive("nobody has tried it")
+    assert not backoff.has_failed("nobody has tried it")
+
+
+def test_what_left_the_queue_has_not_failed() -> None:
+    backoff = Backoff()
+    assert not backoff.has_any
+    backoff.failed("merge", 1.0)
+    backoff.failed("mutate", 1.0)
+    backoff.keep_only(frozenset({"merge"}))
+    assert (backoff.has_failed("merge"), backoff.has_failed("mutate")) == (True, False)
+    assert backoff.failed("mutate", 1.0) == 1
+    backoff.keep_only(frozenset())
+    assert not backoff.has_any
+
+
+def test_it_waits_just_as_long_as_it_is_told() -> None:
+    backoff = Backoff()
+    backoff.failed("merge", 1.0)
+    for now_s, waits in ((1.0, True), (1.05, True), (1.0 + RETRY_FIRST_S, False)):
+        assert backoff.waits("merge", now_s) is waits
+        assert backoff.waiting(now_s) == (frozenset({"merge"}) if waits else frozenset())
+    assert not backoff.waits("mutate", 1.0)

@@ -116,6 +116,18 @@ def test_who_is_least_behind_is_cloned(tmp_path):
         assert cloned.source == "r3"
 
 
+def test_who_is_lost_itself_is_cloned_by_nobody(tmp_path):
+    """However little it is behind: it would never become whole from it."""
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as three:
+        three.insert("r3", 1)
+        pull_log(three["r3"])
+        marked_lost(three)
+        three["r3"].keeper.multi([SetData(three["r3"].paths.is_lost, b"1")])
+        cloned = clone_if_lost(three["r2"])
+        assert cloned is not None
+        assert cloned.source == "r1"
+
+
 def test_what_no_replica_has_copied_is_told_and_can_be_gone_without(replicas):
     """The table would be lost whole otherwise."""
     for name in ("r1", "r2"):

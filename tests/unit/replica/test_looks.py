@@ -386,6 +386,19 @@ def test_who_reads_from_a_replica_that_was_dropped_is_told_so(replicas: Replicas
         readable_parts(replica)
 
 
+def test_a_queue_that_went_with_a_drop_is_not_taken_for_a_known_one(replicas: Replicas) -> None:
+    """Whoever drops the replica has died in between: the nodes beside it are there still."""
+    replica = replicas["r2"]
+    pull_log(replica)
+    names = tuple(replica.keeper.children(replica.paths.queue))
+    queued = Queued(0, 0, names, session=replica.keeper.session_id)
+    look(replica)
+    delete_tree(replica.keeper, replica.paths.queue)
+    known = replica.memory.queue
+    with pytest.raises(ReplicaDropped):
+        queue_snapshot(replica.keeper, replica.paths, known, queue=queued)
+
+
 def test_what_our_hands_publish_between_glance_and_look_is_not_finished_once_more(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

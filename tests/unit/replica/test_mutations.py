@@ -480,3 +480,19 @@ def test_as_many_parts_are_mutated_at_once_as_the_queue_takes(replicas, monkeypa
         assert not isinstance(assigned, Nothing)
         assert len(assigned) == 1
     assert isinstance(assign_mutations(one), Nothing)
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "slept"), [(0, []), (1, [0.01]), (2, [0.505]), (3, [1.0])]
+)
+def test_more_mutations_wait_the_longer_the_more_there_are(replicas, unfinished, slept):
+    replicas.set(
+        number_of_mutations_to_delay="1",
+        number_of_mutations_to_throw="3" if unfinished < 3 else "0",
+        min_delay_to_mutate_ms="10",
+        max_delay_to_mutate_ms="1000",
+    )
+    for number in range(unfinished):
+        delete(replicas["r1"], number)
+    throttle_mutation(replicas["r1"])
+    assert replicas.clock.slept == pytest.approx(slept)

@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.alter.commands import AddColumn, AlterCommand, DropColumn
+from rmt_pipeline.protocol.alter.commands import (
+    AddColumn,
+    AlterCommand,
+    ClearColumn,
+    DropColumn,
+)
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, Unavailable
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column
@@ -148,6 +153,15 @@ def test_a_mutation_of_no_partition_is_created_once(tmp_path, landed):
         with faulty(empty["r1"].keeper, writes_mutation, landed=landed):
             created = create_mutation(empty["r1"], DELETE)
         assert list(load_mutations(empty["r2"]).entries) == [created]
+
+
+def test_a_mutation_without_an_answer_is_told_from_others(replicas):
+    earlier = request_mutation(
+        lambda: replicas["r1"], parse_commands("DELETE WHERE n = 11"), QUERY
+    )
+    with faulty(replicas["r1"].keeper, writes_mutation, landed=True):
+        mine = mutate(replicas)
+    assert mutations(replicas) == [earlier, mine]
 
 
 def test_numbers_that_never_come_are_no_mutation_and_it_is_said_so(replicas):
@@ -335,6 +349,39 @@ def test_an_alter_is_settled_in_another_session(replicas):
     assert submitted.mutation_id == mutations(replicas)[0]
 
 
+@pytest.mark.parametrize("is_trimmed", [False, True])
+@pytest.mark.parametrize("command", [DropColumn("x"), add("y")])
+def test_an_alter_without_an_answer_is_waited_for_as_itself(replicas, command, is_trimmed):
+    """Not as an earlier one, nor with a mutation of somebody else. Who finds that its entry is not
+    in the log any more has waited long enough: every replica has copied it.
+    """
+    widened(replicas)
+    mutate(replicas)
+    keeper, table = replicas["r1"].keeper, replicas["r1"].table
+
+    def trims() -> None:
+        entries = [f"{table.log}/{name}" for name in keeper.children(table.log)]
+        keeper.multi([Delete(path) for path in entries])
+
+    trimming = (
+        at_the_question(keeper, fences, trims) if is_trimmed else contextlib.nullcontext()
+    )
+    with trimming, faulty(keeper, submits, landed=True):
+        submitted = request_alter(
+            lambda: replicas["r1"],
+            lambda _: [command],
+            QUERY,
+            lambda: NoWait(replicas),
+        )
+    assert submitted is not None
+    is_dropping = isinstance(command, DropColumn)
+    assert submitted.mutation_id == (mutations(replicas)[-1] if is_dropping else "")
+    if is_trimmed:
+        assert submitted.log_entry == f"{table.log}/log-0000000000"
+    else:
+        assert keeper.get(submitted.log_entry)[0] == submitted.data
+
+
 def test_an_alter_that_may_be_there_is_not_said_to_have_failed(replicas):
     """Its mutation's numbers are given back all the same: what was sent can't arrive any more."""
     widened(replicas)
@@ -348,6 +395,16 @@ def test_an_alter_that_may_be_there_is_not_said_to_have_failed(replicas):
     assert locks(replicas) == []
     with pytest.raises(Refused):
         keeper.multi(sent[0])
+
+
+def test_what_is_cleared_in_some_partitions_is_a_mutation_of_these_alone(replicas):
+    """Of the others nothing waits for it, and their numbers are given back."""
+    widened(replicas)
+    replicas.insert("r1", 21)
+    alter(replicas, ClearColumn("x", "0"), ClearColumn("x", "2"))
+    [entry] = load_mutations(replicas["r2"]).entries.values()
+    assert [partition for partition, _ in entry.block_numbers] == ["0", "2"]
+    assert locks(replicas) == []
 
 
 def test_an_alter_that_is_refused_gives_its_numbers_back(replicas):

@@ -14,10 +14,11 @@ from rmt_pipeline.protocol.errors import (
     TableIsReadOnly,
 )
 from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.work import worker
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
-from tests.support.local_replicas import ClockWaker, Replicas
+from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
 
 A_MINUTE_S = 60.0
 
@@ -170,3 +171,24 @@ def test_no_more_batches_are_begun_than_there_may_be_at_once(replicas, monkeypat
     replicas.insert("r2", 1)
     worked(replicas)
     assert "all_0_0_0" not in replicas.parts("r1")
+
+
+def test_what_it_assigns_is_queued_before_it_is_idle(replicas):
+    """However short it is told to wait for more: who ends when nothing is left to do has not left
+    what he has just thought of to others.
+    """
+    replicas.insert("r1", 1, 2)
+    replicas.step("r1", "fetch")
+    mutate = lambda: create_mutation(replicas["r1"], "DELETE WHERE n = 1")  # noqa: E731
+    done = work(
+        lambda: replicas["r1"],
+        replicas.tools(),
+        "fetch",
+        waker=Meanwhile(replicas.clock, [mutate]),
+        linger_s=0.01,
+        select=True,
+        on_flush=lambda flush: None,
+        should_stop=lambda: False,
+    )
+    assert (done.stopped, done.assigned) == ("idle", 1)
+    assert len(replicas["r1"].keeper.children(replicas["r1"].paths.queue)) == 1

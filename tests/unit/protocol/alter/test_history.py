@@ -153,6 +153,15 @@ def test_what_is_in_zookeeper_gives_other_replicas_the_same_definition(text: str
     assert definition_of_texts(TABLE, *texts, 4, altered.history) == altered
 
 
+def test_keys_that_an_alter_leaves_alone_stay_as_they_were_said() -> None:
+    """A primary key that was said is said by SHOW CREATE TABLE afterwards, too."""
+    said = replace(TABLE, order_by=("a", "b"), primary_key=("a", "b"))
+    altered = alter("ADD COLUMN x Int8", table=said).definition
+    texts = metadata_text(altered), columns_text(altered.columns)
+    applied = definition_of_texts(said, *texts, 4, altered.history)
+    assert (applied.order_by, applied.primary_key) == (("a", "b"), ("a", "b"))
+
+
 def test_an_alter_of_what_can_not_be_altered_is_not_applied() -> None:
     """P27."""
     other = replace(TABLE, partition_by=("b",))

@@ -43,7 +43,7 @@ from tests.support.fake_keeper import FakeZooKeeper
 from tests.support.local_replicas import definition_of
 from tests.support.local_session import create, local_session, rows
 from tests.support.parts import clone
-from tests.support.restoring import Disaster
+from tests.support.restoring import Disaster, forget_ephemerals
 
 NO_WAIT = QuerySettings(alter_sync=0)
 
@@ -311,7 +311,7 @@ def test_of_a_part_that_overlaps_what_is_in_no_other_may_be_inserted_again(two):
         store.publish(clone(store, last, "attach", "x"), into)
         for block in range(3):
             store.remove(PartName("all", block, block, 0))
-    _forget_ephemerals(older)
+    forget_ephemerals(older)
     two.move_to(older)
     two.clock.passed_s += 1000
     two.restore("r1")
@@ -407,7 +407,7 @@ def test_a_structure_that_only_zookeeper_knows_stays(two):
     older.zxid = two.zookeeper.zxid
     two.insert("r1", 2)
     two.note()
-    _forget_ephemerals(older)
+    forget_ephemerals(older)
     two.move_to(older)
     two.clock.passed_s += 1000
     two.restore("r1")
@@ -505,7 +505,7 @@ def test_an_older_copy_of_zookeeper_is_made_what_the_disks_say(two):
     older = FakeZooKeeper(two.clock)
     older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
     older.zxid = zxid
-    _forget_ephemerals(older)
+    forget_ephemerals(older)
     two.move_to(older)
     two.clock.passed_s += 1000
     with pytest.raises(ZooKeeperIsOlder, match=r"SYSTEM RESTORE REPLICA default\.t"):
@@ -529,7 +529,7 @@ def test_a_copy_from_before_the_first_start_is_made_what_the_disks_say(two):
     two.insert("r1", 1)
     two.step("r2", "fetch")
     two.note()
-    _forget_ephemerals(older)
+    forget_ephemerals(older)
     hosts = [two[name].paths.host for name in ("r1", "r2")]
     older.connect().multi([SetData(host, b"") for host in hosts])
     two.move_to(older)
@@ -552,7 +552,7 @@ def without_r2(two: Disaster) -> None:
     two.step("r2", "fetch")
     two.insert("r2", 2)
     two.note()
-    _forget_ephemerals(older)
+    forget_ephemerals(older)
     two.move_to(older)
     two.clock.passed_s += 1000
 
@@ -590,22 +590,12 @@ def test_an_older_copy_is_not_touched_while_another_replica_works_with_it(two):
     older = FakeZooKeeper(two.clock)
     older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
     older.zxid = zxid
-    _forget_ephemerals(older)
+    forget_ephemerals(older)
     two.move_to(older)
     two["r2"].store.marks.note_log_seen(0)
     two.start("r2")
     with pytest.raises(UserError, match="Stop its server"):
         two.restore("r1")
-
-
-def _forget_ephemerals(zookeeper: FakeZooKeeper) -> None:
-    """Parents still list the ephemeral nodes that the copy does not have."""
-    for path, node in list(zookeeper.nodes.items()):
-        there = frozenset(
-            child for child in node.children if f"{path.rstrip('/')}/{child}" in zookeeper.nodes
-        )
-        if there != node.children:
-            zookeeper.nodes[path] = node.with_children(there, node.creations)
 
 
 def test_said_twice_at_once_it_is_done_once(two):

@@ -12,6 +12,7 @@ from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import Unavailable
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.fetch import PartSource, find_sources
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import check_part
 from rmt_pipeline.replica.work.carry import Tools
@@ -140,3 +141,12 @@ def test_peers_are_told_what_brings_back_what_was_lost(replicas):
     work(replicas, peers, tries=1)
     assert [recovers for _, recovers in peers.told] == [False, False, True]
     assert str(peers.told[-1][0]) == "all_0_0_0"
+
+
+def test_nobody_fetches_from_himself(replicas: Replicas) -> None:
+    """Whatever an entry says of who had the part first."""
+    part = replicas.insert("r1", 1)
+    replicas.step("r2", "fetch")
+    found = find_sources(replicas["r1"], [(part, "r1")])[part]
+    assert isinstance(found, PartSource)
+    assert found.replica == "r2"

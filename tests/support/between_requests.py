@@ -1,0 +1,60 @@
+"""A session in which something happens between two requests: before each one in its turn."""
+
+from collections.abc import Callable, Sequence
+
+from rmt_pipeline.zookeeper.keeper import Keeper, Op, Stat, Watch
+from rmt_pipeline.zookeeper.through import ThroughKeeper
+
+
+class BeforeRequest(ThroughKeeper[Keeper]):
+    """Before the request of this number `happens` is called, once; `has_come` says whether."""
+
+    def __init__(self, session: Keeper, number: int, happens: Callable[[], object]) -> None:
+        super().__init__(session)
+        self._left = number
+        self._happens = happens
+
+    @property
+    def has_come(self) -> bool:
+        return self._left < 0
+
+    def _next(self) -> None:
+        self._left -= 1
+        if self._left == -1:
+            self._happens()
+
+    def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        self._next()
+        return super().get(path, watch)
+
+    def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        self._next()
+        return super().get_many(paths)
+
+    def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        self._next()
+        return super().exists(path, watch)
+
+    def exists_many(self, paths: Sequence[str]) -> list[Stat | None]:
+        self._next()
+        return super().exists_many(paths)
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        self._next()
+        return super().children(path, watch)
+
+    def children_stat(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
+        self._next()
+        return super().children_stat(path, watch)
+
+    def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
+        self._next()
+        return super().children_many(paths)
+
+    def multi(self, ops: Sequence[Op]) -> list[str]:
+        self._next()
+        return super().multi(ops)
+
+    def multi_many(self, multis: Sequence[Sequence[Op]]) -> list[list[str] | Exception]:
+        self._next()
+        return super().multi_many(multis)

@@ -1,0 +1,50 @@
+"""Being active is one process's at a time, and who is refused is told why."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rmt_pipeline.protocol.errors import ReplicaDropped
+from rmt_pipeline.protocol.nodes.formats import ReplicaAddress
+from rmt_pipeline.replica.life.drop import drop_replica
+from rmt_pipeline.replica.life.start import ReplicaIsAlreadyActive, activate
+from tests.support.between_requests import BeforeRequest
+from tests.support.local_replicas import Replicas
+
+ADDRESS = ReplicaAddress("r1", 9009, 9000, "default", "t")
+REQUESTS = range(2)
+
+
+def activated_while(replicas: Replicas, number: int, happens: Callable[[], object]) -> None:
+    replica = replicas["r1"]
+    between = BeforeRequest(replicas.zookeeper.connect(), number, happens)
+    replica.keeper.session = between
+    activate(replica, "r1", "2", ADDRESS)
+    assert between.has_come
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_another_server_that_is_faster_is_the_one(replicas: Replicas, number: int) -> None:
+    replicas.stop("r1")
+
+    def other() -> None:
+        replica = replicas["r1"]
+        mine, replica.keeper.session = replica.session, replicas.zookeeper.connect()
+        activate(replica, "another host", "1", ADDRESS)
+        replica.keeper.session = mine
+
+    with pytest.raises(ReplicaIsAlreadyActive, match="is active in another process"):
+        activated_while(replicas, number, other)
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_replica_that_is_dropped_meanwhile_is_not_said_to_be_active(
+    replicas: Replicas, number: int
+) -> None:
+    replicas.stop("r1")
+
+    def dropped() -> None:
+        drop_replica(replicas.zookeeper.connect(), replicas["r1"].table, "r1")
+
+    with pytest.raises(ReplicaDropped):
+        activated_while(replicas, number, dropped)

@@ -1,0 +1,58 @@
+"""What is written beside a replica whose table is detached, and when it is not."""
+
+from rmt_pipeline.replica.life.detach import forget_note, note_detached
+from rmt_pipeline.replica.life.drop import drop_replica
+from tests.support.between_requests import BeforeRequest
+
+
+def note(replicas) -> bytes | None:
+    node = replicas.zookeeper.nodes.get(replicas["r1"].paths.detached)
+    return None if node is None else node.data
+
+
+def test_it_says_why_nobody_serves_it_and_later_another_reason(replicas):
+    replicas.stop("r1")
+    session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    for words in ("detached", "dropped"):
+        note_detached(session, paths, words)
+        assert note(replicas) == words.encode()
+    forget_note(session, paths)
+    forget_note(session, paths)
+    assert note(replicas) is None
+
+
+def test_what_is_said_already_is_not_written_again(replicas):
+    replicas.stop("r1")
+    session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    note_detached(session, paths, "detached")
+    note_detached(session, paths, "detached")
+    assert session.get(paths.detached)[1].version == 0
+
+
+def test_nothing_is_said_of_a_replica_that_is_active_or_is_not_there(replicas):
+    session, paths = replicas.zookeeper.connect(), replicas["r1"].paths
+    note_detached(session, paths, "detached")
+    assert note(replicas) is None
+    replicas.stop("r1")
+    drop_replica(session, replicas["r1"].table, "r1")
+    note_detached(session, paths, "detached")
+    assert paths.root not in replicas.zookeeper.nodes
+
+
+def test_nothing_is_said_of_one_that_was_active_or_dropped_meanwhile(replicas):
+    """Also when it is not any more: it is another one's turn to say why."""
+    paths = replicas["r1"].paths
+
+    def was_active() -> None:
+        replicas.come_back("r1")
+        replicas.stop("r1")
+
+    def dropped() -> None:
+        drop_replica(replicas.zookeeper.connect(), replicas["r1"].table, "r1")
+
+    replicas.stop("r1")
+    for happens in (was_active, dropped):
+        session = BeforeRequest(replicas.zookeeper.connect(), 1, happens)
+        note_detached(session, paths, "detached")
+        assert session.has_come
+        assert note(replicas) is None

@@ -1,0 +1,70 @@
+"""A replica is restored by two processes at once: whatever comes between two requests."""
+
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Conflict
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.life.restore import NothingToRestore, restore
+from rmt_pipeline.zookeeper.keeper import Create, SetData
+from tests.support.between_requests import BeforeRequest
+from tests.support.fake_keeper import FakeZooKeeper
+from tests.support.restoring import Disaster, forget_ephemerals, restore_until_open
+
+REQUESTS_MAX = 200
+
+
+def in_an_older_copy(two: Disaster) -> None:
+    """r1 has a part there that its disk does not have, another one with other bytes, and an entry
+    that has failed.
+    """
+    two.insert("r1", 1)
+    two.step("r2", "fetch")
+    nodes, zxid = dict(two.zookeeper.nodes), two.zookeeper.zxid
+    two.insert("r1", 2)
+    two.note()
+    older = FakeZooKeeper(two.clock)
+    older.nodes.update({path: node for path, node in nodes.items() if not node.owner})
+    older.zxid = zxid
+    forget_ephemerals(older)
+    paths = two["r1"].paths
+    older.connect().multi(
+        [
+            Create(paths.part(PartName("all", 7, 7, 0)), b"header"),
+            SetData(paths.part(PartName("all", 0, 0, 0)), b"header"),
+            Create(paths.queue_entry("queue-0000000009"), b"entry"),
+            Create(paths.attempts_of("queue-0000000009"), b"attempts"),
+        ]
+    )
+    two.move_to(older)
+    two.clock.passed_s += 1000
+
+
+@pytest.mark.parametrize("name", ["r1", "r2"])
+def test_two_processes_that_restore_a_replica_between_any_two_requests_end_as_one(
+    tmp_path: Path, name: str
+) -> None:
+    for number in range(REQUESTS_MAX):
+        with Disaster(tmp_path / str(number)) as two:
+            in_an_older_copy(two)
+            if name == "r2":
+                two.restore("r1")
+            one = two.connect(name)
+            one.keeper.session = between = BeforeRequest(
+                one.session, number, lambda: restore_until_open(two, [name])
+            )
+            with suppress(Conflict, NothingToRestore):
+                restore(one, name.encode())
+            restore_until_open(two, ["r1", "r2"])
+            for part in two.parts("r1"):
+                [read] = two["r1"].keeper.get_many([two["r1"].paths.part(part)])
+                manifest = two["r1"].store.manifest(PartName.parse(part))
+                assert read[0] == manifest.header().encode()
+            two.live_on()
+            assert two.values("r1") == two.values("r2") == Counter([1, 2])
+        if not between.has_come:
+            break
+    assert 10 < number < REQUESTS_MAX - 1
