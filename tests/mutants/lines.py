@@ -537,6 +537,21 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_what_was_destroyed_does_not_come_back_with_a_power_loss",
     ),
     LineMutant(
+        "queue: what is to be detached is dropped before",
+        "rmt_pipeline/protocol/queue/rules.py",
+        "    for other, node in question.state.detaching.overlapping(dropped):\n",
+        "    for other, node in question.dropping.overlapping(dropped):\n",
+        "tests/unit/protocol/queue/test_rules.py"
+        "::test_what_an_earlier_entry_detaches_is_still_there_when_it_comes",
+    ),
+    LineMutant(
+        "swap: what is to be detached is replaced before",
+        "rmt_pipeline/replica/partitions/swap.py",
+        "        if node := view.detaches(parts[part]):\n",
+        "        if node := view.detaches(()):\n",
+        f"{DROPS}::test_what_is_to_be_detached_is_not_replaced_before_it_was",
+    ),
+    LineMutant(
         "store: half of what an attempt that died has fetched is taken for a part",
         "rmt_pipeline/store/part_store.py",
         "        if self._is_whole(adopted):\n",
@@ -625,8 +640,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "queue: a part is dropped before a replacement brings it",
         f"{PROTOCOL}/queue/rules.py",
-        "    DropPart: (_no_overlapping_drop, _replacement_came_first),\n",
-        "    DropPart: (_no_overlapping_drop,),\n",
+        "    DropPart: (_no_overlapping_drop, _replacement_came_first, _detached_first),\n",
+        "    DropPart: (_no_overlapping_drop, _detached_first),\n",
         QUEUE,
     ),
     LineMutant(

@@ -367,7 +367,7 @@ def locks_are_gone(finished: Finished) -> None:
 
 def inserts_are_recorded(finished: Finished) -> None:
     """An acknowledged insert has its record, so that a late retry is answered; unless all of its
-    rows were dropped.
+    rows were dropped. It says what of it every replica has lost.
     """
     for insert in finished.ledger.inserts:
         if all(map(finished.ledger.was_dropped, insert.all_rows())):
@@ -377,7 +377,14 @@ def inserts_are_recorded(finished: Finished) -> None:
             assert node is not None, f"{insert} has no record {answer.insert_id}"
             record = InsertRecord.decode(node.data)
             assert record.rows == len(insert.all_rows()), f"{insert}: {record}"
-            assert record.is_whole, f"{insert} was answered, and is in part: {record}"
+            is_right = record.is_whole or _is_lost_in_part(finished.ledger, insert)
+            assert is_right, f"{insert} was answered, and is in part: {record}"
+
+
+def _is_lost_in_part(ledger: Ledger, insert: ClientInsert) -> bool:
+    return any(
+        not ledger.lost.isdisjoint(ledger.blocks.get(row, ())) for row in insert.all_rows()
+    )
 
 
 def ids_are_those_of_what_is_there(finished: Finished) -> None:

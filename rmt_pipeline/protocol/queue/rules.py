@@ -242,6 +242,17 @@ def _replacement_came_first(question: Question) -> str | None:
     return None
 
 
+def _detached_first(question: Question) -> str | None:
+    """Rule 10: what an earlier entry sets aside is still there when it comes."""
+    dropped = drop_range_of(question.entry)
+    if dropped is None:
+        return None
+    for other, node in question.state.detaching.overlapping(dropped):
+        if node < question.node:
+            return f"{node}, which detaches {other}, must run first"
+    return None
+
+
 _PRODUCING: tuple[Rule, ...] = (
     _produced_by_another,
     _affected_by_drop_part,
@@ -252,9 +263,14 @@ _RULES: dict[type[LogEntry], tuple[Rule, ...]] = {
     AttachPart: (*_PRODUCING, _fetches),
     MergeParts: (*_PRODUCING, _merges, _merge_fits),
     MutatePart: (*_PRODUCING, _merges, _alter_came_first, _mutation_fits),
-    DropRange: (_produced_by_another, _no_overlapping_drop),
-    DropPart: (_no_overlapping_drop, _replacement_came_first),
-    ReplaceRange: (_produced_by_another, _replaces_after_drop_part, _no_overlapping_drop),
+    DropRange: (_produced_by_another, _no_overlapping_drop, _detached_first),
+    DropPart: (_no_overlapping_drop, _replacement_came_first, _detached_first),
+    ReplaceRange: (
+        _produced_by_another,
+        _replaces_after_drop_part,
+        _no_overlapping_drop,
+        _detached_first,
+    ),
     AlterMetadata: (_alter_is_next, _mutations_came_first),
 }
 

@@ -11,6 +11,7 @@ from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
     DropPart,
+    DropRange,
     LogEntry,
     ReplaceRange,
     describe_entry,
@@ -37,6 +38,7 @@ class QueueState:
     * `future`: the names that claims produce;
     * `drop_parts`, `replacements`: names of queued DROP_PARTs, new parts of queued
     REPLACE_RANGEs;
+    * `detaching`: what queued drops set aside;
     * `dropping`: drop ranges of entries that run now;
     * `alters`: queued metadata versions.
     """
@@ -46,6 +48,7 @@ class QueueState:
         "alters",
         "claims",
         "current",
+        "detaching",
         "drop_parts",
         "dropping",
         "entries",
@@ -68,6 +71,7 @@ class QueueState:
         self.current = holdings.current
         self.virtual = self.current.copy()
         self.drop_parts = PartIndex()
+        self.detaching = PartIndex()
         self.replacements = PartIndex()
         self.alters: dict[str, int] = {}
         for node, entry in self.entries.items():
@@ -93,6 +97,10 @@ class QueueState:
 
     def _index_entry(self, node: str, entry: LogEntry) -> None:
         """What others wait for."""
+        if isinstance(entry, DropRange | DropPart) and entry.detach:
+            dropped = drop_range_of(entry)
+            assert dropped is not None
+            self.detaching.add(dropped, node)
         if isinstance(entry, DropPart):
             self.drop_parts.add(entry.part, node)
         elif isinstance(entry, ReplaceRange):

@@ -206,6 +206,13 @@ class QueueView:
             for dropped in map(drop_range_of, later)
         )
 
+    def detaches(self, parts: Iterable[PartName]) -> str:
+        """The first entry that sets one of them aside; "" when none does."""
+        detaching = self._state.detaching
+        return min(
+            (node for part in parts for _, node in detaching.overlapping(part)), default=""
+        )
+
     def entries_removed_by(
         self, part_range: PartName, by: str | None = None
     ) -> list[tuple[str, LogEntry]]:

@@ -513,7 +513,8 @@ def _look(side: _Side) -> _Looked:
     """`is_lost` is read with the pointer of the log, and again behind the queue: while its version
     is the same nothing was given up or cloned in between.
 
-    Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time.
+    Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time;
+    Unavailable while a DETACH has yet to set aside what would go.
     """
     replica = side.replica
     if not side.ranges:
@@ -540,6 +541,12 @@ def _look(side: _Side) -> _Looked:
         part: parts_inside(replica, snapshot.parts, part, f"the replacement of {part}")
         for part in side.ranges
     }
+    for part in side.ranges:
+        if node := view.detaches(parts[part]):
+            raise Unavailable(
+                f"{replica} has yet to carry out {node}, which detaches what is replaced; nothing "
+                "was changed. Try again when it has: SYSTEM SYNC REPLICA waits for it"
+            )
     coming = {
         part: [
             new

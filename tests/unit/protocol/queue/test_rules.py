@@ -1,5 +1,7 @@
 """Each rule of the queue, its reason in words, and that it lets everything else through."""
 
+import dataclasses
+
 import pytest
 
 from rmt_pipeline.protocol.background import Background, stopped_words
@@ -286,6 +288,18 @@ def test_drops_that_overlap_run_one_by_one(second) -> None:
     """P14."""
     view = queue(drop(5), second, claims={0: "0_4_999999999_999999999"})
     assert "all_0_4_999999999_999999999, which overlaps" in (reason(view, 1) or "")
+
+
+@pytest.mark.parametrize("second", [drop(9), replace(8, "9_9_0"), drop_part("3_3_0")])
+def test_what_an_earlier_entry_detaches_is_still_there_when_it_comes(second) -> None:
+    """Else nothing of it would be set aside."""
+    detaching = dataclasses.replace(drop(5), detach=True)
+    assert reason(queue(detaching, second, here="3_3_0"), 1) == (
+        "queue-0000000000, which detaches all_0_4_999999999_999999999, must run first"
+    )
+    assert reason(queue(detaching, second, here="3_3_0"), 0) is None
+    later = queue(second, detaching, here="3_3_0")
+    assert reason(later, 0) is None
 
 
 def test_drops_of_other_blocks_run_at_once() -> None:

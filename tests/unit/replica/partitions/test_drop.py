@@ -23,6 +23,7 @@ from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome
 from rmt_pipeline.replica.partitions import drop as dropping
 from rmt_pipeline.replica.partitions.drop import BadPartition, NoSuchPart, PartIsLocked
 from rmt_pipeline.replica.partitions.inside import stop_making
+from rmt_pipeline.replica.partitions.swap import Change, Wanted, swap
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.upkeep.check import recover_parts
 from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
@@ -460,6 +461,25 @@ def test_what_a_reader_holds_goes_when_it_lets_go(replicas):
     replicas.clock.passed_s = 1e9  # the disk's clock is the host's
     carry_out(replicas["r1"], plan_clean_up(replicas["r1"]))
     assert store.drops.ranges() == store.detached() == []
+
+
+def test_what_is_to_be_detached_is_not_replaced_before_it_was(replicas):
+    """The queue has the DETACH still when somebody replaces the partition: its rows would be
+    nowhere.
+    """
+    insert(replicas, (1, 1))
+    drop(replicas, "1", detach=True)
+    replica = replicas["r1"]
+    wanted = Wanted((Change("1", (), replaces=True),))
+    with pytest.raises(
+        Unavailable, match=r"queue-\d+, which detaches what is replaced; nothing"
+    ):
+        swap(lambda: replica, wanted)
+    work(replicas)
+    assert replicas.stores["r1"].detached() == ["1_0_0_0"]
+    insert(replicas, (1, 2))
+    swap(lambda: replica, wanted)
+    assert rows(replicas, "r1") == []
 
 
 def test_a_detached_partition_is_kept_by_every_replica_that_had_it(replicas):
