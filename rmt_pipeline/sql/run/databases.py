@@ -35,6 +35,7 @@ from rmt_pipeline.protocol.errors import (
 from rmt_pipeline.protocol.nodes.tasks import TableRecord, Task
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.protocol.text import require_node, require_path
+from rmt_pipeline.sql.define.show_create import create_query
 from rmt_pipeline.sql.formats.rows import Columns, Done, Result
 from rmt_pipeline.sql.run.context import SessionContext
 from rmt_pipeline.sql.run.on_cluster import AskedServers, wait_and_answer
@@ -460,8 +461,6 @@ def renamed_record(record: TableRecord, database: str, old: str, new: str) -> Ta
     """The same table under its new name. Its path in ZooKeeper stays: a server that makes it later
     is to find the others there.
     """
-    from rmt_pipeline.sql.define.show_create import create_query  # noqa: PLC0415  start-up
-
     definition = replace(defined_by(record, database), database=database, name=old)
     engine = definition.engine
     if not engine.is_private:
@@ -496,7 +495,6 @@ def _create_text(session: SessionContext, statement: CreateTable, request_id: st
     """The table in full, checked, with its macros but for {uuid}, which all replicas have the same.
     A table without a path has one of its own: one that is dropped here is not met there.
     """
-    from rmt_pipeline.sql.define.show_create import create_query  # noqa: PLC0415  start-up
     from rmt_pipeline.sql.define.table import define_table  # noqa: PLC0415  start-up
 
     if statement.or_replace:
