@@ -116,7 +116,8 @@ class Together(Generic[T, R]):
                 for one in self._under_way:
                     if one.outcome is None:
                         one.outcome = OutcomeUnknown("who did it for others was interrupted")
-                    one.waker.wake()
+                    if one is not asked:
+                        one.waker.wake()
                 self._under_way = []
             self._waiting = [one for one in self._waiting if one is not asked]
             for one in self._waiting[:1]:
