@@ -11,9 +11,14 @@ import dagster as dg
 
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource, table_named
+from rmt_pipeline.dagster.ledger import first_of
 from rmt_pipeline.dagster.plots import Line, PartShown, picture_of_parts, picture_over_time
+from rmt_pipeline.dagster.replicas import DELAY_MAX_S
 from rmt_pipeline.replica.mutations.progress import MutationProgress, mutation_progress
+from rmt_pipeline.replica.partitions.detached import DetachedDirectory, detached_directories
 from rmt_pipeline.replica.upkeep.compare import compare_replicas
+from rmt_pipeline.replica.upkeep.lag import lag_of
+from rmt_pipeline.replica.upkeep.lost import lost_parts
 from rmt_pipeline.replica.work.queue_status import queue_status
 from rmt_pipeline.table import ActivePart
 
@@ -21,6 +26,12 @@ CHECKS_CRON = "17 * * * *"
 """Hourly: reading every byte of a large table is not for every minute."""
 
 QUEUE_AGE_MAX_S = 600
+DAY_S = 24 * 3600
+LOST_TOLD_S = 7 * DAY_S
+"""What was lost stays in ZooKeeper; a check that is red for ever is looked at by nobody."""
+REMEDY = "remedy"
+"""What to do, in the metadata of each check."""
+NOTHING_TO_DO = "none"
 SHOWN_MAX = 20
 MUTATIONS_SHOWN_MAX = 50
 EVENTS_DRAWN_MAX = 1000
@@ -36,6 +47,15 @@ _MUTATIONS_SCHEMA = dg.TableSchema(
         dg.TableColumn("seconds_left", "float", description="-1: not known yet"),
     ]
 )
+_DETACHED_SCHEMA = dg.TableSchema(
+    columns=[
+        dg.TableColumn("directory", "string"),
+        dg.TableColumn("rows", "int", description="-1: not known"),
+        dg.TableColumn("bytes", "int"),
+        dg.TableColumn("hours", "float", description="Since something in it came or went"),
+        dg.TableColumn("verdict", "string"),
+    ]
+)
 
 
 def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
@@ -47,6 +67,9 @@ def checks_of(table: str, server: str) -> list[dg.AssetChecksDefinition]:
         _checksums(table, server),
         mutations_check(table, server),
         _stopped_by_hand(table, server),
+        _delay(table, server),
+        _detached(table, server),
+        _lost(table, server),
     ]
 
 
@@ -89,6 +112,11 @@ def _replicas_equal(name: str, server: str) -> dg.AssetChecksDefinition:
                 "behind": ", ".join(comparison.behind) or "none",
                 "partitions": len(comparison.held),
                 "different": ", ".join(comparison.different[:SHOWN_MAX]) or "none",
+                REMEDY: NOTHING_TO_DO
+                if not comparison.different
+                else "wait for those that are behind: their queue says what for"
+                if comparison.behind
+                else f"`rmt check {name}` on each of them: what is broken is fetched again",
             },
         )
 
@@ -115,6 +143,10 @@ def _queue_age(name: str, server: str) -> dg.AssetChecksDefinition:
                 "ready to run": sum(seen.ready.values()),
                 "waiting": len(seen.waiting),
                 "why they wait": "\n".join(reasons) or "none waits",
+                REMEDY: NOTHING_TO_DO
+                if age_s <= QUEUE_AGE_MAX_S
+                else f"the last tick of log_{names.dagster_name(server)} says who works the queue; "
+                "of an entry that waits or fails, what is above",
             },
         )
 
@@ -147,6 +179,10 @@ def _parts_per_partition(name: str, server: str) -> dg.AssetChecksDefinition:
                 "its parts": counts.get(fullest, 0),
                 "parts_to_delay_insert": delay,
                 "parts": sum(counts.values()),
+                REMEDY: NOTHING_TO_DO
+                if counts.get(fullest, 0) < delay
+                else "larger inserts, fewer of them; the last tick of "
+                f"merges_{names.dagster_name(server)} says why no merge is worth it",
                 "picture": dg.MetadataValue.md(_picture(fullest, held.get(fullest, []))),
                 "parts over time": dg.MetadataValue.md(_history(context.instance, partitions)),
             },
@@ -200,6 +236,10 @@ def _checksums(name: str, server: str) -> dg.AssetChecksDefinition:
                 "parts": len(checked),
                 "bytes verified": sum(found.size_bytes for found in checked),
                 "broken": "\n".join(broken[:SHOWN_MAX]) or "none",
+                REMEDY: f"they are fetched again: `rmt queue {name}` shows it. More than one in "
+                "years is a disk to replace"
+                if broken
+                else NOTHING_TO_DO,
             },
         )
 
@@ -225,8 +265,106 @@ def _stopped_by_hand(name: str, server: str) -> dg.AssetChecksDefinition:
             metadata={
                 "stopped": ", ".join(f"{what} for {age} s" for what, age in stopped.items())
                 or "nothing",
-                "remedy": "; ".join(f"SYSTEM START {what} {name}" for what in stopped)
-                or "none",
+                REMEDY: "; ".join(f"SYSTEM START {what} {name}" for what in stopped)
+                or NOTHING_TO_DO,
+            },
+        )
+
+    return check
+
+
+def _delay(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.health_key(name, server),
+        name="delay",
+        description="What others have inserted is here: the oldest of what is missing is less than "
+        f"{DELAY_MAX_S:.0f} s old.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            lag = lag_of(table_named(opened, name).replica)
+        passed = lag.seconds < DELAY_MAX_S
+        return dg.AssetCheckResult(
+            passed=passed,
+            metadata={
+                "delay, seconds": round(lag.seconds, 1),
+                "log entries behind": lag.entries,
+                REMEDY: NOTHING_TO_DO
+                if passed
+                else f"the last tick of log_{names.dagster_name(server)} says why nothing is "
+                f"fetched, `rmt queue {name}` what each entry waits for",
+            },
+        )
+
+    return check
+
+
+def _detached(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.health_key(name, server),
+        name="detached",
+        description="Nothing is set aside in detached/: disk space that nobody reads and nobody "
+        "removes by itself, and rows that may be nowhere else.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            found = detached_directories(table_named(opened, name).replica)
+            now_s = opened.clock.now_s()
+        safe = [one.directory for one in found if one.is_safe]
+        return dg.AssetCheckResult(
+            passed=not found,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={
+                "directories": len(found),
+                "bytes": sum(one.size_bytes for one in found),
+                "detached": dg.MetadataValue.table(
+                    [_detached_record(one, now_s) for one in found[:SHOWN_MAX]],
+                    schema=_DETACHED_SCHEMA,
+                ),
+                REMEDY: f"those that are safe to delete, {len(safe)} of {len(found)}: ALTER TABLE "
+                f"{name} DROP DETACHED PART '…'; of each other one the table says why it is kept"
+                if found
+                else NOTHING_TO_DO,
+            },
+        )
+
+    return check
+
+
+def _detached_record(one: DetachedDirectory, now_s: float) -> dg.TableRecord:
+    return dg.TableRecord(
+        {
+            "directory": one.directory,
+            "rows": -1 if one.rows is None else one.rows,
+            "bytes": one.size_bytes,
+            "hours": round((now_s - one.modified_s) / 3600, 1),
+            "verdict": f"{'safe to delete' if one.is_safe else 'keep it'}: {one.why}",
+        }
+    )
+
+
+def _lost(name: str, server: str) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=names.health_key(name, server),
+        name="lost",
+        description="No rows were lost on all replicas in the last "
+        f"{LOST_TOLD_S // DAY_S} days. An empty part stands for a part that was.",
+    )
+    def check(engine: EngineResource) -> dg.AssetCheckResult:
+        with engine.server(server, purpose="check") as opened:
+            ever = lost_parts(table_named(opened, name).replica)
+            since_s = opened.clock.now_s() - LOST_TOLD_S
+        lately = {part: one for part, one in ever.items() if one.replaced_s >= since_s}
+        inserts = sorted({insert for one in lately.values() for insert in one.inserts})
+        return dg.AssetCheckResult(
+            passed=not lately,
+            metadata={
+                "lost parts": first_of(sorted(lately), SHOWN_MAX, between=", ") or "none",
+                "lost parts ever": len(ever),
+                REMEDY: "insert again what had rows in them, as far as it is known: "
+                + (first_of(inserts, SHOWN_MAX, between=" ") or "it is not")
+                if lately
+                else NOTHING_TO_DO,
             },
         )
 
@@ -256,6 +394,10 @@ def mutations_check(name: str, server: str) -> dg.AssetChecksDefinition:
             metadata={
                 "unfinished": len(unfinished),
                 "parts to do": sum(one.parts_to_do for one in unfinished),
+                REMEDY: f"wait (`rmt mutations {name}` shows the pace); KILL MUTATION for one that "
+                "fails"
+                if unfinished
+                else NOTHING_TO_DO,
                 "mutations": dg.MetadataValue.table(
                     [_mutation_record(one) for one in unfinished[:MUTATIONS_SHOWN_MAX]],
                     schema=_MUTATIONS_SCHEMA,

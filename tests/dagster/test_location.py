@@ -61,7 +61,7 @@ def test_two_tables_on_three_servers_are_two_statements() -> None:
     assert {f"{job}_parts_{server}" for job in ("fetch", "merge") for server in SERVERS} <= jobs
     for server in SERVERS:
         checks = [node.name for node in definitions.resolve_job_def(f"check_{server}").nodes]
-        assert len(checks) == 2 * 6, "one run checks all tables of a server"
+        assert len(checks) == 2 * 9, "one run checks all tables of a server"
         assert all(server in name for name in checks)
 
 
@@ -78,7 +78,7 @@ def test_what_a_check_has_found_stays_when_parts_are_flushed() -> None:
             if spec.key not in {key.asset_key for key in keys}:
                 instance.report_runless_asset_event(dg.AssetMaterialization(spec.key))
         shown = asyncio.run(counting(instance, keys))
-    assert len(keys) == len(shown) == 6
+    assert len(keys) == len(shown) == 9
     assert all(shown)
 
 

@@ -1,0 +1,135 @@
+"""What the checks of a table's health find, and that each says what to do about it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import checks, names
+from rmt_pipeline.dagster.checks import NOTHING_TO_DO, REMEDY, checks_of
+from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.protocol.nodes.records import LostPart
+from rmt_pipeline.replica.upkeep.lag import Lag
+from rmt_pipeline.sql.run.session import Session
+from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_session import create, local_session
+from tests.support.local_work import working
+
+TABLE, SERVER = "default.t", "r1"
+SERVERS: list[ServerContext] = []
+
+
+class LocalEngine(EngineResource):
+    @contextmanager
+    def server(self, name: str, purpose: str = "test") -> Iterator[ServerContext]:
+        yield SERVERS[-1]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    with local_session(tmp_path) as session:
+        SERVERS.append(session.context.server)
+        create(
+            session,
+            "CREATE TABLE t (n UInt64) ENGINE = ReplicatedMergeTree('/tables/t', 'r1') "
+            "PARTITION BY n ORDER BY n",
+        )
+        yield session
+
+
+def found(*only: str) -> dict[str, tuple[bool, dict[str, Any]]]:
+    """Of each check, or of `only` these, whether it passed, and its metadata."""
+    wanted = [
+        check
+        for check in checks_of(TABLE, SERVER)
+        if not only or next(iter(check.check_keys)).name in only
+    ]
+    with dg.instance_for_test() as instance:
+        result = dg.materialize(
+            [dg.AssetSpec(names.health_key(TABLE, SERVER)), *wanted],
+            resources={"engine": LocalEngine()},
+            selection=dg.AssetSelection.all_asset_checks(),
+            instance=instance,
+        )
+    return {
+        one.check_name: (one.passed, {key: value.value for key, value in one.metadata.items()})
+        for one in result.get_asset_check_evaluations()
+    }
+
+
+def test_a_table_that_is_well_has_nothing_to_do(session: Session) -> None:
+    session.execute("INSERT INTO t VALUES (1)")
+    told = found()
+    assert len(told) == 9
+    assert {name for name, (passed, _) in told.items() if not passed} == set()
+    assert {metadata[REMEDY] for _, metadata in told.values()} == {NOTHING_TO_DO}
+
+
+def test_what_is_detached_is_listed_with_what_may_go(session: Session) -> None:
+    session.execute("INSERT INTO t VALUES (1), (2)")
+    server = session.context.server
+    with working(server, server.table("t").definition):
+        session.execute("ALTER TABLE t DETACH PARTITION 1")
+    passed, metadata = found("detached")["detached"]
+    assert not passed
+    assert metadata["directories"] == 1
+    [row] = metadata["detached"].records
+    assert row.data["directory"] == "1_0_0_0"
+    assert row.data["rows"] == 1
+    assert "keep it: a statement detached" in row.data["verdict"]
+    assert "0 of 1" in metadata[REMEDY]
+    session.execute(
+        "ALTER TABLE t DROP DETACHED PART '1_0_0_0' SETTINGS allow_drop_detached = 1"
+    )
+    assert found("detached")["detached"][0]
+
+
+def test_what_was_lost_is_said_for_a_week_with_the_inserts_to_repeat(session: Session) -> None:
+    session.execute("INSERT INTO t VALUES (1)")
+    replica = session.context.server.table("t").replica
+    now_s = int(session.context.server.clock.now_s())
+
+    def lose(part: str, at_s: int, *inserts: str) -> None:
+        lost = LostPart(at_s, SERVER, inserts)
+        replica.keeper.multi([Create(replica.table.lost_part(part), lost.encode())])
+
+    if replica.keeper.exists(replica.table.lost_parts) is None:
+        replica.keeper.multi([Create(replica.table.lost_parts)])
+    lose("7_0_0_0", now_s - checks.LOST_TOLD_S - 60, "long ago")
+    passed, metadata = found("lost")["lost"]
+    assert passed
+    assert metadata["lost parts ever"] == 1
+    lose("8_0_0_0", now_s - 60, "orders-2026-01-01")
+    passed, metadata = found("lost")["lost"]
+    assert not passed
+    assert metadata["lost parts"] == "8_0_0_0"
+    assert "insert again" in metadata[REMEDY]
+    assert "orders-2026-01-01" in metadata[REMEDY]
+    assert "long ago" not in metadata[REMEDY]
+
+
+def test_a_replica_that_is_late_says_where_to_look(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "lag_of", lambda _: Lag(7, 301.0))
+    passed, metadata = found("delay")["delay"]
+    assert not passed
+    assert metadata["delay, seconds"] == 301.0
+    assert metadata["log entries behind"] == 7
+    assert "log_r1" in metadata[REMEDY]
+
+
+def test_each_check_that_fails_names_a_remedy(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.execute("INSERT INTO t VALUES (1)")
+    session.execute("SYSTEM STOP MERGES t")
+    monkeypatch.setattr(checks, "QUEUE_AGE_MAX_S", -1)
+    told = found()
+    failed = {name for name, (passed, _) in told.items() if not passed}
+    assert failed == {"queue_age", "stopped_by_hand"}
+    assert all(told[name][1][REMEDY] != NOTHING_TO_DO for name in failed)
