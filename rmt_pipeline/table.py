@@ -204,7 +204,7 @@ class Table(Partitions):
         staged: list[StagedPart] = []
         try:
             replica = self._replica()
-            throttle_insert(replica, query)
+            slowed_s = throttle_insert(replica, query)
             insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
                 blocks.stage(
@@ -220,7 +220,8 @@ class Table(Partitions):
             for part in staged:
                 self.store.discard(part)
             raise
-        return self.commit(staged, token=token, settings=query, run_id=run_id)
+        result = self.commit(staged, token=token, settings=query, run_id=run_id)
+        return replace(result, slowed_s=slowed_s)
 
     def insert_spark(
         self,
@@ -272,19 +273,26 @@ class Table(Partitions):
         if quorum is not None:
             query = replace(query, insert_quorum=str(quorum))
         token = token or query.insert_deduplication_token
-        plan = self.stage_plan(token, query, run_id)
-        return self.commit(stage(plan), token=token, settings=query, run_id=run_id)
+        plan, slowed_s = self._slowed_plan(token, query, run_id)
+        result = self.commit(stage(plan), token=token, settings=query, run_id=run_id)
+        return replace(result, slowed_s=slowed_s)
 
     def stage_plan(self, token: str, query: QuerySettings, run_id: str = "") -> "StagePlan":
         """What tasks of somebody else's scheduler need to stage rows of one insert, which `commit`
         is for then. Raises what is to be known before: nonsense in settings, too many parts.
         """
+        return self._slowed_plan(token, query, run_id)[0]
+
+    def _slowed_plan(
+        self, token: str, query: QuerySettings, run_id: str
+    ) -> tuple["StagePlan", float]:
+        """And for how many seconds the insert was slowed down."""
         from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415  start-up
 
         Quorum.of(query)
         replica = self._replica()
-        throttle_insert(replica, query)
-        return StagePlan(
+        slowed_s = throttle_insert(replica, query)
+        plan = StagePlan(
             definition=self.definition,
             directory=self.store.disk.local_path(""),
             settings=query,
@@ -294,6 +302,7 @@ class Table(Partitions):
             now_s=self._clock.now_s(),
             durable=True,
         )
+        return plan, slowed_s
 
     def _insert_id(self, token: str, query: QuerySettings, settings: TableSettings) -> str:
         deduplicate = query.insert_deduplicate and self._window(settings, token) > 0

@@ -122,6 +122,22 @@ def test_rows_that_were_corrected_are_another_insert(
     assert site.r1.table("stored").dataset().count_rows() == 5
 
 
+def test_a_run_that_is_slowed_down_says_so(site: Site, io_manager: RmtIOManager) -> None:
+    Session(site.r1).execute(
+        "ALTER TABLE stored MODIFY SETTING parts_to_delay_insert = 1, min_delay_to_insert_ms = 30"
+    )
+    asset = stored(lambda days: rows_of(days[0]))
+    with dg.instance_for_test() as instance:
+        one, other = (
+            metadata(materialize(io_manager, [asset], instance, partition_key=day))["in words"]
+            for day in ("2026-01-05", "2026-01-06")
+        )
+    assert (one, other.partition(" s first")[0]) == (
+        "inserted 3 rows as 1 part",
+        "inserted 3 rows as 1 part; it waited 0.03",
+    )
+
+
 def versions(instance: dg.DagsterInstance, asset: str = "stored") -> list[str]:
     """Of the materializations of 5 January, the oldest first."""
     of_the_day = dg.AssetRecordsFilter(dg.AssetKey(asset), asset_partitions=["2026-01-05"])

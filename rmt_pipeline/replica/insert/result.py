@@ -81,8 +81,18 @@ class InsertResult:
     duplicates: tuple[tuple[str, str], ...]
     insert_id: str
     duplicate_of: InsertRecord | None = None
+    slowed_s: float = 0.0
+    """How long it waited before it began, because merges do not keep up."""
 
     def words(self) -> str:
+        if not self.slowed_s:
+            return self._what_became_of_it()
+        return (
+            f"{self._what_became_of_it()}; it waited {self.slowed_s:.2f} s first, because merges "
+            "do not keep up with inserts (parts_to_delay_insert): insert larger blocks"
+        )
+
+    def _what_became_of_it(self) -> str:
         match self.outcome:
             case Outcome.EMPTY:
                 return "nothing to insert"

@@ -14,9 +14,9 @@ FAR_PARTS = (
 COUNT_VALID_MAX_S = 30.0
 
 
-def throttle_insert(replica: Replica, query: QuerySettings) -> None:
+def throttle_insert(replica: Replica, query: QuerySettings) -> float:
     """Sleep while the fullest partition has more than `parts_to_delay_insert` active parts, or one
-    has more than `inactive_parts_to_delay_insert` outdated ones.
+    has more than `inactive_parts_to_delay_insert` outdated ones. For how many seconds.
 
     Raises TooManyParts from `parts_to_throw_insert`, `inactive_parts_to_throw_insert` or
     `max_parts_in_total` on.
@@ -29,9 +29,10 @@ def throttle_insert(replica: Replica, query: QuerySettings) -> None:
             f"{settings.max_parts_in_total}: partitions are too many or too small; insert larger "
             "blocks, or choose a coarser PARTITION BY"
         )
-    delays_s = [_outdated_delay_s(replica, counts), _active_delay_s(replica, query, counts)]
-    if max(delays_s) > 0:
-        replica.clock.sleep_s(max(delays_s))
+    delay_s = max(_outdated_delay_s(replica, counts), _active_delay_s(replica, query, counts))
+    if delay_s > 0:
+        replica.clock.sleep_s(delay_s)
+    return delay_s
 
 
 def count_inserted(replica: Replica, parts: int) -> None:

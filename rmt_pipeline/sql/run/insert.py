@@ -87,7 +87,7 @@ def insert(session: SessionContext, statement: Insert) -> Done:
             now_s=now_s,
         )
     words = result.words()
-    is_plain = result.outcome is Outcome.INSERTED
+    is_plain = result.outcome is Outcome.INSERTED and not result.slowed_s
     return Done("" if is_plain else words, at_terminal=words)
 
 

@@ -46,6 +46,15 @@ def test_from_the_limit_on_inserts_are_slower_and_slower(replicas, delay, throw,
     assert throttle(replicas) == [pytest.approx(seconds)]
 
 
+def test_who_was_slowed_down_is_told(replicas):
+    assert "waited" not in replicas.table("r1").insert([{"n": 7}]).words()
+    replicas.set(parts_to_delay_insert=3, parts_to_throw_insert=14)
+    replicas.clock.passed_s += 10
+    result = replicas.table("r1").insert([{"n": 8}])
+    assert result.slowed_s == replicas.clock.slept[-1] > 0
+    assert result.words().startswith("inserted 1 row as 1 part; it waited 0.18 s first")
+
+
 def test_then_they_fail_and_the_error_says_what_to_do(replicas):
     replicas.set(parts_to_throw_insert=3)
     with pytest.raises(
