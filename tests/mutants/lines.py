@@ -552,6 +552,20 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{DROPS}::test_what_is_to_be_detached_is_not_replaced_before_it_was",
     ),
     LineMutant(
+        "attach from: ids of what was dropped stay",
+        "rmt_pipeline/replica/partitions/from_table.py",
+        "            forget(here, dropped)\n",
+        "            pass\n",
+        f"{SWAPS}::test_what_was_dropped_is_attached_again_also_while_its_ids_are_there",
+    ),
+    LineMutant(
+        "attach from: what is dropped meanwhile is there as long as its id is",
+        "rmt_pipeline/replica/partitions/from_table.py",
+        "    if len(found) < len(paths) or _dropped(here, named):\n",
+        "    if len(found) < len(paths):\n",
+        f"{SWAPS}::test_what_is_dropped_between_two_looks_is_attached_again_too",
+    ),
+    LineMutant(
         "store: half of what an attempt that died has fetched is taken for a part",
         "rmt_pipeline/store/part_store.py",
         "        if self._is_whole(adopted):\n",

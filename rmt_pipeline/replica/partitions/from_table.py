@@ -26,6 +26,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.forget import forget
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.partitions.swap import (
     Change,
@@ -152,12 +153,22 @@ class Between:
         return [replace(one, block_id=self._id_of(one)) for one in parts]
 
     def _known(self, parts: Sequence[Incoming]) -> list[str]:
-        """Those of the source whose ids are there by now."""
+        """Those of the source whose ids are there by now. Of what was dropped they are forgotten:
+        when they did not fit beside the drop, its replica has yet to do that.
+        """
         if not self.query.insert_deduplicate:
             return []
-        table, keeper = self.living().table, self.living().keeper
-        taken = keeper.get_many([table.block(self._id_of(one)) for one in parts])
-        return [one.source for one, read in zip(parts, taken, strict=True) if read is not None]
+        here = self.living()
+        reads = here.keeper.get_many([here.table.block(self._id_of(one)) for one in parts])
+        named = {
+            one.source: PartName.parse(read[0].decode())
+            for one, read in zip(parts, reads, strict=True)
+            if read is not None
+        }
+        dropped = _dropped(here, named.values())
+        if dropped:
+            forget(here, dropped)
+        return [source for source, part in named.items() if part not in dropped]
 
     def _id_of(self, one: Incoming) -> str:
         checksum = one.staged.manifest.files_hash.hex()
@@ -327,17 +338,26 @@ def _is_among(part: PartName, partitions: Collection[str] | None) -> bool:
 
 def _still_there(ids: Sequence[str], here: Replica, _numbers: Numbers) -> list[Op]:
     """What is taken for there is there when the rest comes: a drop that comes before these takes
-    it, and forgets its id. Raises PartitionChanged.
+    it, and forgets its id, now or later. Raises PartitionChanged.
     """
     paths = [here.table.block(one) for one in ids]
-    found = [
-        (path, read) for path, read in zip(paths, here.keeper.get_many(paths), strict=True)
-    ]
-    if any(read is None for _, read in found):
+    reads = here.keeper.get_many(paths)
+    found = [(path, read) for path, read in zip(paths, reads, strict=True) if read is not None]
+    named = [PartName.parse(data.decode()) for _, (data, _) in found]
+    if len(found) < len(paths) or _dropped(here, named):
         raise PartitionChanged(
             f"parts that {here} had of the other table were dropped meanwhile; nothing was changed"
         )
-    return [Check(path, read[1].version) for path, read in found if read is not None]
+    return [Check(path, stat.version) for path, (_, stat) in found]
+
+
+def _dropped(here: Replica, parts: Collection[PartName]) -> list[PartName]:
+    """Those that a drop in the log has taken, carried out or not."""
+    if not parts:
+        return []
+    virtual = _view(here).virtual
+    covering = {part: virtual.containing(part) for part in parts}
+    return [part for part, by in covering.items() if by is None or by.is_drop_range]
 
 
 def require_same_structure(here: Replica, there: Replica) -> None:

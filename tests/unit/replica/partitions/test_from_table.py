@@ -13,6 +13,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import Column, ColumnChange, Engine
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.insert.result import InsertCancelled, Outcome, QuorumNotReached
+from rmt_pipeline.replica.partitions import drop as dropping
 from rmt_pipeline.replica.partitions import from_table
 from rmt_pipeline.replica.partitions import swap as swapping
 from rmt_pipeline.replica.partitions.from_table import CannotReplace, EmptySource
@@ -214,6 +215,34 @@ def test_attached_parts_come_beside_what_is_there_and_once(two):
     two.t.table("r1").drop_partitions(["1"], settings=NOW)
     work(two.t)
     assert two.attach().rows == 2, "what was dropped can be attached again"
+
+
+def attached_before(two, monkeypatch):
+    """And one part more has come since. Ids do not fit beside a drop of it: its replica, r2,
+    forgets them when it carries it out.
+    """
+    monkeypatch.setattr(dropping, "with_forgetting", lambda replica, ops, dropped: ops)
+    filled(two, t=())
+    two.attach()
+    work(two.t)
+    insert(two.s, (1, 12))
+    work(two.s)
+    return lambda: two.t.table("r2").drop_partitions(["1"], settings=NOW)
+
+
+def test_what_was_dropped_is_attached_again_also_while_its_ids_are_there(two, monkeypatch):
+    attached_before(two, monkeypatch)()
+    assert two.attach().rows == 3
+    assert len(two.attach().already) == 3
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (1, 12)]
+
+
+def test_what_is_dropped_between_two_looks_is_attached_again_too(two, monkeypatch):
+    with before(two.t["r1"].keeper, allocates, attached_before(two, monkeypatch)):
+        assert two.attach().rows == 3
+    work(two.t)
+    assert rows(two.t, "r1") == rows(two.t, "r2") == [(1, 10), (1, 11), (1, 12)]
 
 
 def test_what_replaced_nothing_was_attached(two):
