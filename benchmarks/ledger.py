@@ -1,7 +1,7 @@
 """Events of parts: how many a second Dagster's storage takes, and how soon the UI's pages of a table
 with many of them open.
 
-    python -m benchmarks.ledger [--partitions 2000] [--parts 20000] [--flush 1000] [--home DIRECTORY]
+    python -m benchmarks.ledger [--partitions 2000] [--parts 20000] [--flush 1000]
 
 SQLite, as a new home has it, and a table on one server of a real ZooKeeper. Parts are recorded in
 flushes as a worker does it: all of one partition, each of another one, as a stream of small flushes.
@@ -93,14 +93,18 @@ def written(table: Table, home: Path, options: argparse.Namespace) -> None:
         print(f"{words:44} {rate:>9.0f} parts/s   load {os.getloadavg()[0]:.1f}", flush=True)
 
     count, size = options.partitions, options.flush
-    shape("of one partition", [[fetched(1, 10 + block) for block in range(size)]] * 2)
+    together = [
+        [fetched(1, 10 + first + at) for at in range(size)]
+        for first in range(0, options.parts, size)
+    ]
+    shape("of one partition", together)
     small = [
-        [fetched(2, SMALL_FLUSH * at + n) for n in range(SMALL_FLUSH)] for at in range(100)
+        [fetched(2, 10 + SMALL_FLUSH * at + n) for n in range(SMALL_FLUSH)] for at in range(25)
     ]
     shape(f"of one partition, {SMALL_FLUSH} to a flush", small)
     apart = [
-        [fetched((first + at) % count, 100 + first // count) for at in range(size)]
-        for first in range(0, options.parts, size)
+        [fetched(number, 100) for number in range(first, min(first + size, count))]
+        for first in range(0, count, size)
     ]
     shape("each of another partition", apart)
 
