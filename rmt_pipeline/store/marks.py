@@ -41,11 +41,17 @@ class Marks:
         of it on this disk.
         """
         for part in parts:
-            self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
-            self._note_promise(part, promise)
+            try:
+                self._mark(part, promise)
+            except FileNotFoundError:  # an older mark was forgotten just now
+                self._mark(part, promise)
         parents = (self._path(layout.GIVEN_UP), self._root)
         for parent in parents if parts and self._durable else ():
             self._disk.fsync_directory(parent)
+
+    def _mark(self, part: PartName, promise: bytes) -> None:
+        self._disk.make_directory(self._path(layout.GIVEN_UP, str(part)))
+        self._note_promise(part, promise)
 
     def promise(self, part: PartName) -> bytes:
         """As it was given up. Nothing when it was looked at again since, or is not given up."""
@@ -79,8 +85,14 @@ class Marks:
         return self._disk.modified_s(mark) if noted_s is None else noted_s
 
     def forget_given_up(self, part: PartName) -> None:
-        """It is here again, or nobody wants it any more."""
-        self._disk.remove_tree(self._path(layout.GIVEN_UP, str(part)))
+        """It is here again, or nobody wants it any more. The mark goes as a whole: without its
+        promise it would say that somebody has looked again at what is left of the part.
+        """
+        doomed = self._path(layout.deleting(f"{layout.GIVEN_UP}_{part}"))
+        self._disk.remove_tree(doomed)  # of who died in it
+        with suppress(FileNotFoundError, FileExistsError):  # somebody else is at it
+            self._disk.rename(self._path(layout.GIVEN_UP, str(part)), doomed)
+        self._disk.remove_tree(doomed)
 
     def stop(self, what: Background) -> None:
         """No process of this host does it for the table any more, until `go_on` or until its server

@@ -566,6 +566,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{SWAPS}::test_what_is_dropped_between_two_looks_is_attached_again_too",
     ),
     LineMutant(
+        "marks: one is forgotten file by file",
+        "rmt_pipeline/store/marks.py",
+        "            self._disk.rename(self._path(layout.GIVEN_UP, str(part)), doomed)\n",
+        "            doomed = self._path(layout.GIVEN_UP, str(part))\n",
+        "tests/unit/store/test_marks.py"
+        "::test_who_dies_between_the_promise_and_its_mark_has_forgotten_both",
+    ),
+    LineMutant(
         "store: half of what an attempt that died has fetched is taken for a part",
         "rmt_pipeline/store/part_store.py",
         "        if self._is_whole(adopted):\n",

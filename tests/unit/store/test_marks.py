@@ -1,0 +1,81 @@
+"""What a table's directory remembers of parts that were given up, whoever dies in between."""
+
+from typing import Any, cast
+
+import pytest
+
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store.disk import Disk
+from rmt_pipeline.store.marks import Marks
+from rmt_pipeline.store.part_store import PartStore
+from tests.support.fake_disk import FakeDisk
+from tests.support.mortal_disk import Died, MortalDisk
+from tests.support.parts import CountedIds
+
+PART = PartName.parse("all_1_1_0")
+EFFECTS_MAX = 10
+
+
+def marked() -> FakeDisk:
+    disk = FakeDisk(lambda: 1000.0)
+    Marks(disk, "t", durable=True).give_up(PART, promise=b"a header")
+    return disk
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_mark_is_forgotten_whole_or_not_at_all(when: str) -> None:
+    """Without its promise it would say that somebody has looked again at what is left."""
+    for at in range(EFFECTS_MAX):
+        disk = marked()
+        mortal = MortalDisk(disk, at, when)
+        try:
+            Marks(cast("Disk", mortal), "t", durable=True).forget_given_up(PART)
+            died = False
+        except Died:
+            died = True
+        after = Marks(disk, "t", durable=True)
+        assert after.given_up() == [] or after.is_unseen(PART), f"died {when} effect {at}"
+        after.forget_given_up(PART)
+        assert after.given_up() == []
+        PartStore(disk, "t", ids=CountedIds()).sweep((), 60.0, now_s=1000.0)
+        assert disk.list("t") == ["given_up"], "nothing is left beside it"
+        if not died:
+            return
+    pytest.fail(f"it has {EFFECTS_MAX} effects: the test is not there to the end")
+
+
+def test_who_dies_between_the_promise_and_its_mark_has_forgotten_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, right = marked(), FakeDisk.remove_tree
+
+    def torn(self: FakeDisk, path: str) -> None:
+        names = self.list(path)
+        for name in names:
+            right(self, f"{path}/{name}")
+        if names:
+            raise Died
+        right(self, path)
+
+    monkeypatch.setattr(FakeDisk, "remove_tree", torn)
+    with pytest.raises(Died):
+        Marks(disk, "t", durable=True).forget_given_up(PART)
+    assert Marks(disk, "t", durable=True).given_up() == []
+
+
+def test_a_mark_that_is_forgotten_while_it_is_made_anew_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = marked()
+    marks, right = Marks(disk, "t", durable=True), disk.write
+    forgotten: list[str] = []
+
+    def write(path: str, chunks: Any) -> int:
+        if not forgotten:
+            forgotten.append(path)
+            marks.forget_given_up(PART)
+        return right(path, chunks)
+
+    monkeypatch.setattr(FakeDisk, "write", lambda _, path, chunks: write(path, chunks))
+    marks.give_up(PART, promise=b"another header")
+    assert marks.promise(PART) == b"another header"
