@@ -224,9 +224,9 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "marks: an old one keeps its time",
         "rmt_pipeline/store/marks.py",
+        "        self._note_promise(part, promise)\n",
+        "        if self.given_up_s(part) is None:\n"
         "            self._note_promise(part, promise)\n",
-        "            if self.given_up_s(part) is None:\n"
-        "                self._note_promise(part, promise)\n",
         "tests/unit/replica/test_flipped_bytes.py"
         "::test_an_old_mark_is_not_forgotten_while_its_part_is_given_up_again",
     ),
