@@ -1396,6 +1396,13 @@ MUTANTS: tuple[LineMutant, ...] = (
         f"{DROPS}::test_two_drops_at_once_come_one_after_the_other",
     ),
     LineMutant(
+        "swap: what a queued DROP takes is taken for what was read",
+        f"{REPLICA}/partitions/swap.py",
+        "PartSet(one for one in parts[part] if not is_dropped(one))",
+        "PartSet(parts[part])",
+        "tests/unit/replica/partitions/test_from_table_dropped.py",
+    ),
+    LineMutant(
         "swap: queue entries inside stay",
         f"{REPLICA}/partitions/swap.py",
         "nodes=() if one.range is None else looked.nodes[one.range],",

@@ -48,7 +48,7 @@ from rmt_pipeline.protocol.log.entry import (
     parts_brought,
 )
 from rmt_pipeline.protocol.parts.name import LEVEL_MAX, MUTATION_MAX, PartName, drop_range
-from rmt_pipeline.protocol.parts.set import PartSet
+from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.forget import what_to_renumber
 from rmt_pipeline.replica.insert.insert import ensure_partitions
@@ -557,7 +557,14 @@ def _look(side: _Side) -> _Looked:
         ]
         for part in side.ranges
     }
-    _require(side, {part: (PartSet(parts[part]), coming[part]) for part in side.ranges})
+    # 1. Somebody reads parts, to move them or to write their rows anew. 2. They are dropped: the
+    # DROP is in the log. 3. It is in our queue, and the parts are promised until it is carried out.
+    # Were they taken for what was read, the rows that were dropped would come back.
+    is_dropped = contained_in(filter(None, map(drop_range_of, view.entries.values())))
+    left = {
+        part: PartSet(one for one in parts[part] if not is_dropped(one)) for part in side.ranges
+    }
+    _require(side, {part: (left[part], coming[part]) for part in side.ranges})
     _require_no_mutation(side)
     nodes = {part: tuple(node for node, _ in entries[part]) for part in side.ranges}
     return _Looked(nodes, parts, pulled.log_version, snapshot.is_lost_version, pulled.pointer)

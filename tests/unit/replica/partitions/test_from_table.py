@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,33 +27,9 @@ from tests.support.local_replicas import Replicas, partitioned
 from tests.support.lost_answers import allocates, before, faulty, logs
 from tests.support.mortal_disk import Died
 from tests.support.partitioned import insert, on_disk, rows, swaps, work
+from tests.support.two_tables import NOW, Two, filled, source_of
 
-NOW = QuerySettings(alter_sync=0, receive_timeout=0)
 COLUMNS = (Column("p", "UInt8"), Column("n", "UInt64"))
-
-
-def source_of(replica):
-    engine = Engine("MergeTree", "/tables/s", replica)
-    return replace(partitioned(replica), name="s", engine=engine)
-
-
-@dataclass
-class Two:
-    """The table `s`, and `t` beside it."""
-
-    s: Replicas
-    t: Replicas
-
-    def replace(self, partition="1", at="r1", settings=NOW):
-        return self.t.table(at).replace_partition(
-            partition, self.s.table(at), settings=settings
-        )
-
-    def attach(self, partition="1", at="r1", settings=NOW):
-        return self.t.table(at).attach_partition(partition, self.s.table(at), settings=settings)
-
-    def move(self, partition="1", at="r1", settings=NOW):
-        return self.s.table(at).move_partition(partition, self.t.table(at), settings=settings)
 
 
 @pytest.fixture
@@ -64,15 +40,6 @@ def two(tmp_path) -> Iterator[Two]:
 
 def inodes(store, part):
     return [Path(path).stat().st_ino for path in store.files(part)]
-
-
-def filled(two, *, s=((1, 10), (1, 11)), t=((1, 1), (2, 2))):
-    for pair in s:
-        insert(two.s, pair)
-    for pair in t:
-        insert(two.t, pair)
-    work(two.s)
-    work(two.t)
 
 
 ROUND_TRIPS = ("get", "exists", "children", "children_stat", "sync", "multi")
