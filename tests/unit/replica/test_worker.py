@@ -1,5 +1,6 @@
 """The loop of a pool: how often it asks when there is nothing to be had, and when it ends."""
 
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ from rmt_pipeline.replica.work import worker
 from rmt_pipeline.replica.work.worker import Flush, WorkSummary, work
 from rmt_pipeline.system import EventWaker
 from tests.support.local_replicas import ClockWaker, Meanwhile, Replicas
+from tests.support.waiting import LIMIT_S
 
 A_MINUTE_S = 60.0
 
@@ -164,6 +166,41 @@ def test_what_breaks_beside_the_loop_is_raised_when_all_else_is_done(replicas, m
             on_flush=lambda _: None,
             should_stop=lambda: False,
         )
+
+
+def test_what_was_begun_is_done_before_an_error_of_the_loop_is_raised(replicas, monkeypatch):
+    """Else somebody would close what it works with."""
+    replicas.insert("r2", 1)
+    right, goes_on, done = worker.Executor.carry_out, threading.Event(), []
+
+    def slowly(executor: Any, batch: Any) -> Any:
+        assert goes_on.wait(LIMIT_S)
+        yield from right(executor, batch)
+        done.append(batch)
+
+    class Waker(EventWaker):
+        """Who has to wait for hands that it has begun with lets them go on."""
+
+        def wait_s(self, seconds: float) -> bool:
+            goes_on.set()
+            return super().wait_s(seconds)
+
+    def breaks(*_: object) -> None:
+        raise AssertionError("nobody expects this")
+
+    monkeypatch.setattr(worker.Executor, "carry_out", slowly)
+    monkeypatch.setattr(worker.WorkSummary, "looked", breaks)
+    with pytest.raises(AssertionError, match="nobody expects this"):
+        work(
+            lambda: replicas["r1"],
+            replicas.tools(),
+            "fetch",
+            waker=Waker(),
+            linger_s=None,
+            on_flush=lambda _: None,
+            should_stop=lambda: False,
+        )
+    assert len(done) == 1
 
 
 def test_no_more_batches_are_begun_than_there_may_be_at_once(replicas, monkeypatch):

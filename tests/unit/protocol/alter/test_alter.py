@@ -187,6 +187,7 @@ def test_a_ttl_is_kept_in_its_canonical_text() -> None:
             "ILLEGAL_COLUMN",
             "a key is not Nullable",
         ),
+        ("ADD INDEX i b TYPE minmax AFTER zz", "BAD_ARGUMENTS", "has no index zz"),
         ("MODIFY SETTING foo = 1", "UNKNOWN_SETTING", "foo"),
         ("MODIFY SETTING old_parts_lifetime = x", "BAD_ARGUMENTS", "'x' is not a value"),
         ("MODIFY SETTING index_granularity = 1", "READONLY_SETTING", "index_granularity"),

@@ -7,7 +7,7 @@ import pytest
 
 from rmt_pipeline.replica.assign.explain import explain_merges
 from rmt_pipeline.replica.assign.merges import optimize_partition
-from tests.support.local_replicas import Replicas
+from tests.support.local_replicas import Replicas, by_tens
 
 
 @pytest.fixture
@@ -26,3 +26,11 @@ def test_a_full_queue_is_named_with_the_setting_that_says_when_it_is_full(replic
     assert explain_merges(replicas["r1"]).limit == (
         "1 merges and mutations are queued, max_replicated_merges_in_queue is 1"
     )
+
+
+def test_of_one_partition_nothing_is_said_of_others(tmp_path: Path) -> None:
+    with Replicas(tmp_path, ("r1",), define=by_tens) as made:
+        for value in (1, 2, 11, 12):
+            made.insert("r1", value)
+        assert {one.partition for one in explain_merges(made["r1"]).ranges} == {"0", "1"}
+        assert {one.partition for one in explain_merges(made["r1"], "1").ranges} == {"1"}
