@@ -440,6 +440,23 @@ def test_what_is_broken_is_looked_at_again_once_and_is_lost_then(tmp_path: Path)
         assert rows(replicas, "r1") == rows(replicas, "r2") == []
 
 
+@pytest.mark.parametrize("error", [DiskFull("full"), KeyboardInterrupt()])
+def test_who_can_not_replace_it_leaves_it_to_others(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """What he had claimed for it is free again."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lost, "publish", fails)
+        with pytest.raises(type(error)):
+            replace_lost_parts(replicas["r1"])
+    assert replicas.zookeeper.nodes[f"{ROOT}/replicas/r1/executing"].children == set()
+    assert replace_lost_parts(replicas["r1"]) == (LOST,)
+
+
 def test_who_has_tried_to_fetch_it_only_has_yet_to_look_at_his_own(tmp_path: Path) -> None:
     """1. r1 gives it up, and its fetch from r2 fails, which has lost it as well. 2. r2 gives it up
     in its turn. 3. r1 has tried in vain, and has the bytes.

@@ -106,6 +106,14 @@ def test_a_comment_is_taken_away_on_every_replica() -> None:
     assert removed.definition.metadata_version == TABLE.metadata_version + 1
 
 
+def test_a_comment_beside_another_change_goes_to_every_replica_with_it() -> None:
+    altered = alter("MODIFY COLUMN n Nullable(Int64) COMMENT 'hey'")
+    assert not altered.is_local
+    [column] = [one for one in altered.definition.columns if one.name == "n"]
+    assert (column.type, column.comment) == ("Nullable(Int64)", "hey")
+    assert altered.definition.metadata_version == TABLE.metadata_version + 1
+
+
 def test_settings_are_set_and_reset() -> None:
     altered = alter("MODIFY SETTING old_parts_lifetime = 33, parts_to_throw_insert = 5")
     assert dict(altered.definition.settings) == {
