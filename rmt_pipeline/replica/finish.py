@@ -9,6 +9,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.quorum import awaited_parts, count_us, has_failed
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.zookeeper import transactions
+from rmt_pipeline.zookeeper.batches import refusals
 from rmt_pipeline.zookeeper.keeper import Refused
 from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
 
@@ -48,9 +49,7 @@ def _finish(replica: Replica, nodes: Sequence[str]) -> None:
         try:
             keeper.multi([op for ops in multis for op in ops])
         except Refused:
-            for result in keeper.multi_many(multis):
-                if isinstance(result, Exception) and not isinstance(result, Refused):
-                    raise result from None
+            refusals(keeper, multis)
 
 
 def _finish_awaited(replica: Replica, node: str, part: PartName) -> None:

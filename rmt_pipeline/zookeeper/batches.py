@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.zookeeper.keeper import Create, Op, SetData
+from rmt_pipeline.zookeeper.keeper import Create, Keeper, Op, Refused, SetData
 
 T = TypeVar("T")
 
@@ -40,3 +40,16 @@ def op_bytes(op: Op, frame: int = limits.OP_BYTES_OVERHEAD) -> int:
     """
     data = len(op.data) if isinstance(op, Create | SetData) else 0
     return len(op.path.encode()) + data + frame
+
+
+def refusals(keeper: Keeper, multis: Sequence[Sequence[Op]]) -> list[Refused | None]:
+    """Send the multis, each of which succeeds or fails by itself. For each None, or why ZooKeeper
+    refused it. Raises when there was no answer.
+    """
+    found: list[Refused | None] = []
+    for start in range(0, len(multis), limits.MULTI_OPS_MAX):
+        for result in keeper.multi_many(multis[start : start + limits.MULTI_OPS_MAX]):
+            if isinstance(result, Exception) and not isinstance(result, Refused):
+                raise result
+            found.append(result if isinstance(result, Refused) else None)
+    return found

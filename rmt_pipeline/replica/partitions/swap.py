@@ -73,7 +73,7 @@ from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.batches import op_bytes
+from rmt_pipeline.zookeeper.batches import op_bytes, refusals
 from rmt_pipeline.zookeeper.keeper import (
     Check,
     Create,
@@ -778,9 +778,7 @@ def _forget_covered(sides: Sequence[_Side], looked: Sequence[_Looked]) -> bool:
                 and covering is not None
             ]
             any_was = any_was or bool(multis)
-            for result in replica.keeper.multi_many(multis):
-                if isinstance(result, Exception) and not isinstance(result, Refused):
-                    raise result
+            refusals(replica.keeper, multis)  # a clean-up may be as far
     return any_was
 
 

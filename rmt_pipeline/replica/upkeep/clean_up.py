@@ -36,7 +36,8 @@ from rmt_pipeline.replica.upkeep.rewound import (
 )
 from rmt_pipeline.store.part_log import PartEvent
 from rmt_pipeline.zookeeper import transactions
-from rmt_pipeline.zookeeper.keeper import Op, Refused
+from rmt_pipeline.zookeeper.batches import refusals
+from rmt_pipeline.zookeeper.keeper import Refused
 from rmt_pipeline.zookeeper.paths import log_entry_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import claims_and_parts
 
@@ -359,7 +360,7 @@ def _forget(
     ]
     forgotten: list[PartName] = []
     kept: list[PartName] = []
-    for part, refused in zip(parts, _pipelined(replica, multis), strict=True):
+    for part, refused in zip(parts, refusals(replica.keeper, multis), strict=True):
         gone = refused is None or refused.path == replica.paths.part(part)
         (forgotten if gone else kept).append(part)
     return tuple(forgotten), tuple(kept)
@@ -433,20 +434,5 @@ def _trim(replica: Replica, plan: CleanUpPlan) -> tuple[tuple[str, ...], int, st
 def _remove_nodes(replica: Replica, paths: Iterable[str]) -> int:
     """How many nodes are gone: those that somebody else removed meanwhile count, too."""
     todo = list(paths)
-    _pipelined(replica, [transactions.remove_node(path) for path in todo])
+    refusals(replica.keeper, [transactions.remove_node(path) for path in todo])
     return len(todo)
-
-
-def _pipelined(replica: Replica, multis: Sequence[Sequence[Op]]) -> list[Refused | None]:
-    """Send the multis, each of which succeeds or fails by itself.
-
-    Returns for each None, or why ZooKeeper refused it. Raises when there was no answer.
-    """
-    refusals: list[Refused | None] = []
-    for start in range(0, len(multis), limits.MULTI_OPS_MAX):
-        batch = multis[start : start + limits.MULTI_OPS_MAX]
-        for result in replica.keeper.multi_many(batch):
-            if isinstance(result, Exception) and not isinstance(result, Refused):
-                raise result
-            refusals.append(result if isinstance(result, Refused) else None)
-    return refusals

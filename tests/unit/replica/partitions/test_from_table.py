@@ -712,8 +712,12 @@ def settled(two):
     return rows(two.t, "r1"), rows(two.t, "r2")
 
 
-def test_a_part_is_not_lost_that_another_replica_has_a_copy_of(two):
+@pytest.mark.parametrize("has_pulled", [False, True])
+def test_a_part_is_not_lost_that_another_replica_has_a_copy_of(two, has_pulled):
+    """And has not looked for yet, whether it knows of the replacement or not."""
     lost_at_first(two)
+    if has_pulled:
+        pull_log(two.t["r2"])
     assert replace_lost_parts(two.t["r1"]) == ()
     both = [(1, 10), (1, 11), (2, 2)]
     assert settled(two) == (both, both)
