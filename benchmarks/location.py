@@ -27,10 +27,12 @@ from dagster._core.workspace.load_target import GrpcServerTarget
 
 from benchmarks.cluster import Cluster
 from benchmarks.insert import definition, small, wait_active
+from benchmarks.restart import cpu_s
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import instance
+from rmt_pipeline.processes.server import accepts
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.worker import work
 from rmt_pipeline.system import EventWaker
@@ -68,15 +70,9 @@ def code_server(config: Path, home: Path, port: int) -> Iterator[subprocess.Pope
         process.wait(30)
 
 
-def loaded(context: WorkspaceProcessContext) -> CodeLocation:
-    """Waits until it answers with what it has."""
-    while True:
-        request = context.create_request_context()
-        if request.has_code_location(LOCATION):
-            location = request.get_code_location(LOCATION)
-            assert len(location.get_repositories()) == 1
-            return location
-        context.reload_code_location(LOCATION)
+def wait_until_it_listens(port: int) -> None:
+    """It does when the code is loaded."""
+    while not accepts("127.0.0.1", port):
         time.sleep(0.05)
 
 
@@ -114,7 +110,10 @@ def ticks(
     inserted, fetching = ([server.table(name) for name in names] for server in servers)
     repository = RepositoryHandle.from_location("__repository__", location)
     took: list[float] = []
-    print(f"{'ticks':>6} {'p50 ms':>7} {'p99 ms':>7} {'max ms':>7} {'RSS MB':>7} {'load':>5}")
+    print(
+        f"{'ticks':>6} {'p50 ms':>7} {'p99 ms':>7} {'max ms':>7} {'CPU ms':>7} {'RSS MB':>7} {'load':>5}"
+    )
+    used_s = cpu_s(pid)
     for number in range(1, options.ticks + 1):
         inserted[number % len(names)].insert(small(number))
         begun_s = time.perf_counter()
@@ -131,10 +130,12 @@ def ticks(
             print(
                 f"{number:>6} "
                 + " ".join(f"{seconds * 1000:>7.0f}" for seconds in figures)
-                + f" {rss_mb(pid):>7.1f} {os.getloadavg()[0]:>5.1f}",
+                + f" {(cpu_s(pid) - used_s) / len(took) * 1000:>7.0f} {rss_mb(pid):>7.1f}"
+                + f" {os.getloadavg()[0]:>5.1f}",
                 flush=True,
             )
             took.clear()
+            used_s = cpu_s(pid)
 
 
 def main() -> None:
@@ -159,14 +160,18 @@ def main() -> None:
         with (
             code_server(cluster.directory / "rmt.toml", home, port) as process,
             dg.DagsterInstance.from_config(str(home)) as opened,
-            WorkspaceProcessContext(
-                opened, GrpcServerTarget("127.0.0.1", port, None, LOCATION)
-            ) as context,
         ):
-            location = loaded(context)
+            wait_until_it_listens(port)
             seconds = time.perf_counter() - begun_s
-            print(f"loaded after {seconds:.1f} s, {rss_mb(process.pid):.0f} MB", flush=True)
-            ticks(location, opened, process.pid, (r1, r2), options)
+            print(
+                f"loaded after {seconds:.1f} s, {cpu_s(process.pid):.1f} s of processor time, "
+                f"{rss_mb(process.pid):.0f} MB, load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+            target = GrpcServerTarget("127.0.0.1", port, None, LOCATION)
+            with WorkspaceProcessContext(opened, target) as context:
+                location = context.create_request_context().get_code_location(LOCATION)
+                ticks(location, opened, process.pid, (r1, r2), options)
 
 
 if __name__ == "__main__":
