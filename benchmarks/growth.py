@@ -10,7 +10,9 @@ are copies of one, `--each` to a partition. Milliseconds of processor time, the 
 * look, look, +1: of an executor that finds nothing to do, likewise;
 * throttle: an insert asks whether there are too many parts;
 * assign: choose the merge that is most worth it, and write it to the log. Each time another one;
-* choose: with as many queued entries as parts, read what is known and find one to run.
+* choose: with as many queued entries as parts, see that they are still what they were at the last
+  look, and find one to run;
+* choose, +1: the same after another process has inserted one part more, with the pull of its entry.
 """
 
 import argparse
@@ -25,12 +27,13 @@ from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.facts import Facts
+from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import Assigned, select_and_assign, view_of
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.zookeeper.keeper import Create
-from rmt_pipeline.zookeeper.snapshot import queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import QueueSnapshot, queue_snapshot
 from tests.support.local_replicas import Replicas
 
 ROUNDS = 3
@@ -48,6 +51,8 @@ class Grown:
         self._executor = replicas.executor("r1", "merge")
         self._partitions = partitions
         self._announced = 0
+        self._seen: QueueSnapshot | None = None
+        self._chosen: QueueView | None = None
         table = self._replica.table
         self._replica.keeper.multi(
             [Create(table.partition(f"p{number:04}")) for number in range(partitions)]
@@ -82,8 +87,21 @@ class Grown:
 
     def choose(self) -> None:
         replica = self._replica
-        snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-        assert len(view_of(snapshot).plan(Facts(), 1).run) == 1
+        known = replica.memory.queue
+        queued, before = known.queued(replica.paths), self._chosen
+        snapshot = queue_snapshot(
+            replica.keeper,
+            replica.paths,
+            known,
+            queue=queued,
+            before=self._seen,
+        )
+        self._seen, self._chosen = snapshot, view_of(snapshot, before)
+        assert len(self._chosen.choose(Facts(), 1).run) == 1
+
+    def pull_and_choose(self) -> None:
+        pull_log(self._replica)
+        self.choose()
 
     def view(self) -> None:
         replica = self._replica
@@ -133,7 +151,11 @@ def _measured(grown: Grown) -> dict[str, float]:
         "assign": _ms(grown.assign),
     }
     grown.queue()
-    return {**found, "choose": _ms(grown.choose)}
+    return {
+        **found,
+        "choose": _ms(grown.choose),
+        "choose, +1": _ms(grown.pull_and_choose, grown.announce),
+    }
 
 
 def _profile(action: Callable[[], None]) -> None:

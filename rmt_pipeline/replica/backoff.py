@@ -1,7 +1,7 @@
 """When an entry that failed may be tried again, and what people are told about it."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rmt_pipeline.protocol.errors import OutcomeUnknown, ReplicaRetired, RmtError
@@ -100,7 +100,7 @@ class Backoff:
                     self.failures.pop(node, None)
         self.mutations = ids
 
-    def keep_only(self, nodes: frozenset[str]) -> None:
+    def keep_only(self, nodes: Collection[str]) -> None:
         with self._lock:
             for node in [node for node in self.failures if node not in nodes]:
                 del self.failures[node]

@@ -19,6 +19,7 @@ from rmt_pipeline.zookeeper.snapshot import living_replicas
 
 ADDRESS_VALID_S = 1.0
 ASKED_BESIDE_MAX = 32  # entries
+LOOKED_THROUGH_MAX = 1000  # of a queue, to find these
 
 SeenNodes = Mapping[str, tuple[bytes, Stat] | None]
 """What was read a moment ago, by path."""
@@ -119,10 +120,12 @@ def _hints(
     return [(part, name) for part, name in wanted if name and name != replica.name]
 
 
-def hints_of(replica: Replica, queue: Iterable[str], at_hand: Collection[str]) -> list[str]:
+def hints_of(replica: Replica, queue: Collection[str], at_hand: Collection[str]) -> list[str]:
     """What `find_sources` reads first when all of this queue are fetched that are not at hand, for
     who reads it with something else: no request more. Nothing of many, of which few may run yet.
     """
+    if len(queue) - len(at_hand) > LOOKED_THROUGH_MAX:
+        return []
     known = replica.memory.queue.entries.of(queue)
     wanted = [
         (entry.part, entry.source_replica)

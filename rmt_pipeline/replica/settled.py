@@ -29,7 +29,9 @@ def settled_ones(replica: Replica, ranges: Collection[PartName]) -> frozenset[Pa
     if not real:
         return frozenset(ranges)
     snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-    queued = frozenset[str]().union(*(partitions_about(entry) for _, entry in snapshot.entries))
+    queued = frozenset[str]().union(
+        *(partitions_about(entry) for entry in snapshot.entries.values())
+    )
     there = [one for one in real if any(map(one.contains, snapshot.parts.names(one.partition)))]
     busy = frozenset([*there, *(one for one in real if one.partition in queued)])
     quorums = read_quorums(replica)

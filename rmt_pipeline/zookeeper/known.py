@@ -2,7 +2,7 @@
 node counts tells whether it is still true.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmt_pipeline.hints import Hints
@@ -28,7 +28,7 @@ def node_counts(read: tuple[bytes, Stat] | None) -> NodeCounts | None:
     return stat.created_zxid, stat.version, stat.children_version
 
 
-QUEUE_KNOWN_MAX = 1000  # entries; a queue with more is listed at each look
+QUEUE_KNOWN_MAX = 20_000  # entries; a queue with more is listed at each look
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +96,18 @@ class Listed(CountedChildren):
 
 @dataclass(frozen=True, slots=True)
 class Queued(CountedChildren):
-    """The nodes of a queue, in its order."""
+    """The nodes of a queue, in its order; not to be changed."""
 
-    names: tuple[str, ...]
+    names: Mapping[str, None]
 
     def changed(self, session: int, *, came: Sequence[str], went: Collection[str]) -> "Queued":
         """By this session, which has changed nothing else: each is one change more."""
         count = self.children_version + len(came) + len(went)
-        names = tuple(name for name in self.names if name not in went)
-        return Queued(self.created_zxid, count, (*names, *came), session=session)
+        names = dict(self.names)
+        for name in went:
+            names.pop(name, None)
+        names |= dict.fromkeys(came)
+        return Queued(self.created_zxid, count, names, session=session)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ FINISHED_KNOWN_MAX = 100  # beyond twice what is queued
 class QueueSnapshot:
     """What a replica has to do, is doing, and has; with the versions that guard acting on it."""
 
-    entries: tuple[tuple[str, LogEntry], ...]
+    entries: Mapping[str, LogEntry]
+    names: Collection[str]
+    """As they were listed: of those without an entry each has gone since."""
     claims: Mapping[str, Claim]
     parts: Holdings
     executing_version: int
@@ -48,7 +50,8 @@ def queue_snapshot(
     watch: Watch | None = None,
     claims_watch: Watch | None = None,
     *,
-    queue: Queued | Sequence[str] | None = None,
+    queue: Queued | Collection[str] | None = None,
+    before: QueueSnapshot | None = None,
     beside: Sequence[str] = (),
     with_claims: bool = True,
 ) -> QueueSnapshot:
@@ -71,6 +74,9 @@ def queue_snapshot(
     says that there are none, none are listed: one that is taken since is as one taken afterwards;
     and the parts' stat, which was read behind it, serves.
 
+    `before` is what the caller has read earlier of this queue: the entries that are there still are
+    taken from it.
+
     What is `known` saves reads and decides nothing: the entries of the names that were listed are
     this call's own from the moment they were read, whatever other threads forget meanwhile.
     """
@@ -80,7 +86,7 @@ def queue_snapshot(
         [lost] = keeper.get_many([replica.is_lost])
         listing = _listed_queue if with_claims else list_queue
         names = listing(keeper, replica, known, watch)
-    entries = _entries(keeper, replica, names, known.entries)
+    entries = _entries(keeper, replica, names, known.entries, before)
     listed = known.listed(replica)
     now_lost, queue_node, executing, parts_node, *rest = keeper.get_many(
         [replica.is_lost, replica.queue, replica.executing, replica.parts, *beside]
@@ -101,7 +107,8 @@ def queue_snapshot(
         known_still = as_listed(keeper, replica, known, listed, parts_node[1])
         parts = _list_parts(keeper, replica, known) if known_still is None else known_still
     return QueueSnapshot(
-        entries=tuple(entries.items()),
+        entries=entries,
+        names=names,
         claims=_claims(keeper, replica, claimed, entries),
         parts=parts,
         executing_version=executing[1].version,
@@ -155,7 +162,7 @@ def is_as_known(
 
 def list_queue(
     keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, watch: Watch | None
-) -> Sequence[str]:
+) -> Mapping[str, None]:
     """The names of the queue's nodes, in order; `known` remembers them for the next look. Raises
     ReplicaDropped.
     """
@@ -163,14 +170,14 @@ def list_queue(
         names, stat = keeper.children_stat(replica.queue, watch)
     except Refused as refused:
         raise gone(replica) from refused
-    found = Queued(stat.created_zxid, stat.children_version, tuple(names))
+    found = Queued(stat.created_zxid, stat.children_version, dict.fromkeys(names))
     known.found(replica, found)
     return found.names
 
 
 def _listed_queue(
     keeper: Keeper, replica: ReplicaPaths, _known: KnownQueue, watch: Watch | None
-) -> Sequence[str]:
+) -> Collection[str]:
     """As `list_queue`, of a queue that is listed at each look."""
     return _children(keeper, replica, replica.queue, watch)
 
@@ -248,11 +255,25 @@ def gone(replica: ReplicaPaths) -> ReplicaDropped:
 
 
 def _entries(
-    keeper: Keeper, replica: ReplicaPaths, names: Sequence[str], known: KnownEntries
-) -> dict[str, LogEntry]:
+    keeper: Keeper,
+    replica: ReplicaPaths,
+    names: Collection[str],
+    known: KnownEntries,
+    earlier: QueueSnapshot | None = None,
+) -> Mapping[str, LogEntry]:
     """In the order of the names; without those that were finished or dropped since the listing."""
-    found = known.of(names)
-    new = [name for name in names if name not in found]
+    before: Mapping[str, LogEntry] = {} if earlier is None else earlier.entries
+    if earlier is not None and names is earlier.names and len(before) == len(names):
+        return before
+    came = [name for name in names if name not in before] if before else names
+    found = before
+    if len(before) + len(came) != len(names):
+        there = names if isinstance(names, dict) else dict.fromkeys(names)
+        found = {name: entry for name, entry in before.items() if name in there}
+    if not came:
+        return found
+    hinted = known.of(came)
+    new = [name for name in came if name not in hinted]
     read_now: dict[str, LogEntry] = {}
     for name, read in zip(
         new, keeper.get_many([replica.queue_entry(name) for name in new]), strict=True
@@ -264,10 +285,11 @@ def _entries(
         except Corruption as error:
             raise Corruption(f"{replica.queue_entry(name)}: {error}") from error
     known.learn(read_now, most=2 * len(names) + FINISHED_KNOWN_MAX)
-    if not read_now:
-        return found
-    found |= read_now
-    return {name: found[name] for name in names if name in found}
+    hinted |= read_now
+    found = {**found, **{name: hinted[name] for name in came if name in hinted}}
+    if before and min(came) < max(before):
+        return {name: found[name] for name in names if name in found}
+    return found
 
 
 def queued_entries(

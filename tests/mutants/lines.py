@@ -40,6 +40,7 @@ LOOKS = "tests/unit/replica/test_looks.py"
 PULL = "tests/unit/replica/test_pull_log.py"
 NET = "tests/unit/replica/work/test_net.py"
 VIEW = "tests/unit/protocol/queue/test_view.py"
+KEPT_VIEW = "tests/unit/protocol/queue/test_kept_view.py"
 LIMITS = "tests/unit/exchange/test_limits.py"
 CLONED = "tests/unit/replica/work/test_fetch_sources.py"
 TURNS = "tests/unit/replica/test_upkeep_loop.py"
@@ -373,8 +374,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "queue: what may not be tried again yet takes a slot",
         f"{REPLICA}/work/execute.py",
-        "plan_of_pool(view, facts, self._pool, self._backoff.waiting(now_s))",
-        "plan_of_pool(view, facts, self._pool)",
+        "choose_of_pool(view, facts, self._pool, self._backoff.waiting(now_s))",
+        "choose_of_pool(view, facts, self._pool)",
         "tests/unit/replica/work/test_waits_hold_no_slots.py",
     ),
     LineMutant(
@@ -508,9 +509,51 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "queue: what comes after an entry that waits waits too",
         f"{PROTOCOL}/queue/view.py",
-        "                wait.append((node, decision.reason))\n",
-        "                wait.append((node, decision.reason))\n                break\n",
+        "                wait.append((node, reason))\n",
+        "                wait.append((node, reason))\n                break\n",
         ON_DISK,
+    ),
+    LineMutant(
+        "queue: what a later part covers is asked about for ever",
+        f"{PROTOCOL}/queue/state.py",
+        "for part in new for _, node in self.touched",
+        "for part in () for _, node in self.touched",
+        KEPT_VIEW,
+    ),
+    LineMutant(
+        "queue: an entry is done still when the part that covered it is dropped",
+        f"{PROTOCOL}/queue/state.py",
+        "in self.covered.items() if part.partition in changes)",
+        "in self.covered.items() if False)",
+        KEPT_VIEW,
+    ),
+    LineMutant(
+        "queue: what was promised and was dropped is promised still",
+        f"{PROTOCOL}/queue/state.py",
+        "for one in promised if self.current.containing(one) is None}",
+        "for one in promised if False}",
+        KEPT_VIEW,
+    ),
+    LineMutant(
+        "queue: a claim that ended still produces its part",
+        f"{PROTOCOL}/queue/state.py",
+        "            if self.claims.get(node) != claim:\n",
+        "            if False:\n",
+        KEPT_VIEW,
+    ),
+    LineMutant(
+        "queue: what failed holds back nothing that overlaps it",
+        f"{PROTOCOL}/queue/view.py",
+        "            if later and self._overlaps(entry, later):\n",
+        "            if False:\n",
+        KEPT_VIEW,
+    ),
+    LineMutant(
+        "queue: where one kind finds no slot, none does",
+        f"{PROTOCOL}/queue/view.py",
+        "                    shut.add(lane)\n",
+        "                    shut.update(Lane)\n",
+        KEPT_VIEW,
     ),
     LineMutant(
         "queue: waiting is a failed attempt",
@@ -1081,8 +1124,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "recovery: what was inserted is fetched when all else is",
         "rmt_pipeline/protocol/queue/view.py",
-        "        by_turns = _by_turns(fetched, entries)\n",
-        "        by_turns = iter(fetched)\n",
+        "_by_turns(new, lost), {Lane",
+        "merge(new, lost), {Lane",
         VIEW,
     ),
     LineMutant(
@@ -1263,8 +1306,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "looks: what was carried out is queued still",
         f"{ZOOKEEPER}/known.py",
-        "        names = tuple(name for name in self.names if name not in went)\n",
-        "        names = self.names\n",
+        "            names.pop(name, None)\n",
+        "            pass\n",
         LOOKS,
     ),
     LineMutant(

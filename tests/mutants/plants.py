@@ -115,7 +115,9 @@ class _Shared:
 def entries_are_shared(patch: pytest.MonkeyPatch) -> None:
     right = snapshot._entries
 
-    def wrong(keeper: Any, replica: Any, names: Sequence[str], known: KnownEntries) -> Any:
+    def wrong(
+        keeper: Any, replica: Any, names: Sequence[str], known: KnownEntries, _: Any = None
+    ) -> Any:
         right(keeper, replica, names, known)
         return _Shared(names, known)
 
@@ -271,8 +273,8 @@ def log_before_locks(patch: pytest.MonkeyPatch) -> None:
         asked[:] = [(keeper, table, partitions)]
         return found
 
-    def first(*args: Any) -> Any:
-        snapshot = snapshots(*args)
+    def first(*args: Any, **kwargs: Any) -> Any:
+        snapshot = snapshots(*args, **kwargs)
         if asked:
             found.update(locks(*asked.pop()))
         return snapshot
@@ -343,12 +345,12 @@ def unanswered_publication_is_withdrawn(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_covered_entry_is_skipped(patch: pytest.MonkeyPatch) -> None:
-    right = queue.QueueView.plan
+    right = queue.QueueView.choose
 
     def wrong(*args: Any, **kwargs: Any) -> Any:
         return replace(right(*args, **kwargs), done=())
 
-    patch.setattr(queue.QueueView, "plan", wrong)
+    patch.setattr(queue.QueueView, "choose", wrong)
 
 
 def waits_name_others(patch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,18 @@ from rmt_pipeline.protocol.log.entry import (
     sources_of,
     virtual_parts,
 )
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.queue.facts import Facts, Wait
+from rmt_pipeline.protocol.queue.state import Lane
+from rmt_pipeline.protocol.queue.view import QueueView
+from tests.support.kept_view import assert_same
 from tests.support.queue_model import KINDS, Log, Replica
 
 few = st.integers(0, 3)
 one_decision = st.tuples(st.sampled_from(KINDS), st.sampled_from("aab"), few, few)
+
+
+COMPUTING = frozenset({Lane.MERGES, Lane.MUTATIONS})
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -33,6 +40,8 @@ class AnyHistory(RuleBasedStateMachine):
     def begin(self, decided: list[tuple[str, str, int, int]]) -> None:
         self.log = Log()
         self.replica = Replica()
+        self.kept = QueueView({}, {}, ())
+        self.looks = random.Random(len(decided))
         self.decide(decided)
 
     # --- somebody decides -----------------------------------------------------------------
@@ -108,6 +117,30 @@ class AnyHistory(RuleBasedStateMachine):
         self.replica.restart()
 
     # --- what must always hold --------------------------------------------------------------
+
+    @rule()
+    def look_again(self) -> None:
+        """Now and then: what happens between two looks may be much. A view that is kept says what
+        one says that is made of nothing but the reads.
+        """
+        replica = self.replica
+        parts = Holdings.of(replica.parts)
+        self.kept = QueueView(dict(replica.queue), dict(replica.claims), parts, self.kept)
+        self.kept.check()
+        facts = Facts(
+            fetches_max=self.looks.randint(0, 4),
+            recoveries_max=self.looks.randint(0, 2),
+            merges_max=self.looks.randint(0, 3),
+        )
+        nodes = sorted(replica.queue)
+        assert_same(
+            self.kept,
+            replica.view,
+            facts,
+            limit=self.looks.choice([0, 1, 3, 99]),
+            skip=self.looks.choice([frozenset(), COMPUTING]),
+            later=self.looks.sample(nodes, self.looks.choice([0, len(nodes) // 3])),
+        )
 
     @invariant()
     def the_view_holds_together(self) -> None:

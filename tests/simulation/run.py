@@ -19,8 +19,8 @@ import pytest
 
 from rmt_pipeline.protocol import limits
 from rmt_pipeline.protocol.parts.holdings import Holdings
-from rmt_pipeline.replica.assign import duty
-from rmt_pipeline.replica.work import worker
+from rmt_pipeline.replica.assign import duty, merges
+from rmt_pipeline.replica.work import execute, worker
 from rmt_pipeline.zookeeper import snapshot
 from rmt_pipeline.zookeeper.keeper import Stat
 from rmt_pipeline.zookeeper.known import KnownQueue, Listed, Queued
@@ -40,6 +40,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.workload import COMMIT_BYTES_MAX, Size, Workload, check_parts, clean_up
 from tests.support.cluster import FORMS, Cluster
 from tests.support.fast import remembering
+from tests.support.kept_view import Compared
 from tests.support.schedule import Schedule, Swarm
 from tests.support.world import World
 
@@ -207,6 +208,8 @@ def forgetful() -> Iterator[None]:
         patch.setattr(snapshot, "FINISHED_KNOWN_MAX", 0)
         patch.setattr(snapshot, "as_listed", _compared(snapshot.as_listed))
         patch.setattr(snapshot, "is_as_known", _queue_compared(snapshot.is_as_known))
+        patch.setattr(execute, "QueueView", Compared)
+        patch.setattr(merges, "QueueView", Compared)
         patch.setattr(worker, "SAFETY_NET_S", NEVER_S)
         patch.setattr(duty, "SEEN_MAX_S", NEVER_S)
         yield

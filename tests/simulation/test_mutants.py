@@ -78,7 +78,7 @@ def test_nobody_notices_a_change_that_changes_nothing() -> None:
 def test_a_bug_that_does_not_fit_the_code_any_more_is_noticed_by_nobody() -> None:
     """Whoever calls it gets a TypeError, which says nothing of the promise that it should break."""
     unfit = Mutant(
-        "unfit", plants.instead(queue.QueueView, "plan", lambda: ()), story="a_merge"
+        "unfit", plants.instead(queue.QueueView, "choose", lambda: ()), story="a_merge"
     )
     with pytest.raises(NotPlanted, match=r"does not fit the code: .*takes 0 positional"):
         notice(unfit)

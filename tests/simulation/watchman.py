@@ -339,7 +339,7 @@ class Watchman:
         queue = sorted(nodes[paths.queue].children)
         if len(queue) < 2 or nodes[paths.is_lost].data == b"1":
             return
-        entries = [(node, decode(nodes[paths.queue_entry(node)].data)) for node in queue]
+        entries = {node: decode(nodes[paths.queue_entry(node)].data) for node in queue}
         claims = {
             node: Claim.decode(nodes[paths.claim(node)].data)
             for node in nodes[paths.executing].children
@@ -347,12 +347,14 @@ class Watchman:
         parts = [PartName.parse(name) for name in nodes[paths.parts].children]
         plan = QueueView(entries, claims, parts).plan(Facts(), len(entries))
         running = {*claims, *(node for node, _ in plan.run)}
-        named = {str(part) for _, entry in entries for part in virtual_parts(entry)}
+        named = {str(part) for entry in entries.values() for part in virtual_parts(entry)}
         # A piece of a mutation is called by its source, which may have gone: then it is fetched.
-        named |= {str(entry.source) for _, entry in entries if isinstance(entry, MutatePart)}
+        named |= {
+            str(entry.source) for entry in entries.values() if isinstance(entry, MutatePart)
+        }
         named |= {str(part) for claim in claims.values() for part in claim.parts}
         named |= {str(part) for part in parts}
-        named |= {str(drop_range_of(entry)) for _, entry in entries}
+        named |= {str(drop_range_of(entry)) for entry in entries.values()}
         for node, reason in plan.wait:
             for other in re.findall(r"queue-\d+", reason):
                 is_there = other in (running if "producing" in reason else queue)

@@ -99,8 +99,8 @@ def node(number: int) -> str:
     return f"queue-{number:010d}"
 
 
-def numbered(entries: Iterable[LogEntry]) -> list[tuple[str, LogEntry]]:
-    return [(node(number), entry) for number, entry in enumerate(entries)]
+def numbered(entries: Iterable[LogEntry]) -> dict[str, LogEntry]:
+    return {node(number): entry for number, entry in enumerate(entries)}
 
 
 def queue(

@@ -135,7 +135,7 @@ class Replica:
 
     @property
     def view(self) -> QueueView:
-        return QueueView(tuple(self.queue.items()), self.claims, self.parts)
+        return QueueView(dict(self.queue), self.claims, self.parts)
 
     def pull(self, log: Log, count: int) -> None:
         new = log.entries[self.pulled : self.pulled + count]

@@ -7,6 +7,9 @@ from functools import cached_property
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 
+PartChanges = Mapping[str, tuple[frozenset[PartName], frozenset[PartName]]]
+"""What came and what went, of each partition in which something did."""
+
 FEW = 64  # names that came, until all are one dictionary again
 
 
@@ -109,6 +112,20 @@ class Holdings:
     def partitions(self) -> list[str]:
         """The partitions that have parts, sorted."""
         return sorted(self.of_partition)
+
+    def changes(self, later: "Holdings") -> PartChanges:
+        """What came and went until there were these. Partitions that are shared cost nothing."""
+        if later is self:
+            return {}
+        before, now = self.of_partition, later.of_partition
+        changed = [
+            one for one in before.keys() | now.keys() if before.get(one) is not now.get(one)
+        ]
+        return {
+            one: (later.names(one) - self.names(one), self.names(one) - later.names(one))
+            for one in changed
+            if before.get(one) != now.get(one)
+        }
 
     def __contains__(self, part: object) -> bool:
         return isinstance(part, PartName) and part in self.names(part.partition)

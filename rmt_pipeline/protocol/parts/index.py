@@ -1,52 +1,96 @@
 """Parts and who they belong to, asked by overlap: the queue's working sets."""
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping
 
 from rmt_pipeline.protocol.parts.name import PartName
-from rmt_pipeline.protocol.parts.set import PartSet
+
+_Members = list[tuple[int, PartName]]
 
 
 class PartIndex:
     """Names of parts, each with the queue nodes that stand for it; names may overlap.
 
-    Most names in such a set are disjoint and answer by binary search. The few that overlap
-    another one (a drop range over running work, an entry queued twice) are in a short list.
+    The names of a partition are kept by length, in classes whose longest is at most twice its
+    shortest, each sorted by the first block. So whatever overlaps a part begins less than one
+    longest before it: two binary searches for each class, and there are at most some thirty.
+
+    A copy shares the partitions with its original until either changes one.
     """
 
-    __slots__ = ("_apart", "_overlapping", "_owners")
+    __slots__ = ("_classes", "_own", "_owners")
 
     def __init__(self) -> None:
-        self._apart = PartSet()
-        self._overlapping: list[PartName] = []
+        self._classes: dict[str, dict[int, _Members]] = {}
+        self._own: set[str] = set()  # partitions whose lists nobody shares
         self._owners: dict[PartName, tuple[str, ...]] = {}
 
     def add(self, part: PartName, node: str) -> None:
         owners = self._owners.get(part, ())
+        if node in owners:
+            return
         if not owners:
-            if self._apart.intersecting(part):
-                self._overlapping.append(part)
-            else:
-                self._apart.add(part)
+            classes = self._owned(part.partition)
+            insort(classes.setdefault(_class_of(part), []), (part.block_min, part))
+        self._owners[part] = (*owners, node)
+
+    def remove(self, part: PartName, node: str) -> None:
+        """Nothing happens when the node does not stand for the part."""
+        owners = self._owners.get(part, ())
         if node not in owners:
-            self._owners[part] = (*owners, node)
+            return
+        if len(owners) > 1:
+            self._owners[part] = tuple(other for other in owners if other != node)
+            return
+        del self._owners[part]
+        members = self._owned(part.partition)[_class_of(part)]
+        del members[bisect_left(members, (part.block_min, part))]
 
     def overlapping(self, part: PartName) -> Iterator[tuple[PartName, str]]:
         """Every (name, node) whose blocks are not disjoint with `part`'s, itself included."""
-        for other in self._apart.intersecting(part):
-            for node in self._owners[other]:
-                yield other, node
-        for other in self._overlapping:
-            if not other.disjoint(part):
-                for node in self._owners[other]:
-                    yield other, node
+        for length_class, members in self._classes.get(part.partition, {}).items():
+            low = bisect_right(members, part.block_min - (1 << length_class), key=_first_block)
+            high = bisect_right(members, part.block_max, lo=low, key=_first_block)
+            for _, other in members[low:high]:
+                if other.block_max >= part.block_min:
+                    for node in self._owners[other]:
+                        yield other, node
+
+    def nodes_in(self, partition: str) -> set[str]:
+        """All that stand for a part of the partition."""
+        return {
+            node
+            for members in self._classes.get(partition, {}).values()
+            for _, part in members
+            for node in self._owners[part]
+        }
+
+    def has_any_in(self, partition: str) -> bool:
+        return any(self._classes.get(partition, {}).values())
 
     def copy(self) -> "PartIndex":
         twin = PartIndex()
-        twin._apart = self._apart.copy()
-        twin._overlapping = list(self._overlapping)
-        twin._owners = dict(self._owners)
+        twin._classes, twin._owners = dict(self._classes), dict(self._owners)
+        self._own = set()
         return twin
 
     @property
     def owners(self) -> Mapping[PartName, tuple[str, ...]]:
         return self._owners
+
+    def _owned(self, partition: str) -> dict[int, _Members]:
+        """The partition's lists, to be changed."""
+        if partition not in self._own:
+            shared = self._classes.get(partition, {})
+            self._classes[partition] = {one: list(names) for one, names in shared.items()}
+            self._own.add(partition)
+        return self._classes[partition]
+
+
+def _class_of(part: PartName) -> int:
+    """Parts of class n have less than 2**n blocks."""
+    return part.blocks_count.bit_length()
+
+
+def _first_block(member: tuple[int, PartName]) -> int:
+    return member[0]

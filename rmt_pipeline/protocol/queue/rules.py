@@ -14,6 +14,7 @@ decided before it, which in the original may run after it and fail.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from rmt_pipeline.protocol.background import Background, first_stopped
 from rmt_pipeline.protocol.log.entry import (
@@ -115,9 +116,28 @@ def _going_to_be_dropped(question: Question) -> str | None:
     return None
 
 
+def is_shut(entry: LogEntry, facts: Facts) -> bool:
+    """Whether the facts alone keep this entry, and all of its kind, from running; and however many
+    more run.
+    """
+    stopped = first_stopped(facts.stopped, Background.REPLICATION_QUEUES)
+    match entry:
+        case GetPart() | AttachPart():
+            return (stopped or _no_fetch(entry, facts)) is not None
+        case MergeParts() | MutatePart():
+            return (stopped or _no_merge(facts)) is not None
+        case DropRange() | DropPart() | ReplaceRange() | AlterMetadata():
+            return stopped is not None
+        case _:
+            assert_never(entry)
+
+
 def _fetches(question: Question) -> str | None:
     """Rule 4."""
-    facts, entry = question.facts, question.entry
+    return _no_fetch(question.entry, question.facts)
+
+
+def _no_fetch(entry: LogEntry, facts: Facts) -> str | None:
     stopped = first_stopped(facts.stopped, Background.FETCHES)
     reason = stopped or _slots("fetches", facts.fetches_busy, facts.fetches_max)
     if reason is None and isinstance(entry, GetPart) and entry.recovers:
@@ -131,7 +151,10 @@ def _merges(question: Question) -> str | None:
     Rule 5b, that a source is being produced right now, needs no test of its own: a source's blocks
     are the result's as well, so rule 1a has found it.
     """
-    facts = question.facts
+    return _no_merge(question.facts)
+
+
+def _no_merge(facts: Facts) -> str | None:
     stopped = first_stopped(facts.stopped, Background.MERGES)
     return stopped or _slots("merges and mutations", facts.merges_busy, facts.merges_max)
 

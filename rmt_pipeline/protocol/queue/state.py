@@ -1,40 +1,83 @@
 """What a replica's queue is at one moment (spec §4.1 to §4.4, design §4).
 
-Workers are stateless: this is built from what ZooKeeper says, read in the order queue, claims,
-parts. An entry moves from the queue to the parts in one multi, so this order can see it twice
-but never not at all (claim P9).
+This is built from what ZooKeeper says, read in the order queue, claims, parts. An entry moves from
+the queue to the parts in one multi, so this order can see it twice but never not at all (claim P9).
+Who looks often makes each state of the one before. It says the same as one
+that is built anew: tests/property/test_queue.py compares them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import assert_never
 
 from rmt_pipeline.protocol.errors import Corruption
 from rmt_pipeline.protocol.log.entry import (
     AlterMetadata,
+    AttachPart,
     DropPart,
     DropRange,
+    GetPart,
     LogEntry,
+    MergeParts,
+    MutatePart,
     ReplaceRange,
     describe_entry,
     drop_range_of,
+    partitions_about,
+    result_of,
     virtual_parts,
 )
 from rmt_pipeline.protocol.nodes.records import Claim
-from rmt_pipeline.protocol.parts.holdings import Holdings
+from rmt_pipeline.protocol.parts.holdings import Holdings, PartChanges
 from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import Intersects
 
-NodesAndEntries = Sequence[tuple[str, LogEntry]]
+
+class Lane(Enum):
+    """Entries of one kind, which wait for the same slots."""
+
+    DROPS = auto()
+    NEW_PARTS = auto()
+    LOST_PARTS = auto()
+    ATTACHED_PARTS = auto()
+    MERGES = auto()
+    MUTATIONS = auto()
+    ADDITIONS = auto()
+    """Replacements that drop nothing."""
+    ALTERS = auto()
+
+
+def lane_of(entry: LogEntry) -> Lane:
+    """Which kind it is of."""
+    match entry:
+        case GetPart():
+            return Lane.LOST_PARTS if entry.recovers else Lane.NEW_PARTS
+        case AttachPart():
+            return Lane.ATTACHED_PARTS
+        case MergeParts():
+            return Lane.MERGES
+        case MutatePart():
+            return Lane.MUTATIONS
+        case DropRange() | DropPart() | ReplaceRange():
+            return Lane.ADDITIONS if drop_range_of(entry) is None else Lane.DROPS
+        case AlterMetadata():
+            return Lane.ALTERS
+        case _:
+            assert_never(entry)
 
 
 class QueueState:
     """The queue's sets. A value: nothing in it changes once it is made.
 
     * `entries`: what is to be done, by queue node, in queue order;
+    * `lanes`: their nodes by kind, each in queue order;
     * `claims`: who is doing what, by queue node;
-    * `current`: the parts that this replica has;
+    * `holdings`: the parts that this replica has, `current`: the maximal ones;
+    * `covered`: entries of which nothing is left to do, and the part of `current` that says so;
     * `virtual`: the parts that it will have once the queue is empty, and fake ranges: the parts
       replayed through the entries in order. A DROP_PART takes out what it drops;
+    * `touched`: all names that entries bring or drop; `drops`: those that they drop;
     * `future`: the names that claims produce;
     * `drop_parts`, `replacements`: names of queued DROP_PARTs, new parts of queued
     REPLACE_RANGEs;
@@ -44,44 +87,146 @@ class QueueState:
     """
 
     __slots__ = (
-        "_names",
         "alters",
         "claims",
+        "covered",
         "current",
         "detaching",
         "drop_parts",
         "dropping",
+        "drops",
         "entries",
         "future",
+        "holdings",
+        "lanes",
         "replacements",
+        "touched",
         "virtual",
     )
 
     def __init__(
         self,
-        entries: NodesAndEntries,
+        entries: Mapping[str, LogEntry],
         claims: Mapping[str, Claim],
         parts: Iterable[PartName],
+        before: "QueueState | None" = None,
     ) -> None:
-        """Raises Corruption when parts or promises overlap in a way that no history gives."""
-        self.entries: dict[str, LogEntry] = dict(entries)
+        """`entries` may not change afterwards. What is in the state `before` too is not looked at
+        again: it costs what has changed, and all entries of a partition only where something is
+        dropped, or where something has gone that was still promised.
+
+        Raises Corruption when parts or promises overlap in a way that no history gives.
+        """
+        self.entries = entries
+        self.holdings = parts if isinstance(parts, Holdings) else Holdings.of(parts)
+        self.current = self.holdings.current
+        if before is None or not self._move(before):
+            self._build()
+            before = None
+        self.claims = dict(claims)
+        self.future = self._future_after(before)
+        self.dropping = PartIndex()
+        for node in self.lanes[Lane.DROPS]:
+            dropped = drop_range_of(entries[node])
+            if node in claims and dropped is not None:
+                self.dropping.add(dropped, node)
+
+    def _build(self) -> None:
         assert list(self.entries) == sorted(self.entries), "entries come in queue order"
-        holdings = parts if isinstance(parts, Holdings) else Holdings.of(parts)
-        self._names = holdings.of_partition
-        self.current = holdings.current
         self.virtual = self.current.copy()
+        self.lanes: dict[Lane, dict[str, None]] = {lane: {} for lane in Lane}
+        self.touched = PartIndex()
+        self.drops = PartIndex()
         self.drop_parts = PartIndex()
         self.detaching = PartIndex()
         self.replacements = PartIndex()
         self.alters: dict[str, int] = {}
+        self.covered: dict[str, PartName] = {}
         for node, entry in self.entries.items():
             self._promise(entry)
             self._index_entry(node, entry)
-        self.claims = dict(claims)
-        self.future = PartIndex()
-        self.dropping = PartIndex()
-        for node, claim in self.claims.items():
-            self._index_claim(node, claim)
+            self._cover(node)
+
+    def _move(self, before: "QueueState") -> bool:
+        """Make the sets of those that were before. False when this is another queue."""
+        came, gone = _changed(before.entries, self.entries)
+        if came and before.entries and came[0] < [*before.entries][-1]:
+            return False  # no queue grows in its middle
+        self.lanes, self.touched, self.drops = before.lanes, before.touched, before.drops
+        self.drop_parts, self.detaching = before.drop_parts, before.detaching
+        self.replacements = before.replacements
+        self.alters, self.virtual, self.covered = before.alters, before.virtual, before.covered
+        if came or gone:
+            self._own_indexes()
+        for node in gone:
+            self._forget_entry(node, before.entries[node])
+        for node in came:
+            self._index_entry(node, self.entries[node])
+        changes = before.holdings.changes(self.holdings)
+        self._move_virtual(
+            [before.entries[node] for node in gone],
+            [self.entries[node] for node in came],
+            changes,
+        )
+        self._move_covered(came, gone, changes)
+        return True
+
+    def _own_indexes(self) -> None:
+        self.lanes = {lane: dict(nodes) for lane, nodes in self.lanes.items()}
+        self.touched = self.touched.copy()
+        self.drops = self.drops.copy()
+        self.drop_parts = self.drop_parts.copy()
+        self.detaching = self.detaching.copy()
+        self.replacements = self.replacements.copy()
+        self.alters = dict(self.alters)
+
+    def _move_virtual(
+        self, gone: Sequence[LogEntry], came: Sequence[LogEntry], changes: PartChanges
+    ) -> None:
+        """Where nothing was or is dropped, the virtual parts are the maximal ones of all parts and
+        promises, in whatever order these came. So what comes is added, and what goes makes no
+        difference if something that is still there contains it. Else the partition is replayed.
+        """
+        before, self.virtual = self.virtual, self.virtual.copy()
+        moved = changes.keys() | {
+            one for entry in (*gone, *came) for one in partitions_about(entry)
+        }
+        replayed = {one for one in moved if self.drops.has_any_in(one)}
+        replayed |= {
+            one.partition for entry in gone if (one := drop_range_of(entry)) is not None
+        }
+        promised = [part for entry in gone for part in virtual_parts(entry)]
+        replayed |= {one.partition for one in promised if self.current.containing(one) is None}
+        replayed |= {
+            one.partition for _, lost in changes.values() for one in lost if one in before
+        }
+        added = [part for entry in came for part in virtual_parts(entry)]
+        added += [part for new, _ in changes.values() for part in new]
+        for part in added:
+            if part.partition in replayed:
+                continue
+            if isinstance(self.virtual.add(part), Intersects):
+                replayed.add(part.partition)  # the replay says which and why
+        for partition in sorted(replayed):
+            self.virtual.replace_partition(partition, self.current.in_partition(partition))
+            for node in sorted(self.touched.nodes_in(partition)):
+                self._promise(self.entries[node])
+
+    def _move_covered(
+        self, came: Iterable[str], gone: Iterable[str], changes: PartChanges
+    ) -> None:
+        """A part that comes covers what it contains; where one went, covered entries are asked
+        again: nothing else can be covered now.
+        """
+        asked = set(came)
+        for new, _ in changes.values():
+            asked.update(node for part in new for _, node in self.touched.overlapping(part))
+        asked.update(node for node, part in self.covered.items() if part.partition in changes)
+        self.covered = dict(self.covered)
+        for node in (*gone, *asked):
+            self.covered.pop(node, None)
+        for node in asked:
+            self._cover(node)
 
     def _promise(self, entry: LogEntry) -> None:
         for part in virtual_parts(entry):
@@ -96,9 +241,14 @@ class QueueState:
             self.virtual.remove_covered(entry.part)
 
     def _index_entry(self, node: str, entry: LogEntry) -> None:
-        """What others wait for."""
+        self.lanes[lane_of(entry)][node] = None
+        for part in virtual_parts(entry):
+            self.touched.add(part, node)
+        dropped = drop_range_of(entry)
+        if dropped is not None:
+            self.touched.add(dropped, node)
+            self.drops.add(dropped, node)
         if isinstance(entry, DropRange | DropPart) and entry.detach:
-            dropped = drop_range_of(entry)
             assert dropped is not None
             self.detaching.add(dropped, node)
         if isinstance(entry, DropPart):
@@ -109,17 +259,43 @@ class QueueState:
         elif isinstance(entry, AlterMetadata):
             self.alters[node] = entry.alter_version
 
-    def _index_claim(self, node: str, claim: Claim) -> None:
-        for part in claim.parts:
-            self.future.add(part, node)
+    def _forget_entry(self, node: str, entry: LogEntry) -> None:
+        del self.lanes[lane_of(entry)][node]
+        dropped = drop_range_of(entry)
+        indexes = self.touched, self.drops, self.drop_parts, self.detaching, self.replacements
+        for part in (*virtual_parts(entry), *([] if dropped is None else [dropped])):
+            for index in indexes:
+                index.remove(part, node)
+        self.alters.pop(node, None)
+
+    def _cover(self, node: str) -> None:
+        """Note whether nothing is left to do: the replica has what it brings (spec §5.1.2)."""
         entry = self.entries.get(node)
-        dropped = None if entry is None else drop_range_of(entry)
-        if dropped is not None:
-            self.dropping.add(dropped, node)
+        part = None if entry is None else result_of(entry)
+        covering = None if part is None else self.current.containing(part)
+        if covering is not None:
+            self.covered[node] = covering
+
+    def _future_after(self, before: "QueueState | None") -> PartIndex:
+        """What the claims produce, of what others produced."""
+        earlier = {} if before is None else before.claims
+        future = PartIndex() if before is None else before.future
+        if earlier == self.claims:
+            return future
+        future = future.copy()
+        for node, claim in earlier.items():
+            if self.claims.get(node) != claim:
+                for part in claim.parts:
+                    future.remove(part, node)
+        for node, claim in self.claims.items():
+            if earlier.get(node) != claim:
+                for part in claim.parts:
+                    future.add(part, node)
+        return future
 
     def names(self, partition: str) -> frozenset[PartName]:
         """Every part name of the partition in ZooKeeper, the covered ones too."""
-        return self._names.get(partition, frozenset())
+        return self.holdings.names(partition)
 
     def check(self) -> None:
         """Assert that no two members of a set overlap (P8), and nothing is made twice (P10)."""
@@ -129,3 +305,15 @@ class QueueState:
             for other, node in self.future.overlapping(part):
                 apart = part.is_drop_range or other.is_drop_range or nodes == (node,)
                 assert apart, f"{nodes} and {node} produce {part} and {other} at once"
+
+
+def _changed(
+    before: Mapping[str, LogEntry], now: Mapping[str, LogEntry]
+) -> tuple[list[str], list[str]]:
+    """Nodes that came and that went, each in order."""
+    if before is now:
+        return [], []
+    came = [node for node in now if node not in before]
+    if len(before) + len(came) == len(now):
+        return came, []
+    return came, [node for node in before if node not in now]

@@ -5,9 +5,10 @@ worker builds from ZooKeeper, so it holds no truth of its own: what two workers 
 same reads can clash only in the multi that claims, and one of them is refused there.
 """
 
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace, merge
 from typing import assert_never
 
 from rmt_pipeline.protocol.errors import Corruption
@@ -31,8 +32,8 @@ from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.queue.facts import Covered, Decision, Facts, Run, Wait
-from rmt_pipeline.protocol.queue.rules import Question, overlap_reason, reason_to_wait
-from rmt_pipeline.protocol.queue.state import NodesAndEntries, QueueState
+from rmt_pipeline.protocol.queue.rules import Question, is_shut, overlap_reason, reason_to_wait
+from rmt_pipeline.protocol.queue.state import Lane, QueueState, lane_of
 from rmt_pipeline.protocol.refusal import Refusal
 
 
@@ -56,15 +57,20 @@ class QueueView:
 
     def __init__(
         self,
-        entries: NodesAndEntries,
+        entries: Mapping[str, LogEntry],
         claims: Mapping[str, Claim],
         parts: Iterable[PartName],
+        before: "QueueView | None" = None,
     ) -> None:
-        """`entries`, in queue order, `claims` and `parts` were read in this order.
+        """`entries`, in queue order, `claims` and `parts` were read in this order. `before`: this
+        queue as it was seen earlier; what is equal is not looked at again.
 
         Raises Corruption when parts or promises overlap in a way that no history gives.
         """
-        self._state = QueueState(entries, claims, parts)
+        known: QueueState | None = None
+        if before is not None:
+            known = before._state  # noqa: SLF001  of its own kind
+        self._state: QueueState = QueueState(entries, claims, parts, known)
 
     @property
     def entries(self) -> Mapping[str, LogEntry]:
@@ -92,6 +98,15 @@ class QueueView:
         """The names that are being produced, and by which queue nodes."""
         return self._state.future.owners
 
+    def of_lanes(self, *lanes: Lane) -> dict[str, LogEntry]:
+        """The entries of these kinds, by node, one kind after the other, each in queue order."""
+        entries = self._state.entries
+        return {node: entries[node] for lane in lanes for node in self._state.lanes[lane]}
+
+    def count(self, lanes: Iterable[Lane]) -> int:
+        """How many entries are of these kinds."""
+        return sum(len(self._state.lanes[lane]) for lane in lanes)
+
     def names(self, partition: str) -> frozenset[PartName]:
         """Every part node of the partition, also those of parts that a larger one covers."""
         return self._state.names(partition)
@@ -105,15 +120,7 @@ class QueueView:
         they would take away (spec §4.2). Of what is to be fetched, by turns what was inserted and
         what this replica has lost, which may be all of a table: neither waits for the other.
         """
-        entries = self._state.entries
-        dropping = [node for node, entry in entries.items() if drop_range_of(entry) is not None]
-        first = frozenset(dropping)
-        fetched = [node for node, entry in entries.items() if isinstance(entry, GetPart)]
-        by_turns = _by_turns(fetched, entries)
-        gets = frozenset(fetched)
-        return dropping + [
-            next(by_turns) if node in gets else node for node in entries if node not in first
-        ]
+        return list(_in_turn(self._state.lanes))
 
     def decide(self, node: str, facts: Facts) -> Decision:
         """What to do about one entry. `node` must be in the queue."""
@@ -178,6 +185,57 @@ class QueueView:
                     facts = facts.with_running(entry)
         return Plan(tuple(run), tuple(done), tuple(wait))
 
+    def choose(
+        self,
+        facts: Facts,
+        limit: int,
+        skip: Collection[Lane] = (),
+        later: Collection[str] = (),
+    ) -> Plan:
+        """What `plan` runs and finds done, without asking about entries that can't be among it:
+        once one was refused for want of a slot, none that needs such a slot is asked. `wait` has
+        those that were asked. `skip` are kinds which whoever asks leaves to others.
+
+        An entry that may not be tried again yet is not asked either. It would hold back only what
+        overlaps it: when something that is chosen does, all are asked.
+        """
+        state, facts_before = self._state, facts
+        future, dropping = state.future.copy(), state.dropping.copy()
+        run: list[tuple[str, LogEntry]] = []
+        wait: list[tuple[str, str]] = []
+        shut = set(skip)
+        for node in _in_turn(state.lanes, shut) if limit else ():
+            if node in later or node in state.claims or node in state.covered:
+                continue
+            entry = state.entries[node]
+            lane = lane_of(entry)
+            if lane in shut:
+                continue
+            reason = reason_to_wait(Question(state, future, dropping, node, entry, facts))
+            if reason is not None:
+                wait.append((node, reason))
+                if is_shut(entry, facts):
+                    shut.add(lane)
+                continue
+            if later and self._overlaps(entry, later):
+                skipped = frozenset(self.of_lanes(*skip))
+                return self.plan(facts_before, limit, skipped, later)
+            _take(node, entry, future, dropping)
+            run.append((node, entry))
+            if len(run) >= limit:
+                break
+            facts = facts.with_running(entry)
+        done = sorted(one for one in state.covered.items() if one[0] not in state.claims)
+        return Plan(tuple(run), tuple(done), tuple(wait))
+
+    def _overlaps(self, entry: LogEntry, nodes: Collection[str]) -> bool:
+        """Whether it touches blocks that the entries of one of the nodes touch."""
+        dropped = drop_range_of(entry)
+        names = (*virtual_parts(entry), *([] if dropped is None else [dropped]))
+        return any(
+            node in nodes for name in names for _, node in self._state.touched.overlapping(name)
+        )
+
     def may_take_actual_part(self, part: PartName, node: str) -> Refusal | None:
         """Whether the running entry at `node` may fetch `part`, which covers what it asks for,
         and so claim that name as well (spec §4.8).
@@ -229,15 +287,61 @@ class QueueView:
         ]
 
 
-def _by_turns(fetched: Iterable[str], entries: Mapping[str, LogEntry]) -> Iterator[str]:
-    new, lost = deque[str](), deque[str]()
-    for node in fetched:
-        entry = entries[node]
-        (lost if isinstance(entry, GetPart) and entry.recovers else new).append(node)
-    while new or lost:
-        for some in (new, lost):
-            if some:
-                yield some.popleft()
+def _in_turn(
+    lanes: Mapping[Lane, Mapping[str, None]], shut: AbstractSet[Lane] = frozenset()
+) -> Iterator[str]:
+    """As `QueueView.order`. Kinds that are `shut`, or come to be meanwhile, may be left out.
+
+    Each row goes by the places of its entries in the queue. What is taken at a place is the entry
+    that stands there or, of what is to be fetched, the one whose turn it is.
+    """
+    yield from lanes[Lane.DROPS]
+    new, lost = lanes[Lane.NEW_PARTS], lanes[Lane.LOST_PARTS]
+    rows: list[tuple[Iterator[str], Iterator[str], set[Lane]]] = [
+        (iter(merge(new, lost)), _by_turns(new, lost), {Lane.NEW_PARTS, Lane.LOST_PARTS})
+    ]
+    rows += [(iter(lanes[lane]), iter(lanes[lane]), {lane}) for lane in _ONE_BY_ONE]
+    places = [(first, row) for row in range(len(rows)) if (first := next(rows[row][0], ""))]
+    heapify(places)
+    while places:
+        places_left, taken, kinds = rows[places[0][1]]
+        kinds = {lane for lane in kinds if lanes[lane]}
+        if len(places) == 1:
+            for node in taken:
+                if kinds <= shut:
+                    return
+                yield node
+            return
+        if kinds <= shut:
+            heappop(places)
+            continue
+        yield next(taken)
+        place = next(places_left, "")
+        if place:
+            heapreplace(places, (place, places[0][1]))
+        else:
+            heappop(places)
+
+
+_ONE_BY_ONE = (
+    Lane.ATTACHED_PARTS,
+    Lane.MERGES,
+    Lane.MUTATIONS,
+    Lane.ADDITIONS,
+    Lane.ALTERS,
+)
+
+
+def _by_turns(*lines: Iterable[str]) -> Iterator[str]:
+    """The first of each, the second of each; those that are left when others have ended."""
+    left = [iter(line) for line in lines]
+    while left:
+        for line in tuple(left):
+            node = next(line, None)
+            if node is None:
+                left.remove(line)
+            else:
+                yield node
 
 
 def _take(node: str, entry: LogEntry, future: PartIndex, dropping: PartIndex) -> None:

@@ -7,7 +7,7 @@ entry that somebody slow carries out once more changes nothing, for versions onl
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from rmt_pipeline.protocol import limits
@@ -16,6 +16,8 @@ from rmt_pipeline.protocol.alter.texts import definition_of_texts
 from rmt_pipeline.protocol.errors import Corruption, OutcomeUnknown, ReplicaRetired, RmtError
 from rmt_pipeline.protocol.log.entry import AlterMetadata, LogEntry, MutatePart, sources_of
 from rmt_pipeline.protocol.mutations import Mutations
+from rmt_pipeline.protocol.queue.state import Lane
+from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.backoff import Backoff, record_failure
 from rmt_pipeline.replica.finish import finish_entries
@@ -102,11 +104,11 @@ def take_up(replica: Replica, metadata: str, columns: str, version: int) -> Tabl
     return replica.update_definition(change)
 
 
-def unfinished_alters(replica: Replica, entries: Mapping[str, LogEntry]) -> frozenset[int]:
+def unfinished_alters(replica: Replica, view: QueueView) -> frozenset[int]:
     """Versions of ALTERs whose mutation this replica has not finished. Looked up only when an
     ALTER is queued, which is what waits for them.
     """
-    if not any(isinstance(entry, AlterMetadata) for entry in entries.values()):
+    if not view.count([Lane.ALTERS]):
         return frozenset()
     mutations = load_mutations(replica)
     finished = noted_mutations(replica.keeper, replica.paths).finished

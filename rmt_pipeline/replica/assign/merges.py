@@ -104,16 +104,16 @@ def merge_view(
     before = queue_snapshot(keeper, replica.paths, memory.queue)
     if partitions is None:
         partitions = before.parts.partitions()
-    prev_virtual = view_of(before).virtual
+    earlier = view_of(before)
     awaiting = awaiting_quorum(keeper, replica.table)
     committing = committing_blocks(keeper, replica.table, list(partitions))
     mutations = load_mutations(replica)
     pulled = pull_log(replica, log_watch, afresh=True)
-    after = queue_snapshot(keeper, replica.paths, memory.queue)
-    virtual = view_of(after).virtual
-    entries = [entry for _, entry in after.entries]
+    after = queue_snapshot(keeper, replica.paths, memory.queue, before=before)
+    virtual = view_of(after, earlier).virtual
+    entries = after.entries.values()
     predicate = MergePredicate(
-        prev_virtual=prev_virtual,
+        prev_virtual=earlier.virtual,
         committing=committing,
         virtual=virtual,
         mutations=mutations.versions(),
@@ -134,9 +134,11 @@ def merge_view(
     )
 
 
-def view_of(snapshot: QueueSnapshot) -> QueueView:
-    """The rules' view of a queue that was just read: what of it may run now."""
-    return QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+def view_of(snapshot: QueueSnapshot, before: QueueView | None = None) -> QueueView:
+    """The rules' view of a queue that was just read: what of it may run now. `before`: of an
+    earlier read of it.
+    """
+    return QueueView(snapshot.entries, snapshot.claims, snapshot.parts, before)
 
 
 def assign_merge(

@@ -93,7 +93,7 @@ def _look(replica: Replica) -> _View:
     snapshot = queue_snapshot(keeper, replica.paths, memory.queue)
     entries = {
         node: entry
-        for node, entry in snapshot.entries
+        for node, entry in snapshot.entries.items()
         if isinstance(entry, MergeParts | MutatePart)
     }
     slots = {node: slots_of(entry, _sizes(replica, entry)) for node, entry in entries.items()}

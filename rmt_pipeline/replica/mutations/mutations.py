@@ -323,7 +323,7 @@ def _look(
         lost = keeper.exists(replica.paths.is_lost)
         after = None if lost is None else lost.version
         if noted.is_lost_version == pulled.is_lost_version == after:
-            queue, active = [entry for _, entry in snapshot.entries], snapshot.parts.current
+            queue, active = [*snapshot.entries.values()], snapshot.parts.current
             return noted, [
                 _status(mutations, one, active, queue, committing)
                 if one in open_ids

@@ -80,7 +80,7 @@ def mutation_progress(replica: Replica) -> list[MutationProgress]:
     active = list(snapshot.parts.current)
     running = [
         entry.source
-        for node, entry in snapshot.entries
+        for node, entry in snapshot.entries.items()
         if isinstance(entry, MutatePart) and node in snapshot.claims
     ]
     rows: dict[PartName, int] = {}

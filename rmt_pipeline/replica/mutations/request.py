@@ -248,7 +248,7 @@ def mutation_reports(replica: Replica) -> list[MutationReport]:
     failures = _failures(replica, mutations, snapshot)
     claimed = {
         source
-        for node, entry in snapshot.entries
+        for node, entry in snapshot.entries.items()
         if node in snapshot.claims and isinstance(entry, MutatePart)
         for source in sources_of(entry)
     }
@@ -275,7 +275,9 @@ def _failures(
 ) -> dict[str, PartFailure]:
     """By mutation: the queued part of it that failed last."""
     queued = [
-        (node, entry) for node, entry in snapshot.entries if isinstance(entry, MutatePart)
+        (node, entry)
+        for node, entry in snapshot.entries.items()
+        if isinstance(entry, MutatePart)
     ]
     reads = replica.keeper.get_many([replica.paths.attempts_of(node) for node, _ in queued])
     found: dict[str, PartFailure] = {}

@@ -86,7 +86,9 @@ def look_at_disk(replica: Replica) -> DiskView:
     # What was published and promised since the disk was listed is not missing: it is there now.
     arrived = sorted(promised - frozenset(listed))
     on_disk = (*listed, *(part for part in arrived if replica.store.has(part)))
-    queued = {part: node for node, entry in snapshot.entries for part in virtual_parts(entry)}
+    queued = {
+        part: node for node, entry in snapshot.entries.items() for part in virtual_parts(entry)
+    }
     fresh_s = replica.clock.now_s() - UNANNOUNCED_S
     unexpected = tuple(part for part in on_disk if part not in promised)
     in_flight = frozenset(

@@ -94,7 +94,7 @@ def _wanted_in_vain(replica: Replica) -> set[PartName]:
     if not failed:
         return set()
     snapshot = queue_snapshot(keeper, replica.paths, replica.memory.queue)
-    entries = [entry for node, entry in snapshot.entries if node in failed]
+    entries = [entry for node, entry in snapshot.entries.items() if node in failed]
     asked = {
         part
         for entry in entries
@@ -115,9 +115,9 @@ def _replace(replica: Replica, part: PartName) -> bool:
     if yet_to_look(replica, [part]) or lost_of(replica, [part]) != {part}:
         return False
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-    nodes = [node for node, entry in snapshot.entries if _gets(entry, part)]
+    nodes = [node for node, entry in snapshot.entries.items() if _gets(entry, part)]
     if not nodes:
-        needing = [node for node, entry in snapshot.entries if part in _needed(entry)]
+        needing = [node for node, entry in snapshot.entries.items() if part in _needed(entry)]
         if needing:
             _ask_for(replica, part, seen, snapshot.is_lost_version, needing[0])
         return False  # the next call finds it; or a drop has taken who needed it

@@ -108,7 +108,7 @@ def _look(replica: Replica, node: str, drop: DropHere) -> _Found | None:
     snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
     if snapshot.is_lost:
         raise lost_error(replica)
-    if node not in dict(snapshot.entries):
+    if node not in snapshot.entries:
         return None
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     pointless = view.entries_removed_by(drop.part, by=node)

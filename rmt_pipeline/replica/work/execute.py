@@ -54,7 +54,13 @@ from rmt_pipeline.replica.work.carry import Batch, BatchCarrier, ClaimedEntry, T
 from rmt_pipeline.replica.work.drop import DropHere
 from rmt_pipeline.replica.work.merge import FetchResult, MergeHere, fetch_or_merge
 from rmt_pipeline.replica.work.mutate import MutateHere, fetch_or_mutate
-from rmt_pipeline.replica.work.pools import Pool, plan_of_pool, pool_of, queue_facts
+from rmt_pipeline.replica.work.pools import (
+    LANES,
+    Pool,
+    choose_of_pool,
+    pool_of,
+    queue_facts,
+)
 from rmt_pipeline.replica.work.replace import ReplaceHere, sweep_of
 from rmt_pipeline.replica.work.step import PartDone, Step
 from rmt_pipeline.zookeeper.keeper import Watch
@@ -85,6 +91,9 @@ class Executor:
         self._begun: list[Batch] = []
         self._at_hand: frozenset[str] = frozenset()
         self._left = 0
+        self._seen: QueueSnapshot | None = None
+        self._view: QueueView | None = None
+        """What the last look saw, to make the next one of it."""
         self._postponed: Counter[str] = Counter()
         """How often each entry was left since that was noted last."""
         self._postponed_noted_s = -math.inf
@@ -117,7 +126,7 @@ class Executor:
         """What is left of a batch is not carried out here."""
         self._carrier.give_back(batch)
 
-    def glance(self, watch: Watch | None) -> Queued | Sequence[str]:
+    def glance(self, watch: Watch | None) -> Queued | Collection[str]:
         """The queue, for `look`, if that might find something to do; else nothing. The watch fires
         when the queue changes.
 
@@ -147,8 +156,11 @@ class Executor:
         queued = known.queued(replica.paths)
         if self._pool != "fetch" or watch is None or queued is None or not queued.names:
             return None
-        if len(known.entries.of(queued.names)) < len(queued.names):
-            return None
+        if self._seen is None or self._seen.names is not queued.names:
+            seen = {} if self._seen is None else self._seen.entries
+            new = [name for name in queued.names if name not in seen]
+            if len(known.entries.of(new)) < len(new):
+                return None
         is_awaited = replica.keeper.await_children(replica.paths.queue, watch)
         return queued if is_awaited else None
 
@@ -164,7 +176,7 @@ class Executor:
         self,
         watch: Watch | None,
         elsewhere: Collection[PartName] = (),
-        queue: Queued | Sequence[str] | None = None,
+        queue: Queued | Collection[str] | None = None,
     ) -> Look:
         """Choose and claim what may run now, of the `queue` that a glance has just given. The watch
         fires when the queue changes; and when claims do, once entries were left.
@@ -175,12 +187,13 @@ class Executor:
         """
         replica, clock = self._replica, self._replica.clock
         snapshot = self._snapshot(watch, queue)
-        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
-        self._backoff.keep_only(frozenset(view.entries))
+        view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts, self._view)
+        self._seen, self._view = snapshot, view
+        self._backoff.keep_only(view.entries)
         self._backoff.notice_kills(replica, view.entries)
         facts = queue_facts(replica, view, manifest_here, merging=self._pool == "merge")
         now_s = clock.monotonic_s()
-        plan = plan_of_pool(view, facts, self._pool, self._backoff.waiting(now_s))
+        plan = choose_of_pool(view, facts, self._pool, self._backoff.waiting(now_s))
         done = [node for node, _ in plan.done if node not in self._at_hand]
         finish_entries(replica, {node: view.entries[node] for node in done})
         altered, ready, awaiting = self._ready(plan, elsewhere)
@@ -191,19 +204,16 @@ class Executor:
             for node, reason in (*awaiting.items(), *plan.wait)
             if pool_of(view.entries[node]) == self._pool
         ]
-        open_nodes = self._open(view, plan, now_s)
         step = Step(
             done=tuple(failed),
             finished_without_work=len(done) + altered,
             waiting=tuple(waiting[:WAITING_SHOWN_MAX]),
             next_retry_s=self._backoff.next_s(now_s, clock.monotonic_s()),
-            left=len(open_nodes),
+            left=self._count_open(view, plan, [], now_s),
         )
         holder = Holder.new(replica)
         batches = tuple(Batch(group, holder) for group in self._groups(tasks, facts.sizes))
-        look = Look(
-            replace(step, left=len(open_nodes - {task.node for task in tasks})), batches
-        )
+        look = Look(replace(step, left=self._count_open(view, plan, tasks, now_s)), batches)
         # Last of all: what is raised after it would leave claims behind.
         if tasks and not holder.take(snapshot, {task.node: task.produces for task in tasks}):
             look = Look(step)
@@ -213,7 +223,7 @@ class Executor:
         return look
 
     def _snapshot(
-        self, watch: Watch | None, queue: Queued | Sequence[str] | None
+        self, watch: Watch | None, queue: Queued | Collection[str] | None
     ) -> QueueSnapshot:
         """What `look` decides on. Raises what a replica that is lost is told."""
         replica = self._replica
@@ -230,6 +240,7 @@ class Executor:
             watch,
             claims_watch,
             queue=queue,
+            before=self._seen,
             beside=beside,
         )
         if snapshot.is_lost:
@@ -269,18 +280,25 @@ class Executor:
         """
         return frozenset(node for batch in self._begun for node in tuple(batch.left))
 
-    def _open(self, view: QueueView, plan: Plan, looked_s: float) -> set[str]:
+    def _count_open(
+        self, view: QueueView, plan: Plan, tasks: Iterable[ClaimedEntry], looked_s: float
+    ) -> int:
         """Entries of this pool that nobody here carries out, and that did not just wait until they
         may be tried again. (Mutations that failed may be tried as soon as one is killed.)
         """
-        ours = self._under_way() | {node for node, _ in plan.done}
-        return {
+        entries = view.entries
+        taken = (
+            self._under_way() | {node for node, _ in plan.done} | {one.node for one in tasks}
+        )
+        taken |= {
             node
-            for node, entry in view.entries.items()
-            if pool_of(entry) == self._pool
-            and node not in ours
-            and (isinstance(entry, MutatePart) or not self._backoff.waits(node, looked_s))
+            for node in self._backoff.waiting(looked_s)
+            if not isinstance(entries.get(node), MutatePart)
         }
+        ours = [
+            node for node in taken if node in entries and pool_of(entries[node]) == self._pool
+        ]
+        return view.count(LANES[self._pool]) - len(ours)
 
     # --- what to do, and taking it ---
 

@@ -3,6 +3,7 @@
 from collections.abc import (
     Callable,
     Collection,
+    Mapping,
 )
 from functools import reduce
 from typing import Literal
@@ -16,6 +17,7 @@ from rmt_pipeline.protocol.log.entry import (
 )
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.facts import Facts
+from rmt_pipeline.protocol.queue.state import Lane
 from rmt_pipeline.protocol.queue.view import Plan, QueueView
 from rmt_pipeline.replica.alter.apply import unfinished_alters
 from rmt_pipeline.replica.replica import Replica
@@ -24,6 +26,11 @@ from rmt_pipeline.store.manifest import Manifest
 
 Pool = Literal["fetch", "merge"]
 POOLS: tuple[Pool, ...] = ("fetch", "merge")
+COMPUTING = frozenset({Lane.MERGES, Lane.MUTATIONS})
+LANES: Mapping[Pool, frozenset[Lane]] = {
+    "fetch": frozenset(Lane) - COMPUTING,
+    "merge": COMPUTING,
+}
 
 
 def pool_of(entry: LogEntry) -> Pool:
@@ -44,12 +51,12 @@ def queue_facts(
 
     `merging=False` spares the question who makes them: no merge will be planned.
     """
+    computed = dict(sorted(view.of_lanes(*COMPUTING).items()))
     claimed = [view.entries[node] for node in view.claims if node in view.entries]
-    unclaimed = (entry for node, entry in view.entries.items() if node not in view.claims)
+    unclaimed = (entry for node, entry in computed.items() if node not in view.claims)
     sources = dict.fromkeys(
         source
-        for entry in view.entries.values()
-        if isinstance(entry, MergeParts | MutatePart)
+        for entry in computed.values()
         for source in sources_of(entry)
         if source in view.current
     )
@@ -62,7 +69,7 @@ def queue_facts(
             if (manifest := look(replica, source)) is not None
         },
         merges_elsewhere=merges_awaited(replica, unclaimed) if merging else {},
-        unfinished_alters=unfinished_alters(replica, view.entries),
+        unfinished_alters=unfinished_alters(replica, view),
         stopped=replica.store.marks.stopped(),
     )
     return reduce(Facts.with_running, claimed, facts)
@@ -77,6 +84,15 @@ def plan_of_pool(
     Merges wait for fetches that come before them, but no fetch for a merge that has not begun:
     the merge may lack the very part that is to be fetched again.
     """
-    merges = [node for node, entry in view.entries.items() if pool_of(entry) == "merge"]
-    skip = frozenset(merges) if pool == "fetch" else frozenset()
+    skip = frozenset(view.of_lanes(*COMPUTING)) if pool == "fetch" else frozenset()
     return view.plan(facts, limits.ENTRIES_PER_STEP_MAX, skip, later)
+
+
+def choose_of_pool(
+    view: QueueView, facts: Facts, pool: Pool, later: Collection[str] = ()
+) -> Plan:
+    """What `plan_of_pool` runs and finds done, for who carries it out: it does not ask why each of
+    the others waits.
+    """
+    skip = COMPUTING if pool == "fetch" else frozenset()
+    return view.choose(facts, limits.ENTRIES_PER_STEP_MAX, skip, later)

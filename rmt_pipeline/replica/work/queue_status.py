@@ -57,7 +57,7 @@ def queue_status(replica: Replica, watch: Watch | None = None) -> QueueStatus:
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     facts = Facts(
         merges_elsewhere=merges_awaited(replica, view.entries.values()),
-        unfinished_alters=unfinished_alters(replica, view.entries),
+        unfinished_alters=unfinished_alters(replica, view),
         stopped=replica.store.marks.stopped(),
     )
     plans = {pool: plan_of_pool(view, facts, pool) for pool in POOLS}

@@ -164,7 +164,7 @@ class _Work:
         snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
         if snapshot.is_lost:
             raise lost_error(replica)
-        if self.node not in dict(snapshot.entries):
+        if self.node not in snapshot.entries:
             return None
         view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
         dropped = drop_range_of(entry)

@@ -66,7 +66,7 @@ def running_merges(replica: Replica) -> list[RunningMerge]:
     claim goes with its session. Raises ReplicaRetired.
     """
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-    entries = dict(snapshot.entries)
+    entries = snapshot.entries
     claimed = [
         (node, entry)
         for node in snapshot.claims

@@ -181,7 +181,7 @@ class _Queue:
 
     @classmethod
     def of(cls, snapshot: QueueSnapshot) -> "_Queue":
-        entries = sorted((entry for _, entry in snapshot.entries), key=lambda e: e.create_time)
+        entries = sorted(snapshot.entries.values(), key=lambda e: e.create_time)
         future = sum(len(claim.parts) for claim in snapshot.claims.values())
         return cls(tuple(entries), future)
 
@@ -248,14 +248,14 @@ def queue_of(replica: Replica) -> list[dict[str, Any]]:
 
 
 def _queue_rows(replica: Replica, snapshot: QueueSnapshot) -> Iterator[tuple[object, ...]]:
-    attempts = _attempts(replica, [node for node, _ in snapshot.entries])
+    attempts = _attempts(replica, [*snapshot.entries])
     reasons = _reasons(replica, snapshot)
-    failed = [entry for node, entry in snapshot.entries if node in attempts]
+    failed = [entry for node, entry in snapshot.entries.items() if node in attempts]
     missing = why_missing(
         replica, {one.part for one in failed if isinstance(one, GetPart)} - {*snapshot.parts}
     )
     postponed, began = replica.store.postponed.read(), _begun(replica, snapshot)
-    for position, (node, entry) in enumerate(snapshot.entries):
+    for position, (node, entry) in enumerate(snapshot.entries.items()):
         tried = attempts.get(node) or Attempts(0, "", 0, "")
         claim = snapshot.claims.get(node)
         left = postponed.get(node, NEVER_POSTPONED)

@@ -311,7 +311,7 @@ def test_a_failure_without_an_answer_takes_no_claim_of_another_away(replicas):
         if not taken and any(map(gives_back, ops)):
             snapshot = queue_snapshot(other.keeper, other.paths, other.memory.queue)
             taken.append(Holder.new(other))
-            assert taken[0].take(snapshot, {node: () for node, _ in snapshot.entries})
+            assert taken[0].take(snapshot, dict.fromkeys(snapshot.entries, ()))
             raise OutcomeUnknown("no answer")
         return answer
 

@@ -108,7 +108,7 @@ def test_what_becomes_a_part_during_a_look_is_in_the_queue_or_among_the_parts(
     spying.before_get[replica.paths.queue_entry(node)] = lambda: replicas.step("r2", "fetch")
     seen = look(replica, spying)
     assert spying.before_get == {}
-    assert seen.entries == ()
+    assert not seen.entries
     assert part in seen.parts
 
 
@@ -342,7 +342,7 @@ def test_a_look_at_what_was_listed_just_now_is_one_request(
         replica.keeper, "get_many", lambda paths: reads.append(tuple(paths)) or real(paths)
     )
     seen = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue, queue=names)
-    assert part in [result_of(entry) for _, entry in seen.entries]
+    assert part in [result_of(entry) for entry in seen.entries.values()]
     assert listed == []
     assert len([asked for asked in reads if asked]) == 1
 
@@ -461,7 +461,7 @@ def look_as_known(replica: Replica, keeper: Any = None) -> list[str]:
         replica.memory.queue,
         queue=known_queue(replica),
     )
-    return [node for node, _ in seen.entries]
+    return [*seen.entries]
 
 
 def nodes(replica: Replica) -> list[str]:
@@ -502,7 +502,7 @@ def test_what_was_fetched_is_not_in_the_queue_as_it_is_known(
         assert look_as_known(filled, spying) == nodes(filled)
         left = nodes(filled)
     assert left == []
-    assert known_queue(filled).names == ()
+    assert not known_queue(filled).names
     replicas.insert("r1", 5)
     pull_log(filled)
     spying = Spying(filled.keeper)
@@ -669,13 +669,12 @@ def test_sources_are_looked_at_in_the_order_of_the_queue(replicas: Replicas) -> 
     """
     sources = [PartName("a", number, number, 0) for number in range(12)]
     halves = sources[6:], sources[:6]
-    entries = [
-        (
-            f"queue-{number:010d}",
-            MergeParts(tuple(half), merged(half), create_time=1, source_replica="r1"),
+    entries = {
+        f"queue-{number:010d}": MergeParts(
+            tuple(half), merged(half), create_time=1, source_replica="r1"
         )
         for number, half in enumerate(halves)
-    ]
+    }
     asked: list[PartName] = []
 
     def seen(_: Replica, part: PartName) -> None:

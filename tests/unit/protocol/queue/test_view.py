@@ -260,10 +260,10 @@ def test_names_that_overlap_are_all_found() -> None:
 
 def test_ten_thousand_entries_are_no_problem() -> None:
     """Building and planning are linear: ten times the time here is another growth."""
-    entries = [
-        (node(n), GetPart(PartName("all", n, n, 0), create_time=TIME_S, source_replica="r"))
+    entries = {
+        node(n): GetPart(PartName("all", n, n, 0), create_time=TIME_S, source_replica="r")
         for n in range(10_000)
-    ]
+    }
     here = [PartName("b", n, n, 0) for n in range(10_000)]
     started = time.process_time()
     view = QueueView(entries, {}, here)

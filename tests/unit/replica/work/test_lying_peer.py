@@ -211,7 +211,7 @@ def test_a_directory_with_the_same_claims_and_other_files_is_not_what_is_publish
         replica, store = replicas["r2"], replicas.stores["r2"]
         pull_log(replica)
         snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-        [(node, _)] = snapshot.entries
+        [node] = snapshot.entries
         assert Holder.new(replica).take(snapshot, {node: (part,)})
         [[(_, staged)]] = replicas.peers().fetch(
             [FetchRequest(ReplicaAddress("r1", 9009, 9000, "default", "t"), "/r1", part)], store

@@ -45,14 +45,14 @@ def replicas(tmp_path: Path) -> Iterator[Replicas]:
 def of_all_but_one(replica: Replica) -> QueueSnapshot:
     """All mutations are claimed but the last one."""
     snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-    mutations = [one for one in snapshot.entries if isinstance(one[1], MutatePart)]
+    mutations = [one for one in snapshot.entries.items() if isinstance(one[1], MutatePart)]
     assert len(mutations) == PARTS
     claims = {
         node: Claim("somebody", (part,))
         for node, entry in mutations[:-1]
         if (part := result_of(entry)) is not None
     }
-    return replace(snapshot, entries=tuple(mutations), claims=claims)
+    return replace(snapshot, entries=dict(mutations), claims=claims)
 
 
 def reasons(replicas: Replicas) -> list[object]:

@@ -1,0 +1,145 @@
+"""A view that is made of an earlier one, and what is chosen without asking about all.
+
+tests/property/test_queue.py compares both with the plain look under any history; here is one case
+for each of their rules.
+"""
+
+from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
+from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.index import PartIndex
+from rmt_pipeline.protocol.queue.facts import Facts
+from rmt_pipeline.protocol.queue.state import Lane
+from rmt_pipeline.protocol.queue.view import QueueView
+from tests.support.protocol import (
+    drop,
+    get,
+    merge,
+    mutate,
+    node,
+    numbered,
+    part,
+    part_set,
+    parts,
+)
+
+ENTRIES = numbered([get("0_0_0"), get("1_1_0"), merge("0_0_0 1_1_0"), get("b_5_5_0")])
+
+
+def view(
+    entries: dict[str, LogEntry], here: str = "", *claimed: int, before: QueueView | None = None
+) -> QueueView:
+    claims = {node(one): Claim("w", virtual_parts(entries[node(one)])) for one in claimed}
+    return QueueView(entries, claims, parts(here), before)
+
+
+def run(one: QueueView, facts: Facts | None = None) -> list[str]:
+    return [name for name, _ in one.choose(facts or Facts(), 100).run]
+
+
+def without(entries: dict[str, LogEntry], *numbers: int) -> dict[str, LogEntry]:
+    gone = [node(number) for number in numbers]
+    return {name: entry for name, entry in entries.items() if name not in gone}
+
+
+def test_an_entry_is_done_once_a_part_that_came_covers_it() -> None:
+    first = view(ENTRIES)
+    second = view(ENTRIES, "0_1_1", before=first)
+    assert [name for name, _ in second.choose(Facts(), 100).done] == [
+        node(n) for n in (0, 1, 2)
+    ]
+    assert run(second) == [node(3)]
+
+
+def test_an_entry_is_to_do_again_when_what_covered_it_has_gone() -> None:
+    first = view(ENTRIES, "0_1_1")
+    second = view(ENTRIES, before=first)
+    assert not second.choose(Facts(), 100).done
+    assert run(second) == [node(0), node(1), node(3)]
+
+
+def test_what_was_promised_and_never_came_is_not_virtual() -> None:
+    """P8. The merge was dropped from the queue; or it was carried out."""
+    first = view(ENTRIES, "0_0_0 1_1_0")
+    left = without(ENTRIES, 0, 1, 2)
+    assert view(left, "0_0_0 1_1_0", before=first).virtual == part_set("0_0_0 1_1_0 b_5_5_0")
+    assert view(left, "0_1_1 0_0_0", before=first).virtual == part_set("0_1_1 b_5_5_0")
+
+
+def test_a_partition_in_which_something_is_dropped_is_replayed() -> None:
+    """P8, P14. Also when it is added to an earlier view, and when it has gone."""
+    first = view(ENTRIES, "0_0_0")
+    dropping = ENTRIES | {node(4): drop(5), node(5): get("7_7_0")}
+    second = view(dropping, "0_0_0", before=first)
+    assert second.virtual == view(dropping, "0_0_0").virtual
+    third = view({node(5): get("7_7_0")}, "", before=second)
+    assert third.virtual == part_set("7_7_0")
+
+
+def test_a_claim_that_ended_holds_back_nothing() -> None:
+    first = view(ENTRIES, "", 0)
+    assert run(first) == [node(1), node(3)]
+    assert run(view(ENTRIES, "", before=first)) == [node(0), node(1), node(3)]
+    assert view(ENTRIES, "", before=first).future == {}
+
+
+def test_what_failed_still_holds_back_what_overlaps_it() -> None:
+    """P11. It may be tried again while the other runs."""
+    entries = numbered([get("1_1_0"), merge("0_0_0 1_1_0"), get("5_5_0")])
+    plan = view(entries, "0_0_0").choose(Facts(), 100, later={node(0)})
+    assert [name for name, _ in plan.run] == [node(2)]
+
+
+def test_a_kind_that_finds_no_slot_is_not_asked_again_and_others_are() -> None:
+    entries = numbered(
+        [get(f"{n}_{n}_0") for n in range(50)] + [merge("b_1_1_0 b_2_2_0"), get("60_60_0")]
+    )
+    plan = view(entries).choose(Facts(fetches_max=2), 100)
+    assert [name for name, _ in plan.run] == [node(0), node(1), node(50)]
+    assert plan.wait == ((node(2), "all 2 slots for fetches are taken"),)
+
+
+def test_a_kind_that_is_left_to_others_is_not_asked() -> None:
+    """P12. Nothing waits for it either."""
+    entries = numbered([merge("1_1_0 2_2_0"), mutate("5_5_0", "5_5_0_9"), get("1_1_0")])
+    plan = view(entries).choose(Facts(), 100, {Lane.MERGES, Lane.MUTATIONS})
+    assert (plan.run, plan.wait) == (((node(2), get("1_1_0")),), ())
+
+
+def test_another_queue_is_looked_at_anew() -> None:
+    """Its replica was made again: what comes is before what was there."""
+    first = view({node(9): get("1_1_0")})
+    second = view({node(3): get("2_2_0"), node(9): get("1_1_0")}, before=first)
+    assert second.order() == [node(3), node(9)]
+
+
+def test_an_earlier_view_does_not_change() -> None:
+    first = view(ENTRIES, "", 0)
+    says = str(first.plan(Facts(), 100)), str(first.virtual), dict(first.future), first.order()
+    view(without(ENTRIES, 1) | {node(7): drop(9)}, "1_1_0", 2, before=first)
+    assert says == (
+        str(first.plan(Facts(), 100)),
+        str(first.virtual),
+        dict(first.future),
+        first.order(),
+    )
+
+
+def asked(index: PartIndex, text: str) -> set[str]:
+    return {f"{name} {owner[-2:]}" for name, owner in index.overlapping(part(text))}
+
+
+def test_an_index_finds_what_overlaps_whatever_its_length() -> None:
+    names = parts("0_0_0 3_9_1 4_4_0 8_30_2 31_31_0 9_9_0 b_4_4_0")
+    index = PartIndex()
+    for number, name in enumerate(names):
+        index.add(name, node(number))
+    index.add(names[1], node(77))
+    twin = index.copy()
+    twin.remove(names[2], node(2))
+    twin.remove(names[1], node(1))
+    twin.remove(names[1], node(1))
+    found = {"all_3_9_1 01", "all_3_9_1 77", "all_4_4_0 02", "all_8_30_2 03"}
+    assert asked(index, "4_8_1") == found
+    assert asked(twin, "4_8_1") == {"all_3_9_1 77", "all_8_30_2 03"}
+    assert asked(twin, "31_40_0") == {"all_31_31_0 04"}
+    assert twin.nodes_in("b") == {node(6)}
