@@ -41,7 +41,6 @@ LATER = PartName("all", 2, 2, 0)
 """Of the insert that waits for its quorum."""
 NOW = QuerySettings(alter_sync=0)
 REQUESTS_MAX = 200
-EVERY = 3
 Did = Callable[[Replicas], object]
 
 
@@ -57,6 +56,8 @@ class Action:
     holds: Callable[[Replicas], bool] = lambda _: True
     meanwhile: Did | None = None
     """What r2 does; None: r3 is dropped."""
+    every: int = 3
+    """Of its requests r1 itself is dropped before every third one, or every one."""
 
 
 def rows(replicas: Replicas, name: str = "r1") -> list[int]:
@@ -212,6 +213,7 @@ ACTIONS = [
         "a read of what is broken",
         lambda replicas: readable_parts(replicas["r1"]),
         no_bytes,
+        every=1,
     ),
     Action(
         "an insert",
@@ -274,7 +276,7 @@ def test_who_is_dropped_himself_between_two_requests_is_told_so(
     tmp_path: Path, action: Action
 ) -> None:
     """Or his action ends as if nothing had happened: it is all the same by then."""
-    for number in range(0, REQUESTS_MAX, EVERY):
+    for number in range(0, REQUESTS_MAX, action.every):
         with prepared(tmp_path / str(number), action) as replicas:
             one = replicas["r1"].keeper
             one.session = between = BeforeRequest(
