@@ -63,7 +63,9 @@ class DroppedTable:
     """Of two that were dropped one after the other the last one has the greater, whatever the clock
     said."""
     drop_id: str
-    """Of this drop alone: a table may be taken back, and dropped again."""
+    """Of this drop alone: a table may be taken back, and dropped again, which is another drop. No
+    statement asks for it; by it the two are not equal (`Catalog.begin_removal`).
+    """
     is_removing: bool
     file: Path
 
