@@ -38,7 +38,7 @@ TABLE = "default.many"
 SERVER = "r1"
 PER_INSERT = 100
 SMALL_FLUSH = 4
-LIMIT_MS = 120_000.0
+LIMIT_MS = 30_000.0
 GROUP = "/locations/assets.definitions/asset-groups/many"
 PARTS, PARTITIONS = (
     f"/assets/{'/'.join(key(TABLE, SERVER).path)}"
@@ -146,19 +146,18 @@ def answers(url: str) -> bool:
         return False
 
 
-def pages(url: str, partitions: int) -> None:
-    from playwright.sync_api import Page, sync_playwright
+def pages(url: str) -> None:
+    from playwright.sync_api import Error, Page, sync_playwright
 
     def says(text: str) -> Callable[[Page], object]:
         return lambda page: page.get_by_text(text).filter(visible=True).first.wait_for()
 
     looked_at: list[tuple[str, str, Callable[[Page], object]]] = [
         ("the table's lineage", f"{GROUP}/lineage", says(f"{SERVER}_partitions")),
-        ("parts, overview", f"{PARTS}?view=overview", says("dagster/row_count")),
-        ("parts, events", f"{PARTS}?view=events", says("source_replica")),
-        ("parts, plots", f"{PARTS}?view=overview", says("active parts")),
+        ("parts, overview", f"{PARTS}?view=overview", says("Plots")),
+        ("parts, events", f"{PARTS}?view=events", says("dagster/row_count")),
         ("partitions, overview", f"{PARTITIONS}?view=overview", says("row hash")),
-        ("partitions, all of them", f"{PARTITIONS}?view=partitions", says(f"{partitions:,}")),
+        ("partitions, all of them", f"{PARTITIONS}?view=partitions", says("17")),
         ("partitions, events", f"{PARTITIONS}?view=events", says("row hash")),
         (
             "partitions, one of them",
@@ -181,9 +180,13 @@ def pages(url: str, partitions: int) -> None:
             for _ in range(2):
                 begun_s = time.perf_counter()
                 page.goto(url + path)
-                is_there(page)
-                took.append(time.perf_counter() - begun_s)
-            shown = "  ".join(f"{seconds:6.2f} s" for seconds in took)
+                try:
+                    is_there(page)
+                except Error:
+                    took.append("not seen")
+                else:
+                    took.append(f"{time.perf_counter() - begun_s:.2f} s")
+            shown = " ".join(f"{one:>9}" for one in took)
             print(f"{words:44} {shown}   load {os.getloadavg()[0]:.1f}", flush=True)
         browser.close()
 
@@ -210,7 +213,7 @@ def main() -> None:
             print("no chromium on the PATH (Debian: apt install chromium): pages not opened")
             return
         with web_server(cluster.directory / "rmt.toml", home) as url:
-            pages(url, options.partitions)
+            pages(url)
 
 
 if __name__ == "__main__":
