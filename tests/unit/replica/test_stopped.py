@@ -9,7 +9,7 @@ import pytest
 from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.compute.merge import unit as merge_unit
-from rmt_pipeline.compute.rows.write import ResultWriter
+from rmt_pipeline.compute.progress import Progress, UnitProgress
 from rmt_pipeline.protocol.background import Background
 from rmt_pipeline.protocol.errors import Timeout
 from rmt_pipeline.protocol.log.codec import decode, encode
@@ -102,16 +102,16 @@ class Interrupted(LocalMerger):
     def __init__(self, replicas: Replicas, name: str, what: Background, monkeypatch) -> None:
         super().__init__(replicas.clock)
         self.batches = 0
-        whole = ResultWriter.add
+        whole = UnitProgress.tell
 
-        def add(writer: ResultWriter, rows) -> None:
-            whole(writer, rows)
+        def tell(unit: UnitProgress, progress: Progress) -> None:
+            whole(unit, progress)
             self.batches += 1
             if self.batches == 1:
                 store = replicas.stores[name]
                 stop_by_hand(store, what, lambda: replicas[name])
 
-        monkeypatch.setattr(ResultWriter, "add", add)
+        monkeypatch.setattr(UnitProgress, "tell", tell)
         monkeypatch.setattr(merge_unit, "batch_rows_for", lambda *_: 1)
 
 
