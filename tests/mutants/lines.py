@@ -1574,9 +1574,16 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "swap: what was put off of its partition is not copied",
         f"{REPLICA}/partitions/swap.py",
-        "put_off=PutOff(apart))",
-        "put_off=PutOff())",
+        "caught_up(replica, PutOff(apart))",
+        "caught_up(replica, PutOff())",
         SETTLED,
+    ),
+    LineMutant(
+        "swap: a part that is given up between two reads is nowhere",
+        f"{REPLICA}/caught_up.py",
+        "        if snapshot.is_lost_version == pulled.is_lost_version:\n",
+        "        if snapshot.is_lost_version >= pulled.is_lost_version:\n",
+        "tests/unit/replica/partitions/test_from_table_given_up.py",
     ),
     LineMutant(
         "swap: who waits for all waits for himself",

@@ -26,6 +26,7 @@ from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.caught_up import caught_up
 from rmt_pipeline.replica.forget import forget
 from rmt_pipeline.replica.partitions.drop import Living
 from rmt_pipeline.replica.partitions.swap import (
@@ -39,14 +40,13 @@ from rmt_pipeline.replica.partitions.swap import (
     Wanted,
     swap,
 )
-from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.wait import wait_as_asked_for
 from rmt_pipeline.store.clone import clone_from
 from rmt_pipeline.store.staging import StagedPart
 from rmt_pipeline.system import Waker
 from rmt_pipeline.zookeeper.keeper import Check, Op
-from rmt_pipeline.zookeeper.snapshot import awaiting_quorum, queue_snapshot
+from rmt_pipeline.zookeeper.snapshot import awaiting_quorum
 
 LOOK_EVERY_S = 0.1  # at a source that has yet to get something
 
@@ -303,8 +303,7 @@ def partitions_there(replica: Replica) -> frozenset[str]:
 
 
 def _view(replica: Replica) -> QueueView:
-    pull_log(replica, afresh=True)
-    snapshot = queue_snapshot(replica.keeper, replica.paths, replica.memory.queue)
+    _, snapshot = caught_up(replica)
     return QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
 
 

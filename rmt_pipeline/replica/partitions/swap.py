@@ -50,6 +50,7 @@ from rmt_pipeline.protocol.log.entry import (
 from rmt_pipeline.protocol.parts.name import LEVEL_MAX, MUTATION_MAX, PartName, drop_range
 from rmt_pipeline.protocol.parts.set import PartSet, contained_in
 from rmt_pipeline.protocol.queue.view import QueueView
+from rmt_pipeline.replica.caught_up import caught_up
 from rmt_pipeline.replica.forget import what_to_renumber
 from rmt_pipeline.replica.insert.insert import ensure_partitions
 from rmt_pipeline.replica.mutations.mutations import load_mutations, release_numbers, take_locks
@@ -67,7 +68,7 @@ from rmt_pipeline.replica.partitions.inside import (
     remove_unpromised,
     stop_making,
 )
-from rmt_pipeline.replica.pull_log import PutOff, pull_log
+from rmt_pipeline.replica.pull_log import PutOff
 from rmt_pipeline.replica.replica import KnownRecords, Replica, lost_error
 from rmt_pipeline.replica.settled import are_on_disk
 from rmt_pipeline.store.part_log import PartEvent
@@ -88,7 +89,7 @@ from rmt_pipeline.zookeeper.partition_transactions import (
     submit_swaps,
 )
 from rmt_pipeline.zookeeper.paths import last_name, sequence_number
-from rmt_pipeline.zookeeper.snapshot import committing_blocks, sweep_snapshot
+from rmt_pipeline.zookeeper.snapshot import committing_blocks
 
 KEPT = "rows that stay"  # in place of a block id: see `ReplaceRange.keeps_ids`
 LOOK_BACK = 1000  # entries of a log, for one that was just written
@@ -510,10 +511,7 @@ def _are_good(sides: Sequence[_Side]) -> bool:
 
 
 def _look(side: _Side) -> _Looked:
-    """`is_lost` is read with the pointer of the log, and again behind the queue: while its version
-    is the same nothing was given up or cloned in between.
-
-    Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time;
+    """Raises PartitionChanged, TableIsReadOnly; Conflict when the replica changes all the time;
     Unavailable while a DETACH has yet to set aside what would go.
     """
     replica = side.replica
@@ -523,18 +521,7 @@ def _look(side: _Side) -> _Looked:
     # What was put off of others wants nothing. Of these all has to be in the queue: an insert whose
     # part is replaced before it was copied would be fetched back.
     apart = frozenset(one.partition for one in side.ranges)
-    for _ in range(limits.LOOK_ROUNDS_MAX):
-        pulled = pull_log(replica, afresh=True, put_off=PutOff(apart))
-        snapshot = sweep_snapshot(replica.keeper, replica.paths, replica.memory.queue)
-        if snapshot.is_lost_version == pulled.is_lost_version:
-            break
-    else:
-        raise Conflict(
-            f"{replica} was cloned or gave up parts each of {limits.LOOK_ROUNDS_MAX} times while "
-            "it was looked at what is replaced; try again"
-        )
-    if snapshot.is_lost:
-        raise lost_error(replica)
+    pulled, snapshot = caught_up(replica, PutOff(apart))
     view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
     entries = {part: view.entries_removed_by(part, by="") for part in side.ranges}
     parts = {

@@ -1,0 +1,61 @@
+"""ATTACH PARTITION FROM beside a part that is found broken between any two of its requests (P9,
+§9.6): from one request to the next it goes from the parts to the queue.
+"""
+
+import pytest
+
+from rmt_pipeline.protocol.errors import Conflict, Unavailable
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.upkeep.check import refetch
+from tests.support.between_requests import BeforeRequest
+from tests.support.local_replicas import Replicas, partitioned
+from tests.support.partitioned import insert, rows, work
+from tests.support.two_tables import Two, filled, source_of
+
+ALL = [(1, 10), (1, 11), (1, 12)]
+
+
+def gives_up_one(replicas):
+    """Of the replica r1, the first part of partition 1."""
+    promised = map(PartName.parse, replicas.parts("r1"))
+    part = next(one for one in promised if one.partition == "1")
+    replicas.stores["r1"].remove(part)
+    assert refetch(replicas["r1"], part) is not None
+
+
+def taken_beside(tmp_path, number, of, take):
+    """Whether the request of this number came."""
+    with Replicas(tmp_path / "s", define=source_of) as s:
+        two = Two(s, Replicas(tmp_path / "t", define=partitioned, beside=s))
+        filled(two, t=())
+        two.attach()
+        work(two.t)
+        insert(two.s, (1, 12))
+        work(two.s)
+        replicas = {"s": two.s, "t": two.t}[of]
+        keeper = replicas["r1"].keeper
+        right = keeper.session
+        keeper.session = between = BeforeRequest(right, number, lambda: gives_up_one(replicas))
+        try:
+            take(two)
+        except (Conflict, Unavailable):
+            keeper.session = right
+            assert between.has_come
+            work(two.s)
+            work(two.t)
+            take(two)
+        keeper.session = right
+        work(two.s)
+        work(two.t)
+        found = rows(two.t, "r1"), rows(two.t, "r2")
+        assert found == (ALL, ALL), f"before request {number} of {of}"
+        return between.has_come
+
+
+@pytest.mark.parametrize("take", [Two.attach, Two.replace])
+@pytest.mark.parametrize("of", ["s", "t"])
+def test_a_part_that_is_given_up_meanwhile_is_not_left_out_nor_doubled(tmp_path, of, take):
+    number = 0
+    while taken_beside(tmp_path / str(number), number, of, take):
+        number += 1
+    assert number
