@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
-from rmt_pipeline.protocol.errors import Corruption, RmtError
+from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition, select_and_assign
@@ -430,8 +430,10 @@ class Workload:
                 rows = [row for part in snapshot.parts for row in site.rows(part.name)]
                 if any(self._has_broken(site, part) for part in snapshot.parts):
                     return  # since it was compared: that nobody can notice
-        except Corruption:
-            if not (self._ledger.lost_parts or self._world.reads_failed or drops != site.drops):
+        except Corruption as error:
+            may_miss = isinstance(error, MissingPart) and site.has_left_parts
+            is_broken = self._ledger.lost_parts or self._world.reads_failed
+            if not (is_broken or drops != site.drops or may_miss):
                 raise
             return  # the reader was told
         self._ledger.reads.append(Read(context.site.replica, rows))

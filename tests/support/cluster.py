@@ -169,6 +169,14 @@ class Site:
         """Of a part's directory on the host's disk."""
         return layout.join(self.root, str(part))
 
+    @property
+    def has_left_parts(self) -> bool:
+        """A clone has set parts aside. Readers wait until these, or what contains them, are here;
+        who does not wait is told.
+        """
+        names = self.host.disk.list(self.path(layout.DETACHED))
+        return any(name.startswith("clone_") for name in names)
+
     def rows(self, part: object) -> list[str]:
         """Looking at the disk from outside."""
         return rows_on(self.host.disk, self.path(part))
