@@ -82,15 +82,15 @@ class Log:
         self.alter_version += 1
         self.append(AlterMetadata(self.alter_version, False, "", "", **HEADER))
 
-    def drop(self, partition: str) -> None:
+    def drop(self, partition: str, *, detach: bool) -> None:
         delimiter = self.take_number(partition)
         if delimiter:
-            self.append(DropRange(drop_range(partition, delimiter), **HEADER))
+            self.append(DropRange(drop_range(partition, delimiter), detach, **HEADER))
 
-    def drop_part(self, partition: str, index: int) -> None:
+    def drop_part(self, partition: str, index: int, *, detach: bool) -> None:
         members = self.state.in_partition(partition)
         if members:
-            self.append(DropPart(members[index % len(members)], **HEADER))
+            self.append(DropPart(members[index % len(members)], detach, **HEADER))
 
     def replace(self, partition: str, count: int, *, attach_only: bool) -> None:
         """REPLACE PARTITION FROM, or ATTACH PARTITION FROM, which drops nothing."""
@@ -114,8 +114,8 @@ class Log:
             "f": lambda: self.merge(partition, a, 1),
             "u": lambda: self.mutate(partition, by_alter=a > 1),
             "x": self.alter,
-            "d": lambda: self.drop(partition),
-            "p": lambda: self.drop_part(partition, a),
+            "d": lambda: self.drop(partition, detach=b > 1),
+            "p": lambda: self.drop_part(partition, a, detach=b > 1),
             "r": lambda: self.replace(partition, b, attach_only=a > 1),
         }[kind]()
 
@@ -197,10 +197,21 @@ class Replica:
     def _drop(self, name: str, dropped: PartName | None, new: set[PartName]) -> None:
         entries: list[str] = []
         if dropped is not None:
+            self._require_detached(
+                name, [part for part in self.parts if dropped.contains(part)]
+            )
             entries = [other for other, _ in self.view.entries_removed_by(dropped, name)]
             self.parts = {part for part in self.parts if not dropped.contains(part)}
         self.parts |= new
         self._remove([name, *entries])
+
+    def _require_detached(self, name: str, gone: list[PartName]) -> None:
+        """What a DETACH of before is to set aside is not taken by others."""
+        for other, entry in self.queue.items():
+            if other < name and isinstance(entry, DropRange | DropPart) and entry.detach:
+                taken = drop_range_of(entry)
+                assert taken is not None
+                assert not any(map(taken.contains, gone)), f"{name} takes what {other} detaches"
 
     def _remove(self, names: list[str]) -> None:
         """One multi: entries go, with the claim of the first one."""
