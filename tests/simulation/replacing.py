@@ -13,7 +13,7 @@ from rmt_pipeline.replica.partitions.swap import (
     swap,
 )
 from rmt_pipeline.store.staging import StagedPart
-from rmt_pipeline.zookeeper.snapshot import active_parts
+from rmt_pipeline.zookeeper.snapshot import active_parts, awaiting_quorum
 from tests.simulation.ledger import Ledger
 from tests.support.cluster import Context
 from tests.support.sim_rows import stage_rows
@@ -38,11 +38,15 @@ def put(rows: Rows, *, replaces: bool = True) -> Action:
 
 
 def put_beside(ledger: Ledger, rows: Rows, taken: str) -> Action:
-    """A condition: rows that begin with `taken` go, others of the partition stay."""
+    """A condition: rows that begin with `taken` go, others of the partition stay. As the statement,
+    it is not tried while a part waits for its quorum (`from_table.wait_until_here`).
+    """
 
     def run(context: Context) -> None:
         replica = context.replica()
         active = PartSet(active_parts(replica.keeper, replica.paths))
+        if awaiting_quorum(replica.keeper, replica.table).intersection(active):
+            return
         changes = []
         for partition, some in sorted(rows.items()):
             parts = active.in_partition(partition)
