@@ -59,7 +59,11 @@ def optimize(
         outcomes = [Nothing(unknown)]
     else:
         partitions = [wanted.partition] if wanted.partition is not None else _all(living())
-        outcomes = [_one(living, one, wanted, query, new_waker) for one in partitions]
+        deadline_s = living().clock.monotonic_s() + query.receive_timeout
+        outcomes = [
+            _one(living, one, wanted, query, new_waker, deadline_s=deadline_s)
+            for one in partitions
+        ]
     assigned = [outcome for outcome in outcomes if isinstance(outcome, Assigned)]
     refused = [outcome.reason for outcome in outcomes if isinstance(outcome, Nothing)]
     if refused and query.optimize_throw_if_noop:
@@ -119,12 +123,25 @@ def _one(
     wanted: OptimizeRequest,
     query: QuerySettings,
     new_waker: Callable[[], Waker],
+    *,
+    deadline_s: float,
 ) -> Assigned | Nothing:
-    """When a running merge or insert is in the way, wait for the queue and try again, for
-    `receive_timeout` in all.
+    """When a running merge or insert is in the way, wait for the queue and try again. The waits of
+    all partitions end at `deadline_s`.
     """
     outcome: Assigned | Nothing = Nothing("not tried")
-    for _ in range(QUEUE_WAITS_MAX):
+    for waits in range(QUEUE_WAITS_MAX + 1):
+        if waits:
+            left_s = max(0.0, deadline_s - living().clock.monotonic_s())
+            with suppress(
+                Timeout
+            ):  # what is in the way may be gone, and something else be to do
+                sync_replica(
+                    living(),
+                    SyncMode.DEFAULT,
+                    min(left_s, query.receive_timeout / QUEUE_WAITS_MAX),
+                    new_waker(),
+                )
         outcome = optimize_partition(
             living(),
             partition,
@@ -134,12 +151,5 @@ def _one(
             deduplicate_by=wanted.deduplicate_by,
         )
         if isinstance(outcome, Assigned) or not outcome.changed:
-            return outcome
-        with suppress(Timeout):  # what is in the way may be gone, and something else be to do
-            sync_replica(
-                living(),
-                SyncMode.DEFAULT,
-                query.receive_timeout / QUEUE_WAITS_MAX,
-                new_waker(),
-            )
+            break
     return outcome

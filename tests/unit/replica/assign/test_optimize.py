@@ -9,6 +9,9 @@ from rmt_pipeline.compute.jobs.merge import LocalMerger
 from rmt_pipeline.compute.jobs.mutate import LocalMutator
 from rmt_pipeline.exchange.peers import Fetched, FetchRequest
 from rmt_pipeline.protocol.errors import CannotAssignOptimize
+from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.assign import optimize as assign
+from rmt_pipeline.replica.assign.optimize import OptimizeRequest
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.work.carry import Tools
 from rmt_pipeline.replica.work.execute import Executor
@@ -111,3 +114,45 @@ def test_final_beside_a_fetch_of_the_partition_takes_what_is_there(
         for name in ("r1", "r2"):
             rows = replicas.table(name).dataset().to_table()["n"].to_pylist()
             assert sorted(rows) == ([1, 3, 4] if is_between else [1, 2, 3])
+
+
+def in_the_way(replicas: Replicas, partitions: int) -> None:
+    """r2 has the first and the last part of each partition, and is to fetch the one between."""
+    for first in range(0, 10 * partitions, 10):
+        replicas.insert("r2", first)
+        replicas.insert("r1", first + 1)
+        replicas.insert("r2", first + 2)
+
+
+def optimize_r2(replicas: Replicas, partition: str | None, goes_s: float) -> list[str]:
+    """With a `receive_timeout` of 100 s; after these seconds r2 fetches what is in the way."""
+
+    class Passing:
+        def wake(self) -> None:
+            pass
+
+        def wait_s(self, timeout_s: float) -> bool:
+            replicas.clock.sleep_s(min(timeout_s, 1))
+            if replicas.clock.passed_s >= goes_s:
+                replicas.work_off("r2")
+            return False
+
+    wanted = OptimizeRequest(partition, final=True, deduplicate=False, deduplicate_by=())
+    query = QuerySettings(alter_sync=0, receive_timeout=100)
+    return [
+        str(part) for part in assign.optimize(lambda: replicas["r2"], wanted, query, Passing)
+    ]
+
+
+def test_what_goes_out_of_the_way_in_the_last_wait_is_merged(tmp_path: Path):
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        in_the_way(replicas, 1)
+        assert optimize_r2(replicas, "0", goes_s=95) == ["0_0_2_1"]
+        assert replicas.clock.passed_s < 100
+
+
+def test_many_partitions_wait_no_longer_than_one(tmp_path: Path):
+    with Replicas(tmp_path, define=by_tens) as replicas:
+        in_the_way(replicas, 3)
+        assert optimize_r2(replicas, None, goes_s=1000) == []
+        assert replicas.clock.passed_s == 100
