@@ -66,8 +66,8 @@ def difference_from_promise(
     known = None if promised is None else promised.hash_of_all_files
     is_proven = known in (None, header.hash_of_all_files, manifest.files_hash)
     if promised is not None and known != manifest.files_hash:
-        claimed, version = header.metadata_version, promised.metadata_version
-        if claimed != version:
+        claimed, version = manifest.metadata_version, promised.metadata_version
+        if version is not None and claimed != version:
             return f"metadata version: its manifest says {claimed}, promised is {version}"
     if not is_proven and not rows_are_those_of(manifest, paths):
         return "content: its rows are not those that the manifest claims"

@@ -815,8 +815,8 @@ MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "fetch: whichever version of the metadata a peer claims is believed",
         "rmt_pipeline/replica/fetch.py",
-        "        if claimed != version:\n",
-        "        if claimed < version:\n",
+        "        if version is not None and claimed != version:\n",
+        "        if version is not None and claimed < version:\n",
         LYING,
     ),
     LineMutant(

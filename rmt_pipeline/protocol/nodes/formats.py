@@ -18,6 +18,8 @@ from rmt_pipeline.protocol.text import escape, format_time, parse_decimal, parse
 PORT_MAX = 65_535
 HASH_BYTES = 16
 _VERSION_BYTES = 4
+_VERSIONS_MAX = 1 << 20
+"""More ALTERs than a table has; one hash in 4096 ends with less."""
 VARINT_BYTES_MAX = 9
 PART_HEADER = b"part header format version: 1\n"
 
@@ -215,9 +217,12 @@ class PartHeader:
             assert len(hash_bytes) == HASH_BYTES
 
     @property
-    def metadata_version(self) -> int:
-        """In a header of a version that did not write it: some bytes of a hash."""
-        return int.from_bytes(self.hash_of_all_files[-_VERSION_BYTES:])
+    def metadata_version(self) -> int | None:
+        """None when these bytes are some of a hash, as in headers of versions that did not write
+        it.
+        """
+        version = int.from_bytes(self.hash_of_all_files[-_VERSION_BYTES:])
+        return version if version < _VERSIONS_MAX else None
 
     def encode(self) -> bytes:
         return b"".join(

@@ -158,14 +158,19 @@ def test_another_version_of_the_metadata_than_promised_is_never_believed(
         assert replicas.parts("r2") == replicas.parts("r1")
 
 
-def test_a_promise_of_before_there_were_versions_in_it_is_kept(tmp_path):
-    """By its files, as it was then."""
+@pytest.mark.parametrize("is_stored_otherwise", [False, True])
+def test_a_promise_of_before_there_were_versions_in_it_is_kept(
+    tmp_path, is_stored_otherwise: bool
+):
+    """By its files, or by its rows, as it was then."""
     with Replicas(tmp_path) as replicas:
         part = replicas.insert("r1", 1, 2, 3)
         manifest = replicas.stores["r1"].manifest(part)
-        before = replace(manifest.header(), hash_of_all_files=manifest.files_hash)
+        files_hash = bytes(range(200, 216)) if is_stored_otherwise else manifest.files_hash
+        before = replace(manifest.header(), hash_of_all_files=files_hash)
         replicas["r1"].keeper.multi([SetData(replicas["r1"].paths.part(part), before.encode())])
-        replicas.work_off("r2")
+        [done] = replicas.step("r2", "fetch").done
+        assert done.error == ""
         assert replicas.parts("r2") == replicas.parts("r1")
 
 
