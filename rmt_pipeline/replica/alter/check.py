@@ -214,6 +214,8 @@ def _check_default(column: Column, columns: Sequence[Column]) -> None:
     expression = compiled(column.default, columns)
     if column.name in expression.columns_used:
         raise UserError(f"the default of column {column.name} uses the column itself")
+    if expression.columns_used:  # the types of these may be others now
+        compiled(f"CAST({column.default} AS {column.type})", columns)
     check_constant_default(column, columns)
 
 

@@ -38,6 +38,7 @@ from rmt_pipeline.replica.mutations.mutations import create_mutation
 from rmt_pipeline.replica.mutations.request import request_mutation
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.syntax.mutation import parse_commands
+from rmt_pipeline.translate.base.typed import TypeProblem
 from rmt_pipeline.translate.compiler import NotDeterministic
 from rmt_pipeline.zookeeper.keeper import Delete
 from tests.support.local_replicas import Replicas, in_memory
@@ -241,6 +242,17 @@ def test_a_column_that_is_cleared_or_expires_gets_no_default_like_now(replicas):
 def keeper_version(replicas: Replicas) -> int:
     """How many ALTERs the table has seen."""
     return replicas["r1"].keeper.exists(replicas["r1"].table.metadata).version
+
+
+def test_a_column_keeps_a_type_of_which_the_default_of_another_can_be_made(replicas):
+    """Else no row could be inserted any more."""
+    made = Column("x", "Decimal(9, 2)", "DEFAULT", "y")
+    alter(replicas, "r1", AddColumn(Column("y", "UInt8")), AddColumn(made))
+    take_up(replicas, "r1")
+    with pytest.raises(TypeProblem, match="type Date cannot become Decimal"):
+        alter(replicas, "r1", ModifyColumn("y", type="Date"))
+    alter(replicas, "r1", ModifyColumn("y", type="UInt16"))
+    assert keeper_version(replicas) == 2
 
 
 def test_a_constant_default_of_rows_that_are_there_stays_what_they_have(replicas):
