@@ -46,6 +46,7 @@ from rmt_pipeline.replica.insert.result import (
     InsertResult,
     OtherRows,
     QuorumNotReached,
+    Slowed,
     identity_of,
     retryable,
 )
@@ -204,7 +205,7 @@ class Table(Partitions):
         staged: list[StagedPart] = []
         try:
             replica = self._replica()
-            slowed_s = throttle_insert(replica, query)
+            slowed = throttle_insert(replica, query)
             insert_id = self._insert_id(token, query, replica.settings)
             staged.extend(
                 blocks.stage(
@@ -221,7 +222,7 @@ class Table(Partitions):
                 self.store.discard(part)
             raise
         result = self.commit(staged, token=token, settings=query, run_id=run_id)
-        return replace(result, slowed_s=slowed_s)
+        return replace(result, slowed=slowed)
 
     def insert_spark(
         self,
@@ -273,9 +274,9 @@ class Table(Partitions):
         if quorum is not None:
             query = replace(query, insert_quorum=str(quorum))
         token = token or query.insert_deduplication_token
-        plan, slowed_s = self._slowed_plan(token, query, run_id)
+        plan, slowed = self._slowed_plan(token, query, run_id)
         result = self.commit(stage(plan), token=token, settings=query, run_id=run_id)
-        return replace(result, slowed_s=slowed_s)
+        return replace(result, slowed=slowed)
 
     def stage_plan(self, token: str, query: QuerySettings, run_id: str = "") -> "StagePlan":
         """What tasks of somebody else's scheduler need to stage rows of one insert, which `commit`
@@ -285,13 +286,13 @@ class Table(Partitions):
 
     def _slowed_plan(
         self, token: str, query: QuerySettings, run_id: str
-    ) -> tuple["StagePlan", float]:
-        """And for how many seconds the insert was slowed down."""
+    ) -> tuple["StagePlan", Slowed]:
+        """And how the insert was slowed down."""
         from rmt_pipeline.compute.insert.stage import StagePlan  # noqa: PLC0415  start-up
 
         Quorum.of(query)
         replica = self._replica()
-        slowed_s = throttle_insert(replica, query)
+        slowed = throttle_insert(replica, query)
         plan = StagePlan(
             definition=self.definition,
             directory=self.store.disk.local_path(""),
@@ -302,7 +303,7 @@ class Table(Partitions):
             now_s=self._clock.now_s(),
             durable=True,
         )
-        return plan, slowed_s
+        return plan, slowed
 
     def _insert_id(self, token: str, query: QuerySettings, settings: TableSettings) -> str:
         deduplicate = query.insert_deduplicate and self._window(settings, token) > 0

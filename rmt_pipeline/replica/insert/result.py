@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from rmt_pipeline.protocol.errors import (
     Conflict,
@@ -16,6 +17,22 @@ from rmt_pipeline.protocol.nodes.records import InsertRecord
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.store.staging import StagedPart
+
+
+class Slowed(NamedTuple):
+    """That an insert waited before it began."""
+
+    seconds: float
+    because: str
+
+    def words(self) -> str:
+        """To go on with, after what became of it."""
+        if not self.seconds:
+            return ""
+        return f"; it waited {self.seconds:.2f} s first, because {self.because}"
+
+
+NOT_SLOWED = Slowed(0.0, "")
 
 
 class InsertCancelled(Conflict):
@@ -81,16 +98,10 @@ class InsertResult:
     duplicates: tuple[tuple[str, str], ...]
     insert_id: str
     duplicate_of: InsertRecord | None = None
-    slowed_s: float = 0.0
-    """How long it waited before it began, because merges do not keep up."""
+    slowed: Slowed = NOT_SLOWED
 
     def words(self) -> str:
-        if not self.slowed_s:
-            return self._what_became_of_it()
-        return (
-            f"{self._what_became_of_it()}; it waited {self.slowed_s:.2f} s first, because merges "
-            "do not keep up with inserts (parts_to_delay_insert): insert larger blocks"
-        )
+        return f"{self._what_became_of_it()}{self.slowed.words()}"
 
     def _what_became_of_it(self) -> str:
         match self.outcome:

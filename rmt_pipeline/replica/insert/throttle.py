@@ -6,17 +6,22 @@ from contextlib import suppress
 from rmt_pipeline.protocol.errors import MissingPart, TooManyParts
 from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
+from rmt_pipeline.replica.insert.result import NOT_SLOWED, Slowed
 from rmt_pipeline.replica.replica import PartCounts, Replica
 
 FAR_PARTS = (
     100  # others' a second, at most: parts are counted again when a limit may be reached
 )
 COUNT_VALID_MAX_S = 30.0
+_CLEAN_UP_IS_BEHIND = "clean-up is behind (inactive_parts_to_delay_insert): see that it runs"
+_MERGES_ARE_BEHIND = (
+    "merges do not keep up with inserts (parts_to_delay_insert): insert larger blocks"
+)
 
 
-def throttle_insert(replica: Replica, query: QuerySettings) -> float:
+def throttle_insert(replica: Replica, query: QuerySettings) -> Slowed:
     """Sleep while the fullest partition has more than `parts_to_delay_insert` active parts, or one
-    has more than `inactive_parts_to_delay_insert` outdated ones. For how many seconds.
+    has more than `inactive_parts_to_delay_insert` outdated ones.
 
     Raises TooManyParts from `parts_to_throw_insert`, `inactive_parts_to_throw_insert` or
     `max_parts_in_total` on.
@@ -29,10 +34,14 @@ def throttle_insert(replica: Replica, query: QuerySettings) -> float:
             f"{settings.max_parts_in_total}: partitions are too many or too small; insert larger "
             "blocks, or choose a coarser PARTITION BY"
         )
-    delay_s = max(_outdated_delay_s(replica, counts), _active_delay_s(replica, query, counts))
-    if delay_s > 0:
-        replica.clock.sleep_s(delay_s)
-    return delay_s
+    slowed = max(
+        Slowed(_outdated_delay_s(replica, counts), _CLEAN_UP_IS_BEHIND),
+        Slowed(_active_delay_s(replica, query, counts), _MERGES_ARE_BEHIND),
+    )
+    if not slowed.seconds:
+        return NOT_SLOWED
+    replica.clock.sleep_s(slowed.seconds)
+    return slowed
 
 
 def count_inserted(replica: Replica, parts: int) -> None:

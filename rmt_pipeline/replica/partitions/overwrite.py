@@ -41,6 +41,7 @@ from rmt_pipeline.protocol.parts.set import PartSet
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.protocol.table import TableDefinition
 from rmt_pipeline.replica.insert.record import read_record
+from rmt_pipeline.replica.insert.result import NOT_SLOWED, Slowed
 from rmt_pipeline.replica.insert.throttle import throttle_insert
 from rmt_pipeline.replica.mutations.mutations import load_mutations
 from rmt_pipeline.replica.partitions.drop import Living, others_first, partition_version
@@ -119,8 +120,12 @@ class ReplaceResult:
     rows_added: int = 0
     partitions: tuple[str, ...] = ()
     is_duplicate: bool = False
+    slowed: Slowed = NOT_SLOWED
 
     def words(self) -> str:
+        return f"{self._what_became_of_it()}{self.slowed.words()}"
+
+    def _what_became_of_it(self) -> str:
         if self.is_duplicate:
             return "duplicate: these rows are there already; nothing was changed"
         if not self.partitions:
@@ -148,7 +153,7 @@ def overwrite(
     work = _Overwriting(living, asked, query, replica.definition)
     if work.is_known(replica):
         return ReplaceResult(is_duplicate=True)
-    throttle_insert(replica, query)
+    slowed = throttle_insert(replica, query)
     try:
         work.stage_rows(replica)
         result, swapped = work.until_done()
@@ -156,7 +161,7 @@ def overwrite(
         work.discard()
     if swapped is not None:
         wait_for_swapped(swapped, query, new_waker)
-    return result
+    return replace(result, slowed=slowed)
 
 
 @dataclass(slots=True)

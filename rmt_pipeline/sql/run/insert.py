@@ -87,7 +87,7 @@ def insert(session: SessionContext, statement: Insert) -> Done:
             now_s=now_s,
         )
     words = result.words()
-    is_plain = result.outcome is Outcome.INSERTED and not result.slowed_s
+    is_plain = result.outcome is Outcome.INSERTED and not result.slowed.seconds
     return Done("" if is_plain else words, at_terminal=words)
 
 
@@ -109,7 +109,8 @@ def _replaced(
         settings=settings,
     )
     words = result.words()
-    return Done(words if result.is_duplicate else "", at_terminal=words)
+    is_plain = not (result.is_duplicate or result.slowed.seconds)
+    return Done("" if is_plain else words, at_terminal=words)
 
 
 def _names(statement: Insert, definition: TableDefinition) -> list[str]:

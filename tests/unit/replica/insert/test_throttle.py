@@ -5,7 +5,9 @@ import pytest
 from rmt_pipeline.protocol.errors import TooManyParts
 from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.assign.merges import optimize_partition
+from rmt_pipeline.replica.insert.result import InsertResult
 from rmt_pipeline.replica.insert.throttle import throttle_insert
+from rmt_pipeline.replica.partitions.overwrite import ReplaceResult
 from tests.support.local_replicas import Replicas
 
 
@@ -46,13 +48,35 @@ def test_from_the_limit_on_inserts_are_slower_and_slower(replicas, delay, throw,
     assert throttle(replicas) == [pytest.approx(seconds)]
 
 
-def test_who_was_slowed_down_is_told(replicas):
-    assert "waited" not in replicas.table("r1").insert([{"n": 7}]).words()
+def of_rows(replicas: Replicas) -> InsertResult | ReplaceResult:
+    return replicas.table("r1").insert([{"n": int(replicas.clock.passed_s)}])
+
+
+def of_a_replacement(replicas: Replicas) -> InsertResult | ReplaceResult:
+    return replicas.table("r1").replace([{"n": 8}], whole=True)
+
+
+@pytest.mark.parametrize("insert", [of_rows, of_a_replacement])
+def test_who_was_slowed_down_is_told(replicas, insert):
+    assert "waited" not in insert(replicas).words()
+    for value in (10, 11, 12):
+        replicas.insert("r1", value)
     replicas.set(parts_to_delay_insert=3, parts_to_throw_insert=14)
     replicas.clock.passed_s += 10
-    result = replicas.table("r1").insert([{"n": 8}])
-    assert result.slowed_s == replicas.clock.slept[-1] > 0
-    assert result.words().startswith("inserted 1 row as 1 part; it waited 0.18 s first")
+    result = insert(replicas)
+    assert result.slowed.seconds == replicas.clock.slept[-1] > 0
+    waited = f"; it waited {result.slowed.seconds:.2f} s first, because merges do not keep up"
+    assert waited in result.words()
+
+
+def test_who_was_slowed_down_by_outdated_parts_is_told_that_it_is_clean_up(replicas):
+    """Larger blocks would not help."""
+    merge(replicas)
+    replicas.set(inactive_parts_to_throw_insert=4, inactive_parts_to_delay_insert=2)
+    replicas.clock.passed_s += 10
+    words = of_rows(replicas).words()
+    assert "it waited 1.00 s first, because clean-up is behind" in words
+    assert "merges" not in words
 
 
 def test_then_they_fail_and_the_error_says_what_to_do(replicas):
