@@ -39,6 +39,8 @@ class QueueSnapshot:
     executing_version: int
     is_lost: bool
     is_lost_version: int
+    queue_made: int
+    """The transaction that made the queue."""
     beside: Mapping[str, tuple[bytes, Stat] | None] = field(default_factory=dict)
     """What was read `beside`, by its path."""
 
@@ -92,8 +94,14 @@ def queue_snapshot(
         [replica.is_lost, replica.queue, replica.executing, replica.parts, *beside]
     )
     lost = lost or now_lost
-    if lost is None or executing is None or parts_node is None:
+    if lost is None or queue_node is None or executing is None or parts_node is None:
         raise gone(replica)
+    if not known.is_of(replica, queue_node[1].created_zxid) or (
+        before is not None and before.queue_made != queue_node[1].created_zxid
+    ):  # these are entries of another queue
+        return queue_snapshot(
+            keeper, replica, known, watch, claims_watch, with_claims=with_claims
+        )
     if isinstance(queue, Queued) and not is_as_known(keeper, replica, queue, queue_node):
         again = list_queue(keeper, replica, known, watch) if with_claims else None
         return queue_snapshot(
@@ -114,6 +122,7 @@ def queue_snapshot(
         executing_version=executing[1].version,
         is_lost=lost[0] == b"1",
         is_lost_version=lost[1].version,
+        queue_made=queue_node[1].created_zxid,
         beside=dict(zip(beside, rest, strict=True)),
     )
 
@@ -170,6 +179,7 @@ def list_queue(
         names, stat = keeper.children_stat(replica.queue, watch)
     except Refused as refused:
         raise gone(replica) from refused
+    known.is_of(replica, stat.created_zxid)
     found = Queued(stat.created_zxid, stat.children_version, dict.fromkeys(names))
     known.found(replica, found)
     return found.names

@@ -150,8 +150,8 @@ class QueueState:
     def _move(self, before: "QueueState") -> bool:
         """Make the sets of those that were before. False when this is another queue."""
         came, gone = _changed(before.entries, self.entries)
-        if came and before.entries and came[0] < [*before.entries][-1]:
-            return False  # no queue grows in its middle
+        if came and before.entries and came[0] <= [*before.entries][-1]:
+            return False  # no queue grows in its middle, and no entry changes
         self.lanes, self.touched, self.drops = before.lanes, before.touched, before.drops
         self.drop_parts, self.detaching = before.drop_parts, before.detaching
         self.replacements = before.replacements
@@ -310,10 +310,14 @@ class QueueState:
 def _changed(
     before: Mapping[str, LogEntry], now: Mapping[str, LogEntry]
 ) -> tuple[list[str], list[str]]:
-    """Nodes that came and that went, each in order."""
+    """Nodes that came, or are not what they were, and those that went, each in order."""
     if before is now:
         return [], []
-    came = [node for node in now if node not in before]
+    came = [
+        node
+        for node, entry in now.items()
+        if (known := before.get(node)) is not entry and known != entry
+    ]
     if len(before) + len(came) == len(now):
         return came, []
     return came, [node for node in before if node not in now]

@@ -112,6 +112,14 @@ def test_another_queue_is_looked_at_anew() -> None:
     assert second.order() == [node(3), node(9)]
 
 
+def test_an_entry_that_is_another_one_under_its_name_is_looked_at_anew() -> None:
+    """A restored replica's queue counts from 0 again; also where it is the last that changed."""
+    first = view({node(0): get("1_1_0"), node(1): get("2_2_0")}, "2_2_0")
+    second = view({node(0): get("1_1_0"), node(1): get("3_3_0")}, "2_2_0", before=first)
+    assert run(second) == [node(0), node(1)]
+    assert second.virtual == part_set("1_1_0 2_2_0 3_3_0")
+
+
 def test_an_earlier_view_does_not_change() -> None:
     first = view(ENTRIES, "", 0)
     says = str(first.plan(Facts(), 100)), str(first.virtual), dict(first.future), first.order()
