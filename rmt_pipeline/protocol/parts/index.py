@@ -43,8 +43,15 @@ class PartIndex:
             self._owners[part] = tuple(other for other in owners if other != node)
             return
         del self._owners[part]
-        members = self._owned(part.partition)[_class_of(part)]
+        classes, length_class = self._owned(part.partition), _class_of(part)
+        members = classes[length_class]
         del members[bisect_left(members, (part.block_min, part))]
+        if members:
+            return
+        del classes[length_class]
+        if not classes:  # else an index that is kept has all partitions that ever were
+            del self._classes[part.partition]
+            self._own.discard(part.partition)
 
     def overlapping(self, part: PartName) -> Iterator[tuple[PartName, str]]:
         """Every (name, node) whose blocks are not disjoint with `part`'s, itself included."""
@@ -66,7 +73,7 @@ class PartIndex:
         }
 
     def has_any_in(self, partition: str) -> bool:
-        return any(self._classes.get(partition, {}).values())
+        return partition in self._classes
 
     def copy(self) -> "PartIndex":
         twin = PartIndex()

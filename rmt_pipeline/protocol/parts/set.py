@@ -111,6 +111,8 @@ class PartSet:
         del members[index]
         del firsts[index]
         self._size -= 1
+        if not members:
+            self._forget(part.partition)
         return True
 
     def remove_covered(self, part: PartName) -> list[PartName]:
@@ -127,8 +129,17 @@ class PartSet:
         fresh = PartSet(parts)
         self._size += len(fresh) - len(self._members.get(partition, ()))
         assert len(fresh) == len(fresh.in_partition(partition)), f"not all are of {partition}"
+        if not fresh:
+            self._forget(partition)
+            return
         self._members[partition], self._firsts[partition] = fresh._owned(partition)
         self._own.add(partition)
+
+    def _forget(self, partition: str) -> None:
+        """It has no members: else a set that is kept has all partitions that ever were."""
+        self._members.pop(partition, None)
+        self._firsts.pop(partition, None)
+        self._own.discard(partition)
 
     def in_partition(self, partition: str) -> list[PartName]:
         """The members of one partition, in order of their blocks."""
@@ -144,7 +155,7 @@ class PartSet:
 
     def partitions(self) -> list[str]:
         """The partitions that have members, sorted."""
-        return sorted(partition for partition, members in self._members.items() if members)
+        return sorted(self._members)
 
     def copy(self) -> "PartSet":
         twin = PartSet()

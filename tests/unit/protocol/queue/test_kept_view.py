@@ -6,6 +6,7 @@ for each of their rules.
 
 from rmt_pipeline.protocol.log.entry import LogEntry, virtual_parts
 from rmt_pipeline.protocol.nodes.records import Claim
+from rmt_pipeline.protocol.parts.holdings import Holdings
 from rmt_pipeline.protocol.parts.index import PartIndex
 from rmt_pipeline.protocol.queue.facts import Facts
 from rmt_pipeline.protocol.queue.state import Lane
@@ -130,6 +131,20 @@ def test_an_earlier_view_does_not_change() -> None:
         dict(first.future),
         first.order(),
     )
+
+
+def test_partitions_that_have_gone_leave_nothing_in_a_view_that_is_kept() -> None:
+    """A worker keeps its view for weeks, and a table has a partition for each hour."""
+    name, empty = part("gone_0_0_0"), Holdings.of(())
+    entries = {node(0): get("gone_0_0_0"), node(1): drop(9, "gone")}
+    first = QueueView(entries, {}, empty, QueueView({}, {}, empty))
+    holdings = empty.joined([name])
+    second = QueueView({}, {}, holdings, first)
+    last = QueueView({}, {}, holdings.without([name]), second)
+    indexes = last._state.touched, last._state.drops
+    assert [one._classes for one in indexes] == [{}, {}]
+    assert [one._members for one in (last.virtual, last.current)] == [{}, {}]
+    assert first.virtual.partitions() == ["gone"]
 
 
 def asked(index: PartIndex, text: str) -> set[str]:
