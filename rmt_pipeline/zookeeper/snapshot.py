@@ -76,18 +76,14 @@ def queue_snapshot(
     says that there are none, none are listed: one that is taken since is as one taken afterwards;
     and the parts' stat, which was read behind it, serves.
 
-    `before` is what the caller has read earlier of this queue: the entries that are there still are
-    taken from it.
-
-    What is `known` saves reads and decides nothing: the entries of the names that were listed are
+    Entries that are there still are taken from `before`, which the caller has read earlier. What is
+    `known` saves reads and decides nothing: the entries of the names that were listed are
     this call's own from the moment they were read, whatever other threads forget meanwhile.
     """
     lost = None
     names = queue.names if isinstance(queue, Queued) else queue
     if names is None:
-        [lost] = keeper.get_many([replica.is_lost])
-        listing = _listed_queue if with_claims else list_queue
-        names = listing(keeper, replica, known, watch)
+        [lost], names = _listed(keeper, replica, known, watch, with_claims=with_claims)
     entries = _entries(keeper, replica, names, known.entries, before)
     listed = known.listed(replica)
     now_lost, queue_node, executing, parts_node, *rest = keeper.get_many(
@@ -96,14 +92,13 @@ def queue_snapshot(
     lost = lost or now_lost
     if lost is None or queue_node is None or executing is None or parts_node is None:
         raise gone(replica)
-    if not known.is_of(replica, queue_node[1].created_zxid) or (
-        before is not None and before.queue_made != queue_node[1].created_zxid
-    ):  # these are entries of another queue
-        return queue_snapshot(
-            keeper, replica, known, watch, claims_watch, with_claims=with_claims
+    another = _is_another(replica, known, before, queue_node[1].created_zxid)
+    if another or (
+        isinstance(queue, Queued) and not is_as_known(keeper, replica, queue, queue_node)
+    ):
+        again = (
+            None if another or not with_claims else list_queue(keeper, replica, known, watch)
         )
-    if isinstance(queue, Queued) and not is_as_known(keeper, replica, queue, queue_node):
-        again = list_queue(keeper, replica, known, watch) if with_claims else None
         return queue_snapshot(
             keeper, replica, known, watch, claims_watch, queue=again, with_claims=with_claims
         )
@@ -112,8 +107,7 @@ def queue_snapshot(
         claimed = _children(keeper, replica, replica.executing, claims_watch)
         parts = parts_now(keeper, replica, known)
     else:
-        known_still = as_listed(keeper, replica, known, listed, parts_node[1])
-        parts = _list_parts(keeper, replica, known) if known_still is None else known_still
+        parts = _parts_at(keeper, replica, known, listed, parts_node[1])
     return QueueSnapshot(
         entries=entries,
         names=names,
@@ -125,6 +119,37 @@ def queue_snapshot(
         queue_made=queue_node[1].created_zxid,
         beside=dict(zip(beside, rest, strict=True)),
     )
+
+
+def _listed(
+    keeper: Keeper,
+    replica: ReplicaPaths,
+    known: KnownQueue,
+    watch: Watch | None,
+    *,
+    with_claims: bool,
+) -> tuple[list[tuple[bytes, Stat] | None], Collection[str]]:
+    """`is_lost`, and after it the names of the queue."""
+    lost = keeper.get_many([replica.is_lost])
+    listing = _listed_queue if with_claims else list_queue
+    return lost, listing(keeper, replica, known, watch)
+
+
+def _parts_at(
+    keeper: Keeper, replica: ReplicaPaths, known: KnownQueue, listed: Listed | None, stat: Stat
+) -> Holdings:
+    """As they are known, if this stat of their node says so, else as they are listed now."""
+    still = as_listed(keeper, replica, known, listed, stat)
+    return _list_parts(keeper, replica, known) if still is None else still
+
+
+def _is_another(
+    replica: ReplicaPaths, known: KnownQueue, before: QueueSnapshot | None, made: int
+) -> bool:
+    """Whether what is known, or was read before, is of a queue in whose place this one was made:
+    its names begin anew. `made`: the zxid that created this one.
+    """
+    return not known.is_of(replica, made) or (before is not None and before.queue_made != made)
 
 
 def sweep_snapshot(keeper: Keeper, replica: ReplicaPaths, known: KnownQueue) -> QueueSnapshot:

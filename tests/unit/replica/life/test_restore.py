@@ -24,11 +24,10 @@ from rmt_pipeline.replica.alter.request import request_alter
 from rmt_pipeline.replica.assign.merges import optimize_partition
 from rmt_pipeline.replica.life import restore as restore_module
 from rmt_pipeline.replica.life.create import create_replica
-from rmt_pipeline.replica.life.drop import delete_tree, drop_dead_replica, drop_replica
+from rmt_pipeline.replica.life.drop import drop_dead_replica, drop_replica
 from rmt_pipeline.replica.life.restore import NothingToRestore, restore
 from rmt_pipeline.replica.life.start import start
 from rmt_pipeline.replica.partitions.detached import why_kept
-from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Memory, Replica
 from rmt_pipeline.replica.upkeep.clean_up import plan_clean_up
 from rmt_pipeline.replica.upkeep.rewound import (
@@ -36,7 +35,6 @@ from rmt_pipeline.replica.upkeep.rewound import (
     ZooKeeperIsOlder,
     require_promises,
 )
-from rmt_pipeline.replica.work.execute import Executor
 from rmt_pipeline.store.disk import LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import EventWaker
@@ -778,34 +776,3 @@ def test_what_a_session_saw_before_zookeeper_was_wiped_is_not_believed(two):
     assert behind.exists(two["r1"].paths.is_active) is not None
     replica = replace(two["r1"], keeper=behind, memory=Memory())
     assert restore(replica, b"r1").rows == 2
-
-
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_a_worker_that_lived_through_it_carries_out_what_is_queued_now(two, is_kept):
-    """1. The worker of r2, in its session, has fetched what its first queue node asked for.
-    2. Somebody deletes the table's nodes, and it is restored. 3. A node of the same name asks for
-    what r2 lacks: it is not done because that of before is.
-    """
-    for value in (1, 2):
-        two.insert("r1", value)
-    worker, executor = two["r2"], two.executor("r2", "fetch")
-    pull_log(worker)
-    assert len(executor.step(None).done) == 2
-    merged(two, "r1")
-    two.step("r2")
-    lacking = two.insert("r1", 3)
-    two.note()
-    two.clock.passed_s += 1000
-    delete_tree(two["r1"].session, two["r1"].table.root)
-    for name in ("r1", "r2"):
-        two.restore(name)
-    for name in ("r1", "r2"):
-        two.start(name)
-    pull_log(two["r2"])  # another process of its server
-    assert two.queue("r2") == ["queue-0000000000", "queue-0000000001"]
-    two.clock.passed_s += 60
-    if not is_kept:
-        executor = Executor(worker, two.tools(), "fetch")
-    executor.step(None)
-    assert str(lacking) in two.parts("r2")
-    assert two.queue("r2") == []
