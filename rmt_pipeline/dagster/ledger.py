@@ -18,11 +18,13 @@ from rmt_pipeline.dagster import names
 from rmt_pipeline.protocol.errors import Corruption, MissingPart, RmtError
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.insert.report import Origin, Origins
+from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.replica.work.step import PartDone
 from rmt_pipeline.store.manifest import Manifest
 from rmt_pipeline.system import account
 from rmt_pipeline.table import ActivePart, Table
 
+AssetEvent = dg.AssetMaterialization | dg.AssetObservation
 EventMetadata = dict[str, int | float | str | dg.TableMetadataValue | dg.TableSchema]
 
 PARTS_PER_EVENT_MAX = 1000
@@ -72,7 +74,15 @@ class EventLog(Protocol):
     @property
     def instance(self) -> dg.DagsterInstance: ...
 
-    def log_event(self, event: dg.AssetMaterialization | dg.AssetObservation) -> None: ...
+    def log_event(self, event: AssetEvent) -> None: ...
+
+
+class PartOrigins(Protocol):
+    """Knows which inserts parts have rows of."""
+
+    def of(
+        self, replica: Replica, parts: Iterable[PartName]
+    ) -> Mapping[PartName, Sequence[Origin]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class Recorder:
     context: EventLog
     table: Table
     server: str
-    origins: Origins = field(default_factory=Origins)
+    origins: PartOrigins = field(default_factory=Origins)
 
     @property
     def name(self) -> str:

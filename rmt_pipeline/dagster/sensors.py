@@ -11,6 +11,7 @@ import dagster as dg
 from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.engine import EngineResource
+from rmt_pipeline.dagster.inserts import UntoldInserts
 from rmt_pipeline.dagster.runs import WorkerRuns
 from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch, few_of
 from rmt_pipeline.replica.work.pools import Pool
@@ -33,20 +34,26 @@ def _log_sensor(server: str, workers: Sequence[dg.JobDefinition]) -> dg.SensorDe
         description=(
             f"Copies new entries of every table's log into its queue on server {server}, and "
             "starts a worker for each pool that has work and no worker; ends runs whose worker "
-            "is gone. Waits for ZooKeeper for up to 40 s; when nothing is to be done, the tick "
-            "says why."
+            "is gone. Records the inserts of that server that no Dagster run made. Waits for "
+            "ZooKeeper for up to 40 s; when nothing is to be done, the tick says why."
         ),
     )
     def log(context: dg.SensorEvaluationContext, engine: EngineResource) -> dg.SensorResult:
         runs = engine.standing(server, WorkerRuns)
-        watched = engine.standing(server, QueueWatch).wait(
-            lambda: runs.active(context.instance, end_dead=True)
+        queues = engine.standing(server, QueueWatch)
+        inserts = UntoldInserts(queues.server, context.instance, context.cursor)
+        watched = queues.wait(
+            lambda: runs.active(context.instance, end_dead=True), until=inserts.there
         )
         pauses = {need.pool: runs.pause(context.instance, need.pool) for need in watched.needed}
         requests = [_request(server, pool) for pool, pause in pauses.items() if not pause]
-        if requests:
-            return dg.SensorResult(requests)
-        return dg.SensorResult(skip_reason=few_of([*pauses.values(), *watched.reasons]))
+        words = None
+        events = inserts.told()
+        if not requests:
+            words = few_of([*inserts.words, *pauses.values(), *watched.reasons])
+        return dg.SensorResult(
+            requests, skip_reason=words, cursor=inserts.cursor(), asset_events=events
+        )
 
     return log
 

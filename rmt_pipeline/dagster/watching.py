@@ -171,9 +171,14 @@ class QueueWatch:
             self.server.clock.sleep_s(PAUSE_S)
 
     def wait(
-        self, active: Callable[[], Mapping[Pool, str]], *, wait_s: float = WAIT_MAX_S
+        self,
+        active: Callable[[], Mapping[Pool, str]],
+        *,
+        until: Callable[[], bool] = lambda: False,
+        wait_s: float = WAIT_MAX_S,
     ) -> Watched:
-        """Look until a pool needs a worker, at most `wait_s` seconds.
+        """Look until a pool needs a worker, or `until` says that the tick has something else to
+        do, at most `wait_s` seconds.
 
         `active` gives the run of each pool that has one. Raises ZooKeeperUnreachable.
         """
@@ -182,7 +187,7 @@ class QueueWatch:
         while True:
             watched = self.look(active())
             left_s = until_s - clock.monotonic_s()
-            if watched.needed or left_s <= 0:
+            if watched.needed or until() or left_s <= 0:
                 return watched
             if self._waker.wait_s(min(left_s, RECHECK_S)):
                 clock.sleep_s(PAUSE_S)

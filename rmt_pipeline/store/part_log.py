@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from hashlib import blake2b
 from typing import Any, Literal
 
 from rmt_pipeline.protocol.errors import DiskFull
@@ -67,11 +68,34 @@ class PartLog:
 
     def events(self) -> Iterator[PartEvent]:
         """Oldest first."""
-        for path in (self._before, self._now):
-            for line in (self._disk.read(path) or b"").splitlines():
-                event = _parsed(line)
+        return (event for event, _ in self.since(""))
+
+    def since(self, mark: str) -> Iterator[tuple[PartEvent, str]]:
+        """What was noted behind `mark`, each with the mark behind it, oldest first; "" is before
+        all of it. When the file that the mark is in was forgotten: all that there is.
+
+        While nothing is noted it costs a look at the size of the file.
+        """
+        marked, _, end_of_mark = mark.partition(".")
+        marked_at = int(end_of_mark or 0)
+        if marked_at and self._disk.size(self._now) == marked_at:
+            return
+        files: dict[str, bytes] = {}
+        for path in (self._now, self._before):  # that became the older one between is met twice
+            data = self._disk.read(path) or b""
+            first, end, _ = data.partition(b"\n")
+            if end:
+                files.setdefault(blake2b(first, digest_size=8).hexdigest(), data)
+        oldest_first = list(reversed(files.items()))
+        if marked in files:
+            oldest_first = oldest_first[list(reversed(files)).index(marked) :]
+        for name, data in oldest_first:
+            at = marked_at if name == marked else 0
+            while end_at := data.find(b"\n", at) + 1:
+                event = _parsed(data[at:end_at])
+                at = end_at
                 if event is not None:
-                    yield event
+                    yield event, f"{name}.{at}"
 
     def _make_room(self) -> None:
         """Of two processes that find the file full, one makes it the older one: the other gets no

@@ -135,3 +135,59 @@ def test_system_part_log(tmp_path):
             " merged_from, exception FROM system.part_log",
         )
         assert found == ("NewPart", "t", "all_0_0_0", "all", 2, True, [], "")
+
+
+def test_who_was_told_up_to_a_mark_is_told_the_rest(tmp_path, log):
+    log.note([event(1), event(2)])
+    [(_, first), (_, second)] = log.since("")
+    assert list(log.since(second)) == []
+    assert [one for one, _ in log.since(first)] == [event(2)]
+    log.note([event(3)])
+    assert [one for one, _ in PartLog(LocalDisk(tmp_path), "").since(second)] == [event(3)]
+
+
+def test_a_mark_stays_true_when_the_log_begins_a_new_file(log, monkeypatch):
+    monkeypatch.setattr(part_log, "FILE_BYTES_MAX", 2000)
+    mark, told = "", []
+    for number in range(100):
+        log.note([event(number)])
+        if number % 3 == 0:  # sometimes in the older file by then
+            new = list(log.since(mark))
+            told += [one for one, _ in new]
+            mark = new[-1][1]
+    assert told == [event(number) for number in range(100)]
+
+
+def test_a_mark_that_was_forgotten_gives_all_that_there_is(log, monkeypatch):
+    log.note([event(1)])
+    [(_, mark)] = log.since("")
+    monkeypatch.setattr(part_log, "FILE_BYTES_MAX", 500)
+    for number in range(2, 50):
+        log.note([event(number)])
+    assert [one for one, _ in log.since(mark)] == list(log.events())
+
+
+def test_a_line_that_is_being_written_is_told_when_it_is_whole(tmp_path, log):
+    log.note([event(1)])
+    [(_, mark)] = log.since("")
+    log.note([event(2)])
+    file = tmp_path / "part_log"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    assert list(log.since(mark)) == []
+    file.write_bytes(whole)
+    assert [one for one, _ in log.since(mark)] == [event(2)]
+
+
+def test_a_log_that_moves_on_between_two_reads_gives_nothing_twice(tmp_path, log, monkeypatch):
+    log.note([event(1), event(2)])
+    read = LocalDisk.read
+
+    def move_after(disk, path):
+        data = read(disk, path)
+        if path == "part_log" and not disk.size("part_log.before"):
+            disk.rename("part_log", "part_log.before")
+        return data
+
+    monkeypatch.setattr(LocalDisk, "read", move_after)
+    assert list(log.events()) == [event(1), event(2)]

@@ -1,0 +1,226 @@
+"""Inserts that no Dagster run made, by `rmt sql` or from Python: the tick of a server's log sensor
+tells of them, with the events that a worker writes for a flush.
+
+They come from the tables' part logs, local files (`store.part_log`). The sensor's cursor says how
+far each was told. Dagster stores a tick's events before its cursor: so each flush has a tag with
+where it began and ended, and a tick that begins there again, after a crash between the two, goes
+on behind it.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from rmt_pipeline.context import ServerContext
+from rmt_pipeline.dagster import names
+from rmt_pipeline.dagster.ledger import PARTS_PER_EVENT_MAX, AssetEvent, Recorder
+from rmt_pipeline.protocol.errors import RmtError, ZooKeeperUnreachable
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.table import TableDefinition
+from rmt_pipeline.replica.insert.report import Origin
+from rmt_pipeline.replica.replica import Replica
+from rmt_pipeline.replica.work.step import PartDone
+from rmt_pipeline.store.part_log import PartEvent
+from rmt_pipeline.table import Table
+
+PARTITIONS_MAX = 100
+"""Of a tick, for all tables: each is an event of 7 ms or more. The next tick goes on."""
+FLUSHES_LOOKED_AT = 10
+"""The newest of a table, for one whose cursor was not stored."""
+BEGIN_TAG = "rmt/part_log_begin"
+END_TAG = "rmt/part_log_end"
+
+_MARK = re.compile(r"[0-9a-f]{16}\.[0-9]+")
+
+
+class UntoldInserts:
+    """What the part logs of a server's tables have behind a cursor. Of one tick."""
+
+    def __init__(
+        self, server: ServerContext, instance: dg.DagsterInstance, cursor: str | None
+    ) -> None:
+        self.words: list[str] = []
+        """What was told, and what could not be."""
+        self._server = server
+        self._instance = instance
+        self._marks = _marks(cursor or "{}")
+        """Of each table; those that were told of last are the last ones."""
+        self._found: dict[str, _Found] = {}
+
+    def there(self) -> bool:
+        """Whether there is something to tell. As long as nothing happens to parts on this host it
+        costs a look at the size of one file for each table.
+        """
+        if not self._found:
+            left = PARTITIONS_MAX
+            for table in self._tables():
+                found = self._look(table, left)
+                if found is not None:
+                    self._found[_key(table.definition)] = found
+                    left -= len(found.partitions)
+        return bool(self._found)
+
+    def told(self) -> list[AssetEvent]:
+        """The events for what is there, which `cursor` is behind then. A table whose events can't
+        be made is left for the next tick. Raises ZooKeeperUnreachable.
+        """
+        events: list[AssetEvent] = []
+        if not self.there():
+            return events
+        for key, found in self._found.items():
+            name = found.table.definition.full_name
+            log = _Flush(self._instance, {BEGIN_TAG: found.begin, END_TAG: found.end})
+            recorder = Recorder(log, found.table, self._server.server.name, _Noted(found.parts))
+            try:
+                recorder.parts(_done(found))
+            except ZooKeeperUnreachable:
+                raise
+            except RmtError as error:
+                self.words.append(f"{name}: inserts can't be recorded yet: {error}")
+                continue
+            events += log.events
+            self._marks.pop(key, None)
+            self._marks[key] = found.end
+            self.words.append(f"{name}: recorded {len(found.parts)} inserted parts")
+        return events
+
+    def cursor(self) -> str:
+        """Without tables that are gone for good."""
+        catalog = self._server.catalog
+        kept = {_key(one) for one in catalog.definitions()}
+        if not self._marks.keys() <= kept:
+            kept |= {_key(one.definition) for one in catalog.detached()}
+            kept |= {_key(one.definition) for one in catalog.dropped()}
+        return json.dumps({key: mark for key, mark in self._marks.items() if key in kept})
+
+    def _tables(self) -> list[Table]:
+        """Those first that were not told of for longest: one that is busy holds up no other."""
+        order = {key: number for number, key in enumerate(self._marks)}
+        return sorted(
+            self._server.tables(), key=lambda table: order.get(_key(table.definition), -1)
+        )
+
+    def _look(self, table: Table, partitions_max: int) -> "_Found | None":
+        key = _key(table.definition)
+        begin = self._marks.get(key, "")
+        found = _found(table, begin, partitions_max)
+        known = self._known_runs(found.parts)
+        found.parts = [one for one in found.parts if one.run_id not in known]
+        if not found.parts:
+            if found.end:
+                self._marks[key] = found.end
+            return None
+        told = self._told_before(table)
+        if begin in told:
+            self._marks[key] = told[begin]
+            return self._look(table, partitions_max)
+        return found
+
+    def _known_runs(self, parts: Iterable[PartEvent]) -> frozenset[str]:
+        """Those of Dagster: they have recorded what they inserted."""
+        ids = sorted({part.run_id for part in parts if part.run_id})
+        if not ids:
+            return frozenset()
+        runs = self._instance.get_runs(dg.RunsFilter(run_ids=ids))
+        return frozenset(run.run_id for run in runs)
+
+    def _told_before(self, table: Table) -> dict[str, str]:
+        """Where the last flushes that were told began, and where each ended."""
+        key = names.parts_key(table.definition.full_name, self._server.server.name)
+        newest = self._instance.fetch_materializations(key, limit=FLUSHES_LOOKED_AT).records
+        tags = [
+            one.asset_materialization.tags or {} for one in newest if one.asset_materialization
+        ]
+        return {one[BEGIN_TAG]: one[END_TAG] for one in tags if BEGIN_TAG in one}
+
+
+def _marks(cursor: str) -> dict[str, str]:
+    """A cursor that a person has set to anything else is none: it must not end replication."""
+    try:
+        marks = json.loads(cursor)
+    except ValueError:
+        return {}
+    if not isinstance(marks, dict):
+        return {}
+    return {key: mark for key, mark in marks.items() if _MARK.fullmatch(str(mark))}
+
+
+@dataclass(slots=True)
+class _Found:
+    """New parts of a table in its part log, from one mark to another."""
+
+    table: Table
+    begin: str
+    end: str
+    parts: list[PartEvent] = field(default_factory=list)
+    partitions: set[str] = field(default_factory=set)
+
+
+def _found(table: Table, begin: str, partitions_max: int) -> _Found:
+    """As many as one event and so many partitions have room for."""
+    found = _Found(table, begin, begin)
+    for event, after in table.store.part_log.since(begin):
+        part = PartName.try_parse(event.part)
+        if event.event_type == "NewPart" and part is not None:
+            partitions = found.partitions | {part.partition}
+            if len(found.parts) == PARTS_PER_EVENT_MAX or len(partitions) > partitions_max:
+                break
+            found.parts.append(event)
+            found.partitions = partitions
+        found.end = after
+    return found
+
+
+def _done(found: _Found) -> list[PartDone]:
+    """Told of by what was noted: the part itself may be merged away by now."""
+    return [
+        PartDone(
+            part=PartName.parse(event.part),
+            kind="insert",
+            rows=event.rows,
+            size_bytes=event.size_bytes,
+            source_replica=found.table.definition.engine.replica,
+            seconds=event.seconds,
+        )
+        for event in found.parts
+    ]
+
+
+def _key(table: TableDefinition) -> str:
+    """A table that is renamed stays the same."""
+    return table.uuid or table.full_name
+
+
+class _Noted:
+    """The origins of parts that were just inserted stand in the part log: nobody is asked."""
+
+    def __init__(self, noted: Iterable[PartEvent]) -> None:
+        self._known = {one.part: Origin(one.insert_id, one.run_id) for one in noted}
+
+    def of(
+        self, replica: Replica, parts: Iterable[PartName]
+    ) -> Mapping[PartName, Sequence[Origin]]:
+        del replica
+        return {part: [self._known[str(part)]] for part in parts}
+
+
+class _Flush:
+    """The events of one flush, with its tags; the daemon stores them with the tick."""
+
+    def __init__(self, instance: dg.DagsterInstance, tags: Mapping[str, str]) -> None:
+        self.instance = instance
+        self.events: list[AssetEvent] = []
+        self._tags = tags
+
+    def log_event(self, event: AssetEvent) -> None:
+        tagged = type(event)(
+            event.asset_key,
+            description=event.description,
+            metadata=event.metadata,
+            partition=event.partition,
+            tags=self._tags,
+        )
+        self.events.append(tagged)

@@ -1,0 +1,245 @@
+"""Inserts that no Dagster run made, as the log sensor's ticks tell of them."""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from functools import partialmethod
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from rmt_pipeline.dagster import inserts, names
+from rmt_pipeline.dagster.engine import STANDING
+from rmt_pipeline.dagster.location import definition_of
+from rmt_pipeline.dagster.watching import QueueWatch
+from rmt_pipeline.replica.work.pools import Pool
+from rmt_pipeline.store.disk import LocalDisk
+from rmt_pipeline.table import Table
+from tests.support.site import Site
+
+StoredEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+
+pytestmark = [
+    pytest.mark.dagster,
+    pytest.mark.zookeeper,
+    pytest.mark.usefixtures("nothing_to_do"),
+]
+
+
+@pytest.fixture(autouse=True)
+def standing_ends() -> Iterator[None]:
+    yield
+    STANDING.close()
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test() as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(site: Site) -> Iterator[Table]:
+    name = f"told_{uuid.uuid4().hex[:8]}"
+    definition = definition_of(
+        f"CREATE TABLE {name} (n UInt64) ENGINE = "
+        f"ReplicatedMergeTree('/t/{name}', '{{replica}}') "
+        "PARTITION BY intDiv(n, 10) ORDER BY n"
+    )
+    site.r1.create_table(definition)
+    yield site.r1.table(name)
+    site.r1.drop_table("default", name)
+
+
+class Daemon:
+    """What Dagster's daemon does with the ticks of r1's log sensor."""
+
+    def __init__(self, site: Site, instance: dg.DagsterInstance, table: Table) -> None:
+        self._site = site
+        self._instance = instance
+        self._table = table
+        self.cursor: str | None = None
+        self.words = ""
+
+    def tick(self, *, dies: bool = False) -> list[StoredEvent]:
+        """The events of our table. `dies`: before it has stored the cursor."""
+        sensor = self._site.definitions.resolve_sensor_def("log_r1")
+        context = dg.build_sensor_context(
+            instance=self._instance, cursor=self.cursor, resources={"engine": self._site.engine}
+        )
+        result = sensor(context)
+        assert isinstance(result, dg.SensorResult)
+        for event in result.asset_events:
+            self._instance.report_runless_asset_event(event)
+        if not dies:
+            self.cursor = result.cursor
+        self.words = str(result.skip_reason)
+        prefix = names.table_key(self._table.definition.full_name)[0]
+        return [event for event in result.asset_events if event.asset_key.path[0] == prefix]
+
+
+@pytest.fixture
+def daemon(
+    site: Site, instance: dg.DagsterInstance, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> Daemon:
+    monkeypatch.setattr(QueueWatch, "wait", partialmethod(QueueWatch.wait, wait_s=0))
+    daemon = Daemon(site, instance, table)
+    daemon.tick()  # of other tests' tables
+    return daemon
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.uint64())})
+
+
+def parts_of(events: Sequence[StoredEvent]) -> list[str]:
+    """Of the flushes among these events."""
+    found = []
+    for event in events:
+        if "parts" in event.metadata and event.partition is None:
+            told = event.metadata["parts"]
+            assert isinstance(told, dg.TableMetadataValue)
+            found += [str(record.data["part"]) for record in told.records]
+    return found
+
+
+def test_an_insert_outside_of_dagster_has_the_events_of_a_flush(
+    daemon: Daemon, table: Table, instance: dg.DagsterInstance
+) -> None:
+    inserted = table.insert(rows(1, 2, 11))
+    flush, *partitions = daemon.tick()
+
+    name = table.definition.full_name
+    assert isinstance(flush, dg.AssetMaterialization)
+    assert flush.asset_key == names.parts_key(name, "r1")
+    assert flush.description == "2 insert: 3 rows"
+    assert flush.metadata["parts insert"].value == 2
+    assert flush.metadata["dagster/row_count"].value == 3
+    told = flush.metadata["parts"]
+    assert isinstance(told, dg.TableMetadataValue)
+    assert {str(record.data["insert_ids"]) for record in told.records} == {inserted.insert_id}
+    assert [(one.asset_key, one.partition) for one in partitions] == [
+        (names.partitions_key(name, "r1"), "0"),
+        (names.partitions_key(name, "r1"), "1"),
+    ]
+    assert set(instance.get_dynamic_partitions(names.partitions_name(name))) == {"0", "1"}
+    assert f"{name}: recorded 2 inserted parts" in daemon.words
+
+
+def test_many_inserts_are_one_flush_and_are_told_once_whoever_ticks(
+    daemon: Daemon, table: Table
+) -> None:
+    for number in range(5):
+        table.insert(rows(number))
+    assert len(parts_of(events := daemon.tick())) == 5
+    assert len(events) == 2, "the flush, and its partition"
+    assert daemon.tick() == []
+    STANDING.close()  # as when the code location is started again
+    assert daemon.tick() == []
+    table.insert(rows(7))
+    assert parts_of(daemon.tick()) == ["0_5_5_0"]
+
+
+def test_what_a_dagster_run_inserted_is_recorded_by_it(
+    daemon: Daemon, table: Table, instance: dg.DagsterInstance
+) -> None:
+    run = instance.create_run_for_job(dg.JobDefinition(graph_def=dg.GraphDefinition("g")))
+    table.insert(rows(1), run_id=run.run_id)
+    assert daemon.tick() == []
+    table.insert(rows(2), run_id="of another scheduler")
+    assert parts_of(daemon.tick()) == ["0_1_1_0"]
+
+
+def test_a_daemon_that_died_before_it_stored_the_cursor_doubles_nothing(
+    daemon: Daemon, table: Table
+) -> None:
+    table.insert(rows(1))
+    assert parts_of(daemon.tick(dies=True)) == ["0_0_0_0"]
+    assert daemon.tick(dies=True) == []
+    table.insert(rows(2))
+    assert parts_of(daemon.tick()) == ["0_1_1_0"]
+    assert daemon.tick() == []
+
+
+def test_a_tick_tells_no_more_than_it_may_and_the_next_goes_on(
+    daemon: Daemon, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inserts, "PARTITIONS_MAX", 2)
+    monkeypatch.setattr(inserts, "PARTS_PER_EVENT_MAX", 3)
+    for number in (1, 2, 3, 4, 11, 21, 31):
+        table.insert(rows(number))
+    told = [parts_of(daemon.tick()) for _ in range(4)]
+    assert told == [
+        ["0_0_0_0", "0_1_1_0", "0_2_2_0"],
+        ["0_3_3_0", "1_0_0_0"],
+        ["2_0_0_0", "3_0_0_0"],
+        [],
+    ]
+
+
+def test_a_table_that_is_detached_for_a_while_is_not_told_anew(
+    site: Site, daemon: Daemon, table: Table
+) -> None:
+    table.insert(rows(1))
+    assert parts_of(daemon.tick()) == ["0_0_0_0"]
+    name = table.definition.name
+    site.r1.detach_table("default", name, permanently=False)
+    daemon.tick()
+    site.r1.attach_table("default", name)
+    assert daemon.tick() == []
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "[1]", "12"])
+def test_a_cursor_that_somebody_has_set_is_as_none(
+    daemon: Daemon, table: Table, cursor: str
+) -> None:
+    table.insert(rows(1))
+    daemon.cursor = cursor
+    assert parts_of(daemon.tick()) == ["0_0_0_0"]
+    daemon.cursor = json.dumps({table.definition.uuid: cursor})
+    daemon.tick()
+    assert daemon.tick() == []
+
+
+def test_a_waiting_tick_ends_when_something_was_inserted(
+    site: Site, daemon: Daemon, table: Table, instance: dg.DagsterInstance
+) -> None:
+    untold = inserts.UntoldInserts(site.r1, instance, daemon.cursor)
+    looks = 0
+
+    def active() -> dict[Pool, str]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            table.insert(rows(1))
+        assert looks < 30, "it goes on waiting"
+        return {}
+
+    QueueWatch(site.r1).wait(active, until=untold.there, wait_s=600)
+    assert looks >= 2
+    assert untold.there()
+
+
+def test_at_rest_nothing_is_read_and_zookeeper_is_not_asked(
+    site: Site,
+    daemon: Daemon,
+    table: Table,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table.insert(rows(1))
+    daemon.tick()
+    assert daemon.cursor is not None
+    assert table.definition.uuid in json.loads(daemon.cursor)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    def read(disk: LocalDisk, path: str) -> None:
+        assert disk.size(path) is None, f"{path} is read"
+
+    monkeypatch.setattr(type(site.r1), "keeper", refuse)
+    monkeypatch.setattr(LocalDisk, "read", read)
+    untold = inserts.UntoldInserts(site.r1, instance, daemon.cursor)
+    assert untold.told() == []
