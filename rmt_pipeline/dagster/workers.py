@@ -168,6 +168,10 @@ class Team:
                         self._begin(threads, queues.ready(self._pool, but))
                     has_worked = self.summaries or self._failed
                     if not self._members and (has_worked or now_s >= lingers_until_s):
+                        if not has_worked:  # a person who has started it by hand asks why
+                            self._context.log.info(
+                                "nothing was worked: %s", queues.look({}).words()
+                            )
                         return self.summaries  # each of those who worked has waited for more
                     queues.wait_s(RECORD_EVERY_S)
             finally:

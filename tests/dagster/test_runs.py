@@ -19,6 +19,7 @@ from rmt_pipeline.dagster.engine import STANDING
 from rmt_pipeline.dagster.presence import Presence, present_runs
 from rmt_pipeline.dagster.watching import MergeWatch, MutationWatch, QueueWatch
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.system import SystemClock
 from tests.support.site import Site
 
@@ -68,8 +69,8 @@ def tick(site: Site, instance: dg.DagsterInstance, name: str) -> dg.SensorResult
     return result
 
 
-def work(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> None:
-    """Carry out a run request, without lingering."""
+def work(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> str:
+    """Carry out a run request, without lingering; what its log says."""
     op, config = f"work_{request.job_name}", {"linger_s": 0.5}
     result = site.definitions.resolve_job_def(str(request.job_name)).execute_in_process(
         instance=instance,
@@ -77,6 +78,7 @@ def work(site: Site, instance: dg.DagsterInstance, request: dg.RunRequest) -> No
         tags=request.tags,
     )
     assert result.success
+    return "\n".join(entry.message for entry in instance.all_logs(result.run_id))
 
 
 def requested(result: dg.SensorResult) -> list[str]:
@@ -263,6 +265,25 @@ def test_a_day_that_was_inserted_is_a_duplicate_wherever_and_however_it_comes_ag
         "201304",
         "201305",
     }, "New York's last evening of April is May in UTC: one insert, two partitions"
+
+
+def test_a_run_by_hand_for_a_stopped_replica_says_so_and_does_nothing(
+    site: Site, instance: dg.DagsterInstance
+) -> None:
+    before = site.rows(site.r2)
+    stopped = Session(site.r2)
+    stopped.execute(f"SYSTEM STOP FETCHES {TABLE}")
+    try:
+        inserted = ingest(site, instance, "2013-09-09")["dagster/row_count"]
+        by_hand = dg.RunRequest(job_name="fetch_parts_r2")
+        said = work(site, instance, by_hand)
+        assert "FETCHES are stopped by hand on this server (SYSTEM START FETCHES)" in said
+        assert site.rows(site.r2) == before
+    finally:
+        stopped.execute(f"SYSTEM START FETCHES {TABLE}")
+    for _ in range(2):
+        work(site, instance, by_hand)
+        assert site.rows(site.r2) == before + inserted
 
 
 def test_the_merge_sensor_proposes_merges_and_says_which(

@@ -254,10 +254,12 @@ class InsertColumns:
     def _unknown(self, name: str, where: str) -> UnknownColumn:
         known = [each for each in self._columns if self._columns[each].default_kind != "ALIAS"]
         near = difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        if any(mark in name for mark in ";|\t"):
+            hint += " format_csv_delimiter says what is between the values of CSV."
         return UnknownColumn(
-            f"{where}: the table has no column {name!r}{hint} It has {', '.join(known)}. "
-            "Nothing was inserted"
+            f"{where}: the table has no column {name!r}{hint} It has {', '.join(known)}; "
+            "input_format_skip_unknown_fields leaves others out. Nothing was inserted"
         )
 
 

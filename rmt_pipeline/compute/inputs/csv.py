@@ -240,7 +240,10 @@ def _records_as_rows(text: CsvText, first: int) -> Iterator[InputRows]:
         given = header.values[:-1] if header.ends_open else header.values
         names = [name or "" for name in given]
         if not all(map(_is_utf8, names)):
-            raise IncorrectData(f"{text.name}: its header is not UTF-8. Nothing was inserted")
+            raise IncorrectData(
+                f"{text.name}: its header is not UTF-8: input_format_encoding says what it "
+                "is, e.g. utf-16. Nothing was inserted"
+            )
         _refuse_twice(text, names)
         yield InputRows(dict.fromkeys(names, ()), 0, lambda _: f"{text.name} line 1")
     rows = _checked(text, names, records)
@@ -300,16 +303,28 @@ def _fitting(text: CsvText, names: Sequence[str], record: _Record) -> _Record:
     elif found != wanted:
         raise BadValue(
             f"{text.name} line {record.line}: {found} values, but there are {wanted} columns "
-            f"({', '.join(names)}). Nothing was inserted"
+            f"({', '.join(names)}){_surplus(record.values[wanted:])}. With format_csv_delimiter "
+            "another character is between values, with "
+            "input_format_csv_allow_variable_number_of_columns lines may be longer or shorter. "
+            "Nothing was inserted"
         )
     for name, value in zip(names, record.values, strict=True):
         if value is not None and name not in text.columns_of_bytes and not _is_utf8(value):
             shown = value.encode("utf-8", "surrogateescape")[:100]
             raise BadValue(
-                f"{text.name} line {record.line}, column {name}: {shown!r} is not UTF-8. "
-                "Nothing was inserted"
+                f"{text.name} line {record.line}, column {name}: {shown!r} is not UTF-8: "
+                "input_format_encoding says what it is, e.g. latin1. Nothing was inserted"
             )
     return record
+
+
+def _surplus(values: Sequence[str | None]) -> str:
+    """Those for which there is no column, in words."""
+    return (
+        f": {', '.join(repr(value)[:100] for value in values[:3])} is too much"
+        if values
+        else ""
+    )
 
 
 def _place(text: CsvText, first: int, row: int) -> str:
