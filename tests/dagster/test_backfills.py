@@ -180,6 +180,7 @@ def _error(result: dg.ExecuteInProcessResult) -> str:
     """The innermost cause of what failed."""
     [event] = result.filter_events(lambda event: event.is_step_failure)
     error = event.step_failure_data.error
+    assert error is not None
     while error.cause is not None:
         error = error.cause
     return str(error.message)
