@@ -10,7 +10,7 @@ from rmt_pipeline.protocol.settings.query import QuerySettings
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.replica import Replica
 from rmt_pipeline.system import Waker
-from rmt_pipeline.zookeeper.keeper import RefusalKind, Refused
+from rmt_pipeline.zookeeper.keeper import Keeper, RefusalKind, Refused
 from rmt_pipeline.zookeeper.paths import ReplicaPaths, last_name, sequence_number
 from rmt_pipeline.zookeeper.snapshot import living_replicas
 
@@ -188,28 +188,44 @@ def _wait_one(
     """
     keeper = replica.keeper
     try:
-        while True:
-            pointer, _ = keeper.get(paths.log_pointer, waker.wake)
-            if pointer and int(pointer) > number:
-                break
-            if give_up():
-                return False
-            waker.wait_s(WAIT_SLICE_S)
-        nodes = keeper.children(paths.queue)
-        reads = keeper.get_many([paths.queue_entry(node) for node in nodes])
-        ours = [
-            node for node, read in zip(nodes, reads, strict=True) if read and is_meant(read[0])
-        ]
-        for node in ours:
-            while keeper.exists(paths.queue_entry(node), waker.wake) is not None:
+        while (left := _left(keeper, paths, number, is_meant, waker)) != []:
+            for path in map(paths.queue_entry, left or ()):
+                while keeper.exists(path, waker.wake) is not None:
+                    if give_up():
+                        return False
+                    waker.wait_s(WAIT_SLICE_S)
+            if left is None:
                 if give_up():
                     return False
                 waker.wait_s(WAIT_SLICE_S)
     except Refused as refused:
-        if refused.kind is RefusalKind.NO_NODE:
-            return True  # the replica was dropped: nobody is left to wait for
-        raise
-    return True
+        if refused.kind is not RefusalKind.NO_NODE:
+            raise
+    return True  # or the replica was dropped: nobody is left to wait for
+
+
+def _left(
+    keeper: Keeper,
+    paths: ReplicaPaths,
+    number: int,
+    is_meant: Callable[[bytes], bool],
+    waker: Waker,
+) -> list[str] | None:
+    """The nodes of the queue that are waited for; None when the log is not copied so far, of which
+    the waker is told, or the replica is lost, or was cloned while we looked.
+
+    Who is lost has carried out nothing, whatever its pointer says: a clone sets the pointer and
+    empties the queue first, and parts that were dropped go later. Its last step changes `is_lost`.
+    """
+    is_lost, stat = keeper.get(paths.is_lost)
+    pointer, _ = keeper.get(paths.log_pointer, waker.wake)
+    if is_lost == b"1" or not pointer or int(pointer) <= number:
+        return None
+    nodes = keeper.children(paths.queue)
+    lost_now, *reads = keeper.get_many([paths.is_lost, *map(paths.queue_entry, nodes)])
+    if lost_now is None or lost_now[1].version != stat.version:
+        return None
+    return [node for node, read in zip(nodes, reads, strict=True) if read and is_meant(read[0])]
 
 
 def _why_waiting(replica: Replica, waiting: set[str], timeout_s: float) -> str:

@@ -588,6 +588,14 @@ MUTANTS: tuple[LineMutant, ...] = (
         "::test_what_an_earlier_entry_detaches_is_still_there_when_it_comes",
     ),
     LineMutant(
+        "wait: who is lost has done what the pointer that it clones is past",
+        f"{REPLICA}/wait.py",
+        'if is_lost == b"1" or not pointer',
+        "if not pointer",
+        "tests/unit/replica/test_wait.py"
+        "::test_who_is_lost_has_not_done_what_the_pointer_that_it_clones_is_past",
+    ),
+    LineMutant(
         "swap: what is to be detached is replaced before",
         "rmt_pipeline/replica/partitions/swap.py",
         "        if node := view.detaches(parts[part]):\n",

@@ -1,5 +1,7 @@
 """Waiting until a replica has carried out what is in the log: neither too short nor for ever."""
 
+from typing import Any
+
 import pytest
 
 from rmt_pipeline.protocol.errors import Unfinished
@@ -7,6 +9,7 @@ from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.life.drop import drop_replica
 from rmt_pipeline.replica.pull_log import pull_log
 from rmt_pipeline.replica.wait import wait_for_entry, wait_for_kinds
+from rmt_pipeline.zookeeper.keeper import Create, Delete, SetData
 from tests.support.local_replicas import ClockWaker, Replicas
 
 
@@ -77,6 +80,59 @@ def test_who_is_away_is_waited_for_as_long_as_was_said(
         wait(replicas, timeout_s=1000.0, inactive_timeout_s=inactive_timeout_s)
     waited_s = replicas.clock.monotonic_s() - began_s
     assert inactive_timeout_s <= waited_s < inactive_timeout_s + 10.0
+
+
+def test_who_is_lost_has_not_done_what_the_pointer_that_it_clones_is_past(
+    replicas: Replicas,
+) -> None:
+    """A clone sets the pointer and empties the queue before the parts that were dropped go."""
+    two_inserts(replicas)
+    r2 = replicas["r2"]
+    r2.keeper.multi([SetData(r2.paths.is_lost, b"1"), SetData(r2.paths.log_pointer, b"2")])
+    with pytest.raises(Unfinished):
+        wait(replicas)
+    r2.keeper.multi([SetData(r2.paths.is_lost, b"0")])
+    wait(replicas)
+
+
+@pytest.mark.parametrize("when", ["the queue is listed", "its entries are read"])
+def test_what_a_clone_has_queued_since_is_waited_for(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """1. The queue is listed when the clone has emptied it. 2. The clone ends, with the entry in
+    the queue that its source has yet to carry out. 3. It is not done.
+    """
+    replicas.insert("r1", 1)
+    keeper, paths = replicas["r1"].keeper, replicas["r2"].paths
+    r2, right = replicas["r2"].keeper, (keeper.children, keeper.get_many)
+    pull_log(replicas["r2"])
+    [node] = r2.children(paths.queue)
+    entry, _ = r2.get(paths.queue_entry(node))
+    r2.multi([Delete(paths.queue_entry(node))])
+    times: list[int] = []
+
+    def ends() -> None:
+        times.append(1)
+        if len(times) == 1:
+            r2.multi([SetData(paths.is_lost, b"1")])
+            r2.multi([SetData(paths.is_lost, b"0"), Create(paths.queue_entry(node), entry)])
+
+    def children(path: str, *watch: Any) -> list[str]:
+        names = right[0](path, *watch)
+        if path == paths.queue and when == "the queue is listed":
+            ends()
+        return names
+
+    def get_many(asked: list[str]) -> Any:
+        if len(asked) < 2 and when == "its entries are read":
+            ends()
+        return right[1](asked)
+
+    monkeypatch.setattr(keeper, "children", children)
+    monkeypatch.setattr(keeper, "get_many", get_many)
+    with pytest.raises(Unfinished):
+        wait(replicas)
+    assert times
 
 
 @pytest.mark.parametrize("has_pulled", [True, False])
