@@ -5,12 +5,12 @@ from contextlib import suppress
 
 from rmt_pipeline.protocol.errors import Corruption, ReplicaRetired
 from rmt_pipeline.protocol.log.entry import (
-    GetPart,
     LogEntry,
     MergeParts,
     MutatePart,
     ReplaceRange,
     drop_range_of,
+    parts_brought,
     result_of,
     sources_of,
 )
@@ -79,8 +79,9 @@ def yet_to_look(
     now on is in the guards of `lost`; who finds such a copy later does not take it.)
     Of this replica the disk itself knows.
 
-    1. r1 inserts a part, and gives it up before it has copied the insert's log entry. 2. Then two
-    entries are for it, of which one alone is tried: it is enough.
+    Several entries of a replica may bring a part, and one alone be tried: it is enough. 1. r1
+    inserts the part, and gives it up before it has copied the insert's log entry. 2. Or a
+    replacement brings it: an entry for the part itself waits as long as that one is queued.
     """
     keeper, table = replica.keeper, replica.table
     found = {part: {replica.name} for part in wanted if is_unseen(replica, part)}
@@ -93,22 +94,22 @@ def yet_to_look(
             copying = {part for part in wanted if _may_copy(replica, peer, part, queued)}
         except ReplicaRetired:  # it was dropped meanwhile
             continue
-        gets = {
-            node: entry
+        brought = {
+            node: parts
             for node, entry in queued.items()
-            if isinstance(entry, GetPart) and entry.part in wanted
+            if (parts := {part for part in parts_brought(entry) if part in wanted})
         }
-        reads = keeper.get_many([peer.attempts_of(node) for node in gets])
+        reads = keeper.get_many([peer.attempts_of(node) for node in brought])
         looked: set[PartName] = set()
-        for entry, tried in zip(gets.values(), reads, strict=True):
+        for parts, tried in zip(brought.values(), reads, strict=True):
             if (
                 tried is not None
                 and not Attempts.decode(tried[0]).is_unseen
                 # Else it may be of a time when another replica had the part.
                 and tried[1].modified_ms >= given_up_ms
             ):
-                looked.add(entry.part)
-        for part in ({entry.part for entry in gets.values()} - looked) | copying:
+                looked |= parts
+        for part in (set().union(*brought.values()) - looked) | copying:
             found.setdefault(part, set()).add(peer.name)
     return {part: tuple(sorted(names)) for part, names in found.items()}
 

@@ -201,11 +201,26 @@ QUORUM_MUTANTS: tuple[LineMutant, ...] = (
     LineMutant(
         "lost parts: each of a replica's entries for one is waited for",
         f"{REPLICA}/missing.py",
-        "        for part in ({entry.part for entry in gets.values()} - looked) | copying:\n",
-        "        if len(gets) > len(looked):\n            looked.clear()\n"
-        "        for part in ({entry.part for entry in gets.values()} - looked) | copying:\n",
+        "        for part in (set().union(*brought.values()) - looked) | copying:\n",
+        "        if len(brought) > len(looked):\n            looked.clear()\n"
+        "        for part in (set().union(*brought.values()) - looked) | copying:\n",
         "tests/unit/replica/test_missing_parts.py"
         "::test_who_has_yet_to_look_on_his_own_disk_is_named",
+    ),
+    LineMutant(
+        "lost parts: who has yet to carry out a replacement is not waited for",
+        f"{REPLICA}/missing.py",
+        "            if (parts := {part for part in parts_brought(entry) if part in wanted})\n",
+        "            if not isinstance(entry, ReplaceRange)\n"
+        "            and (parts := {part for part in parts_brought(entry) if part in wanted})\n",
+        f"{LOST}::test_nor_while_somebody_has_yet_to_carry_out_what_brought_it",
+    ),
+    LineMutant(
+        "lost parts: one that a replacement brings at this moment is replaced",
+        f"{REPLICA}/upkeep/lost.py",
+        "    if not isinstance(view.decide(nodes[0], Facts()), Run):\n",
+        "    if not isinstance(view.decide(nodes[0], Facts()), Run) and False:\n",
+        f"{LOST}::test_not_while_another_entry_that_brings_it_is_carried_out",
     ),
     LineMutant(
         "lost parts: other rows are put back",

@@ -65,8 +65,8 @@ class Attempts:
     """`R/attempts/<queue node>`: how the entry has failed or waited so far.
 
     For `system.replication_queue` and people. `last_attempt_s` is in seconds since the epoch, 0 for
-    never. `is_unseen`: of the part, which was given up, the replica has yet to look again at the
-    bytes that its disk has left. Until then it is not lost (`replica.upkeep.lost`).
+    never. `is_unseen`: of a part that the entry brings, the replica has yet to look at the bytes
+    that its disk may have left. Until then it is not lost (`replica.upkeep.lost`).
     """
 
     tries: int

@@ -7,7 +7,8 @@
 2. Nothing was assigned since the log was pulled (its version), no replica was added or gave a part
    up since we looked (the versions of `replicas` and of each `is_lost`), none has the part: all of
    it is asserted where it counts, in the multi that publishes the empty one. Nor is anybody making
-   something of it at this moment, from bytes that he has still: then it is not lost.
+   something of it at this moment, from bytes that he has still: then it is not lost. Here the rules
+   of the queue decide, as for whoever carries the part's entry out.
 3. Not while a replica has yet to look whether its disk has the part: one that gave it up, or that
    fetched it and died before ZooKeeper knew. Then it puts it back (`replica.put_back`). Nor while
    one has yet to look whether it has a copy in the table that the part came from.
@@ -31,6 +32,8 @@ from rmt_pipeline.protocol.log.codec import encode
 from rmt_pipeline.protocol.log.entry import GetPart, LogEntry, ReplaceRange, sources_of
 from rmt_pipeline.protocol.nodes.records import Claim, LostPart
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.protocol.queue.facts import Facts, Run
+from rmt_pipeline.protocol.queue.view import QueueView
 from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.forget import what_to_forget
 from rmt_pipeline.replica.insert.report import insert_reports
@@ -121,6 +124,10 @@ def _replace(replica: Replica, part: PartName) -> bool:
         if needing:
             _ask_for(replica, part, seen, snapshot.is_lost_version, needing[0])
         return False  # the next call finds it; or a drop has taken who needed it
+    # Nor while a replacement brings it here: it was begun, perhaps, since we looked who makes what.
+    view = QueueView(snapshot.entries, snapshot.claims, snapshot.parts)
+    if not isinstance(view.decide(nodes[0], Facts()), Run):
+        return False
     holder = Holder.new(replica)
     if not holder.take(snapshot, {nodes[0]: (part,)}):
         return False

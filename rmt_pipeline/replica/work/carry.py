@@ -25,6 +25,7 @@ from rmt_pipeline.protocol.log.entry import (
     LogEntry,
     ReplaceRange,
     kind_name,
+    parts_brought,
     sources_of,
     subject_of,
     virtual_parts,
@@ -408,7 +409,7 @@ class BatchCarrier:
                 tries,
                 reason,
                 holder=holder,
-                is_unseen=is_unseen(self._replica, subject_of(entry)),
+                is_unseen=any(is_unseen(self._replica, part) for part in parts_brought(entry)),
             )
         except ReplicaRetired:
             if is_bug:  # what broke matters more than that nobody can be told in ZooKeeper

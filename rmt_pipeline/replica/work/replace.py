@@ -223,17 +223,20 @@ class _Work:
         """
         hint = self.entry.source_replica
         sources = find_sources(self.replica, [(part, hint) for part in wanted], failed)
+        nowhere = [part for part in wanted if not isinstance(sources[part], PartSource)]
+        # All of those, before one fails: until then no replica may take any of them for lost.
+        for part in nowhere:
+            if is_unseen(self.replica, part):
+                self.staged[part] = stage_what_is_left(self.replica, self.node, part)
         chosen: dict[PartName, PartSource] = {}
         for part in wanted:
             source = sources[part]
-            if not isinstance(source, PartSource):
-                if is_unseen(self.replica, part):
-                    self.staged[part] = stage_what_is_left(self.replica, self.node, part)
-                    continue
+            if isinstance(source, PartSource):
+                self._require_known(source.part)
+                chosen[source.part] = source
+            elif part not in self.staged:
                 why = why_missing(self.replica, [part]).get(part)
                 raise NoReplicaHasPart(f"{source}: {why}" if why else str(source))
-            self._require_known(source.part)
-            chosen[source.part] = source
         maximal = PartSet(chosen)
         return {one.request: one for part, one in chosen.items() if part in maximal}
 

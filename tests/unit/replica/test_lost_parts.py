@@ -1,7 +1,7 @@
 """Parts that no replica has become empty ones, once every one was asked (spec §5.9, F5 to F8)."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from rmt_pipeline.protocol.errors import DiskFull
+from rmt_pipeline.protocol.log.entry import ReplaceRange
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.protocol.parts.name import PartName
 from rmt_pipeline.replica.assign.merges import Assigned, optimize_partition
 from rmt_pipeline.replica.assign.mutations import assign_mutations
 from rmt_pipeline.replica.backoff import record_failure
+from rmt_pipeline.replica.claims import Holder
 from rmt_pipeline.replica.insert.result import Outcome
 from rmt_pipeline.replica.life.create import create_replica
 from rmt_pipeline.replica.life.drop import drop_replica
@@ -25,7 +27,9 @@ from rmt_pipeline.replica.upkeep.clean_up import carry_out, plan_clean_up
 from rmt_pipeline.replica.upkeep.lost import replace_lost_parts
 from rmt_pipeline.store.layout import DetachedName
 from rmt_pipeline.zookeeper.keeper import Check, Create, Op, SetData
+from rmt_pipeline.zookeeper.known import KnownQueue
 from rmt_pipeline.zookeeper.paths import TablePaths
+from rmt_pipeline.zookeeper.snapshot import queue_snapshot, queued_entries
 from tests.support.local_replicas import ROOT, Replicas, definition_of
 from tests.support.lost_answers import before, faulty
 
@@ -618,19 +622,22 @@ def test_a_mutation_is_finished_without_it(replicas: Replicas) -> None:
     assert load_mutations(replicas["r1"]).entries
 
 
+def replaced(replicas: Replicas) -> PartName:
+    """What r1 brings instead of a part that all have; nobody else has fetched it."""
+    replicas.insert("r1", 1)
+    for name in ("r1", "r2", "r3"):
+        replicas.step(name, "fetch")
+    table = replicas.table("r1")
+    [new] = table.replace([{"n": 2}], partition="all", settings={"alter_sync": "0"}).parts
+    return new
+
+
 def test_what_a_replacement_brought_and_nobody_has_is_not_waited_for_for_ever(
     tmp_path: Path,
 ) -> None:
     """1. r1 replaces the rows. 2. It is dropped before anybody has fetched the new ones."""
     with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
-        replicas.insert("r1", 1)
-        for name in ("r1", "r2", "r3"):
-            replicas.step(name, "fetch")
-        [new] = (
-            replicas.table("r1")
-            .replace([{"n": 2}], partition="all", settings={"alter_sync": "0"})
-            .parts
-        )
+        new = replaced(replicas)
         replicas.stop("r1")
         drop_replica(replicas["r2"].session, TablePaths(ROOT), "r1")
         for name in ("r2", "r3"):
@@ -647,6 +654,100 @@ def test_what_a_replacement_brought_and_nobody_has_is_not_waited_for_for_ever(
         for name in ("r2", "r3"):
             assert rows(replicas, name) == []
             assert replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children == set()
+
+
+@contextmanager
+def replaced_and_gone(directory: Path) -> Iterator[tuple[Replicas, PartName]]:
+    """What r1 has brought by a replacement goes with it: r2 and r3 have tried to get it in vain,
+    and both ask for it by its name, at the same moment.
+    """
+    with Replicas(directory, ["r1", "r2", "r3"]) as replicas:
+        new = replaced(replicas)
+        replicas.stop("r1")
+        drop_replica(replicas["r2"].session, TablePaths(ROOT), "r1")
+        for name in ("r2", "r3"):
+            replicas.step(name, "fetch")
+        with before(replicas["r2"].keeper, asks, lambda: replace_lost_parts(replicas["r3"])):
+            assert replace_lost_parts(replicas["r2"]) == ()
+        for name in ("r2", "r3"):
+            assert len(replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children) == 2
+        yield replicas, new
+
+
+def asks(op: Op) -> bool:
+    """Of the multi by which a replica asks for a part by its name."""
+    return isinstance(op, Create) and "/queue/" in op.path
+
+
+def test_also_when_all_have_asked_for_it(tmp_path: Path) -> None:
+    """1. Two entries of each are for it: the replacement, and one for the part itself. 2. The
+    second waits as long as the first is queued, and is never tried. Who has tried the first has
+    looked.
+    """
+    with replaced_and_gone(tmp_path) as (replicas, new):
+        assert replace_lost_parts(replicas["r2"]) == (new,)
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off("r2", "r3")
+        for name in ("r2", "r3"):
+            assert rows(replicas, name) == []
+            assert replicas.zookeeper.nodes[f"{ROOT}/replicas/{name}/queue"].children == set()
+
+
+def test_not_while_another_entry_that_brings_it_is_carried_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. Nobody is making it. 2. Another worker begins the replacement once more. 3. The entry for
+    the part itself waits, whoever would carry it out.
+    """
+    with replaced_and_gone(tmp_path) as (replicas, new):
+        replica = replicas["r2"]
+        worker = Holder.new(replica)
+        queue = queued_entries(replica.keeper, replica.paths, KnownQueue())
+        [node] = [one for one, entry in queue.items() if isinstance(entry, ReplaceRange)]
+
+        def begun_meanwhile(*_: object) -> Mapping[PartName, tuple[str, ...]]:
+            snapshot = queue_snapshot(replica.keeper, replica.paths, KnownQueue())
+            assert worker.take(snapshot, {node: (new,)})
+            return {}
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lost, "yet_to_look", begun_meanwhile)
+            assert replace_lost_parts(replica) == ()
+        assert count(replicas) in (b"", b"0")
+        worker.give_back([node])
+        assert replace_lost_parts(replica) == (new,)
+
+
+def test_nor_while_somebody_has_yet_to_carry_out_what_brought_it(tmp_path: Path) -> None:
+    """1. r2 has fetched what a replacement brings, and dies before ZooKeeper knows. 2. It goes on
+    r1, too. 3. r2 has it still.
+    """
+    with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
+        new = replaced(replicas)
+        keeper, promised = replicas["r2"].keeper, f"{ROOT}/replicas/r2/parts/{new}"
+        with (
+            faulty(
+                keeper,
+                lambda op: isinstance(op, Create) and op.path == promised,
+                landed=False,
+                error=KeyboardInterrupt(),
+            ),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            replicas.step("r2", "fetch")
+        replicas.stop("r2")
+        replicas.come_back("r2")
+        assert replicas.stores["r2"].has(new)
+        replicas.stop("r1")
+        drop_replica(replicas["r3"].session, TablePaths(ROOT), "r1")
+        replicas.step("r3", "fetch")
+        for _ in range(2):
+            assert replace_lost_parts(replicas["r3"]) == ()
+        replicas.step("r2", "fetch")
+        assert rows(replicas, "r2") == [2]
+        replicas.clock.sleep_s(100.0)
+        replicas.work_off("r2", "r3")
+        assert rows(replicas, "r3") == [2]
 
 
 def test_a_note_reads_back() -> None:
