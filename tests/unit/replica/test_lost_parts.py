@@ -718,9 +718,11 @@ def test_not_while_another_entry_that_brings_it_is_carried_out(
         assert replace_lost_parts(replica) == (new,)
 
 
-def test_nor_while_somebody_has_yet_to_carry_out_what_brought_it(tmp_path: Path) -> None:
-    """1. r2 has fetched what a replacement brings, and dies before ZooKeeper knows. 2. It goes on
-    r1, too. 3. r2 has it still.
+def test_nor_while_somebody_has_yet_to_carry_out_what_brought_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. r2 has fetched what a replacement brings, and dies before ZooKeeper knows. 2. It goes with
+    r1. 3. r2 has it still, and tries again while there is no room.
     """
     with Replicas(tmp_path, ["r1", "r2", "r3"]) as replicas:
         new = replaced(replicas)
@@ -743,6 +745,17 @@ def test_nor_while_somebody_has_yet_to_carry_out_what_brought_it(tmp_path: Path)
         replicas.step("r3", "fetch")
         for _ in range(2):
             assert replace_lost_parts(replicas["r3"]) == ()
+
+        def full(*_: object) -> None:
+            raise DiskFull("no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(replicas.stores["r2"], "clone_into", full)
+            [told] = replicas.step("r2", "fetch").done
+            assert "no space left" in told.error
+        for _ in range(2):
+            assert replace_lost_parts(replicas["r3"]) == ()
+        replicas.clock.sleep_s(100.0)
         replicas.step("r2", "fetch")
         assert rows(replicas, "r2") == [2]
         replicas.clock.sleep_s(100.0)
