@@ -421,7 +421,7 @@ class PartStore:
             size = self._disk.size(self._path(str(part), file.name))
             shown = self._shown(str(part), file.name)
             if size is None:
-                raise Corruption(f"{shown} is missing", part=part)
+                raise self._lacking(part, f"{shown} is missing")
             if size != file.size:
                 raise Corruption(f"{shown} has {size} bytes, expected {file.size}", part=part)
         return manifest
@@ -474,9 +474,8 @@ class PartStore:
         except OSError as error:
             if error.errno not in _UNREADABLE:
                 raise
-            raise Corruption(
-                f"{self._shown(str(part))} can't be read: {error}", part=part
-            ) from error
+            shown = self._shown(str(part))
+            raise self._lacking(part, f"{shown} can't be read: {error}") from error
 
     @contextlib.contextmanager
     def pin(self, parts: Iterable[PartName]) -> Iterator[None]:
@@ -728,6 +727,10 @@ class PartStore:
 
     def _shown(self, *names: str) -> str:
         return "/".join([self._root, *names]) if self._root else "/".join(names)
+
+    def _lacking(self, part: PartName, what: str) -> Corruption:
+        """A part that goes while it is read has lost nothing: its directory has another name."""
+        return Corruption(what, part=part) if self.is_taken(part) else self._missing(part)
 
     def _missing(self, part: PartName) -> MissingPart:
         what = f"has no {layout.MANIFEST}" if self.is_taken(part) else "is not on disk"

@@ -9,12 +9,13 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from rmt_pipeline.protocol.errors import Conflict, Corruption, DiskFull, MissingPart, UserError
 from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.store import layout
 from rmt_pipeline.store.disk import Disk, LocalDisk
 from rmt_pipeline.store.part_store import PartStore
 from rmt_pipeline.system import RandomIds
@@ -32,6 +33,23 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
 @pytest.fixture
 def store(disk: Disk) -> PartStore:
     return PartStore(disk, "db/t", ids=CountedIds())
+
+
+@pytest.mark.parametrize("look", ["size", "chunks"])
+def test_a_part_that_goes_while_it_is_read_is_missing_and_not_broken(
+    store: PartStore, disk: Disk, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    store.publish(stage_bytes(store), PART)
+    right = getattr(type(disk), look)
+
+    def late(self: Disk, path: str) -> Any:
+        if layout.MANIFEST not in path and store.is_taken(PART):
+            store.detach(PART, "clone")
+        return right(self, path)
+
+    monkeypatch.setattr(type(disk), look, late)
+    with pytest.raises(MissingPart, match="is not on disk"):
+        store.verify(PART)
 
 
 def test_a_part_is_staged_then_published(store: PartStore) -> None:
