@@ -2,8 +2,12 @@
 
 import pytest
 
+from rmt_pipeline.protocol.nodes.records import InsertRecord
+from rmt_pipeline.protocol.parts.name import PartName
+from rmt_pipeline.replica.insert.result import InsertResult, Outcome
 from tests.simulation import run
 from tests.simulation.checkers import Finished
+from tests.simulation.workload import answered_of
 from tests.support.schedule import Swarm
 
 SEEDS = 180
@@ -80,3 +84,21 @@ def test_regressions_are_remembered_once(
     run.remember(5, "rows are missing")
     run.remember(3, "other")
     assert run.regressions() == [5, 3]
+
+
+def test_a_quorum_is_checked_for_the_blocks_that_the_answer_may_be_about() -> None:
+    """A record in batches does not say in its head where the rows were found."""
+    first, again = PartName.parse("a_3_3_0"), PartName.parse("a_10_10_0")
+    record = InsertRecord(1, "r2", "", (), blocks=1, rows=1, row_hash="", rows_in=1, batches=1)
+
+    def duplicate(of: str) -> InsertResult:
+        return InsertResult(Outcome.DUPLICATE, 0, 1, (), (("a", of),), "rows-1", record)
+
+    by_record = duplicate("insert rows-1")
+    assert answered_of(by_record, [first], set()) == [first]
+    assert answered_of(by_record, [first, again], set()) == [first, again], "dropped meanwhile"
+    assert answered_of(by_record, [first, again], {first}) == [again], "dropped before"
+    assert answered_of(duplicate("a_3_3_0"), [first, again], set()) == [first]
+    assert answered_of(duplicate("a_10_10_0"), [first, again], set()) == [again]
+    made = InsertResult(Outcome.INSERTED, 1, 0, (again,), (), "rows-1")
+    assert answered_of(made, [first, again], set()) == [again]

@@ -4,7 +4,7 @@ optimize, mutate, kill mutations and clean up; and what happens to machines.
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from rmt_pipeline.protocol import limits
@@ -324,7 +324,7 @@ class Workload:
 
         def run(context: Context) -> None:
             ledger = self._ledger
-            age, removed = ledger.age, ledger.removed
+            age, removed, dropped = ledger.age, ledger.removed, set(ledger.dropped_by)
             staged: list[StagedPart] = []
             created_s = int(context.clock.now_s())
             for partition, rows in blocks:
@@ -341,7 +341,7 @@ class Workload:
                     self._require_in_part(insert)
                 raise
             if removed == ledger.removed:
-                self._require_on_enough(insert, result)
+                self._require_on_enough(insert, result, dropped)
             (insert.answers if age == ledger.age else insert.answers_before).append(result)
             self._world.note(str(insert), "answered", result.words())
             waker.wake()
@@ -377,20 +377,25 @@ class Workload:
         ]
         assert gone, f"{insert} is refused for how it is cut, and none of its blocks was lost"
 
-    def _require_on_enough(self, insert: ClientInsert, result: InsertResult) -> None:
+    def _require_on_enough(
+        self, insert: ClientInsert, result: InsertResult, dropped: Collection[PartName]
+    ) -> None:
         """P41. What is acknowledged with a quorum of n is on n replicas, unless it was dropped, or
         the replica that alone had it, or a disk broke, or a replica came too late and clones
         another. Since the answered parts were dropped another try may have inserted the rows again:
-        that one has its own answer.
+        that one has its own answer. `dropped` were so when this try began.
         """
         ledger, nodes = self._ledger, self._world.zookeeper.nodes
         replicas = [TABLE.replica(site.replica) for site in self._cluster.sites.values()]
         there = [paths for paths in replicas if paths.is_lost in nodes]
         if ledger.lost_parts or any(nodes[paths.is_lost].data == b"1" for paths in there):
             return
+        gone = ledger.dropped_by.keys() | ledger.alone
         for row in insert.all_rows():
-            blocks = ledger.blocks[row]
-            last = [*blocks, *(one for one in blocks if _tells_of(result, one))][-1]
+            blocks = answered_of(result, ledger.blocks[row], dropped)
+            if any(block in gone for block in blocks):
+                continue
+            last = blocks[-1]
             holders = [
                 paths.name
                 for paths in there
@@ -398,8 +403,7 @@ class Workload:
                     PartName.parse(name).contains(last) for name in nodes[paths.parts].children
                 )
             ]
-            gone = last in ledger.dropped_by or last in ledger.alone
-            assert gone or len(holders) >= insert.quorum, (
+            assert len(holders) >= insert.quorum, (
                 f"{insert} is answered, of {insert.quorum} replicas {holders} have {last}"
             )
 
@@ -763,9 +767,22 @@ def clean_up(context: Context) -> None:
     carry_out(replica, plan_clean_up(replica))
 
 
-def _tells_of(result: InsertResult, block: PartName) -> bool:
-    """Whether an insert's answer is about this block: it made it, or found it there, or is a
-    duplicate of what did.
+def answered_of(
+    result: InsertResult, blocks: Sequence[PartName], dropped: Collection[PartName]
+) -> list[PartName]:
+    """Those of a row's blocks which an insert's answer may be about: the last one that it names.
+    That rows were found by the record of an insert it may say without a name, when they came in
+    batches: then whatever was there at some time of this try, for it was found there before it was
+    dropped, and another try has inserted it again since.
+    """
+    named = [block for block in blocks if _names(result, block)]
+    found = [block for block in blocks if block not in dropped]
+    return named[-1:] or found or [*blocks[-1:]]
+
+
+def _names(result: InsertResult, block: PartName) -> bool:
+    """Whether an answer says that the insert made this block, or found it there, or is a duplicate
+    of what did.
     """
     first = result.duplicate_of
     return (
