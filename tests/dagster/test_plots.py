@@ -105,7 +105,7 @@ def test_the_check_of_parts_has_a_picture_of_the_fullest_partition(tmp_path: Pat
         for one in checks_of("default.t", "r1")
         if next(iter(one.check_keys)).name == "parts_per_partition"
     ]
-    with local_session(tmp_path) as session:
+    with local_session(tmp_path) as session, dg.DagsterInstance.ephemeral() as instance:
         SERVERS.append(session.context.server)
         create(
             session,
@@ -114,7 +114,6 @@ def test_the_check_of_parts_has_a_picture_of_the_fullest_partition(tmp_path: Pat
         )
         for number in (1, 3, 5, 2):
             session.execute(f"INSERT INTO t VALUES ({number})")
-        instance = dg.DagsterInstance.ephemeral()
         for parts in (1, 4, 3):
             instance.report_runless_asset_event(
                 dg.AssetMaterialization(

@@ -274,7 +274,7 @@ def test_a_run_by_hand_for_a_stopped_replica_says_so_and_does_nothing(
     stopped = Session(site.r2)
     stopped.execute(f"SYSTEM STOP FETCHES {TABLE}")
     try:
-        inserted = ingest(site, instance, "2013-09-09")["dagster/row_count"]
+        inserted = ingest(site, instance, "2013-10-21")["dagster/row_count"]
         by_hand = dg.RunRequest(job_name="fetch_parts_r2")
         said = work(site, instance, by_hand)
         assert "FETCHES are stopped by hand on this server (SYSTEM START FETCHES)" in said
