@@ -1,32 +1,23 @@
 """What the checks of a table's health find, and that each says what to do about it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import checks, names
 from rmt_pipeline.dagster.checks import NOTHING_TO_DO, REMEDY, checks_of
-from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.protocol.nodes.records import LostPart
 from rmt_pipeline.replica.upkeep.lag import Lag
 from rmt_pipeline.sql.run.session import Session
 from rmt_pipeline.zookeeper.keeper import Create
+from tests.support.local_engine import SERVERS, LocalEngine
 from tests.support.local_session import create, local_session
 from tests.support.local_work import working
 
 TABLE, SERVER = "default.t", "r1"
-SERVERS: list[ServerContext] = []
-
-
-class LocalEngine(EngineResource):
-    @contextmanager
-    def server(self, name: str, purpose: str = "test") -> Iterator[ServerContext]:
-        yield SERVERS[-1]
 
 
 @pytest.fixture

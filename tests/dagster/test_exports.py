@@ -1,26 +1,16 @@
 """Exports as assets: materialized after a flush, with what a reader opens in their metadata."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
-from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.exports import rmt_export
+from tests.support.local_engine import SERVERS, LocalEngine
 from tests.support.local_session import NUMBERS, create, local_session
 
 deltalake = pytest.importorskip("deltalake", reason="rmt-pipeline[export] is not installed")
-SERVERS: list[ServerContext] = []
-
-
-class LocalEngine(EngineResource):
-    @contextmanager
-    def server(self, name: str, purpose: str = "test") -> Iterator[ServerContext]:
-        yield SERVERS[-1]
 
 
 def test_a_flush_asks_for_the_exports_that_a_reader_opens(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """A replica's asset is as fresh as the replica is."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -9,23 +8,14 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import clean_up, names
 from rmt_pipeline.dagster.clean_up import clean_up_job
-from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.location import definition_of
 from rmt_pipeline.dagster.replicas import replica_asset
 from rmt_pipeline.replica.upkeep.lag import Lag, lag_of
 from rmt_pipeline.sql.run.session import Session
+from tests.support.local_engine import SERVERS, LocalEngine
 from tests.support.local_session import NUMBERS, create, local_session
-
-SERVERS: list[ServerContext] = []
-
-
-class LocalEngine(EngineResource):
-    @contextmanager
-    def server(self, name: str, purpose: str = "test") -> Iterator[ServerContext]:
-        yield SERVERS[-1]
 
 
 @pytest.fixture

@@ -2,18 +2,14 @@
 
 import base64
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import dagster as dg
 import pytest
 
-from rmt_pipeline.context import ServerContext
 from rmt_pipeline.dagster import names
 from rmt_pipeline.dagster.checks import checks_of
-from rmt_pipeline.dagster.engine import EngineResource
 from rmt_pipeline.dagster.plots import (
     BARS_MAX,
     Line,
@@ -22,15 +18,8 @@ from rmt_pipeline.dagster.plots import (
     picture_of_parts,
     picture_over_time,
 )
+from tests.support.local_engine import SERVERS, LocalEngine
 from tests.support.local_session import create, local_session
-
-SERVERS: list[ServerContext] = []
-
-
-class LocalEngine(EngineResource):
-    @contextmanager
-    def server(self, name: str, purpose: str = "test") -> Iterator[ServerContext]:
-        yield SERVERS[-1]
 
 
 def drawn(markdown: str) -> ET.Element:
